@@ -1,0 +1,253 @@
+"""The agent, pure: orders and what happened to runs go in; what to start, stop and report comes out.
+
+No clock, no I/O: the service feeds it and carries out what it says; the fault simulator does the same on one heap.
+All times are milliseconds of this host's own monotonic clock.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from roost.model.frames import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
+from roost.model.node import Facts
+
+RUNNING_DUE_MS = 50  # a start is told this late at most: what ends sooner is told in one report
+STARTING_DUE_MS = 200
+DROP_CAUSE = "dropped"
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Start this attempt."""
+
+    run: Run
+
+
+class Halt(msgspec.Struct, frozen=True):
+    """Stop this attempt: TERM, grace, KILL."""
+
+    token: int
+    grace_ms: int
+    cause: str
+
+
+class Forget(msgspec.Struct, frozen=True):
+    """This attempt has ended and everybody who must know knows."""
+
+    token: int
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """What is leased may run until then."""
+
+    until_ms: int
+
+
+Action = Start | Halt | Forget | Lease
+
+
+class Attempt:
+    """One attempt on this node: what was ordered, how it stands, and whether the server knows."""
+
+    __slots__ = ("cause", "code", "dropped", "due_ms", "ended_ms", "error", "run", "sent", "signal", "started_ms",
+                 "state", "step", "stopping")  # fmt: skip
+
+    def __init__(self, run: Run, now: int) -> None:
+        self.run = run
+        self.state = "starting"
+        self.started_ms = now
+        self.ended_ms = 0
+        self.cause = ""
+        self.code: int | None = None
+        self.signal: int | None = None
+        self.step = 0
+        self.error = ""
+        self.stopping = False
+        self.dropped = False
+        self.due_ms: int | None = now + STARTING_DUE_MS  # when to tell the server at the latest; None: it was told
+        self.sent = 0  # the sequence of the beat that told it; 0: never, or not since it changed
+
+    def report(self, now: int) -> Report:
+        """How it stands, with ages instead of times."""
+        return Report(
+            token=self.run.token,
+            state=self.state,
+            started_ago_ms=max(0, now - self.started_ms),
+            ended_ago_ms=max(0, now - self.ended_ms) if self.ended_ms else 0,
+            cause=self.cause,
+            code=self.code,
+            signal=self.signal,
+            step=self.step,
+            error=self.error,
+        )
+
+
+class Actor:
+    """An agent's mind. Methods take what happened and return what to do, in order."""
+
+    def __init__(self, node: str, identity: str, facts: Facts) -> None:
+        self.node = node
+        self.identity = identity
+        self.facts = facts
+        self.attempts: dict[int, Attempt] = {}
+        self.session = 0  # 0: not connected
+        self.generation = 0
+        self.sequence = 0
+        self.acknowledged = 0
+        self.lease_ms = 0
+        self.lacking = False
+
+    # the link
+
+    def hello(self, now: int) -> Hello:
+        """The first words on a new stream: everything that is here."""
+        self.session = 0
+        runs = tuple((attempt.run, attempt.report(now)) for _, attempt in sorted(self.attempts.items()))
+        for attempt in self.attempts.values():
+            attempt.due_ms, attempt.sent = None, 0
+        return Hello(self.node, self.identity, self.facts, now, runs)
+
+    def welcomed(self, welcome: Welcome, now: int) -> list[Action]:
+        """The server took us in: a session, a lease, and the whole assignment."""
+        self.session = welcome.session
+        self.sequence = self.acknowledged = 0
+        self.lease_ms = welcome.lease_ms
+        actions: list[Action] = [Lease(welcome.echo_ms + welcome.lease_ms)]
+        return actions + self._replace(welcome.orders, welcome.generation, now)
+
+    def answered(self, answer: Answer, now: int) -> list[Action]:
+        """The server spoke. Words for an older session are not for us."""
+        if answer.session != self.session or not self.session:
+            return []
+        actions: list[Action] = []
+        if answer.echo_ms:
+            actions.append(Lease(answer.echo_ms + self.lease_ms))
+        if answer.acknowledged > self.acknowledged:
+            self.acknowledged = answer.acknowledged
+            actions += self._acknowledge()
+        if answer.generation > self.generation:
+            if answer.whole:
+                actions += self._replace(answer.orders, answer.generation, now)
+            elif answer.base == self.generation:
+                self.generation = answer.generation
+                actions += [action for order in answer.orders for action in self._obey(order, now)]
+            else:
+                self.lacking = True
+        return actions
+
+    def parted(self) -> None:
+        """The stream broke. Work goes on; the lease decides for how long."""
+        self.session = 0
+
+    def next_due(self) -> int | None:
+        """When the next report must be sent; None when there is none."""
+        if not self.session:
+            return None
+        due = [attempt.due_ms for attempt in self.attempts.values() if attempt.due_ms is not None]
+        return min(due, default=None)
+
+    def beat(self, now: int, usage: Usage | None = None, *, again: bool = False, leaving: bool = False) -> Beat:
+        """All that is new; with `again` also what was told but not yet acknowledged."""
+        self.sequence += 1
+        reports = []
+        for token in sorted(self.attempts):
+            attempt = self.attempts[token]
+            unheard = again and attempt.sent > self.acknowledged
+            if attempt.due_ms is not None or unheard:
+                reports.append(attempt.report(now))
+                attempt.due_ms = None
+                attempt.sent = self.sequence
+        beat = Beat(self.session, self.sequence, now, self.generation, tuple(reports), usage, self.lacking, leaving)
+        self.lacking = False
+        return beat
+
+    # the runs
+
+    def restored(self, run: Run, now: int) -> None:
+        """A run that an earlier life of this agent had started and the keeper kept."""
+        self.attempts[run.token] = Attempt(run, now)
+
+    def started(self, token: int, at_ms: int, now: int) -> None:
+        """A run began."""
+        attempt = self.attempts.get(token)
+        if attempt is not None and attempt.state == "starting":
+            attempt.state, attempt.started_ms = "running", at_ms
+            self._changed(attempt, now + RUNNING_DUE_MS)
+
+    def stepped(self, token: int, step: int, now: int) -> None:
+        """A run came to its next step."""
+        attempt = self.attempts.get(token)
+        if attempt is not None and attempt.state == "running":
+            attempt.step = step
+            self._changed(attempt, now + RUNNING_DUE_MS)
+
+    def ended(self, token: int, cause: str, code: int | None, signal: int | None, step: int, error: str,
+              at_ms: int, now: int) -> None:  # fmt: skip
+        """A run is over."""
+        attempt = self.attempts.get(token)
+        if attempt is None or attempt.state == "ended":
+            return
+        attempt.state, attempt.ended_ms, attempt.cause = "ended", at_ms, cause
+        attempt.code, attempt.signal, attempt.step, attempt.error = code, signal, step, error
+        self._changed(attempt, now)
+
+    def halt_all(self, grace_ms: int) -> list[Action]:
+        """The node is leaving: stop everything."""
+        actions: list[Action] = []
+        for token, attempt in sorted(self.attempts.items()):
+            if attempt.state != "ended":
+                attempt.stopping = True
+                actions.append(Halt(token, grace_ms, "node is leaving"))
+        return actions
+
+    def _replace(self, orders: Iterable[Order], generation: int, now: int) -> list[Action]:
+        """The whole assignment: what is not in it is dropped."""
+        self.generation = generation
+        self.lacking = False
+        orders = tuple(orders)
+        wanted = {order.token for order in orders if isinstance(order, Run)}
+        gone = [token for token in sorted(self.attempts) if token not in wanted]
+        actions = [action for token in gone for action in self._drop(token, now)]
+        return actions + [action for order in orders for action in self._obey(order, now)]
+
+    def _obey(self, order: Order, now: int) -> list[Action]:
+        if isinstance(order, Run):
+            if order.token in self.attempts:
+                return []
+            self.attempts[order.token] = Attempt(order, now)
+            return [Start(order)]
+        if isinstance(order, Stop):
+            return self._stop(order.token, order.grace_ms, order.cause)
+        assert isinstance(order, Drop)
+        return self._drop(order.token, now)
+
+    def _stop(self, token: int, grace_ms: int, cause: str) -> list[Action]:
+        attempt = self.attempts.get(token)
+        if attempt is None or attempt.state == "ended" or attempt.stopping:
+            return []
+        attempt.stopping = True
+        return [Halt(token, grace_ms, cause)]
+
+    def _drop(self, token: int, now: int) -> list[Action]:
+        attempt = self.attempts.get(token)
+        if attempt is None:
+            return []
+        if attempt.state == "ended":
+            del self.attempts[token]
+            return [Forget(token)]
+        attempt.dropped = True
+        return self._stop(token, attempt.run.grace_ms, DROP_CAUSE)
+
+    def _acknowledge(self) -> list[Action]:
+        """What was dropped and has ended can go once the server has heard of the end."""
+        done = [
+            token
+            for token, attempt in sorted(self.attempts.items())
+            if attempt.dropped and attempt.state == "ended" and 0 < attempt.sent <= self.acknowledged
+        ]
+        for token in done:
+            del self.attempts[token]
+        return [Forget(token) for token in done]
+
+    def _changed(self, attempt: Attempt, due_ms: int) -> None:
+        attempt.due_ms = due_ms if attempt.due_ms is None else min(attempt.due_ms, due_ms)
+        attempt.sent = 0

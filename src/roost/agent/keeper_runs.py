@@ -1,0 +1,373 @@
+"""The keeper's table of runs: starts their steps, watches over time and lease, and says how each one ended."""
+
+from __future__ import annotations
+
+import binascii
+import heapq
+import os
+import resource
+import signal
+from collections.abc import Callable
+
+from roost.agent import keeper_proc as proc
+from roost.agent.cgroup import Cgroups, Group, clear
+from roost.agent.keeper_run import Refused, Run, number, spawn, text
+from roost.agent.keeper_spare import Spares
+from roost.agent.keeper_strays import NEVER, Strays
+
+RUNS_MAX = 8_192  # known at a time, ended ones included: about 1 KiB each
+LINGER_MS = 10  # how often to look whether a killed group is gone
+LINGER_MS_MAX = 2_000  # a group that resists KILL for longer hangs in the kernel; waiting more would help nobody
+
+Emit = Callable[[dict[str, object]], None]
+
+
+class Runs:
+    """Every method is told the time; none of them waits."""
+
+    def __init__(self, directory: str, cgroups: Cgroups, emit: Emit, *, reaper: bool) -> None:
+        self.directory = directory
+        self.home_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        self.cgroups = cgroups
+        self.emit = emit
+        self.spares = Spares(f"{directory}/spare", enabled=reaper and proc.children() is not None)
+        self.known: dict[str, Run] = {}
+        self.live: dict[str, Run] = {}
+        self.by_pid: dict[int, Run] = {}  # main processes that were not waited for yet
+        self.lingering: dict[str, int] = {}  # main process gone, others of its group not yet; until when to wait
+        self.linger_at = NEVER
+        self.due: list[tuple[int, str]] = []  # a heap; entries that no longer match their run's deadline are skipped
+        self.lease_until = 0
+        self.leased: dict[str, Run] = {}  # those that end with the lease
+        self.closing = False
+        self.strays = Strays(directory, self.spares, reaper=reaper)
+        self.own_rss_max = 0  # KiB
+        self.groups_made = 0
+        self.group_prefix = f"roost-{binascii.crc32(directory.encode(errors='surrogateescape')):08x}-"
+        clear(cgroups, self.group_prefix)
+
+    # --- orders -----------------------------------------------------------------------------------------------------------
+
+    def start(self, order: dict[str, object], now: int) -> None:
+        """Begin a run. A known id is not started again: orders may be repeated."""
+        if text(order, "id") in self.known:
+            return
+        if self.closing:
+            raise Refused("the keeper is shutting down")
+        if len(self.known) >= RUNS_MAX:
+            raise Refused(f"{RUNS_MAX} runs are known already; forget those that ended")
+        run = Run(order, self.directory)
+        if "until" in order:
+            self.lease(number(order, "until", 0), now)
+        self.known[run.id] = self.live[run.id] = run
+        run.started_at = now
+        if run.leased:
+            if self.lease_until <= now:
+                self._end(run, "lease", now)
+                return
+            self.leased[run.id] = run
+        if run.limits != (0, 0):
+            self._limit(run)
+        if self._step(run, now) and run.timeout_ms:
+            self._later(run, now + run.timeout_ms)
+
+    def stop(self, order: dict[str, object], now: int) -> None:
+        """TERM now, KILL after the grace. Asked again, the shorter grace holds."""
+        run = self.known.get(text(order, "id"))
+        if run is None:
+            raise Refused("no such run")
+        if run.ended is None:
+            run.why = run.why or text(order, "why", "", 1_000)
+            self._stop(run, "stopped", number(order, "grace_ms", run.grace_ms), now)
+
+    def forget(self, order: dict[str, object], now: int) -> None:
+        """Drop an ended run, and its log and work directory where they are empty."""
+        run = self.known.get(text(order, "id"))
+        if run is None:
+            return
+        if run.ended is None:
+            raise Refused("the run has not ended")
+        del self.known[run.id]
+        self.spares.drop_log(run.log)
+        if run.made_dir:
+            self.spares.drop_dir(run.dir)
+        self.strays.look_soon(now)
+
+    def lease(self, until: int, now: int) -> None:
+        """Leased runs may go on until then. The last word counts, also when it is an earlier time."""
+        self.lease_until = until
+        if until <= now:
+            self._end_lease(now)
+
+    def stop_all(self, grace_ms: int, why: str, now: int) -> None:
+        """No new runs; all others are asked to stop."""
+        self.closing = True
+        for run in list(self.live.values()):
+            run.why = run.why or why
+            self._stop(run, "stopped", grace_ms, now)
+
+    # --- what happens by itself -------------------------------------------------------------------------------------------
+
+    def reap(self, other: Callable[[int, int], None], now: int) -> None:
+        """Take in every child that has ended. Those that are no run's are told to `other`.
+
+        The group is killed while the dead main process still holds its number: afterwards the number may be another's.
+        """
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                break
+            if found is None:
+                break
+            run = self.by_pid.pop(found.si_pid, None)
+            if run is not None:
+                _signal(run.pid, signal.SIGKILL)
+            pid, status, usage = os.wait4(found.si_pid, 0)
+            if run is None:
+                self.strays.reaped(pid, now)
+                other(pid, status)
+                continue
+            run.status = status
+            run.cpu_s += usage.ru_utime + usage.ru_stime
+            if usage.ru_maxrss > self.own_rss_max:
+                self._count_memory(run, usage.ru_maxrss)
+            if _gone(run):
+                self._over(run, now)
+            else:
+                self.lingering[run.id] = now + LINGER_MS_MAX
+        if self.lingering:
+            self._look_at_lingering(now)
+
+    def tick(self, now: int) -> None:
+        """Whatever is due: timeouts, KILLs, the end of the lease, and looking after those that left their group."""
+        while self.due and self.due[0][0] <= now:
+            at, run_id = heapq.heappop(self.due)
+            run = self.live.get(run_id)
+            if run is None or run.deadline != at:
+                continue
+            run.deadline = 0
+            if run.state == "running":
+                self._stop(run, "timed_out", run.grace_ms, now)
+            else:
+                _signal(run.pid, signal.SIGKILL)
+        if self.lease_until <= now and self.leased:
+            self._end_lease(now)
+        if self.linger_at <= now:
+            self._look_at_lingering(now)
+        if self.strays.look_at <= now:
+            self.strays.look(self.live, self.by_pid, now)
+
+    def next_at(self) -> int:
+        """When `tick` has something to do next."""
+        at = min(self.strays.look_at, self.linger_at)
+        if self.due:
+            at = min(at, self.due[0][0])
+        return min(at, self.lease_until) if self.leased else at
+
+    def kill_all(self) -> None:
+        """The last resort, when the keeper itself is broken: nothing may run without somebody to watch it."""
+        for run in self.live.values():
+            _kill(run)
+
+    # --- the life of one run ----------------------------------------------------------------------------------------------
+
+    def _limit(self, run: Run) -> None:
+        missing = self.cgroups.missing(*run.limits)
+        self.groups_made += 1
+        try:
+            group = Group(self.cgroups, f"{self.group_prefix}{self.groups_made}", *run.limits)
+        except OSError as error:
+            run.limits_said = f"none: {error}"
+            return
+        if group.dirs:
+            run.group = group
+        run.limits_said = self.cgroups.kind if not missing else f"{group.kind if group.dirs else 'none'}: {missing}"
+
+    def _step(self, run: Run, now: int) -> bool:
+        """Start the current step, or the first after it that can be. False: the run has ended."""
+        while True:
+            try:
+                offset = self._spawn(run)
+                break
+            except Refused as error:
+                run.codes.append(127)  # as a shell would say
+                if not run.steps[run.step][1]:
+                    self._end(run, "error", now, str(error))
+                    return False
+                if run.step + 1 == len(run.steps):
+                    self._end(run, "exited", now, str(error))
+                    return False
+                run.step += 1
+        if run.step == 0:
+            event: dict[str, object] = {"event": "started", "id": run.id, "pid": run.pid, "at": now}
+            if run.limits_said:
+                event["limits"] = run.limits_said
+            self.emit(event)
+        if len(run.steps) > 1:
+            before = run.codes[-1] if run.codes else None
+            self.emit(
+                {
+                    "event": "step",
+                    "id": run.id,
+                    "step": run.step,
+                    "pid": run.pid,
+                    "at": now,
+                    "log_offset": offset,
+                    "before": before,
+                }
+            )
+        return True
+
+    def _spawn(self, run: Run) -> int:
+        """The process of the current step; returns how long the log is as it begins."""
+        try:
+            if not run.made_dir:
+                run.made_dir = self.spares.make_dir(run.dir)
+        except OSError as error:
+            raise Refused(f"work directory {run.dir}: {error.strerror}") from error
+        try:
+            log_fd = self.spares.open_log(run.log)
+        except OSError as error:
+            raise Refused(f"log file {run.log}: {error.strerror}") from error
+        try:
+            offset = os.fstat(log_fd).st_size if len(run.steps) > 1 else 0
+            run.pid = spawn(run, log_fd, self.home_fd)
+        finally:
+            os.close(log_fd)
+        self.by_pid[run.pid] = run
+        if run.group is not None:
+            self._apply_limits(run, run.group)
+        return offset
+
+    def _apply_limits(self, run: Run, group: Group) -> None:
+        try:
+            if not group.apply():
+                run.oom = True
+                _kill(run)
+        except OSError as error:  # a quota above that of the group around it, for one
+            run.limits_said = f"none: {error}"
+
+    def _stop(self, run: Run, cause: str, grace_ms: int, now: int) -> None:
+        """The first cause is the one that is told. A second word can only make the grace shorter."""
+        if run.id in self.lingering and _last(run):
+            return  # it ended by itself before anybody asked; only its remains are still being cleared away
+        run.cause = run.cause or cause
+        if not grace_ms:
+            run.state = "stopping"
+            run.deadline = 0
+            _kill(run)
+        elif run.state == "running":
+            run.state = "stopping"
+            _signal(run.pid, signal.SIGTERM)
+            _signal(run.pid, signal.SIGCONT)  # a stopped process could not hear the first
+            self._later(run, now + grace_ms)
+        elif now + grace_ms < run.deadline:
+            self._later(run, now + grace_ms)
+
+    def _end_lease(self, now: int) -> None:
+        leased, self.leased = self.leased, {}
+        for run in leased.values():
+            self._stop(run, "lease", 0, now)
+
+    def _later(self, run: Run, at: int) -> None:
+        run.deadline = at
+        heapq.heappush(self.due, (at, run.id))
+        if len(self.due) > 64 + 4 * len(self.live):  # runs that ended long before their timeout
+            self.due = [(other.deadline, other.id) for other in self.live.values() if other.deadline]
+            heapq.heapify(self.due)
+
+    def _count_memory(self, run: Run, rss_max_kib: int) -> None:
+        """What a child used at most. Not more than our own size tells nothing: the count begins with the spawner's."""
+        self.own_rss_max = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if rss_max_kib > self.own_rss_max:
+            run.rss_max = max(run.rss_max, rss_max_kib * 1024)
+
+    def _look_at_lingering(self, now: int) -> None:
+        """A step is over when nothing of its group is left, not only its main process."""
+        for run_id, until in list(self.lingering.items()):
+            run = self.live[run_id]
+            if _gone(run):
+                del self.lingering[run_id]
+                self._over(run, now)
+            elif until <= now:
+                del self.lingering[run_id]
+                run.cause = run.cause or "exited"  # no further step beside what is left
+                self._over(run, now, f"processes of group {run.pid} cannot be killed")
+            else:
+                _kill(run)  # again: a member may have been forking when the first KILL went round
+        self.linger_at = now + LINGER_MS if self.lingering else NEVER
+
+    def _over(self, run: Run, now: int, error: str = "") -> None:
+        """A step is over: the next one, or the end."""
+        run.pid = 0
+        run.codes.append(os.waitstatus_to_exitcode(run.status))
+        if run.cause or _last(run):
+            self._end(run, run.cause or "exited", now, error)
+        else:
+            run.step += 1
+            self._step(run, now)
+
+    def _end(self, run: Run, cause: str, now: int, error: str = "") -> None:
+        code = run.codes[-1] if run.codes and cause != "error" else None
+        ignored = cause == "exited" and bool(code) and run.steps[run.step][1]
+        if ignored:
+            code = 0
+        if run.group is not None:
+            run.oom = run.oom or run.group.out_of_memory()
+            run.rss_max = run.group.memory_max() or run.rss_max
+            self.strays.remove(run.group)
+        run.ended = {
+            "event": "ended",
+            "id": run.id,
+            "cause": cause,
+            "step": run.step,
+            "at": now,
+            "code": code if code is None or code >= 0 else None,
+            "signal": -code if code is not None and code < 0 else None,
+            "oom": run.oom,
+            "error": error,
+            "cpu_ms": round(run.cpu_s * 1000, 1),
+            "rss_max": run.rss_max,
+        }
+        if run.why:
+            run.ended["why"] = run.why
+        if ignored or len(run.steps) > 1:
+            run.ended["codes"] = run.codes
+        run.state = "ended"
+        run.slim()
+        del self.live[run.id]
+        self.leased.pop(run.id, None)
+        self.strays.look_soon(now)
+        self.emit(run.ended)
+
+
+def _last(run: Run) -> bool:
+    """Whether nothing follows the step that has just ended."""
+    return run.step + 1 == len(run.steps) or (run.status != 0 and not run.steps[run.step][1])
+
+
+def _gone(run: Run) -> bool:
+    """Whether nothing of the run's process group, and of its cgroup, is left."""
+    try:
+        os.killpg(run.pid, 0)
+    except ProcessLookupError:
+        return run.group is None or run.group.kill()
+    except PermissionError:
+        return False
+    return False
+
+
+def _kill(run: Run) -> None:
+    _signal(run.pid, signal.SIGKILL)
+    if run.group is not None:
+        run.group.kill()
+
+
+def _signal(group: int, number_: signal.Signals) -> None:
+    """Never 0: that would be our own group."""
+    if group:
+        try:
+            os.killpg(group, number_)
+        except (ProcessLookupError, PermissionError):
+            return

@@ -1,0 +1,61 @@
+"""A server without memory learns from agents what runs: they hand back what an earlier life of it had ordered."""
+
+from roost.core.state import State, is_over, watch_queue
+from roost.model.document import check_document, decode_document
+from roost.model.frames import Report, Run
+from roost.model.instance import Instance, Move
+from roost.model.node import Node
+from roost.model.workload import Workload
+
+
+def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
+    """Take over an attempt of an earlier life; not if its name has been given to something else since."""
+    workload = state.workloads.get(run.workload)
+    if workload is None:
+        workload = _known_again(state, run, now)
+    elif workload.serial != run.serial:
+        return False
+    key = f"{run.workload}.{run.index}"
+    if key in state.instances:
+        return False
+    state_now = "starting" if report.state == "starting" else "running"
+    instance = Instance(run.workload, run.index, state_now, run.attempt, run.token, node.name, since_ms=now)
+    instance.started_ms = now - report.started_ago_ms
+    instance.story.append(Move(run.submitted_ms, "queued", "submitted to an earlier server", state.revision + 1))
+    state.instances[key] = instance
+    progress = state.progress_of(workload)
+    progress.counts[state_now] = progress.counts.get(state_now, 0) + 1
+    state.held[node.name][run.token] = instance
+    state.fleet.take(node.name, workload.policy.ask.resources)
+    state.touch_instance(instance)
+    return True
+
+
+def complete(state: State, workload: Workload) -> None:
+    """Once every agent had time to speak, a service gets back the replicas nobody spoke of."""
+    if workload.policy.kind == "job" or workload.rest or is_over(state, workload):
+        return
+    counts = state.progress_of(workload).counts
+    for index in range(workload.count):
+        key = f"{workload.key}.{index}"
+        if key not in state.instances:
+            instance = state.instances[key] = Instance(workload.key, index, since_ms=state.now_ms)
+            instance.story.append(Move(state.now_ms, "queued", "no agent spoke of it", state.revision + 1))
+            counts["queued"] = counts.get("queued", 0) + 1
+            state.touch_instance(instance)
+            state.queue.add_again(workload, index)
+
+
+def _known_again(state: State, run: Run, now: int) -> Workload:
+    """The workload as its document tells. Which instances never ran is not known any more: they are not run again."""
+    document = decode_document(run.document)
+    policy = state.shared(check_document(document))
+    workload = Workload(
+        document.project, document.name, policy, run.document, run.submitted_ms, run.serial, document.count
+    )
+    state.workloads[workload.key] = workload
+    state.progress_of(workload).begun = workload.count
+    state.touch_workload(workload)
+    watch_queue(state, workload)
+    state.at(now + state.settings.lease_ms, "adopted", workload.key)
+    return workload

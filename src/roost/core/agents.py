@@ -1,0 +1,202 @@
+"""What agents say: hello, reports, silence. Words of an older session or attempt change nothing."""
+
+from roost.core.adopt import adopt
+from roost.core.effects import Step
+from roost.core.lose import lose_node
+from roost.core.move import contact_of, move, settle_node, tell
+from roost.core.retry import DRAINED, ended, lost, requeue
+from roost.core.state import Contact, State
+from roost.model.document import check_document, decode_document
+from roost.model.errors import Conflict
+from roost.model.events import Heard, Joined, Parted, Reported
+from roost.model.frames import Drop, Hello, Report, Run
+from roost.model.instance import Instance
+from roost.model.node import Node
+
+
+def joined(state: State, out: Step, event: Joined, now: int) -> None:
+    """An agent said hello: a new node, a known one that is back, or a stranger with a name that is taken."""
+    hello = event.hello
+    node = state.nodes.get(hello.node)
+    if node is not None:
+        refusal = _refusal(state, node, hello, now)
+        if refusal:
+            out.reply(event.request, Conflict(refusal, code="already_exists", path="node"))
+            return
+    stranger = node is not None and node.identity != hello.identity
+    if node is None:
+        node = Node(hello.node, hello.identity, hello.facts, status="lost", joined_ms=now)
+        state.nodes[node.name] = node
+        state.held[node.name] = {}
+        state.contacts[node.name] = Contact(0)
+    if node.facts != hello.facts or len(state.fleet) == 0 or state.fleet.row(node.name) < 0:
+        state.fleet.join(node.name, hello.facts)
+    node.facts, node.identity = hello.facts, hello.identity
+    node.session = state.next_serial()
+    _reconnect(state, node, now)
+    _compare(state, out, node, hello, now, stranger=stranger)
+    settle_node(state, out, node, "said hello", now)
+    state.touch_node(node)
+    out.whole.add(node.name)
+    out.reply(event.request, node.session)
+
+
+def reported(state: State, out: Step, event: Reported, now: int) -> None:
+    """Reports move attempts forward; whatever is late, repeated or foreign is ignored and told."""
+    contact = contact_of(state, event.node, event.session)
+    if contact is None:
+        out.ignored.append(f"{event.node}: a report of an old session")
+        return
+    for report in event.reports:
+        instance = state.held[event.node].get(report.token)
+        if instance is not None:
+            apply_report(state, out, instance, report, now)
+        else:
+            _ghost_report(state, out, event.node, contact, report)
+    out.acknowledged[event.node] = event.sequence
+    if event.lacking:
+        out.whole.add(event.node)
+
+
+def parted(state: State, out: Step, event: Parted, now: int) -> None:
+    """The stream broke: no new work goes there, and what may run twice starts elsewhere at once."""
+    contact = contact_of(state, event.node, event.session)
+    if contact is None or not contact.connected:
+        return
+    node = state.nodes[event.node]
+    if event.leaving and not state.held[node.name]:
+        lose_node(state, out, node, "said goodbye", now)
+        return
+    contact.connected = False
+    settle_node(state, out, node, "its stream broke", now)
+    for token in sorted(state.held[node.name]):
+        instance = state.held[node.name][token]
+        policy = state.workloads[instance.workload].policy
+        if not policy.exclusive and policy.when_lost != "keep" and instance.state != "stopping":
+            lost(state, out, instance, f"the stream of node {node.name} broke", now)
+
+
+def heard(state: State, out: Step, event: Heard, now: int) -> None:
+    """Signs of life push the end of a lease back. Nothing of this is stored."""
+    lease = state.settings.lease_ms + state.settings.lease_margin_ms
+    for name, session, at_ms in event.beats:
+        contact = contact_of(state, name, session)
+        if contact is not None:
+            contact.lease_until_ms = max(contact.lease_until_ms, at_ms + lease)
+    for name, usage in event.usage:
+        if name in state.contacts:
+            state.contacts[name].usage = usage
+
+
+def apply_report(state: State, out: Step, instance: Instance, report: Report, now: int) -> None:
+    """One report on an attempt that lives. Agents send the latest state only, so states may be skipped."""
+    if report.state == "starting":
+        if instance.state == "placed":
+            move(state, out, instance, "starting", "taken up by the agent", now)
+        return
+    began = max(now - report.started_ago_ms, instance.since_ms if instance.state in ("placed", "starting") else 0)
+    if report.state == "running":
+        if instance.state in ("placed", "starting"):
+            instance.started_ms = began
+            move(state, out, instance, "running", "started", began)
+        if report.step != instance.step:
+            instance.step = report.step
+            state.touch_instance(instance)
+        return
+    if instance.state in ("placed", "starting") and report.cause in ("exited", "timed_out"):
+        instance.started_ms = began
+        move(state, out, instance, "running", "started", began)
+    instance.exit_code, instance.signal, instance.step = report.code, report.signal, report.step
+    _end(state, out, instance, report, now)
+
+
+def _end(state: State, out: Step, instance: Instance, report: Report, now: int) -> None:
+    cause = ending_words(report)
+    if report.cause == "lease":
+        lost(state, out, instance, cause, now)
+    elif report.cause == "stopped" and instance.state != "stopping":
+        lost(state, out, instance, f"node {instance.node} stopped it", now)
+    elif instance.state == "stopping" and instance.cause != DRAINED:
+        move(state, out, instance, "cancelled", instance.cause, now)
+    elif report.cause == "stopped":
+        requeue(state, out, instance, f"moved: node {instance.node} is draining", now)
+    elif report.cause == "timed_out":
+        ended(state, out, instance, "timed_out", cause, now)
+    elif report.cause == "exited" and report.code == 0:
+        ended(state, out, instance, "succeeded", cause, now)
+    else:
+        ended(state, out, instance, "failed", cause, now)
+
+
+def ending_words(report: Report) -> str:
+    """How an attempt ended, in words."""
+    where = f"step {report.step + 1}: " if report.step else ""
+    if report.cause == "timed_out":
+        return f"{where}ran past its timeout"
+    if report.cause == "lease":
+        return "the lease of its node ended"
+    if report.cause == "error":
+        return f"{where}{report.error or 'could not be started'}"
+    if report.signal is not None:
+        return f"{where}ended by signal {report.signal}" + (f" ({report.error})" if report.error else "")
+    return f"{where}exit code {report.code}"
+
+
+def _refusal(state: State, node: Node, hello: Hello, now: int) -> str:
+    """A name belongs to the machine that has it as long as that machine may be running what must not run twice."""
+    if node.identity == hello.identity:
+        return ""
+    contact = state.contacts[node.name]
+    if contact.connected:
+        return f"a node named {node.name} is connected; give this agent another --name"
+    if node.status != "lost" and state.held[node.name]:
+        left = max(0, contact.lease_until_ms - now)
+        return f"the last node named {node.name} may still be running work; its lease ends in {left} ms"
+    return ""
+
+
+def _reconnect(state: State, node: Node, now: int) -> None:
+    contact = state.contacts[node.name]
+    for ask in contact.ghosts.values():
+        state.fleet.take(node.name, ask.resources, -1)
+    fresh = state.contacts[node.name] = Contact(now + state.settings.lease_ms + state.settings.lease_margin_ms)
+    fresh.connected = True
+    fresh.usage = contact.usage
+    state.watch_lease(node.name)
+
+
+def _compare(state: State, out: Step, node: Node, hello: Hello, now: int, *, stranger: bool) -> None:
+    """What the node says it runs against what it should run."""
+    told = {run.token: (run, report) for run, report in hello.runs}
+    for token in sorted(state.held[node.name]):
+        instance = state.held[node.name][token]
+        if token in told and not stranger:
+            apply_report(state, out, instance, told[token][1], now)
+        elif stranger or instance.state != "placed":
+            lost(state, out, instance, f"node {node.name} came back without it", now)
+    for token, (run, report) in told.items():
+        if token in state.held[node.name]:
+            continue
+        if token < state.meta.born and adopt(state, node, run, report, now):
+            instance = state.held[node.name][token]
+            tell(instance, instance.state, "taken over from its agent", now, state.revision + 1)
+            apply_report(state, out, instance, report, now)
+        elif report.state != "ended":
+            _haunt(state, node, run)
+
+
+def _haunt(state: State, node: Node, run: Run) -> None:
+    """An attempt nobody waits for takes room until its agent has stopped it."""
+    ask = check_document(decode_document(run.document)).ask
+    state.contacts[node.name].ghosts[run.token] = ask
+    state.fleet.take(node.name, ask.resources)
+
+
+def _ghost_report(state: State, out: Step, name: str, contact: Contact, report: Report) -> None:
+    ask = contact.ghosts.get(report.token)
+    if ask is None:
+        out.ignored.append(f"{name}: a report of attempt {report.token}, which is not its own any more")
+    elif report.state == "ended":
+        del contact.ghosts[report.token]
+        state.fleet.take(name, ask.resources, -1)
+    out.order(name, Drop(report.token))

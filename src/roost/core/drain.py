@@ -1,0 +1,74 @@
+"""Taking nodes out of service, putting them back, and forgetting them."""
+
+from roost.core.effects import Step
+from roost.core.move import settle_node
+from roost.core.requests import stop
+from roost.core.retry import DRAINED
+from roost.core.state import State
+from roost.model.errors import Conflict, NotFound
+from roost.model.events import Drain, Remove, Resume
+from roost.model.node import Node
+
+
+def drain(state: State, out: Step, event: Drain, now: int) -> None:
+    """No new work goes there. Services move at once; jobs may finish until the deadline, then they move too."""
+    node = _known(state, out, event.request, event.node)
+    if node is None:
+        return
+    node.draining = True
+    node.drain_until_ms = now + event.deadline_ms
+    state.touch_node(node)
+    settle_node(state, out, node, "drain asked for", now)
+    if event.deadline_ms:
+        state.at(node.drain_until_ms, "drain", node.name)
+    empty_node(state, out, node, now, services_only=event.deadline_ms > 0)
+    out.reply(event.request, node.name)
+
+
+def resume(state: State, out: Step, event: Resume, now: int) -> None:
+    """Back into service. What was told to stop already goes on stopping and finds its place again."""
+    node = _known(state, out, event.request, event.node)
+    if node is None:
+        return
+    node.draining, node.drain_until_ms = False, 0
+    state.touch_node(node)
+    settle_node(state, out, node, "resume asked for", now)
+    out.reply(event.request, node.name)
+
+
+def remove(state: State, out: Step, event: Remove, now: int) -> None:
+    """Forget a node that is out of touch and holds nothing."""
+    node = _known(state, out, event.request, event.node)
+    if node is None:
+        return
+    if state.contacts[node.name].connected or state.held[node.name]:
+        what = "connected" if state.contacts[node.name].connected else "holding work until its lease ends"
+        out.reply(event.request, Conflict(f"node {node.name} is {what}; drain it and stop its agent first"))
+        return
+    forget_node(state, out, node)
+    out.reply(event.request, node.name)
+
+
+def empty_node(state: State, out: Step, node: Node, now: int, *, services_only: bool = False) -> None:
+    """Stop what runs on a node so that it moves elsewhere."""
+    for token in sorted(state.held[node.name]):
+        instance = state.held[node.name][token]
+        kind = state.workloads[instance.workload].policy.kind
+        if instance.state != "stopping" and (kind == "service" or not services_only):
+            stop(state, out, instance, DRAINED, now)
+
+
+def forget_node(state: State, out: Step, node: Node) -> None:
+    """The node is gone for good; a new hello would be a new node."""
+    state.fleet.leave(node.name)
+    for index in (state.nodes, state.held, state.contacts):
+        index.pop(node.name)
+    state.dirty["node", node.name] = None
+    out.nodes.append((node.name, "gone", "removed"))
+
+
+def _known(state: State, out: Step, request: int, name: str) -> Node | None:
+    node = state.nodes.get(name)
+    if node is None:
+        out.reply(request, NotFound(f"there is no node {name}"))
+    return node

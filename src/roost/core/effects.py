@@ -1,0 +1,65 @@
+"""What a step gives back: what to store, what to do once that is durable, and whom to answer."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from roost.model.errors import RoostError
+from roost.model.frames import Order
+from roost.ports.store import Change
+
+
+class Orders(NamedTuple):
+    """Orders for one node: a delta on `base`, or the whole assignment."""
+
+    node: str
+    session: int
+    base: int
+    generation: int
+    whole: bool
+    orders: tuple[Order, ...]
+
+
+class Reply(NamedTuple):
+    """The answer to a request: a value, or an error to be told."""
+
+    request: int
+    value: Any | RoostError
+
+
+class Placed(NamedTuple):
+    """A decision as it is logged: who went where, by which strategy, and how full the node is now."""
+
+    instance: str
+    node: str
+    strategy: str
+    resources: tuple[tuple[str, int, int], ...]  # (name, used, total)
+
+
+class Step:
+    """One step's outcome. `orders` are per node until the step ends and become `assignments`."""
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        self.assignments: list[Orders] = []
+        self.replies: list[Reply] = []
+        self.placed: list[Placed] = []
+        self.nodes: list[tuple[str, str, str]] = []  # (node, status, cause)
+        self.ignored: list[str] = []  # reports nobody waits for, in words
+        self.acknowledged: dict[str, int] = {}  # node -> sequence of the last beat whose reports are in this step
+        self.swept: list[str] = []  # workloads whose logs can go: PROJECT/NAME/SERIAL
+        self.rejectable: list[str] = []  # new workloads that do not want to wait
+        self.wake_at_ms: int | None = None  # when something happens by itself next
+        self.orders: dict[str, list[Order]] = {}
+        self.whole: set[str] = set()
+
+    def order(self, node: str, *orders: Order) -> None:
+        """An order for a node, sent when the step is durable."""
+        self.orders.setdefault(node, []).extend(orders)
+
+    def reply(self, request: int, value: Any | RoostError) -> None:
+        """Answer a request, once the step is durable."""
+        self.replies.append(Reply(request, value))
+
+    def refuse_all(self, requests: Sequence[int], error: RoostError) -> None:
+        """The same error for several requests."""
+        self.replies.extend(Reply(request, error) for request in requests)

@@ -1,0 +1,94 @@
+"""What is due: leases, limits on waiting, pauses before a retry, drain deadlines, retention."""
+
+from collections.abc import Callable
+from heapq import heappop
+
+from roost.core.adopt import complete
+from roost.core.drain import empty_node, forget_node
+from roost.core.effects import Step
+from roost.core.lose import lose_node
+from roost.core.move import finish_if_over, move
+from roost.core.state import State
+from roost.core.sweep import forget
+from roost.model.workload import Workload
+
+
+def expire(state: State, out: Step, now: int) -> None:
+    """Wake everything whose time has come. A timer that has lost its meaning does nothing."""
+    while state.timers and state.timers[0][0] <= now:
+        _, kind, key = heappop(state.timers)
+        WAKERS[kind](state, out, key, now)
+
+
+def _lease(state: State, out: Step, key: str, now: int) -> None:
+    state.lease_timers.discard(key)
+    node = state.nodes.get(key)
+    if node is None or node.status == "lost":
+        return
+    if state.contacts[key].lease_until_ms > now:
+        state.watch_lease(key)
+    else:
+        lose_node(state, out, node, f"not heard for {state.settings.lease_ms} ms", now)
+
+
+def _queue(state: State, out: Step, key: str, now: int) -> None:
+    workload = state.workloads.get(key)
+    if workload is None or workload.finished_ms or workload.rest:
+        return
+    policy = workload.policy
+    if policy.deadline_ms and now >= workload.submitted_ms + policy.deadline_ms:
+        _expire_waiting(state, out, workload, "its deadline has passed", now, again=True)
+    elif policy.queue_timeout_ms and now >= workload.submitted_ms + policy.queue_timeout_ms:
+        _expire_waiting(state, out, workload, "waited for its queue timeout", now, again=False)
+
+
+def _expire_waiting(state: State, out: Step, workload: Workload, cause: str, now: int, *, again: bool) -> None:
+    if state.has_fresh(workload):
+        workload.rest, workload.cause = "expired", cause
+        state.touch_workload(workload)
+    for index in range(state.begun(workload)):
+        instance = state.instances.get(f"{workload.key}.{index}")
+        if instance is not None and instance.state == "queued" and (again or not instance.attempt):
+            move(state, out, instance, "expired", cause, now)
+    finish_if_over(state, workload, now)
+
+
+def _ready(state: State, out: Step, key: str, now: int) -> None:
+    instance = state.instances.get(key)
+    if instance is not None and instance.state == "queued" and instance.ready_ms <= now:
+        state.queue.add_again(state.workloads[instance.workload], instance.index)
+
+
+def _drain(state: State, out: Step, key: str, now: int) -> None:
+    node = state.nodes.get(key)
+    if node is not None and node.draining and node.drain_until_ms <= now:
+        empty_node(state, out, node, now)
+
+
+def _sweep(state: State, out: Step, key: str, now: int) -> None:
+    workload = state.workloads.get(key)
+    if workload is not None and workload.finished_ms and workload.finished_ms + workload.policy.keep_ms <= now:
+        forget(state, out, workload)
+
+
+def _gone(state: State, out: Step, key: str, now: int) -> None:
+    node = state.nodes.get(key)
+    if node is not None and node.status == "lost" and not state.held[key]:
+        forget_node(state, out, node)
+
+
+def _adopted(state: State, out: Step, key: str, now: int) -> None:
+    workload = state.workloads.get(key)
+    if workload is not None:
+        complete(state, workload)
+
+
+WAKERS: dict[str, Callable[[State, Step, str, int], None]] = {
+    "lease": _lease,
+    "queue": _queue,
+    "ready": _ready,
+    "drain": _drain,
+    "sweep": _sweep,
+    "gone": _gone,
+    "adopted": _adopted,
+}

@@ -1,0 +1,174 @@
+"""Why: for what waits, every blocker counted over nodes; for what was placed, the candidates with their scores."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from roost.core.filters import DYNAMIC, STATIC
+from roost.core.filters.resources import amount_words
+from roost.core.scorers import ONE
+from roost.core.shortlist import could_fit
+from roost.core.state import State
+from roost.model.errors import NotFound
+from roost.model.instance import Instance
+from roost.model.units import show_bytes, show_cpu, show_duration
+from roost.model.workload import Ask
+
+
+class Blocker(msgspec.Struct, frozen=True):
+    """One reason, and for how many nodes it holds. A node can be blocked for several reasons."""
+
+    filter: str
+    reason: str
+    nodes: int
+
+
+class Blocked(msgspec.Struct, frozen=True):
+    """Why an ask has no place now."""
+
+    code: str  # no_nodes | insufficient_resources | unsatisfiable | placeable
+    online: int
+    blockers: tuple[Blocker, ...] = ()
+
+    def words(self) -> str:
+        """The reasons in one line."""
+        if self.code == "no_nodes":
+            return "no node is online"
+        return "; ".join(f"{each.reason} ({each.nodes} nodes)" for each in self.blockers)
+
+
+class Why(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer to `why`: as data, and in words."""
+
+    instance: str
+    state: str
+    words: str
+    code: str = ""
+    blockers: tuple[Blocker, ...] = ()
+    node: str = ""
+    strategy: str = ""
+    eligible: int = 0
+    considered: int = 0
+    candidates: tuple[tuple[str, float], ...] = ()
+
+
+def blockers_of(state: State, ask: Ask) -> Blocked:
+    """Every reason why nodes say no to an ask, counted."""
+    fleet = state.fleet
+    online = int(np.count_nonzero(fleet.online))
+    if not online:
+        return Blocked("no_nodes", 0)
+    found: list[Blocker] = []
+    short = np.zeros(len(fleet), np.bool_)
+    for each in (*STATIC, *DYNAMIC):
+        mask = each.mask(fleet, ask, None)
+        if mask is None or bool(mask.all()):
+            continue
+        failing = ~mask
+        if each.name == "capacity":
+            short = failing
+        if each.name == "resources":
+            failing &= ~short  # told already, and better, by capacity
+        if failing.any():
+            found.append(Blocker(each.name, each.words(fleet, ask, failing), int(np.count_nonzero(failing))))
+    if not bool((could_fit(fleet, ask) & fleet.online).any()):
+        return Blocked("unsatisfiable", online, tuple(found))
+    eligible = could_fit(fleet, ask)
+    for each in DYNAMIC:
+        mask = each.mask(fleet, ask, None)
+        eligible = eligible if mask is None else eligible & mask
+    return Blocked("placeable" if eligible.any() else "insufficient_resources", online, tuple(found))
+
+
+def why(state: State, workload_key: str, index: int | None = None) -> Why:
+    """Why an instance is where it is; without an index, the first one that waits, or else the first."""
+    workload = state.workloads.get(workload_key)
+    if workload is None:
+        raise NotFound(f"there is no workload {workload_key}")
+    if index is None:
+        index = _interesting(state, workload_key, state.begun(workload), workload.count)
+    if not 0 <= index < max(workload.count, 1):
+        raise NotFound(f"{workload_key} has instances 0 to {workload.count - 1}, not {index}")
+    key = f"{workload_key}.{index}"
+    instance = state.instances.get(key)
+    current = instance.state if instance else workload.rest or "queued"
+    if current == "queued":
+        return _why_waiting(state, key, workload.policy.ask, instance)
+    if instance is None:
+        return Why(key, current, f"{key} is {current}: {workload.cause}", code=current)
+    return _why_placed(state, instance)
+
+
+def decision_line(instance: str, node: str, strategy: str, resources: tuple[tuple[str, int, int], ...]) -> str:
+    """The decision as one readable line."""
+    return f"placed {instance} on {node} by {strategy}: " + ", ".join(
+        used_words(name, used, total) for name, used, total in resources
+    )
+
+
+def used_words(name: str, used: int, total: int) -> str:
+    """`cpu 12/16`, `memory 24GiB/32GiB`."""
+    if name in ("cpu", "gpu"):
+        return f"{name} {show_cpu(used)}/{show_cpu(total)}"
+    if name in ("memory", "disk"):
+        return f"{name} {show_bytes(used)}/{show_bytes(total)}"
+    return f"{name} {used}/{total}"
+
+
+def node_report(state: State, name: str) -> dict[str, Any]:
+    """A node as data: status, each resource used and total, what it runs."""
+    node = state.nodes.get(name)
+    if node is None:
+        raise NotFound(f"there is no node {name}")
+    row = state.fleet.row(name)
+    used = {each: int(state.fleet.used[each][row]) for each in node.facts.resources}
+    running = [state.held[name][token] for token in sorted(state.held[name])]
+    return {"node": node, "used": used, "running": running, "contact": state.contacts[name]}
+
+
+def _why_waiting(state: State, key: str, ask: Ask, instance: Instance | None) -> Why:
+    if instance is not None and instance.ready_ms > state.now_ms:
+        pause = show_duration(instance.ready_ms - state.now_ms)
+        return Why(key, "queued", f"{key} waits {pause} before its next attempt: {instance.cause}", code="backoff")
+    blocked = blockers_of(state, ask)
+    needs = ", ".join(amount_words(*each) for each in ask.resources)
+    if blocked.code == "placeable":
+        return Why(key, "queued", f"{key} is about to be placed (needs {needs})", code="placeable")
+    told = {
+        "no_nodes": f"{key} waits because no node is online; start one with `roost agent`",
+        "unsatisfiable": f"{key} (needs {needs}) can never run on this fleet: {blocked.words()}",
+        "insufficient_resources": f"{key} (needs {needs}) waits for room: {blocked.words()}",
+    }
+    return Why(key, "queued", told[blocked.code], code=blocked.code, blockers=blocked.blockers)
+
+
+def _why_placed(state: State, instance: Instance) -> Why:
+    decision = instance.decision
+    where = f" on {instance.node}" if instance.node else ""
+    words = f"{instance.key} is {instance.state}{where}: {instance.cause}"
+    if decision is None:
+        return Why(instance.key, instance.state, words, node=instance.node)
+    taken, score = decision.candidates[0]
+    words += f"; {decision.strategy} chose {taken} with {score / ONE:.3f}"
+    others = ", ".join(f"{name} {score / ONE:.3f}" for name, score in decision.candidates[1:])
+    words += f" over {others}" if others else ""
+    words += f" ({decision.eligible} of {decision.considered} nodes were eligible)"
+    return Why(
+        instance.key,
+        instance.state,
+        words,
+        node=instance.node,
+        strategy=decision.strategy,
+        eligible=decision.eligible,
+        considered=decision.considered,
+        candidates=tuple((name, score / ONE) for name, score in decision.candidates),
+    )
+
+
+def _interesting(state: State, key: str, begun: int, count: int) -> int:
+    for index in range(begun):
+        instance = state.instances.get(f"{key}.{index}")
+        if instance is not None and instance.state == "queued":
+            return index
+    return begun if begun < count else 0

@@ -1,0 +1,25 @@
+"""Loss: a node whose lease has ended runs nothing any more that must not run twice, so it can be given away."""
+
+from roost.core.effects import Step
+from roost.core.move import settle_node
+from roost.core.retry import lost
+from roost.core.state import State
+from roost.model.node import Node
+
+GONE_AFTER_MS = 86_400_000  # a lost node that holds nothing is forgotten after a day
+
+
+def lose_node(state: State, out: Step, node: Node, cause: str, now: int) -> None:
+    """The lease has ended without a word: out of the fleet, and its work runs elsewhere by policy."""
+    contact = state.contacts[node.name]
+    contact.connected = False
+    contact.lease_until_ms = min(contact.lease_until_ms, now)
+    settle_node(state, out, node, cause, now)
+    for ask in contact.ghosts.values():
+        state.fleet.take(node.name, ask.resources, -1)
+    contact.ghosts.clear()
+    for token in sorted(state.held[node.name]):
+        instance = state.held[node.name][token]
+        if state.workloads[instance.workload].policy.when_lost != "keep":
+            lost(state, out, instance, f"node {node.name} was lost: {cause}", now)
+    state.at(now + GONE_AFTER_MS, "gone", node.name)

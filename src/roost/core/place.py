@@ -1,0 +1,131 @@
+"""Who goes where: line by line in order of priority and age, each placement seeing the ones before it."""
+
+from bisect import bisect_left
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+
+from roost.core.assign import run_order
+from roost.core.effects import Placed, Step
+from roost.core.explain import blockers_of
+from roost.core.fleet import Fleet, Ints
+from roost.core.move import finish_if_over, move
+from roost.core.order import Line, Waiting
+from roost.core.state import State
+from roost.core.strategies import STRATEGIES, Strategy
+from roost.model.instance import Decision, Instance, Move
+from roost.model.limits import CANDIDATES_MAX
+
+MASK_64 = (1 << 64) - 1
+SMALL_FLEET = 32  # below this, sorting in Python beats numpy's fixed costs
+
+
+def place(state: State, out: Step, now: int) -> bool:
+    """Place what fits. True: there is more to place than one pass may do."""
+    heads: list[tuple[int, int, int, Line, Waiting]] = []
+    for number, line in enumerate(list(state.queue.lines.values())):
+        if line.blocked_at == state.fleet.freed:
+            continue
+        head = line.head(state)
+        if head is None:
+            state.queue.forget(line)
+        else:
+            heads.append((-line.priority, head.serial, number, line, head))
+    heapify(heads)
+    placed = 0
+    while heads:
+        if placed >= state.settings.placements_max:
+            return True
+        _, _, number, line, head = heappop(heads)
+        if not _place_head(state, out, line, head, now):
+            line.blocked_at = state.fleet.freed
+            continue
+        placed += 1
+        line.take(head)
+        following = line.head(state)
+        if following is None:
+            state.queue.forget(line)
+        else:
+            heappush(heads, (-line.priority, following.serial, number, line, following))
+    return False
+
+
+def reject_waiting(state: State, out: Step, now: int) -> None:
+    """Workloads that do not want to wait end here if they were not placed whole."""
+    for key in out.rejectable:
+        workload = state.workloads.get(key)
+        if workload is not None and state.has_fresh(workload):
+            why = blockers_of(state, workload.policy.ask)
+            workload.rest, workload.cause = "rejected", f"{why.code}: {why.words()}"
+            state.touch_workload(workload)
+            finish_if_over(state, workload, now)
+
+
+def _place_head(state: State, out: Step, line: Line, head: Waiting, now: int) -> bool:
+    fleet = state.fleet
+    if not len(fleet):
+        return False
+    strategy = STRATEGIES[line.ask.strategy or state.settings.strategy]
+    scores = state.shortlists.of(line.ask, strategy).refresh(fleet)
+    last = _last_row(fleet, state.meta.cursors.get(strategy.name, "")) if strategy.cursor else -1
+    row = strategy.pick(scores, last, _drawn(state.settings.seed, state.serial))
+    if row < 0:
+        return False
+    instance = _instance_of(state, head)
+    instance.decision = _decision(fleet, strategy, scores, row)
+    instance.node = fleet.names[row]
+    instance.attempt += 1
+    instance.token = state.next_serial()
+    instance.exit_code = instance.signal = None
+    instance.started_ms = instance.step = 0
+    if strategy.cursor:
+        state.meta.cursors[strategy.name] = instance.node
+        state.touch_meta()
+    move(state, out, instance, "placed", f"on {instance.node} by {strategy.name}", now)
+    out.order(instance.node, run_order(state, instance))
+    room = tuple((name, int(fleet.used[name][row]), int(fleet.total[name][row])) for name in fleet.facts[row].resources)
+    out.placed.append(Placed(instance.key, instance.node, strategy.name, room))
+    return True
+
+
+def _instance_of(state: State, head: Waiting) -> Instance:
+    key = head.workload.key
+    if head.again:
+        return state.instances[f"{key}.{head.number}"]
+    progress = state.progress_of(head.workload)
+    progress.begun = head.number + 1
+    progress.counts["queued"] = progress.counts.get("queued", 0) + 1
+    story = [Move(head.workload.submitted_ms, "queued", "submitted", state.revision + 1)]
+    instance = state.instances[f"{key}.{head.number}"] = Instance(key, head.number, story=story)
+    return instance
+
+
+def _decision(fleet: Fleet, strategy: Strategy, scores: Ints, row: int) -> Decision:
+    """The node taken and the best of the others."""
+    size = len(scores)
+    if size <= SMALL_FLEET:
+        values = scores.tolist()
+        best = sorted(range(size), key=lambda each: -values[each])[:CANDIDATES_MAX]
+    else:
+        few = np.argpartition(scores, size - CANDIDATES_MAX)[size - CANDIDATES_MAX :]
+        best = sorted((int(each) for each in few), key=lambda each: (-int(scores[each]), each))
+    others = [each for each in best if each != row and scores[each] >= 0]
+    rows = [row, *others][:CANDIDATES_MAX]
+    candidates = tuple((fleet.names[each], int(scores[each])) for each in rows)
+    return Decision(strategy.name, int(np.count_nonzero(scores >= 0)), size, candidates)
+
+
+def _last_row(fleet: Fleet, name: str) -> int:
+    """Where the node chosen last stands, or stood: if it is gone, the row before its place."""
+    if not name:
+        return -1
+    row = fleet.row(name)
+    return row if row >= 0 else bisect_left(fleet.names, name) - 1
+
+
+def _drawn(seed: int, serial: int) -> int:
+    """A number by chance for this placement: splitmix64 of the seed and the serial, so a replay draws the same."""
+    mixed = (seed * 0x9E3779B97F4A7C15 + (serial + 1) * 0xD1B54A32D192ED03) & MASK_64
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & MASK_64
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & MASK_64
+    return mixed ^ (mixed >> 31)

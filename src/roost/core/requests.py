@@ -1,0 +1,179 @@
+"""What people ask for: submit, cancel, retry. Documents were checked at the edge; here it is about the state."""
+
+from roost.core.assign import stop_order
+from roost.core.effects import Step
+from roost.core.move import finish_if_over, move
+from roost.core.retry import requeue
+from roost.core.state import State, watch_queue
+from roost.core.strategies import check_strategy
+from roost.core.sweep import forget
+from roost.model.errors import Conflict, Invalid, NotFound, RoostError
+from roost.model.events import Cancel, Retry, Submit, Wanted
+from roost.model.instance import Instance, Move
+from roost.model.states import FINISHED, HOLDING
+from roost.model.units import show_duration
+from roost.model.workload import Workload
+
+WORKLOADS_MAX = 1_000_000  # known at once: half a gigabyte
+REACH_MAX = 10_000  # how far ahead of an array's progress one index can be cancelled; each costs a record
+
+
+def submit(state: State, out: Step, event: Submit, now: int) -> None:
+    """Take in workloads, all or none. A finished one of the same name makes room; a live one is a conflict."""
+    new: dict[str, Wanted] = {}
+    for position, wanted in enumerate(event.wanted):
+        key = f"{wanted.project}/{wanted.name}"
+        known = state.workloads.get(key)
+        same = event.same_ok and known is not None and known.document == wanted.document and not known.finished_ms
+        error = None if same else _refusal(state, wanted, key, known, key in new, now)
+        if error is not None:
+            if len(event.wanted) > 1:
+                error.path = f"[{position}].{error.path}"
+            out.reply(event.request, error)
+            return
+        if not same:
+            new[key] = wanted
+    if len(state.workloads) + len(new) > WORKLOADS_MAX:
+        out.reply(event.request, Conflict(f"there are {len(state.workloads):,} workloads already", code="too_many"))
+        return
+    for key, wanted in new.items():
+        _take_in(state, out, key, wanted, now)
+    out.reply(event.request, tuple(f"{wanted.project}/{wanted.name}" for wanted in event.wanted))
+
+
+def _refusal(
+    state: State, wanted: Wanted, key: str, known: Workload | None, twice: bool, now: int
+) -> RoostError | None:
+    if twice:
+        return Conflict(f"{key} is in the same request twice", code="name_in_use", path="name")
+    if known is not None and not known.finished_ms:
+        since = show_duration(now - known.submitted_ms)
+        words = f"{key} is in use since {since}; cancel it first or take another name"
+        return Conflict(words, code="name_in_use", path="name")
+    try:
+        check_strategy(wanted.policy.ask.strategy, "placement.strategy")
+    except Invalid as error:
+        return error
+    return None
+
+
+def _take_in(state: State, out: Step, key: str, wanted: Wanted, now: int) -> None:
+    known = state.workloads.get(key)
+    if known is not None:
+        forget(state, out, known)
+    policy = state.shared(wanted.policy)
+    workload = Workload(wanted.project, wanted.name, policy, wanted.document, now, state.next_serial(), wanted.count)
+    state.workloads[key] = workload
+    state.touch_workload(workload)
+    state.queue.add_fresh(workload)
+    watch_queue(state, workload)
+    if policy.when_full == "reject":
+        out.rejectable.append(key)
+
+
+def cancel(state: State, out: Step, event: Cancel, now: int) -> None:
+    """Stop a workload or one of its instances. What is over already stays as it is: cancelling twice is fine."""
+    workload = _known(state, out, event)
+    if workload is None:
+        return
+    if event.index is None or workload.count == 1:
+        _cancel_rest(state, workload, event.cause, now)
+        for index in range(state.begun(workload)):
+            _cancel_one(state, out, state.instances[f"{workload.key}.{index}"], event.cause, now)
+        finish_if_over(state, workload, now)
+    else:
+        if event.index >= state.begun(workload) and not workload.rest:
+            if event.index - state.begun(workload) > REACH_MAX:
+                words = f"index {event.index} is too far from its turn; cancel the whole workload"
+                out.reply(event.request, Conflict(words, path="index"))
+                return
+            materialise(state, workload, event.index + 1)
+        instance = state.instances.get(f"{workload.key}.{event.index}")
+        if instance is not None:
+            _cancel_one(state, out, instance, event.cause, now)
+    out.reply(event.request, workload.key)
+
+
+def retry(state: State, out: Step, event: Retry, now: int) -> None:
+    """Run again what ended otherwise than well; one that is named is run again however it ended."""
+    workload = _known(state, out, event)
+    if workload is None:
+        return
+    chosen = [
+        instance
+        for index in (range(state.begun(workload)) if event.index is None else (event.index,))
+        if (instance := state.instances.get(f"{workload.key}.{index}")) is not None
+        and instance.state in FINISHED
+        and (event.index is not None or instance.state != "succeeded")
+    ]
+    fresh = bool(workload.rest) and state.begun(workload) < workload.count and event.index is None
+    if not chosen and not fresh:
+        words = f"nothing of {workload.key} has failed; name an instance ({workload.name}.0) to run it again anyway"
+        out.reply(event.request, Conflict(words, code="nothing_to_retry"))
+        return
+    _reopen(state, workload, fresh=fresh, now=now)
+    for instance in chosen:
+        instance.losses = instance.failures = 0
+        requeue(state, out, instance, "retry asked for", now)
+    out.reply(event.request, workload.key)
+
+
+def stop(state: State, out: Step, instance: Instance, cause: str, now: int) -> None:
+    """First phase of stopping: tell the agent. Room is kept until it confirms, or until its node is lost."""
+    move(state, out, instance, "stopping", cause, now)
+    out.order(instance.node, stop_order(state, instance))
+
+
+def materialise(state: State, workload: Workload, until: int) -> None:
+    """Give records to instances below an index that have none yet, so that they can differ from each other."""
+    progress = state.progress_of(workload)
+    for index in range(progress.begun, until):
+        story = [Move(workload.submitted_ms, "queued", "submitted", state.revision + 1)]
+        instance = Instance(workload.key, index, since_ms=workload.submitted_ms, story=story)
+        state.instances[instance.key] = instance
+        progress.counts["queued"] = progress.counts.get("queued", 0) + 1
+        state.touch_instance(instance)
+        state.queue.add_again(workload, index)
+    progress.begun = max(progress.begun, until)
+
+
+def _cancel_rest(state: State, workload: Workload, cause: str, now: int) -> None:
+    if not workload.rest and not workload.finished_ms:
+        workload.rest, workload.cause = "cancelled", cause
+        state.touch_workload(workload)
+
+
+def _cancel_one(state: State, out: Step, instance: Instance, cause: str, now: int) -> None:
+    if instance.state == "queued":
+        move(state, out, instance, "cancelled", cause, now)
+    elif instance.state == "stopping":
+        instance.cause = cause  # it was being moved off a draining node; now it is not to come back
+        state.touch_instance(instance)
+    elif instance.state in HOLDING:
+        stop(state, out, instance, cause, now)
+
+
+def _reopen(state: State, workload: Workload, *, fresh: bool, now: int) -> None:
+    if workload.finished_ms:
+        workload.finished_ms = 0
+        state.finished.pop(workload.key, None)
+        state.finished_instances -= sum(state.progress_of(workload).counts.values())
+    if fresh:
+        state.queue.add_fresh(workload)
+    if workload.rest and (fresh or state.begun(workload) >= workload.count or workload.policy.kind != "job"):
+        workload.rest = workload.cause = ""
+    workload.submitted_ms = now  # limits on waiting count from here
+    watch_queue(state, workload)
+    state.touch_workload(workload)
+
+
+def _known(state: State, out: Step, event: Cancel | Retry) -> Workload | None:
+    workload = state.workloads.get(event.workload)
+    if workload is None:
+        out.reply(event.request, NotFound(f"there is no workload {event.workload}"))
+        return None
+    if event.index is not None and not 0 <= event.index < workload.count:
+        words = f"{event.workload} has instances 0 to {workload.count - 1}, not {event.index}"
+        out.reply(event.request, NotFound(words))
+        return None
+    return workload

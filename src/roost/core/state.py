@@ -1,0 +1,253 @@
+"""The state: what is stored, and the indexes derived from it. Changed only by the functions of this package."""
+
+from heapq import heappush
+from typing import Any
+
+import msgspec
+
+from roost.core.fleet import Fleet
+from roost.core.order import Queue
+from roost.core.shortlist import Shortlists
+from roost.model.frames import Usage
+from roost.model.instance import Instance
+from roost.model.node import Node
+from roost.model.states import FINISHED, HOLDING
+from roost.model.workload import Ask, Policy, Workload
+from roost.ports.store import Change, Snapshot
+
+SERIALS_RESERVED = 100_000  # serials promised per write of the meta record: one extra row in 100,000 placements
+SERIALS_PER_MS = 1_000  # an empty store begins at now * this, so a server without memory never reuses a token
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What an operator chose. The inequality beat < lease is checked where settings are read."""
+
+    strategy: str = "least_loaded"
+    lease_ms: int = 4_000
+    lease_margin_ms: int = 400  # for the keeper to have killed what its lease no longer covers
+    seed: int = 0
+    placements_max: int = 2_000  # per pass: bounds a commit to some hundred kilobytes
+    finished_max: int = 200_000  # finished instances kept in memory, about 200 MB; the oldest workloads go first
+
+
+class Meta(msgspec.Struct):
+    """The few facts that belong to no object."""
+
+    born: int = 0  # the first serial of this state; smaller tokens were given out by an earlier life
+    reserved: int = 0  # serials below this may be in use
+    cursors: dict[str, str] = {}  # strategy -> node it chose last
+
+
+class Contact:
+    """What is known of a node only while the server lives: its stream, its lease, its measured use."""
+
+    __slots__ = ("connected", "generation", "ghosts", "lease_until_ms", "usage")
+
+    def __init__(self, lease_until_ms: int) -> None:
+        self.connected = False
+        self.lease_until_ms = lease_until_ms
+        self.generation = 0
+        self.ghosts: dict[int, Ask] = {}  # attempts that were given away and still take room until they end
+        self.usage: Usage | None = None
+
+
+class Progress:
+    """How far a workload has come: indexes below `begun` have records; how many of them are in which state."""
+
+    __slots__ = ("begun", "counts")
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.counts: dict[str, int] = {}
+
+
+class State:
+    """Everything the core knows. `dirty` gathers what a step changed until `flush` turns it into changes."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.revision = 0
+        self.now_ms = 0
+        self.meta = Meta()
+        self.serial = 0
+        self.workloads: dict[str, Workload] = {}
+        self.instances: dict[str, Instance] = {}
+        self.nodes: dict[str, Node] = {}
+        self.fleet = Fleet()
+        self.queue = Queue()
+        self.shortlists = Shortlists()
+        self.contacts: dict[str, Contact] = {}
+        self.progress: dict[str, Progress] = {}
+        self.held: dict[str, dict[int, Instance]] = {}
+        self.timers: list[tuple[int, str, str]] = []
+        self.lease_timers: set[str] = set()  # nodes that have a timer; only ever asked for members
+        self.finished: dict[str, None] = {}  # keys of finished workloads, oldest first
+        self.finished_instances = 0
+        self.policies: dict[Policy, Policy] = {}
+        self.dirty: dict[tuple[str, str], Any] = {}
+
+    # what the queue asks
+
+    def begun(self, workload: Workload) -> int:
+        """The first index that has never been placed."""
+        progress = self.progress.get(workload.key)
+        return progress.begun if progress else 0
+
+    def has_fresh(self, workload: Workload) -> bool:
+        """Whether some of its instances were never placed and still shall be."""
+        if workload.rest or self.workloads.get(workload.key) is not workload:
+            return False
+        return self.begun(workload) < workload.count
+
+    def waits_again(self, entry: tuple[int, int, str]) -> bool:
+        """Whether an instance in the queue is still waiting for another attempt."""
+        serial, index, key = entry
+        workload = self.workloads.get(key)
+        if workload is None or workload.serial != serial:
+            return False
+        instance = self.instances.get(f"{key}.{index}")
+        return instance is not None and instance.state == "queued" and instance.ready_ms <= self.now_ms
+
+    # what every rule uses
+
+    def next_serial(self) -> int:
+        """The next token or age. They only grow, also over restarts."""
+        self.serial += 1
+        if self.serial >= self.meta.reserved:
+            self.meta.reserved = self.serial + SERIALS_RESERVED
+            self.touch_meta()
+        return self.serial
+
+    def progress_of(self, workload: Workload) -> Progress:
+        """The progress of a workload, made on first use: what only waits has none."""
+        progress = self.progress.get(workload.key)
+        if progress is None:
+            progress = self.progress[workload.key] = Progress()
+        return progress
+
+    def at(self, when_ms: int, kind: str, key: str) -> None:
+        """Look at something again at a time; whoever is woken checks whether it still matters."""
+        heappush(self.timers, (when_ms, kind, key))
+
+    def watch_lease(self, name: str) -> None:
+        """Look at a node again when its lease ends; one timer per node is enough, it is set again when it fires."""
+        if name not in self.lease_timers:
+            self.lease_timers.add(name)
+            self.at(self.contacts[name].lease_until_ms, "lease", name)
+
+    def shared(self, policy: Policy) -> Policy:
+        """One object for equal policies."""
+        return self.policies.setdefault(policy, policy)
+
+    def touch_workload(self, workload: Workload) -> None:
+        self.dirty["workload", workload.key] = workload
+
+    def touch_instance(self, instance: Instance) -> None:
+        self.dirty["instance", instance.key] = instance
+
+    def touch_node(self, node: Node) -> None:
+        self.dirty["node", node.name] = node
+
+    def touch_meta(self) -> None:
+        self.dirty["meta", "meta"] = self.meta
+
+    def flush(self) -> list[Change]:
+        """What changed since the last flush, encoded now because records are changed in place."""
+        encode = _ENCODER.encode
+        changes = [
+            Change(kind, key, None if record is None else encode(record)) for (kind, key), record in self.dirty.items()
+        ]
+        self.dirty.clear()
+        return changes
+
+
+def load(snapshot: Snapshot, now: int, settings: Settings | None = None) -> State:
+    """The state from what is stored. Every node gets a whole lease to come back before it can be called lost."""
+    state = State(settings)
+    state.revision = snapshot.revision
+    state.now_ms = now
+    instances: list[Instance] = []
+    for kind, _, value in snapshot.records:
+        assert value is not None
+        if kind == "instance":
+            instances.append(_INSTANCE.decode(value))
+        elif kind == "workload":
+            workload = _WORKLOAD.decode(value)
+            workload.policy = state.shared(workload.policy)
+            state.workloads[workload.key] = workload
+        elif kind == "node":
+            _load_node(state, _NODE.decode(value), now)
+        else:
+            assert kind == "meta", f"unknown kind of record {kind!r}"
+            state.meta = _META.decode(value)
+    if not state.meta.born:
+        state.meta.born = state.meta.reserved = now * SERIALS_PER_MS
+    state.serial = state.meta.reserved
+    for instance in instances:
+        _load_instance(state, instance)
+    for workload in sorted(state.workloads.values(), key=lambda each: each.serial):
+        _load_workload(state, workload)
+    return state
+
+
+def _load_node(state: State, node: Node, now: int) -> None:
+    state.nodes[node.name] = node
+    state.held[node.name] = {}
+    state.contacts[node.name] = Contact(now + state.settings.lease_ms + state.settings.lease_margin_ms)
+    state.fleet.join(node.name, node.facts)
+    if node.status != "lost":
+        state.watch_lease(node.name)
+    if node.draining and node.drain_until_ms:
+        state.at(node.drain_until_ms, "drain", node.name)
+
+
+def _load_instance(state: State, instance: Instance) -> None:
+    key = instance.key
+    state.instances[key] = instance
+    workload = state.workloads[instance.workload]
+    progress = state.progress_of(workload)
+    progress.begun = max(progress.begun, instance.index + 1)
+    progress.counts[instance.state] = progress.counts.get(instance.state, 0) + 1
+    if instance.state in HOLDING:
+        state.held[instance.node][instance.token] = instance
+        state.fleet.take(instance.node, workload.policy.ask.resources)
+    elif instance.state == "queued":
+        state.at(max(instance.ready_ms, state.now_ms), "ready", key)
+
+
+def _load_workload(state: State, workload: Workload) -> None:
+    key = workload.key
+    if workload.finished_ms:
+        state.at(workload.finished_ms + workload.policy.keep_ms, "sweep", key)
+        state.finished[key] = None
+        state.finished_instances += sum(state.progress_of(workload).counts.values())
+        return
+    if state.has_fresh(workload):
+        state.queue.add_fresh(workload)
+    watch_queue(state, workload)
+
+
+def watch_queue(state: State, workload: Workload) -> None:
+    """Set the timers for what may not wait for ever."""
+    policy = workload.policy
+    for limit in (policy.queue_timeout_ms, policy.deadline_ms):
+        if limit:
+            state.at(workload.submitted_ms + limit, "queue", workload.key)
+
+
+def is_over(state: State, workload: Workload) -> bool:
+    """Whether nothing of a workload lives or will ever start again."""
+    progress = state.progress.get(workload.key)
+    live = sum(number for each, number in progress.counts.items() if each not in FINISHED) if progress else 0
+    if live:
+        return False
+    if workload.rest:
+        return True
+    return workload.policy.kind == "job" and progress is not None and progress.begun >= workload.count
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_INSTANCE = msgspec.msgpack.Decoder(Instance)
+_WORKLOAD = msgspec.msgpack.Decoder(Workload)
+_NODE = msgspec.msgpack.Decoder(Node)
+_META = msgspec.msgpack.Decoder(Meta)

@@ -1,0 +1,48 @@
+"""step(state, events, now): the whole of Roost's deciding. Pure: the same input gives the same output, always.
+
+One pass, in order: what happened (events), what is due (expire), who goes where (place), what can go (sweep).
+The state is changed in place; a caller that cannot make the changes durable throws the state away and loads it again.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from roost.core import agents, drain, requests
+from roost.core.assign import hand_out
+from roost.core.effects import Step
+from roost.core.expire import expire
+from roost.core.place import place, reject_waiting
+from roost.core.state import State
+from roost.core.sweep import sweep
+from roost.model import events as happened
+
+HANDLERS: dict[type, Callable[[State, Step, Any, int], None]] = {
+    happened.Submit: requests.submit,
+    happened.Cancel: requests.cancel,
+    happened.Retry: requests.retry,
+    happened.Drain: drain.drain,
+    happened.Resume: drain.resume,
+    happened.Remove: drain.remove,
+    happened.Joined: agents.joined,
+    happened.Reported: agents.reported,
+    happened.Parted: agents.parted,
+    happened.Heard: agents.heard,
+}
+
+
+def step(state: State, events: Sequence[happened.Event], now: int) -> Step:
+    """Let events happen at a time; say what changed and what is to be done about it."""
+    out = Step()
+    state.now_ms = now = max(now, state.now_ms)
+    for event in events:
+        HANDLERS[type(event)](state, out, event, now)
+    expire(state, out, now)
+    more = place(state, out, now)
+    reject_waiting(state, out, now)
+    sweep(state, out)
+    hand_out(state, out)
+    out.changes = state.flush()
+    if out.changes:
+        state.revision += 1
+    out.wake_at_ms = now if more else state.timers[0][0] if state.timers else None
+    return out

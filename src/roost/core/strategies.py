@@ -1,0 +1,89 @@
+"""Strategies: a name, scorers with weights, and a way to pick among what they leave."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from roost.core.fleet import Fleet, Ints
+from roost.core.scorers import idleness, roominess, tightness
+from roost.model.errors import Invalid
+from roost.model.workload import Ask
+
+Scorer = Callable[[Fleet, Ask, "np.typing.NDArray[np.int64] | None"], Ints]
+#: From scores (below 0: not eligible), the row chosen last (-1: none) and a number drawn by chance: the row to take.
+Pick = Callable[[Ints, int, int], int]
+
+DEFAULT = "least_loaded"
+
+
+class Strategy(NamedTuple):
+    """How a node is chosen among those that are eligible."""
+
+    name: str
+    scorers: tuple[tuple[Scorer, int], ...]
+    pick: Pick
+    cursor: bool = False  # remembers the node it chose last
+
+    def score(self, fleet: Fleet, ask: Ask, rows: "np.typing.NDArray[np.int64] | None") -> Ints:
+        """The weighted mean of the scorers, in 0..ONE."""
+        if len(self.scorers) == 1:
+            return self.scorers[0][0](fleet, ask, rows)
+        total = np.zeros(len(fleet) if rows is None else len(rows), np.int64)
+        for scorer, weight in self.scorers:
+            total += weight * scorer(fleet, ask, rows)
+        return total // max(1, sum(weight for _, weight in self.scorers))
+
+
+def pick_best(scores: Ints, last: int, drawn: int) -> int:
+    """The highest score; of equal ones the first by name."""
+    row = int(scores.argmax())
+    return row if scores[row] >= 0 else -1
+
+
+def pick_after(scores: Ints, last: int, drawn: int) -> int:
+    """The next eligible row after the one chosen last, round the end if need be."""
+    return _from(scores, last + 1)
+
+
+def pick_onward(scores: Ints, last: int, drawn: int) -> int:
+    """The row chosen last as long as it is eligible, then the next one."""
+    return _from(scores, max(last, 0))
+
+
+def pick_drawn(scores: Ints, last: int, drawn: int) -> int:
+    """Uniform over the eligible rows."""
+    eligible = np.flatnonzero(scores >= 0)
+    return int(eligible[drawn % len(eligible)]) if len(eligible) else -1
+
+
+def _from(scores: Ints, start: int) -> int:
+    eligible = scores >= 0
+    start = start if start < len(scores) else 0
+    for part, offset in ((eligible[start:], start), (eligible[:start], 0)):
+        if len(part):
+            row = int(part.argmax())
+            if part[row]:
+                return row + offset
+    return -1
+
+
+STRATEGIES = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy("least_loaded", ((idleness.score, 1),), pick_best),
+        Strategy("best_fit", ((tightness.score, 1),), pick_best),
+        Strategy("worst_fit", ((roominess.score, 1),), pick_best),
+        Strategy("first_fit", (), pick_best),
+        Strategy("next_fit", (), pick_onward, cursor=True),
+        Strategy("round_robin", (), pick_after, cursor=True),
+        Strategy("random", (), pick_drawn),
+    )
+}
+
+
+def check_strategy(name: str, path: str) -> None:
+    """Refuse a strategy nobody knows, naming those that are known. No name is fine: the default is used."""
+    if name and name not in STRATEGIES:
+        known = ", ".join(sorted(STRATEGIES))
+        raise Invalid(path, f"there is no strategy {name!r:.80}; known are {known}", code="invalid_strategy")

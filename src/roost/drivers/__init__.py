@@ -1,0 +1,1 @@
+"""How work is run on a node: one file per kind of run."""

@@ -1,0 +1,1 @@
+"""The nouns: what Roost talks about, with their units, states and limits. No behaviour beyond validation."""

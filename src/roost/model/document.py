@@ -1,0 +1,281 @@
+"""The workload document: what users write in YAML, JSON or Python. Read here, checked here, refused here."""
+
+from typing import Literal
+
+import msgspec
+
+from roost.model import limits
+from roost.model.errors import Invalid
+from roost.model.names import check_name, check_text
+from roost.model.rules import check_rule
+from roost.model.units import Quantity, byte_count, countable, cpu_milli, duration_ms
+from roost.model.workload import Ask, Policy
+
+Kind = Literal["job", "service", "vm"]
+RETRY_CAUSES = ("lost", "failed", "timed_out")
+
+
+class Step(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One step of a job: a line for the shell."""
+
+    run: str
+    name: str = ""
+    ignore_failure: bool = False
+
+
+class Retries(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """How often an instance is tried again, and after which endings."""
+
+    max: int = limits.DEFAULT_RETRIES
+    on: tuple[str, ...] = ("lost",)
+
+
+class Placement(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Where instances may go and how the node is chosen."""
+
+    pool: str | list[str] = ""
+    strategy: str = ""
+    require: list[str] = []
+
+
+class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A workload as its user describes it."""
+
+    name: str
+    kind: Kind = "job"
+    project: str = limits.DEFAULT_PROJECT
+    image: str = ""
+    command: str | list[str] = ""
+    steps: list[Step] | None = None
+    env: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    resources: dict[str, int | float | str] = {}
+    count: int = 1
+    priority: int = limits.DEFAULT_PRIORITY
+    retries: Retries | int | None = None
+    timeout: int | float | str | None = None
+    queue_timeout: int | float | str | None = None
+    deadline: int | float | str | None = None
+    grace: int | float | str | None = None
+    when_full: Literal["queue", "reject"] = "queue"
+    when_lost: Literal["reschedule", "fail", "keep"] | None = None
+    exclusive: bool = True
+    placement: Placement | None = None
+    keep: int | float | str | None = None
+
+
+def read_document(raw: object, path: str = "") -> Document:
+    """Turn plain data into a Document, or say which field is wrong and why."""
+    if not isinstance(raw, dict):
+        raise Invalid(path or "$", "a workload is a mapping of fields such as name, command, resources")
+    if "name" not in raw:
+        raise Invalid(_join(path, "name"), "a workload needs a name")
+    try:
+        return msgspec.convert(raw, Document)
+    except msgspec.ValidationError as error:
+        raise _told(error, path) from None
+
+
+def check_document(document: Document, path: str = "") -> Policy:
+    """Check every value of a document; what remains is the policy the core reads."""
+    check_name(document.name, _join(path, "name"))
+    check_name(document.project, _join(path, "project"))
+    _check_work(document, path)
+    _check_maps(document, path)
+    most = limits.COUNT_JOB_MAX if document.kind == "job" else limits.COUNT_SERVICE_MAX
+    _between(document.count, 1 if document.kind == "job" else 0, most, _join(path, "count"))
+    _between(document.priority, 0, 100, _join(path, "priority"))
+    retries = Retries(max=document.retries) if isinstance(document.retries, int) else document.retries or Retries()
+    _check_retries(retries, _join(path, "retries"))
+    when_lost = document.when_lost or ("keep" if document.kind == "vm" else "reschedule")
+    return Policy(
+        kind=document.kind,
+        ask=_ask(document, path),
+        priority=document.priority,
+        retries_max=retries.max,
+        retry_on=retries.on,
+        timeout_ms=_positive(document.timeout, _join(path, "timeout")),
+        queue_timeout_ms=_positive(document.queue_timeout, _join(path, "queue_timeout")),
+        deadline_ms=_positive(document.deadline, _join(path, "deadline")),
+        when_full=document.when_full,
+        when_lost=when_lost,
+        exclusive=document.exclusive,
+        grace_ms=_duration(document.grace, limits.DEFAULT_GRACE_MS, _join(path, "grace")),
+        keep_ms=_duration(document.keep, limits.DEFAULT_KEEP_MS, _join(path, "keep")),
+    )
+
+
+def encode_document(document: Document, path: str = "") -> bytes:
+    """The document as it is stored and sent to agents."""
+    packed = msgspec.msgpack.encode(document)
+    if len(packed) > limits.DOCUMENT_BYTES_MAX:
+        raise Invalid(path or "$", f"a workload may have {limits.DOCUMENT_BYTES_MAX} bytes; this one has {len(packed)}")
+    return packed
+
+
+def decode_document(packed: bytes) -> Document:
+    """The document back from its stored form."""
+    return _DECODER.decode(packed)
+
+
+def commands(document: Document) -> list[tuple[list[str], bool]]:
+    """What is run, in order: the arguments, and whether a failure is ignored."""
+    if document.steps:
+        return [(["/bin/sh", "-c", step.run], step.ignore_failure) for step in document.steps]
+    if isinstance(document.command, str):
+        return [(["/bin/sh", "-c", document.command], False)]
+    return [(list(document.command), False)]
+
+
+_DECODER = msgspec.msgpack.Decoder(Document)
+
+
+def _ask(document: Document, path: str) -> Ask:
+    placement = document.placement or Placement()
+    here = _join(path, "placement")
+    pools = [placement.pool] if isinstance(placement.pool, str) else placement.pool
+    pools = [pool for pool in pools if pool]
+    _between(len(pools), 0, limits.POOLS_MAX, _join(here, "pool"), "pools")
+    for pool in pools:
+        check_name(pool, _join(here, "pool"))
+    _between(len(placement.require), 0, limits.RULES_MAX, _join(here, "require"), "rules")
+    for index, rule in enumerate(placement.require):
+        check_rule(rule, f"{_join(here, 'require')}[{index}]")
+    driver = "qemu" if document.kind == "vm" else "container" if document.image else "process"
+    return Ask(
+        resources=_resources(document.resources, _join(path, "resources")),
+        driver=driver,
+        pools=tuple(sorted(set(pools))),
+        strategy=placement.strategy,
+        require=tuple(placement.require),
+    )
+
+
+def _resources(raw: dict[str, int | float | str], path: str) -> tuple[tuple[str, int], ...]:
+    """What an instance needs; nothing said means one core. Zeros are left out, so equal asks are equal."""
+    if not raw:
+        return (("cpu", 1_000),)
+    _between(len(raw), 0, limits.RESOURCE_KINDS_MAX, path, "kinds of resources")
+    amounts = {name: read_resource(name, value, f"{path}.{name}") for name, value in raw.items()}
+    return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
+
+
+def read_resource(name: str, value: Quantity, path: str) -> int:
+    """One resource as an integer: milli-cores, bytes, thousandths of a gpu, or a count for any other name."""
+    if name == "cpu":
+        return cpu_milli(value, path)
+    if name in ("memory", "disk"):
+        return byte_count(value, path)
+    if name == "gpu":
+        return countable(value, path) * 1_000
+    check_name(name, path)
+    return countable(value, path)
+
+
+def _check_work(document: Document, path: str) -> None:
+    if document.steps is not None and document.command:
+        raise Invalid(_join(path, "command"), "give either command or steps, not both")
+    if document.steps is not None:
+        here = _join(path, "steps")
+        _between(len(document.steps), 1, limits.STEPS_MAX, here, "steps")
+        if document.kind != "job":
+            raise Invalid(here, f"steps belong to a job; a {document.kind} has a command")
+        for index, step in enumerate(document.steps):
+            _check_command(step.run, f"{here}[{index}].run")
+            check_text(step.name, f"{here}[{index}].name")
+        return
+    if not document.command and not document.image and document.kind != "vm":
+        raise Invalid(_join(path, "steps"), "a workload needs steps or a command to run")
+    here = _join(path, "command")
+    if isinstance(document.command, str):
+        if document.command:
+            _check_command(document.command, here)
+        return
+    _between(len(document.command), 1, limits.ARGUMENTS_MAX, here, "arguments")
+    if not document.command[0]:
+        raise Invalid(f"{here}[0]", "the program to run has no name")
+    for index, argument in enumerate(document.command):
+        _check_argument(argument, f"{here}[{index}]")
+
+
+def _check_command(line: str, path: str) -> None:
+    if not line.strip():
+        raise Invalid(path, "there is nothing to run here")
+    _check_argument(line, path)
+
+
+def _check_argument(text: str, path: str) -> None:
+    if "\0" in text:
+        raise Invalid(path, "a command cannot hold a NUL character")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise Invalid(path, "this is not text that can be passed to a program (a lone surrogate)") from None
+    if size > limits.COMMAND_BYTES_MAX:
+        raise Invalid(path, f"a command may have {limits.COMMAND_BYTES_MAX} bytes; this one has {size}")
+
+
+def _check_maps(document: Document, path: str) -> None:
+    here = _join(path, "env")
+    _between(len(document.env), 0, limits.ENV_MAX, here, "variables")
+    for name, value in document.env.items():
+        if not name or "=" in name:
+            raise Invalid(here, f"{name!r:.60} is not a name for a variable")
+        _check_argument(name, f"{here}.{name:.60}")
+        _check_argument(value, f"{here}.{name:.60}")
+    check_labels(document.labels, _join(path, "labels"))
+
+
+def check_labels(labels: dict[str, str], path: str) -> None:
+    """Labels of a workload or node: few, short, one line each."""
+    _between(len(labels), 0, limits.LABELS_MAX, path, "labels")
+    for name, value in labels.items():
+        if not name:
+            raise Invalid(path, "a label needs a name")
+        check_text(name, path)
+        check_text(value, f"{path}.{name}")
+
+
+def _check_retries(retries: Retries, path: str) -> None:
+    _between(retries.max, 0, limits.RETRIES_MAX, _join(path, "max"))
+    _between(len(retries.on), 0, limits.RULES_MAX, _join(path, "on"), "causes")
+    for index, cause in enumerate(retries.on):
+        code = cause.removeprefix("exit:")
+        if cause in RETRY_CAUSES or (code != cause and code.isascii() and code.isdigit() and len(code) <= 3):
+            continue
+        words = f"a cause is {', '.join(RETRY_CAUSES)} or exit:CODE, not {cause!r:.60}"
+        raise Invalid(f"{_join(path, 'on')}[{index}]", words)
+
+
+def _positive(value: Quantity | None, path: str) -> int:
+    if value is None:
+        return 0
+    ms = duration_ms(value, path)
+    if not ms:
+        raise Invalid(path, "this must be longer than nothing; leave it out for no limit")
+    return ms
+
+
+def _duration(value: Quantity | None, default: int, path: str) -> int:
+    return default if value is None else duration_ms(value, path)
+
+
+def _between(number: int, least: int, most: int, path: str, noun: str = "") -> None:
+    if not least <= number <= most:
+        what = f" {noun}" if noun else ""
+        raise Invalid(path, f"this must be {least} to {most:,}{what}, not {number:,}"[:200])
+
+
+def _join(path: str, field: str) -> str:
+    return f"{path}.{field}" if path else field
+
+
+def _told(error: msgspec.ValidationError, path: str) -> Invalid:
+    """msgspec's sentence and path (`... - at `$.count``) in our form."""
+    text, _, where = str(error).partition(" - at `")
+    field = where.rstrip("`").removeprefix("$").removeprefix(".")
+    if text.startswith("Object contains unknown field"):
+        unknown = text.partition("`")[2].rstrip("`")
+        field = f"{field}.{unknown}" if field else unknown
+        text = "there is no such field"
+    return Invalid(_join(path, field) if field else path or "$", text[:300])

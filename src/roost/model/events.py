@@ -1,0 +1,98 @@
+"""Everything that can happen to the core. Plain data, so that a batch can be journalled and replayed."""
+
+import msgspec
+
+from roost.model.frames import Hello, Report, Usage
+from roost.model.workload import Policy
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One workload that is wanted. The document was checked at the edge."""
+
+    project: str
+    name: str
+    count: int
+    policy: Policy
+    document: bytes
+
+
+class Submit(msgspec.Struct, frozen=True, tag=True):
+    """Somebody wants workloads: all of them are taken in, or none."""
+
+    request: int
+    wanted: tuple[Wanted, ...]
+    same_ok: bool = False  # the same document again is not a conflict
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """Stop a workload, or one instance of it."""
+
+    request: int
+    workload: str
+    index: int | None = None
+    cause: str = "asked for"
+
+
+class Retry(msgspec.Struct, frozen=True, tag=True):
+    """Run again what ended otherwise than well: a workload's instances, or one of them."""
+
+    request: int
+    workload: str
+    index: int | None = None
+
+
+class Drain(msgspec.Struct, frozen=True, tag=True):
+    """Take a node out of service; what still runs at the deadline is moved."""
+
+    request: int
+    node: str
+    deadline_ms: int = 0  # a duration; 0: at once
+
+
+class Resume(msgspec.Struct, frozen=True, tag=True):
+    """Put a drained or draining node back into service."""
+
+    request: int
+    node: str
+
+
+class Remove(msgspec.Struct, frozen=True, tag=True):
+    """Forget a node that is lost or drained."""
+
+    request: int
+    node: str
+
+
+class Joined(msgspec.Struct, frozen=True, tag=True):
+    """An agent said hello."""
+
+    request: int
+    hello: Hello
+
+
+class Reported(msgspec.Struct, frozen=True, tag=True):
+    """An agent reports on its attempts, or lacks a delta."""
+
+    node: str
+    session: int
+    sequence: int
+    reports: tuple[Report, ...] = ()
+    lacking: bool = False
+
+
+class Parted(msgspec.Struct, frozen=True, tag=True):
+    """An agent's stream broke; `leaving`: it said goodbye, having stopped what it ran."""
+
+    node: str
+    session: int
+    leaving: bool = False
+
+
+class Heard(msgspec.Struct, frozen=True, tag=True):
+    """Signs of life since the last batch: (node, session, when)."""
+
+    beats: tuple[tuple[str, int, int], ...]
+    usage: tuple[tuple[str, Usage], ...] = ()
+
+
+Event = Submit | Cancel | Retry | Drain | Resume | Remove | Joined | Reported | Parted | Heard

@@ -1,0 +1,108 @@
+"""What a server and an agent say to each other. The wire form is protobuf; these are the same words inside.
+
+Deltas carry the generation they build on. Repeats and reordering are harmless: an order is told by its token,
+a report is told by its token and can only move an attempt forward.
+"""
+
+import msgspec
+
+from roost.model.node import Facts
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Run this attempt."""
+
+    token: int
+    workload: str
+    index: int
+    attempt: int
+    document: bytes
+    timeout_ms: int = 0
+    grace_ms: int = 0
+    leased: bool = True  # must be stopped when the lease ends
+    submitted_ms: int = 0
+    serial: int = 0
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Stop this attempt: TERM, grace, KILL; then report how it ended."""
+
+    token: int
+    grace_ms: int
+    cause: str
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """This attempt is of no interest any more: stop it if it runs, then forget it."""
+
+    token: int
+
+
+Order = Run | Stop | Drop
+
+
+class Report(msgspec.Struct, frozen=True):
+    """How an attempt stands. Times are ages at sending, because clocks of two hosts differ."""
+
+    token: int
+    state: str  # starting | running | ended
+    started_ago_ms: int = 0
+    ended_ago_ms: int = 0
+    cause: str = ""  # of an end: exited | timed_out | stopped | lease | error
+    code: int | None = None
+    signal: int | None = None
+    step: int = 0
+    error: str = ""
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """The first words of an agent: who it is, what it offers, what it is running."""
+
+    node: str
+    identity: str
+    facts: Facts
+    sent_ms: int
+    runs: tuple[tuple[Run, Report], ...] = ()
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """The answer to hello: the session, the lease, and the whole assignment."""
+
+    session: int
+    echo_ms: int
+    lease_ms: int
+    generation: int
+    orders: tuple[Order, ...] = ()
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What a node measures of itself: milli-cores and bytes in use."""
+
+    cpu_milli: int = 0
+    memory: int = 0
+    disk: int = 0
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """What an agent says from time to time: that it lives, what it has applied, what is new."""
+
+    session: int
+    sequence: int
+    sent_ms: int
+    generation: int
+    reports: tuple[Report, ...] = ()
+    usage: Usage | None = None
+    lacking: bool = False  # deltas do not follow: send the whole set
+    leaving: bool = False  # the last beat: everything here has been stopped
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a server says: the lease, what it has made durable, and new orders."""
+
+    session: int
+    echo_ms: int = 0
+    acknowledged: int = 0  # reports of beats up to this sequence are durable
+    base: int = 0
+    generation: int = 0  # 0: no orders in this one
+    whole: bool = False
+    orders: tuple[Order, ...] = ()

@@ -1,0 +1,49 @@
+"""An instance: one run of a workload on one node. An attempt carries a token; tokens only grow."""
+
+import msgspec
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One line of a story: when, to which state, why, and in which commit."""
+
+    at_ms: int
+    state: str
+    cause: str
+    revision: int
+
+
+class Decision(msgspec.Struct, frozen=True, array_like=True):
+    """Why an instance went where it went: the runners-up with their scores, best first."""
+
+    strategy: str
+    eligible: int
+    considered: int
+    candidates: tuple[tuple[str, int], ...]  # (node, score); the first was taken, a higher score is better
+
+
+class Instance(msgspec.Struct, omit_defaults=True):
+    """An instance as it is stored. It exists from its first placement on; before that the workload stands for it."""
+
+    workload: str  # the workload's key, PROJECT/NAME
+    index: int
+    state: str = "queued"
+    attempt: int = 0
+    token: int = 0
+    node: str = ""
+    since_ms: int = 0  # when it came into this state
+    started_ms: int = 0  # of this attempt
+    finished_ms: int = 0
+    ready_ms: int = 0  # a retry waits until then
+    exit_code: int | None = None
+    signal: int | None = None
+    step: int = 0
+    cause: str = ""
+    losses: int = 0  # attempts that ended because a node was lost
+    failures: int = 0  # attempts that ended by themselves and were tried again
+    decision: Decision | None = None
+    story: list[Move] = []
+
+    @property
+    def key(self) -> str:
+        """PROJECT/NAME.INDEX"""
+        return f"{self.workload}.{self.index}"

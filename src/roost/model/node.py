@@ -1,0 +1,33 @@
+"""A node: a machine with a Roost agent, as it described itself and as it stands now."""
+
+import msgspec
+
+from roost.model.instance import Move
+from roost.model.limits import DEFAULT_POOL
+
+
+class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a host offers: cpu in milli-cores, memory and disk in bytes, gpu in thousandths, other resources counted."""
+
+    resources: dict[str, int]
+    labels: dict[str, str] = {}
+    zone: str = ""
+    rack: str = ""
+    region: str = ""
+    pool: str = DEFAULT_POOL
+    arch: str = ""
+    drivers: tuple[str, ...] = ("process",)
+
+
+class Node(msgspec.Struct, omit_defaults=True):
+    """A node as stored. `identity` tells two machines of one name apart, `session` two connections of one machine."""
+
+    name: str
+    identity: str
+    facts: Facts
+    status: str = "ready"
+    draining: bool = False  # wanted by an operator; survives suspicion and loss
+    drain_until_ms: int = 0
+    session: int = 0
+    joined_ms: int = 0
+    story: list[Move] = []

@@ -1,0 +1,1 @@
+"""Where state is kept: one file per store, one contract for all."""

@@ -1,0 +1,1 @@
+"""The wire form of what agents and servers say: generated from proto/, and the translation to model/frames."""

@@ -1,0 +1,207 @@
+"""Between protobuf messages and the frames of the model. Both sides use these two pairs of functions."""
+
+from roost.model.frames import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
+from roost.model.node import Facts
+from roost.wire import agent_pb2 as pb
+
+
+def pack_agent(frame: Hello | Beat) -> pb.AgentFrame:
+    """What an agent says, for the wire."""
+    if isinstance(frame, Hello):
+        return pb.AgentFrame(hello=_pack_hello(frame))
+    usage = frame.usage and pb.Usage(cpu_milli=frame.usage.cpu_milli, memory=frame.usage.memory, disk=frame.usage.disk)
+    beat = pb.Beat(
+        session=frame.session,
+        sequence=frame.sequence,
+        sent_ms=frame.sent_ms,
+        generation=frame.generation,
+        reports=[_pack_report(report) for report in frame.reports],
+        usage=usage or None,
+        lacking=frame.lacking,
+        leaving=frame.leaving,
+    )
+    return pb.AgentFrame(beat=beat)
+
+
+def unpack_agent(frame: pb.AgentFrame) -> Hello | Beat | None:
+    """What an agent said; None for a kind of frame this version does not know."""
+    kind = frame.WhichOneof("frame")
+    if kind == "beat":
+        beat = frame.beat
+        usage = beat.usage
+        return Beat(
+            beat.session,
+            beat.sequence,
+            beat.sent_ms,
+            beat.generation,
+            tuple([_unpack_report(report) for report in beat.reports]),
+            Usage(usage.cpu_milli, usage.memory, usage.disk) if beat.HasField("usage") else None,
+            beat.lacking,
+            beat.leaving,
+        )
+    return _unpack_hello(frame.hello) if kind == "hello" else None
+
+
+def pack_server(frame: Welcome | Answer) -> pb.ServerFrame:
+    """What a server says, for the wire."""
+    orders = [_pack_order(order) for order in frame.orders]
+    if isinstance(frame, Welcome):
+        welcome = pb.Welcome(
+            session=frame.session,
+            echo_ms=frame.echo_ms,
+            lease_ms=frame.lease_ms,
+            generation=frame.generation,
+            orders=orders,
+        )
+        return pb.ServerFrame(welcome=welcome)
+    answer = pb.Answer(
+        session=frame.session,
+        echo_ms=frame.echo_ms,
+        acknowledged=frame.acknowledged,
+        base=frame.base,
+        generation=frame.generation,
+        whole=frame.whole,
+        orders=orders,
+    )
+    return pb.ServerFrame(answer=answer)
+
+
+def unpack_server(frame: pb.ServerFrame) -> Welcome | Answer | None:
+    """What a server said; None for a kind of frame this version does not know."""
+    kind = frame.WhichOneof("frame")
+    if kind == "answer":
+        answer = frame.answer
+        return Answer(
+            answer.session,
+            answer.echo_ms,
+            answer.acknowledged,
+            answer.base,
+            answer.generation,
+            answer.whole,
+            _unpack_orders(answer.orders),
+        )
+    if kind == "welcome":
+        welcome = frame.welcome
+        return Welcome(
+            welcome.session, welcome.echo_ms, welcome.lease_ms, welcome.generation, _unpack_orders(welcome.orders)
+        )
+    return None
+
+
+def _pack_hello(hello: Hello) -> pb.Hello:
+    facts = hello.facts
+    return pb.Hello(
+        node=hello.node,
+        identity=hello.identity,
+        sent_ms=hello.sent_ms,
+        facts=pb.Facts(
+            resources=facts.resources,
+            labels=facts.labels,
+            zone=facts.zone,
+            rack=facts.rack,
+            region=facts.region,
+            pool=facts.pool,
+            arch=facts.arch,
+            drivers=facts.drivers,
+        ),
+        runs=[pb.Held(run=_pack_run(run), report=_pack_report(report)) for run, report in hello.runs],
+    )
+
+
+def _unpack_hello(hello: pb.Hello) -> Hello:
+    facts = hello.facts
+    return Hello(
+        hello.node,
+        hello.identity,
+        Facts(
+            dict(facts.resources),
+            dict(facts.labels),
+            facts.zone,
+            facts.rack,
+            facts.region,
+            facts.pool,
+            facts.arch,
+            tuple(facts.drivers),
+        ),
+        hello.sent_ms,
+        tuple([(_unpack_run(held.run), _unpack_report(held.report)) for held in hello.runs]),
+    )
+
+
+def _pack_order(order: Order) -> pb.Order:
+    if isinstance(order, Run):
+        return pb.Order(run=_pack_run(order))
+    if isinstance(order, Stop):
+        return pb.Order(stop=pb.Stop(token=order.token, grace_ms=order.grace_ms, cause=order.cause))
+    return pb.Order(drop=pb.Drop(token=order.token))
+
+
+def _unpack_orders(orders: "list[pb.Order] | object") -> tuple[Order, ...]:
+    unpacked: list[Order] = []
+    for order in orders:  # type: ignore[attr-defined]
+        kind = order.WhichOneof("order")
+        if kind == "run":
+            unpacked.append(_unpack_run(order.run))
+        elif kind == "stop":
+            unpacked.append(Stop(order.stop.token, order.stop.grace_ms, order.stop.cause))
+        elif kind == "drop":
+            unpacked.append(Drop(order.drop.token))
+    return tuple(unpacked)
+
+
+def _pack_run(run: Run) -> pb.Run:
+    return pb.Run(
+        token=run.token,
+        workload=run.workload,
+        index=run.index,
+        attempt=run.attempt,
+        document=run.document,
+        timeout_ms=run.timeout_ms,
+        grace_ms=run.grace_ms,
+        leased=run.leased,
+        submitted_ms=run.submitted_ms,
+        serial=run.serial,
+    )
+
+
+def _unpack_run(run: pb.Run) -> Run:
+    return Run(
+        run.token,
+        run.workload,
+        run.index,
+        run.attempt,
+        run.document,
+        run.timeout_ms,
+        run.grace_ms,
+        run.leased,
+        run.submitted_ms,
+        run.serial,
+    )
+
+
+def _pack_report(report: Report) -> pb.Report:
+    return pb.Report(
+        token=report.token,
+        state=report.state,
+        started_ago_ms=report.started_ago_ms,
+        ended_ago_ms=report.ended_ago_ms,
+        cause=report.cause,
+        code=report.code,
+        signal=report.signal,
+        step=report.step,
+        error=report.error,
+    )
+
+
+def _unpack_report(report: pb.Report) -> Report:
+    return Report(
+        report.token,
+        report.state,
+        report.started_ago_ms,
+        report.ended_ago_ms,
+        report.cause,
+        report.code if report.HasField("code") else None,
+        report.signal if report.HasField("signal") else None,
+        report.step,
+        report.error,
+    )

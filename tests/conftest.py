@@ -1,0 +1,32 @@
+"""What all tests share: the event loop, how hypothesis searches, and which tests come last."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# `ci` finds the same thing every time; HYPOTHESIS_PROFILE=explore looks for something new.
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("explore", deadline=None, max_examples=2_000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Roost runs on asyncio and nothing else."""
+    return "asyncio"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Examples come last: when the parts are broken, their own tests should say so first."""
+    for item in items:
+        if item.path.name == "test_examples.py":
+            item.add_marker("examples")
+    items.sort(key=lambda item: item.get_closest_marker("examples") is not None)

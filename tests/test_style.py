@@ -1,0 +1,228 @@
+"""Style as a test: budgets, names and words. Every complaint names a file and a line."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "roost"
+
+FUNCTION_LINES_MAX = 70  # one screen
+FILE_LINES_MAX = 400  # one sitting
+RULE_LINES_MAX = 80  # a filter or a scorer: a mask or a vector, and a sentence
+PORT_METHODS_MAX = 6  # what an in-memory twin can keep without becoming a second product
+ARCHITECTURE_LINES_MAX = 200
+
+NAMES_REFUSED = {"util", "utils", "helper", "helpers", "manager", "managers"}
+FOLDERS_SKIPPED = {"__pycache__", "node_modules", "dist", "build"}
+# Written so that this file does not match itself.
+WORDS_REFUSED = {
+    "a path of somebody's machine": re.compile(r"/(?:[r]oot|[U]sers|home/[a-z]\w*|[w]ork/(?:main|shared))(?:/|\b)"),
+    "a registry host": re.compile(r"(?i)\b(?:[p]ypi\.org|[p]ythonhosted\.org|[r]egistry\.npmjs\.|[c]rates\.io)"),
+    "an index of packages": re.compile(r"--(?:extra-)?[i]ndex-url[ =]\S*:|--[f]ind-links[ =]\S*[:/]"),
+}
+CLOCKS = {"now", "utcnow", "today"}
+
+Complaints = Iterator[str]
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    """Files that belong to the project: no caches, no environments, no generated code, nothing hidden but .ci."""
+    for path in sorted(folder.iterdir()):
+        hidden = path.name.startswith(".") and path.name != ".ci"
+        if path.is_symlink() or hidden or path.name in FOLDERS_SKIPPED or path.name.endswith(".egg-info"):
+            continue
+        if path.is_dir():
+            yield from walk(path)
+        elif "_pb2" not in path.name:
+            yield path
+
+
+FILES = list(walk(ROOT))
+PYTHON = {path: path.read_text(encoding="utf-8") for path in FILES if path.suffix == ".py"}
+TREES = {path: ast.parse(text, filename=str(path)) for path, text in PYTHON.items()}
+
+
+def place(path: Path, line: int = 1) -> str:
+    return f"{path.relative_to(ROOT)}:{line}"
+
+
+def nodes(*kinds: type[ast.AST], under: Path = ROOT) -> Iterator[tuple[Path, ast.AST]]:
+    for path, tree in TREES.items():
+        if path.is_relative_to(under):
+            yield from ((path, node) for node in ast.walk(tree) if isinstance(node, kinds))
+
+
+def pure_nodes(*kinds: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
+    for under in (SOURCE / "core", SOURCE / "model", SOURCE / "agent" / "actor.py"):
+        yield from nodes(*kinds, under=under)
+
+
+def functions_fit_on_a_screen() -> Complaints:
+    for path, node in nodes(ast.FunctionDef, ast.AsyncFunctionDef):
+        lines = node.end_lineno - node.lineno + 1
+        if lines > FUNCTION_LINES_MAX:
+            yield f"{place(path, node.lineno)}: {node.name} has {lines} lines, at most {FUNCTION_LINES_MAX}"
+
+
+def files_are_short() -> Complaints:
+    for path, text in PYTHON.items():
+        rule = path.is_relative_to(SOURCE / "core" / "filters") or path.is_relative_to(SOURCE / "core" / "scorers")
+        limit = RULE_LINES_MAX if rule else FILE_LINES_MAX
+        lines = len(text.splitlines())
+        if lines > limit:
+            yield f"{place(path, limit + 1)}: the file has {lines} lines, at most {limit}"
+
+
+def ports_are_small() -> Complaints:
+    for path, node in nodes(ast.ClassDef, under=SOURCE / "ports"):
+        # Protocol, typing.Protocol, Protocol[T]
+        if not any("Protocol" in ast.unparse(base) for base in node.bases):
+            continue
+        methods = sum(isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) for item in node.body)
+        if methods > PORT_METHODS_MAX:
+            yield f"{place(path, node.lineno)}: port {node.name} has {methods} methods, at most {PORT_METHODS_MAX}"
+
+
+def modules_say_what_they_are() -> Complaints:
+    for path, tree in TREES.items():
+        if not ast.get_docstring(tree):
+            yield f"{place(path)}: begin with a docstring that says the file's role"
+
+
+def names_say_something() -> Complaints:
+    for path in FILES:
+        refused = NAMES_REFUSED & set(path.stem.lower().split("_"))
+        if refused:
+            yield f"{place(path)}: '{refused.pop()}' says nothing; name the file after what it does"
+
+
+def no_word_that_does_not_belong() -> Complaints:
+    for path in FILES:
+        content = path.read_bytes()
+        if b"\0" in content:  # an image, a font
+            continue
+        for number, line in enumerate(content.decode(errors="replace").splitlines(), start=1):
+            for what, pattern in WORDS_REFUSED.items():
+                found = pattern.search(line)
+                if found:
+                    yield f"{place(path, number)}: {what}: {found.group()}"
+
+
+def locks_name_no_host() -> Complaints:
+    for path in ROOT.glob("requirements*.lock"):
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            if "://" in line or line.startswith("-"):
+                yield f"{place(path, number)}: only packages and hashes belong in a lock: {line}"
+
+
+def locks_hold_every_dependency() -> Complaints:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    runtime, dev = project["dependencies"], project["optional-dependencies"]["dev"]
+    for lock, wanted in {"requirements.lock": runtime, "requirements-dev.lock": runtime + dev}.items():
+        locked = set(re.findall(r"^([\w.-]+)==", (ROOT / lock).read_text(), flags=re.MULTILINE))
+        for requirement in wanted:
+            name = re.split(r"[^\w.-]", requirement)[0]
+            if name not in locked:
+                yield f"{lock}:1: {name} is in pyproject.toml but not in the lock; run `make lock`"
+
+
+def waiting_is_for_something() -> Complaints:
+    """time.sleep(2) hopes; a loop that ends when the thing has happened waits. Sleeping inside such a loop is fine."""
+    for path, tree in TREES.items():
+        if not path.is_relative_to(ROOT / "tests"):
+            continue
+        polling = {id(node) for loop in ast.walk(tree) if ends_early(loop) for node in ast.walk(loop)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and id(node) not in polling and is_sleep_of_a_number(node):
+                yield f"{place(path, node.lineno)}: {ast.unparse(node)} hopes; wait for what has to happen"
+
+
+def ends_early(node: ast.AST) -> bool:
+    if isinstance(node, ast.While) and not isinstance(node.test, ast.Constant):
+        return True
+    exits = ast.Break | ast.Return
+    return isinstance(node, ast.While | ast.For) and any(isinstance(inner, exits) for inner in ast.walk(node))
+
+
+def is_sleep_of_a_number(call: ast.Call) -> bool:
+    number = bool(call.args) and isinstance(call.args[0], ast.Constant)
+    return number and ast.unparse(call.func) in {"time.sleep", "sleep"}
+
+
+def keeper_uses_only_the_standard_library() -> Complaints:
+    """The keeper is the parent of all workloads on a node; it has to be small and start at once."""
+    for path, node in nodes(ast.Import, ast.ImportFrom, under=SOURCE / "agent" / "keeper.py"):
+        relative = isinstance(node, ast.ImportFrom) and node.level > 0
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+        for name in names:
+            if relative or name.split(".")[0] not in sys.stdlib_module_names:
+                yield f"{place(path, node.lineno)}: {ast.unparse(node)}: the keeper imports only the standard library"
+
+
+def pure_code_reads_no_clock() -> Complaints:
+    for path, node in pure_nodes(ast.Call):
+        if isinstance(node.func, ast.Attribute) and node.func.attr in CLOCKS:
+            owner = ast.unparse(node.func.value).split(".")[-1]
+            if owner in {"datetime", "date"}:
+                yield f"{place(path, node.lineno)}: {ast.unparse(node)} reads a clock; time is an argument"
+
+
+def pure_code_iterates_over_no_set() -> Complaints:
+    """The order of a set differs from run to run, and so would the decision."""
+    for path, node in pure_nodes(ast.For, ast.comprehension):
+        made = isinstance(node.iter, ast.Call) and ast.unparse(node.iter.func) in {"set", "frozenset"}
+        if made or isinstance(node.iter, ast.Set | ast.SetComp):
+            yield f"{place(path, node.iter.lineno)}: iterates over a set; sort it first"
+
+
+def architecture_is_short() -> Complaints:
+    path = ROOT / "ARCHITECTURE.md"
+    lines = len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
+    if lines > ARCHITECTURE_LINES_MAX:
+        yield f"{place(path, ARCHITECTURE_LINES_MAX + 1)}: {lines} lines, at most {ARCHITECTURE_LINES_MAX}"
+
+
+RULES = [
+    functions_fit_on_a_screen,
+    files_are_short,
+    ports_are_small,
+    modules_say_what_they_are,
+    names_say_something,
+    no_word_that_does_not_belong,
+    locks_name_no_host,
+    locks_hold_every_dependency,
+    waiting_is_for_something,
+    keeper_uses_only_the_standard_library,
+    pure_code_reads_no_clock,
+    pure_code_iterates_over_no_set,
+    architecture_is_short,
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_style(rule: Callable[[], Complaints]) -> None:
+    complaints = list(rule())
+    assert not complaints, "\n" + "\n".join(complaints)
+
+
+def test_the_rules_see_the_code() -> None:
+    """An empty list of files would pass every rule."""
+    assert SOURCE / "__init__.py" in TREES
+    assert Path(__file__) in TREES
+
+
+def test_generated_wire_code_is_what_the_protos_say(tmp_path: Path) -> None:
+    if not list((ROOT / "proto").glob("roost/*/v*/*.proto")):
+        pytest.skip("no proto yet")
+    subprocess.run([sys.executable, ROOT / "tools" / "proto.py", tmp_path], check=True, capture_output=True)
+    made = {path.name: path.read_text() for path in (tmp_path / "roost" / "wire").iterdir()}
+    kept = {path.name: path.read_text() for path in (SOURCE / "wire").glob("*_pb2*")}
+    stale = sorted(name for name in made.keys() | kept.keys() if made.get(name) != kept.get(name))
+    assert not stale, f"src/roost/wire differs from proto/ in {', '.join(stale)}; run `make proto`"
