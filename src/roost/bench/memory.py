@@ -1,0 +1,71 @@
+"""Memory: what waiting costs. Each case runs in a process of its own; the growth of its resident memory is the figure."""
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from roost.bench.figure import Figure, figure
+
+COUNT = 100_000
+BATCH = 1_000
+MEGABYTE = 1_000_000
+
+
+def measure() -> list[Figure]:
+    """Bytes for an array that waits, and for as many different jobs that wait."""
+    array, jobs = _in_a_process("array"), _in_a_process("jobs")
+    return [
+        figure("array_100k_waiting_mb", array / MEGABYTE, "MB", bound=1.0, instances=COUNT),
+        figure("jobs_100k_waiting_mb", jobs / MEGABYTE, "MB", bound=80.0, goal=50.0, jobs=COUNT),
+    ]
+
+
+def _in_a_process(case: str) -> int:
+    command = [sys.executable, "-m", "roost.bench.memory", case]
+    return int(subprocess.run(command, check=True, capture_output=True, timeout=300).stdout)
+
+
+def _array() -> list[list[dict[str, Any]]]:
+    return [[{"name": "array", "command": ["/bin/true"], "count": COUNT}]]
+
+
+def _jobs() -> Iterator[list[dict[str, Any]]]:
+    for start in range(0, COUNT, BATCH):
+        numbers = range(start, start + BATCH)
+        yield [{"name": f"job-{number:06}", "command": ["/usr/bin/env", f"task={number}"]} for number in numbers]
+
+
+def _growth(batches: Iterable[list[dict[str, Any]]]) -> int:
+    """How much the resident memory grows when all of this has been submitted and waits."""
+    from roost.core.state import load
+    from roost.core.step import step
+    from roost.model.document import check_document, encode_document, read_document
+    from roost.model.events import Submit, Wanted
+    from roost.ports.store import Snapshot
+
+    def wanted(raw: dict[str, Any]) -> Wanted:
+        document = read_document(raw)
+        policy = check_document(document)
+        return Wanted(document.project, document.name, document.count, policy, encode_document(document))
+
+    state = load(Snapshot(0, []), 1_000)
+    step(state, [Submit(0, (wanted({"name": "warm", "command": "true"}),))], 1_000)
+    gc.collect()
+    before = _resident()
+    for batch in batches:
+        step(state, [Submit(0, tuple(wanted(raw) for raw in batch))], 1_000)
+    gc.collect()
+    return _resident() - before
+
+
+def _resident() -> int:
+    fields = Path("/proc/self/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    print(_growth({"array": _array, "jobs": _jobs}[sys.argv[1]]()))
