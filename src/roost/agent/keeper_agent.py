@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 
-from roost.agent.keeper_proc import AGENT_MARK, MARK
-from roost.agent.keeper_strays import NEVER
+from roost.agent.keeper_clock import NEVER
+from roost.agent.keeper_proc import AGENT_MARK, MARK, say
 
 BACKOFF_MS_MIN = 50
 BACKOFF_MS_MAX = 2_000
@@ -48,7 +47,7 @@ class Agent:
             os.kill(self.pid, signal.SIGKILL)
 
     def start(self, now: int, home_fd: int) -> None:
-        """A session of its own: Ctrl-C in a terminal is for the keeper, which tells the agent when its time has come."""
+        """In a session of its own: Ctrl-C in a terminal is for the keeper, which tells the agent when it is time."""
         log_fd = self._open_log()
         actions = [(os.POSIX_SPAWN_DUP2, log_fd, 1), (os.POSIX_SPAWN_DUP2, log_fd, 2)] if log_fd >= 0 else []
         os.fchdir(self.cwd_fd)
@@ -103,11 +102,6 @@ class Agent:
         except OSError as error:
             say(f"agent log {self.log}: {error.strerror}; the agent writes to the keeper's own output")
             return -1
-
-
-def say(words: str) -> None:
-    """To whoever started the keeper; there is nobody else to tell."""
-    print(f"keeper: {words}", file=sys.stderr, flush=True)
 
 
 def _words(status: int) -> str:

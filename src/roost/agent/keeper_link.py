@@ -7,22 +7,25 @@ import os
 import select
 import socket
 
-from roost.agent.keeper_strays import NEVER
+from roost.agent.keeper_clock import NEVER
 
 IN_MAX = 4 << 20  # one order: arguments and environment may be 2 MiB (ARG_MAX), and JSON escapes some of it
 OUT_MAX = 4 << 20  # 20,000 events that nobody reads; the next connection is told the state instead
 READ_SIZE = 1 << 16
-HOLD_MS = 2  # news that can wait do, for so long: a short run's start and end are then one message, and wake the agent once
+HOLD_MS = (
+    2  # news that can wait do, for so long: a short run's start and end are then one message, and wake the agent once
+)
 SOCKET_NAME = "keeper.sock"
 
 encode = json.JSONEncoder(separators=(",", ":")).encode
+quote = json.encoder.encode_basestring_ascii  # what `encode` does with a string, without the way there
 
 
 class Link:
     """Bytes in, lines out, and back. What the lines mean is not its business."""
 
     def __init__(self, epoll: select.epoll) -> None:
-        """Listens in the current directory: a path there is short, however long the directory's own is (108 bytes at most)."""
+        """Listens in the current directory: the name is short then, however long the path is (a limit of 108 bytes)."""
         self.epoll = epoll
         self.connection: socket.socket | None = None
         self.fd = -1

@@ -6,46 +6,62 @@ to die, and it has one thread and waits in one place, so that nothing can make i
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import json
 import os
 import select
 import signal
 import sys
-import time
+from collections.abc import Callable
 
 from roost.agent import cgroup, keeper_proc
-from roost.agent.keeper_agent import Agent, say
-from roost.agent.keeper_link import SOCKET_NAME, Link
+from roost.agent.keeper_agent import Agent
+from roost.agent.keeper_clock import NEVER, now_ms
+from roost.agent.keeper_link import SOCKET_NAME, Link, encode
+from roost.agent.keeper_proc import say
 from roost.agent.keeper_run import Refused, number
 from roost.agent.keeper_runs import Runs
-from roost.agent.keeper_strays import NEVER
 
 AGENT_SILENCE_MS = 10_000
 AGENT_END_MS_MAX = 3_000
 GRACE_MS = 5_000
+ERROR_LENGTH_MAX = 1_000  # an error may quote what was wrong, but not all of it
 
-_decode = json.JSONDecoder().decode
+USAGE = "usage: keeper --dir DIR [--agent-log FILE] [--agent-silence-ms N] [--grace-ms N] -- AGENT_ARGV..."
+
+_scan: Callable[[str, int], tuple[object, int]] = json.JSONDecoder().raw_decode
+
+
+class Options:
+    """What the keeper was told when it was started."""
+
+    __slots__ = ("agent", "agent_log", "agent_silence_ms", "dir", "grace_ms")
+
+    def __init__(self) -> None:
+        self.dir = ""  # for the socket and the lock; one keeper each
+        self.agent: list[str] = []
+        self.agent_log = ""  # where the agent's output goes; nothing: the keeper's own
+        self.agent_silence_ms = AGENT_SILENCE_MS
+        self.grace_ms = GRACE_MS  # between TERM and KILL when the keeper ends
 
 
 class Keeper:
     """Owns the loop; the table of runs, the agent and the link each own their part."""
 
-    def __init__(self, options: argparse.Namespace, directory: str) -> None:
-        self.grace_ms: int = options.grace_ms
+    def __init__(self, options: Options, directory: str) -> None:
+        self.grace_ms = options.grace_ms
         self.agent = Agent(
             options.agent, directory, f"{directory}/{SOCKET_NAME}", options.agent_log, options.agent_silence_ms
         )
         os.chdir(directory)
         self.epoll = select.epoll()
         self.link = Link(self.epoll)
+        self.wake_fd = self._catch_signals()
         reaper = keeper_proc.adopt_orphans()
-        self.runs = Runs(directory, cgroup.prepare(cgroup.detect()), self.link.emit, reaper=reaper)
+        self.runs = Runs(directory, cgroup.prepare(cgroup.detect()), self.link, reaper=reaper)
         self.signalled = 0  # how often we were asked to end
         self.shutdown_grace_ms: int | None = None  # set: we are ending
         self.agent_kill_at = NEVER  # set: the agent was asked to end
-        self.wake_fd = self._catch_signals()
 
     def _catch_signals(self) -> int:
         """A signal makes a pipe readable, so that the loop waits in one place only."""
@@ -66,17 +82,17 @@ class Keeper:
         """Until everything has ended, because we were asked to."""
         now = now_ms()
         self.agent.tick(now, self.runs.home_fd)
-        while not self._is_over(now):
-            self.link.flush()
-            at = min(self.runs.next_at(), self.agent.next_at(), self.agent_kill_at)
-            # One millisecond more than the difference: the clock is cut to whole ones, and waking too early is waking twice.
+        while not self._is_over():
+            self.link.flush(now)
+            at = min(self.runs.next_at(), self.agent.next_at(), self.link.flush_at, self.agent_kill_at)
+            # One more than the difference: the clock is cut to whole milliseconds, and waking too early is waking twice.
             ready = self.epoll.poll(None if at == NEVER else max(0, at - now_ms() + 1) / 1000)
             now = now_ms()
             self._turn(dict(ready), now)
-        self.link.flush()
+        self.link.flush(NEVER)
 
     def _turn(self, ready: dict[int, int], now: int) -> None:
-        """Orders first, so that a lease that was renewed in time is never taken for ended; then the dead; then the clock."""
+        """Orders first, so that a lease renewed in time is never taken for ended; then the dead; then the clock."""
         link = self.link
         if link.fd in ready:
             for line in link.read():
@@ -87,7 +103,9 @@ class Keeper:
             self.agent.heard(now)
         if self.wake_fd in ready:
             os.read(self.wake_fd, 4096)
-            self.runs.reap(lambda pid, status: self._other_ended(pid, status, now), now)
+            for pid, status in self.runs.reap(now):
+                if pid == self.agent.pid:
+                    self.agent.ended(status, now)
         self.runs.tick(now)
         self.agent.tick(now, self.runs.home_fd)
         if self.signalled or self.shutdown_grace_ms is not None:
@@ -97,15 +115,15 @@ class Keeper:
         """Follow one order. Whatever is wrong with it is told to the agent and hurts nobody else."""
         order: object = None
         try:
-            order = _decode(line.decode())
-            if not isinstance(order, dict):
-                raise Refused("an order is an object")
+            words = line.decode()
+            order, end = _scan(words, 0)
+            if end != len(words) or not isinstance(order, dict):
+                raise Refused("an order is one JSON object")
             self._follow(order, now)
         except (Refused, ValueError, RecursionError) as error:
             known = order if isinstance(order, dict) else {}
-            self.link.emit(
-                {"event": "refused", "do": known.get("do"), "id": known.get("id"), "error": str(error), "at": now}
-            )
+            named = {name: known[name] for name in ("do", "id") if isinstance(known.get(name), str)}
+            self.link.emit(encode({"event": "refused", "error": _reason(error), "at": now} | named))
 
     def _follow(self, order: dict[str, object], now: int) -> None:
         do = order.get("do")
@@ -122,13 +140,9 @@ class Keeper:
         elif do != "ping":
             raise Refused("an order has a `do`: start, stop, lease, forget, ping or shutdown")
 
-    def _greeting(self, now: int) -> dict[str, object]:
-        runs = [run.record() for run in self.runs.known.values()]
-        return {"event": "runs", "at": now, "lease": self.runs.lease_until, "runs": runs}
-
-    def _other_ended(self, pid: int, status: int, now: int) -> None:
-        if pid == self.agent.pid:
-            self.agent.ended(status, now)
+    def _greeting(self, now: int) -> str:
+        runs = ",".join(run.record() for run in self.runs.known.values())
+        return f'{{"event":"runs","at":{now},"lease":{self.runs.lease_until},"runs":[{runs}]}}'
 
     def _end(self, now: int) -> None:
         """First the runs, while the agent can still tell about them; then the agent. Asked twice: no more grace."""
@@ -141,7 +155,7 @@ class Keeper:
         if self.runs.live:
             return
         if self.agent_kill_at == NEVER:
-            self.link.flush()
+            self.link.flush(now)
             self.agent.signal(signal.SIGTERM)
             self.agent.signal(signal.SIGCONT)
             self.agent_kill_at = now + AGENT_END_MS_MAX
@@ -149,13 +163,14 @@ class Keeper:
             self.agent.signal(signal.SIGKILL)
             self.agent_kill_at = now + AGENT_END_MS_MAX
 
-    def _is_over(self, now: int) -> bool:
+    def _is_over(self) -> bool:
         return self.agent_kill_at != NEVER and not self.agent.pid
 
     def close(self) -> None:
         """Leave nothing behind but logs and what runs have written."""
+        os.fchdir(self.runs.home_fd)
         self.link.close()
-        self.runs.spares.clear()
+        self.runs.close()
 
     def kill_all(self) -> None:
         """The last resort: see Runs.kill_all."""
@@ -187,15 +202,25 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(prog="keeper", description="Keeps an agent and its workload processes running.")
-    parser.add_argument("--dir", required=True, help="for the socket and the lock; one keeper each")
-    parser.add_argument("--agent-log", default="", help="where the agent's output goes; default: the keeper's own")
-    parser.add_argument("--agent-silence-ms", type=int, default=AGENT_SILENCE_MS, help="a longer silence is a hang")
-    parser.add_argument("--grace-ms", type=int, default=GRACE_MS, help="between TERM and KILL when the keeper ends")
-    parser.add_argument("agent", nargs="+", metavar="AGENT_ARGV")
-    return parser.parse_args(arguments)
+def parse(arguments: list[str]) -> Options:
+    """The command line, by hand: argparse would be a fifth of our size and of the time to start."""
+    options = Options()
+    rest = list(arguments)
+    while rest and rest[0].startswith("--") and rest[0] != "--":
+        name, equals, value = rest.pop(0).partition("=")
+        if not equals:
+            value = rest.pop(0) if rest else ""
+        field = name[2:].replace("-", "_")
+        if field not in Options.__slots__ or field == "agent" or not value:
+            sys.exit(f"keeper: {name}: unknown, or without a value\n{USAGE}")
+        try:
+            setattr(options, field, int(value) if field.endswith("_ms") else value)
+        except ValueError:
+            sys.exit(f"keeper: {name} is a number of milliseconds, not {value!r}\n{USAGE}")
+    options.agent = rest[1:] if rest[:1] == ["--"] else rest
+    if not options.dir or not options.agent:
+        sys.exit(USAGE)
+    return options
 
 
 def lock(directory: str) -> int:
@@ -212,6 +237,10 @@ def lock(directory: str) -> int:
     return fd
 
 
+def _reason(error: Exception) -> str:
+    return str(error)[:ERROR_LENGTH_MAX] if isinstance(error, Refused) else f"not JSON: {type(error).__name__}"
+
+
 def _own_descriptors() -> None:
     """0 is /dev/null for us and all our children; 1 and 2 exist; nothing else that we were given is passed on."""
     null = os.open(os.devnull, os.O_RDWR)
@@ -222,8 +251,3 @@ def _own_descriptors() -> None:
         except OSError:
             os.dup2(null, fd)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-
-
-def now_ms() -> int:
-    """CLOCK_MONOTONIC, which the agent's own clock is as well."""
-    return time.monotonic_ns() // 1_000_000

@@ -62,7 +62,7 @@ def kill_leftovers(directory: str) -> int:
             _kill(pid)
         killed.update(found)
         if time.monotonic() > deadline:
-            print(f"keeper: processes {sorted(found)} of an earlier keeper cannot be killed", file=sys.stderr)
+            say(f"processes {sorted(found)} of an earlier keeper cannot be killed")
             break
         time.sleep(0.005)
     return len(killed)
@@ -84,7 +84,7 @@ def _kill(pid: int) -> None:
     except ProcessLookupError:
         pass
     except PermissionError as error:
-        print(f"keeper: leftover process {pid}: {error}", file=sys.stderr)
+        say(f"leftover process {pid}: {error}")
 
 
 def read(path: str) -> bytes | None:
@@ -102,3 +102,11 @@ def read(path: str) -> bytes | None:
         return None
     finally:
         os.close(fd)
+
+
+def say(words: str) -> None:
+    """To whoever started the keeper; there is nobody else to tell."""
+    try:
+        print(f"keeper: {words}", file=sys.stderr, flush=True)
+    except OSError:  # nobody reads it any more
+        return

@@ -7,17 +7,17 @@ import os
 import signal
 
 from roost.agent.cgroup import Group
+from roost.agent.keeper_link import encode, quote
 from roost.agent.keeper_proc import MARK, RUN_MARK
 
 PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GRACE_MS_DEFAULT = 10_000
 ID_LENGTH_MAX = 256
-NOTE_LENGTH_MAX = 16_384  # the agent's own words about a run; 8,192 runs of it are 128 MiB at worst
+NOTE_LENGTH_MAX = 1 << 20  # the order as the agent got it: a document of 512 KiB in base64 and a little
 STEPS_MAX = 1_000
 NUMBER_MAX = 1 << 53  # what JSON carries exactly
-
-# A child starts with every signal as the system has it: Python ignores SIGPIPE, and whoever started us may ignore others.
-_SIGNALS = [number for number in range(1, signal.NSIG) if number not in (signal.SIGKILL, signal.SIGSTOP, 32, 33)]
+NOT_MADE = -1
+_NOTHING: dict[str, str] = {}
 
 _WORDS = {
     errno.ENOENT: "no such program (or its interpreter is missing)",
@@ -34,115 +34,79 @@ class Refused(Exception):
 class Run:
     """States: running → (stopping) → ended. While `pid` is set, the process group of that number is ours to signal."""
 
-    __slots__ = (
-        "cause",
-        "codes",
-        "cpu_s",
-        "deadline",
-        "dir",
-        "ended",
-        "env",
-        "grace_ms",
-        "group",
-        "id",
-        "leased",
-        "limits",
-        "limits_said",
-        "log",
-        "made_dir",
-        "note",
-        "oom",
-        "pid",
-        "rss_max",
-        "started_at",
-        "state",
-        "status",
-        "step",
-        "steps",
-        "timeout_ms",
-        "why",
-    )
+    state = "running"
+    cause = ""  # why it has to end: "timed_out", "stopped" or "lease"; nothing while it may end by itself
+    why = ""
+    pid = 0
+    step = 0
+    status = 0  # of the last process that was waited for
+    deadline = 0  # when the next thing is due: the timeout, or KILL after the grace
+    codes: tuple[int, ...] = ()  # of every step that is over; negative: the signal
+    cpu_s = 0.0
+    rss_max = 0
+    oom = False
+    made_ns = NOT_MADE  # the time of a work directory that we made
+    log_fd = -1
+    group: Group | None = None
+    limits_said = ""
+    ended = ""  # the event that told its end
 
-    def __init__(self, order: dict[str, object], mark: str) -> None:
-        self.id = text(order, "id")
+    def __init__(self, run_id: str, order: dict[str, object], mark: str, now: int) -> None:
+        self.id = run_id
+        self.quoted = quote(run_id)
+        self.started_at = now
         self.steps = steps(order.get("steps"))
         self.dir = absolute(order, "dir")
         self.log = absolute(order, "log")
-        self.env = environment(order.get("env"), self.id, self.dir, mark)
+        self.env = environment(order.get("env"), run_id, self.dir, mark)
         self.timeout_ms = number(order, "timeout_ms", 0)
         self.grace_ms = number(order, "grace_ms", GRACE_MS_DEFAULT)
+        self.leased = order.get("leased") is True
         self.limits = limits(order.get("limits"))
-        self.leased = order.get("leased", False) is True
         self.note = text(order, "note", "", NOTE_LENGTH_MAX)
-        self.state = "running"
-        self.cause = ""  # why it has to end: "timed_out", "stopped" or "lease"; nothing while it may end by itself
-        self.why = ""
-        self.pid = 0
-        self.step = 0
-        self.status = 0  # of the last process that was waited for
-        self.started_at = 0
-        self.deadline = 0  # when the next thing is due: the timeout, or KILL after the grace
-        self.codes: list[int] = []  # of every step that is over; negative: the signal
-        self.cpu_s = 0.0
-        self.rss_max = 0
-        self.oom = False
-        self.made_dir = False
-        self.group: Group | None = None
-        self.limits_said = ""
-        self.ended: dict[str, object] | None = None
 
-    def record(self) -> dict[str, object]:
+    def record(self) -> str:
         """Everything a new agent has to know about it."""
-        return {
-            "id": self.id,
-            "state": self.state,
-            "note": self.note,
-            "leased": self.leased,
-            "pid": self.pid,
-            "step": self.step,
-            "started_at": self.started_at,
-            "limits": self.limits_said,
-            "ended": self.ended,
-        }
+        names = ("id", "state", "note", "leased", "pid", "step", "started_at")
+        head = encode({name: getattr(self, name) for name in names} | {"limits": self.limits_said})
+        return f'{head[:-1]},"ended":{self.ended or "null"}}}'
 
     def slim(self) -> None:
         """Let go of what an ended run does not need: it may be kept for long."""
-        self.env = {}
+        self.env = _NOTHING
         self.steps = []
         self.group = None
 
 
-def spawn(run: Run, log_fd: int, home_fd: int) -> int:
+def ignored_signals() -> list[int]:
+    """Those a child has to have reset: Python ignores SIGPIPE, we some, whoever started us may ignore others."""
+    return [number for number in range(1, signal.NSIG) if signal.getsignal(number) == signal.SIG_IGN]
+
+
+def spawn(run: Run, ignored: list[int]) -> int:
     """Start the run's current step and return its pid. Raises Refused, in words that name the program.
 
-    posix_spawn, never fork: it costs the same however large we are. The work directory is set around it, which is safe
-    because the keeper has one thread. Descriptor 0 of the keeper is /dev/null, all others close on exec.
+    posix_spawn, never fork: it costs the same however large we are. The work directory is set before, which is safe
+    because the keeper has one thread; where the keeper itself is does not matter to it. Descriptor 0 of the keeper is
+    /dev/null, all others close on exec.
     """
     argv = run.steps[run.step][0]
     group = run.group
+    actions = ((os.POSIX_SPAWN_DUP2, run.log_fd, 1), (os.POSIX_SPAWN_DUP2, run.log_fd, 2))
     try:
         os.chdir(run.dir)
     except OSError as error:
         raise Refused(f"work directory {run.dir}: {error.strerror}") from error
+    path = argv[0] if "/" in argv[0] else program(argv[0], run.env["PATH"])
+    if group is not None:
+        enter(group)
     try:
-        path = program(argv[0], run.env["PATH"])
-        if group is not None:
-            enter(group)
-        return os.posix_spawn(
-            path,
-            argv,
-            run.env,
-            file_actions=((os.POSIX_SPAWN_DUP2, log_fd, 1), (os.POSIX_SPAWN_DUP2, log_fd, 2)),
-            setsid=True,
-            setsigmask=(),
-            setsigdef=_SIGNALS,
-        )
+        return os.posix_spawn(path, argv, run.env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=ignored)
     except OSError as error:
         raise Refused(f"{argv[0]}: {_WORDS.get(error.errno or 0, error.strerror)}") from error
     except ValueError as error:  # a NUL inside, or half a surrogate pair
         raise Refused(f"{argv[0]}: {error}") from error
     finally:
-        os.fchdir(home_fd)
         if group is not None:
             group.leave()
 
@@ -152,13 +116,12 @@ def enter(group: Group) -> None:
     try:
         group.enter()
     except OSError as error:
+        group.leave()
         raise Refused(f"cgroup {group.dirs[0]}: {error.strerror}") from error
 
 
 def program(name: str, search: str) -> str:
     """What a shell would find: a name without a slash is looked for in the run's own PATH."""
-    if "/" in name:
-        return name
     for directory in search.split(":"):
         path = f"{directory or '.'}/{name}"
         if os.access(path, os.X_OK) and not os.path.isdir(path):
@@ -168,15 +131,14 @@ def program(name: str, search: str) -> str:
 
 def environment(given: object, run_id: str, home: str, mark: str) -> dict[str, str]:
     """Exactly what was given and four names more; nothing of the keeper's own, which may hold tokens."""
-    if given is None:
-        given = {}
-    if not isinstance(given, dict):
-        raise Refused("env has to be an object of strings")
     env = {"PATH": PATH_DEFAULT, "HOME": home}
-    for name, value in given.items():
-        if not isinstance(value, str) or not name or "=" in name:
-            raise Refused(f"env.{name}: a name without '=' and a string are needed")
-        env[name] = value
+    if given:
+        if not isinstance(given, dict):
+            raise Refused("env has to be an object of strings")
+        for name, value in given.items():
+            if not isinstance(value, str) or not name or "=" in name:
+                raise Refused(f"env.{name}: a name without '=' and a string are needed")
+        env |= given
     env[MARK] = mark
     env[RUN_MARK] = run_id
     return env
@@ -189,19 +151,20 @@ def steps(given: object) -> list[tuple[list[str], bool]]:
     found: list[tuple[list[str], bool]] = []
     for index, step in enumerate(given):
         argv = step.get("argv") if isinstance(step, dict) else None
-        if not isinstance(argv, list) or not argv or not argv[0] or not all(isinstance(word, str) for word in argv):
+        if not isinstance(argv, list) or not argv or not argv[0] or not {str}.issuperset(map(type, argv)):
             raise Refused(f"steps[{index}].argv has to be a list of strings that begins with a program")
         found.append((argv, step.get("ignore_failure", False) is True))
     return found
 
 
-def limits(given: object) -> tuple[int, int]:
+def limits(given: object) -> tuple[int, int] | None:
     """(milli-cores, bytes of memory); 0 is no limit."""
     if given is None:
-        return (0, 0)
+        return None
     if not isinstance(given, dict):
         raise Refused("limits has to be an object with cpu_m and memory, or null")
-    return (number(given, "cpu_m", 0), number(given, "memory", 0))
+    found = (number(given, "cpu_m", 0), number(given, "memory", 0))
+    return found if any(found) else None
 
 
 def text(order: dict[str, object], key: str, default: str | None = None, length_max: int = ID_LENGTH_MAX) -> str:
@@ -215,14 +178,23 @@ def text(order: dict[str, object], key: str, default: str | None = None, length_
 def absolute(order: dict[str, object], key: str) -> str:
     """An absolute path of the order."""
     value = text(order, key, length_max=4096)
-    if value[0] != "/":
+    if value[0] != "/" or not (value.isascii() or encodable(value)):
         raise Refused(f"{key} has to be an absolute path")
     return value.rstrip("/") or "/"
+
+
+def encodable(value: str) -> bool:
+    """JSON can carry half a character, a path cannot."""
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def number(order: dict[str, object], key: str, default: int) -> int:
     """A whole number of the order, zero or more."""
     value = order.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= NUMBER_MAX:
+    if type(value) is not int or not 0 <= value <= NUMBER_MAX:  # a bool is not a number here
         raise Refused(f"{key} has to be a whole number from 0 to {NUMBER_MAX}")
     return value

@@ -7,32 +7,38 @@ import heapq
 import os
 import resource
 import signal
-from collections.abc import Callable
+import time
 
 from roost.agent import keeper_proc as proc
 from roost.agent.cgroup import Cgroups, Group, clear
-from roost.agent.keeper_run import Refused, Run, number, spawn, text
+from roost.agent.keeper_clock import NEVER, now_ms
+from roost.agent.keeper_link import Link, encode
+from roost.agent.keeper_run import NOT_MADE, Refused, Run, ignored_signals, number, spawn, text
 from roost.agent.keeper_spare import Spares
-from roost.agent.keeper_strays import NEVER, Strays
+from roost.agent.keeper_strays import Strays
 
 RUNS_MAX = 8_192  # known at a time, ended ones included: about 1 KiB each
+LOGS_OPEN_MAX = 256  # more runs than that: their logs are not held open, and not used again
+CLOSING_LOOKS_MAX = 100  # half a second: longer means a process that cannot be killed
 LINGER_MS = 10  # how often to look whether a killed group is gone
 LINGER_MS_MAX = 2_000  # a group that resists KILL for longer hangs in the kernel; waiting more would help nobody
 
-Emit = Callable[[dict[str, object]], None]
+_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 class Runs:
     """Every method is told the time; none of them waits."""
 
-    def __init__(self, directory: str, cgroups: Cgroups, emit: Emit, *, reaper: bool) -> None:
+    def __init__(self, directory: str, cgroups: Cgroups, link: Link, *, reaper: bool) -> None:
         self.directory = directory
         self.home_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        self.ignored = ignored_signals()
         self.cgroups = cgroups
-        self.emit = emit
+        self.link = link
         self.spares = Spares(f"{directory}/spare", enabled=reaper and proc.children() is not None)
         self.known: dict[str, Run] = {}
         self.live: dict[str, Run] = {}
+        self.places: dict[str, int] = {}  # work directories and logs, and how many known runs have each
         self.by_pid: dict[int, Run] = {}  # main processes that were not waited for yet
         self.lingering: dict[str, int] = {}  # main process gone, others of its group not yet; until when to wait
         self.linger_at = NEVER
@@ -46,28 +52,30 @@ class Runs:
         self.group_prefix = f"roost-{binascii.crc32(directory.encode(errors='surrogateescape')):08x}-"
         clear(cgroups, self.group_prefix)
 
-    # --- orders -----------------------------------------------------------------------------------------------------------
+    # --- orders
 
     def start(self, order: dict[str, object], now: int) -> None:
         """Begin a run. A known id is not started again: orders may be repeated."""
-        if text(order, "id") in self.known:
+        run_id = text(order, "id")
+        if run_id in self.known:
             return
         if self.closing:
             raise Refused("the keeper is shutting down")
         if len(self.known) >= RUNS_MAX:
             raise Refused(f"{RUNS_MAX} runs are known already; forget those that ended")
-        run = Run(order, self.directory)
+        run = Run(run_id, order, self.directory, now)
         if "until" in order:
             self.lease(number(order, "until", 0), now)
-        self.known[run.id] = self.live[run.id] = run
-        run.started_at = now
+        self.known[run_id] = self.live[run_id] = run
+        self.places[run.dir] = self.places.get(run.dir, 0) + 1
+        self.places[run.log] = self.places.get(run.log, 0) + 1
         if run.leased:
             if self.lease_until <= now:
                 self._end(run, "lease", now)
                 return
-            self.leased[run.id] = run
-        if run.limits != (0, 0):
-            self._limit(run)
+            self.leased[run_id] = run
+        if run.limits:
+            self._limit(run, *run.limits)
         if self._step(run, now) and run.timeout_ms:
             self._later(run, now + run.timeout_ms)
 
@@ -76,7 +84,7 @@ class Runs:
         run = self.known.get(text(order, "id"))
         if run is None:
             raise Refused("no such run")
-        if run.ended is None:
+        if not run.ended:
             run.why = run.why or text(order, "why", "", 1_000)
             self._stop(run, "stopped", number(order, "grace_ms", run.grace_ms), now)
 
@@ -85,13 +93,23 @@ class Runs:
         run = self.known.get(text(order, "id"))
         if run is None:
             return
-        if run.ended is None:
+        if not run.ended:
             raise Refused("the run has not ended")
         del self.known[run.id]
-        self.spares.drop_log(run.log)
-        if run.made_dir:
-            self.spares.drop_dir(run.dir)
+        if self._left(run.log):
+            self.spares.drop_log(run.log, run.log_fd)
+        elif run.log_fd >= 0:
+            os.close(run.log_fd)
+        if self._left(run.dir) and run.made_ns != NOT_MADE:
+            self.spares.drop_dir(run.dir, run.made_ns)
         self.strays.look_soon(now)
+
+    def _left(self, place: str) -> bool:
+        """Whether the run that leaves was the last one there: attempts may share a directory or a log."""
+        count = self.places.pop(place)
+        if count > 1:
+            self.places[place] = count - 1
+        return count == 1
 
     def lease(self, until: int, now: int) -> None:
         """Leased runs may go on until then. The last word counts, also when it is an earlier time."""
@@ -106,16 +124,17 @@ class Runs:
             run.why = run.why or why
             self._stop(run, "stopped", grace_ms, now)
 
-    # --- what happens by itself -------------------------------------------------------------------------------------------
+    # --- what happens by itself
 
-    def reap(self, other: Callable[[int, int], None], now: int) -> None:
-        """Take in every child that has ended. Those that are no run's are told to `other`.
+    def reap(self, now: int) -> list[tuple[int, int]]:
+        """Take in every child that has ended; those that are no run's are returned, with their status.
 
         The group is killed while the dead main process still holds its number: afterwards the number may be another's.
         """
+        others: list[tuple[int, int]] = []
         while True:
             try:
-                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                found = os.waitid(os.P_ALL, 0, _ENDED)
             except ChildProcessError:
                 break
             if found is None:
@@ -126,7 +145,7 @@ class Runs:
             pid, status, usage = os.wait4(found.si_pid, 0)
             if run is None:
                 self.strays.reaped(pid, now)
-                other(pid, status)
+                others.append((pid, status))
                 continue
             run.status = status
             run.cpu_s += usage.ru_utime + usage.ru_stime
@@ -138,6 +157,7 @@ class Runs:
                 self.lingering[run.id] = now + LINGER_MS_MAX
         if self.lingering:
             self._look_at_lingering(now)
+        return others
 
     def tick(self, now: int) -> None:
         """Whatever is due: timeouts, KILLs, the end of the lease, and looking after those that left their group."""
@@ -150,12 +170,13 @@ class Runs:
             if run.state == "running":
                 self._stop(run, "timed_out", run.grace_ms, now)
             else:
-                _signal(run.pid, signal.SIGKILL)
+                _kill(run)
         if self.lease_until <= now and self.leased:
             self._end_lease(now)
         if self.linger_at <= now:
             self._look_at_lingering(now)
         if self.strays.look_at <= now:
+            os.fchdir(self.home_fd)  # not to sit for ever in a directory that somebody wants to unmount
             self.strays.look(self.live, self.by_pid, now)
 
     def next_at(self) -> int:
@@ -170,19 +191,30 @@ class Runs:
         for run in self.live.values():
             _kill(run)
 
-    # --- the life of one run ----------------------------------------------------------------------------------------------
+    def close(self) -> None:
+        """All runs have ended: clear away what left their groups, and the spares."""
+        self.spares.clear()
+        for _ in range(CLOSING_LOOKS_MAX):
+            self.strays.look((), (), now_ms())
+            if self.strays.look_at == NEVER:
+                break
+            time.sleep(0.005)  # to be adopted and killed takes a moment, for each generation
+            self.reap(now_ms())
 
-    def _limit(self, run: Run) -> None:
-        missing = self.cgroups.missing(*run.limits)
+    # --- the life of one run
+
+    def _limit(self, run: Run, cpu_m: int, memory: int) -> None:
+        missing = self.cgroups.missing(cpu_m, memory)
         self.groups_made += 1
         try:
-            group = Group(self.cgroups, f"{self.group_prefix}{self.groups_made}", *run.limits)
+            group = Group(self.cgroups, f"{self.group_prefix}{self.groups_made}", cpu_m, memory)
         except OSError as error:
             run.limits_said = f"none: {error}"
             return
         if group.dirs:
             run.group = group
-        run.limits_said = self.cgroups.kind if not missing else f"{group.kind if group.dirs else 'none'}: {missing}"
+        if missing:
+            run.limits_said = f"{'some' if group.dirs else 'none'}: {missing}"
 
     def _step(self, run: Run, now: int) -> bool:
         """Start the current step, or the first after it that can be. False: the run has ended."""
@@ -191,7 +223,7 @@ class Runs:
                 offset = self._spawn(run)
                 break
             except Refused as error:
-                run.codes.append(127)  # as a shell would say
+                run.codes += (127,)  # as a shell would say
                 if not run.steps[run.step][1]:
                     self._end(run, "error", now, str(error))
                     return False
@@ -200,45 +232,39 @@ class Runs:
                     return False
                 run.step += 1
         if run.step == 0:
-            event: dict[str, object] = {"event": "started", "id": run.id, "pid": run.pid, "at": now}
-            if run.limits_said:
-                event["limits"] = run.limits_said
-            self.emit(event)
+            limits = f',"limits":{encode(run.limits_said)}' if run.limits_said else ""
+            self.link.emit_soon(f'{{"event":"started","id":{run.quoted},"pid":{run.pid},"at":{now}{limits}}}', now)
         if len(run.steps) > 1:
-            before = run.codes[-1] if run.codes else None
-            self.emit(
-                {
-                    "event": "step",
-                    "id": run.id,
-                    "step": run.step,
-                    "pid": run.pid,
-                    "at": now,
-                    "log_offset": offset,
-                    "before": before,
-                }
-            )
+            where = f'"step":{run.step},"pid":{run.pid},"at":{now},"log_offset":{offset}'
+            before = run.codes[-1] if run.codes else "null"
+            self.link.emit(f'{{"event":"step","id":{run.quoted},{where},"before":{before}}}')
         return True
 
     def _spawn(self, run: Run) -> int:
         """The process of the current step; returns how long the log is as it begins."""
-        try:
-            if not run.made_dir:
-                run.made_dir = self.spares.make_dir(run.dir)
-        except OSError as error:
-            raise Refused(f"work directory {run.dir}: {error.strerror}") from error
-        try:
-            log_fd = self.spares.open_log(run.log)
-        except OSError as error:
-            raise Refused(f"log file {run.log}: {error.strerror}") from error
-        try:
-            offset = os.fstat(log_fd).st_size if len(run.steps) > 1 else 0
-            run.pid = spawn(run, log_fd, self.home_fd)
-        finally:
-            os.close(log_fd)
+        if run.log_fd < 0:
+            self._furnish(run)
+        offset = os.fstat(run.log_fd).st_size if len(run.steps) > 1 else 0
+        run.pid = spawn(run, self.ignored)
+        if len(self.known) > LOGS_OPEN_MAX:
+            os.close(run.log_fd)
+            run.log_fd = -1
         self.by_pid[run.pid] = run
         if run.group is not None:
             self._apply_limits(run, run.group)
         return offset
+
+    def _furnish(self, run: Run) -> None:
+        """Its work directory and its log."""
+        try:
+            if run.made_ns == NOT_MADE:
+                run.made_ns = self.spares.make_dir(run.dir)
+        except OSError as error:
+            raise Refused(f"work directory {run.dir}: {error.strerror}") from error
+        try:
+            run.log_fd = self.spares.open_log(run.log)
+        except OSError as error:
+            raise Refused(f"log file {run.log}: {error.strerror}") from error
 
     def _apply_limits(self, run: Run, group: Group) -> None:
         try:
@@ -301,7 +327,7 @@ class Runs:
     def _over(self, run: Run, now: int, error: str = "") -> None:
         """A step is over: the next one, or the end."""
         run.pid = 0
-        run.codes.append(os.waitstatus_to_exitcode(run.status))
+        run.codes += (os.waitstatus_to_exitcode(run.status),)
         if run.cause or _last(run):
             self._end(run, run.cause or "exited", now, error)
         else:
@@ -310,36 +336,33 @@ class Runs:
 
     def _end(self, run: Run, cause: str, now: int, error: str = "") -> None:
         code = run.codes[-1] if run.codes and cause != "error" else None
-        ignored = cause == "exited" and bool(code) and run.steps[run.step][1]
-        if ignored:
-            code = 0
+        more = ""
+        if len(run.steps) > 1 or (code and run.steps[run.step][1]):
+            more = f',"codes":{list(run.codes)}'
+            if cause == "exited" and run.steps[run.step][1]:
+                code = 0  # a failure that was to be ignored
+        if run.why:
+            more += f',"why":{encode(run.why)}'
+        if error:
+            more += f',"error":{encode(error)}'
         if run.group is not None:
             run.oom = run.oom or run.group.out_of_memory()
             run.rss_max = run.group.memory_max() or run.rss_max
             self.strays.remove(run.group)
-        run.ended = {
-            "event": "ended",
-            "id": run.id,
-            "cause": cause,
-            "step": run.step,
-            "at": now,
-            "code": code if code is None or code >= 0 else None,
-            "signal": -code if code is not None and code < 0 else None,
-            "oom": run.oom,
-            "error": error,
-            "cpu_ms": round(run.cpu_s * 1000, 1),
-            "rss_max": run.rss_max,
-        }
-        if run.why:
-            run.ended["why"] = run.why
-        if ignored or len(run.steps) > 1:
-            run.ended["codes"] = run.codes
+        number_ = "null" if code is None or code < 0 else code
+        signal_ = "null" if code is None or code >= 0 else -code
+        run.ended = (
+            f'{{"event":"ended","id":{run.quoted},"cause":"{cause}","code":{number_},"signal":{signal_},"step":{run.step},'
+            f'"oom":{"true" if run.oom else "false"},"at":{now},"cpu_ms":{run.cpu_s * 1000:.1f},"rss_max":{run.rss_max}'
+            f"{more}}}"
+        )
         run.state = "ended"
         run.slim()
         del self.live[run.id]
-        self.leased.pop(run.id, None)
+        if run.leased:
+            self.leased.pop(run.id, None)
         self.strays.look_soon(now)
-        self.emit(run.ended)
+        self.link.emit(run.ended)
 
 
 def _last(run: Run) -> bool:

@@ -1,8 +1,10 @@
-"""Empty work directories and log files that are used again: a rename costs a tenth of making and removing a file.
+"""Empty work directories and log files are used again: a rename costs a tenth of making and removing a file.
 
-On ext4 here: mkdir + rmdir 110 us, create + unlink 85 us, rename 7 us. Nothing that a run could still hold is ever given
-to another: a spare becomes ready only after a look showed that no process of an ended run is left (`settle`), and a log
-file only when nobody has it open.
+On ext4 here: mkdir + rmdir 110 us, create + unlink 85 us, rename 7 us. What a forgotten run leaves empty stays where it
+is until the next run takes it over, or goes below `spare/` when no run comes, within two looks (`settle`).
+
+Nothing that a process could still hold is given to another run: a spare is ready only after a look showed that no
+process of an ended run is left; a directory when nothing was ever put into it, a log when nobody else has it open.
 """
 
 from __future__ import annotations
@@ -10,149 +12,204 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import time
+from collections.abc import Callable
 
-SPARES_MAX = 256  # of each kind; more than are forgotten between two looks at 1,000 runs a second
+SPARES_MAX = 256  # of each kind: what 1,000 runs a second leave between two looks, with room
 DIR_MODE = 0o700
 LOG_MODE = 0o600
-DIR_SIZE_MAX = 4096  # an ext4 directory that once held much stays large, and slow to list
+TICK_NS = 20_000_000  # file times are as coarse as the kernel's tick, 10 ms at most
 
-_LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+_HERE = -100  # AT_FDCWD
+_NO_REPLACE = 1  # RENAME_NOREPLACE
+_LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
 
 
 class Spares:
-    """Two small pools below the keeper's own directory. Without `enabled` everything is made and removed as usual."""
+    """Directories as path → modification time (0: not known yet), logs as path → open descriptor."""
 
     def __init__(self, home: str, *, enabled: bool) -> None:
         self.home = home
         self.enabled = enabled
+        self.move = mover()
         self.count = 0
-        self.dirs: list[str] = []  # ready to be used again
-        self.logs: list[str] = []
-        self.new_dirs: list[str] = []  # waiting for the next look
-        self.new_logs: list[str] = []
+        self.dirs: dict[str, int] = {}  # ready to be used again
+        self.logs: dict[str, int] = {}
+        self.new_dirs: dict[str, int] = {}  # waiting for the next look
+        self.new_logs: dict[str, int] = {}
+        self.idle: list[str] = []  # ready and in their old place at the last look: they are put away at the next
+        self.stored_dirs: dict[str, int] = {}  # put away below `home`
+        self.stored_logs: dict[str, int] = {}
         if enabled:
             os.makedirs(home, mode=0o700, exist_ok=True)
-            self.clear()
+            for name in os.listdir(home):  # those of an earlier keeper: nobody knows who holds them
+                remove(f"{home}/{name}")
 
-    def clear(self) -> None:
-        """Remove every spare: at start those of an earlier keeper, at the end our own."""
-        for name in os.listdir(self.home) if self.enabled else ():
-            _remove(f"{self.home}/{name}")
-        for pool in (self.dirs, self.logs, self.new_dirs, self.new_logs):
-            pool.clear()
-
-    def make_dir(self, path: str) -> bool:
-        """Have a directory at `path`; True when it was not there before."""
-        if os.access(path, os.F_OK):
-            return False
-        if self.dirs and _moved(self.dirs[-1], path):
-            self.dirs.pop()
-            return True
+    def make_dir(self, path: str) -> int:
+        """Have an empty directory at `path`: its time, to be handed back with it. -1: it was there before."""
+        pool = self.dirs
+        if path in pool or path in self.new_dirs:  # the same name again: from now on it is the run's, whoever made it
+            self.new_dirs.pop(path, None)
+            pool.pop(path, None)
+        pool = pool or self.stored_dirs
+        if pool:
+            old, changed_ns = pool.popitem()
+            if self.move(old, path):
+                return changed_ns
+            pool[old] = changed_ns
         try:
             os.mkdir(path, DIR_MODE)
+        except FileExistsError:
+            return -1
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             os.mkdir(path, DIR_MODE)
-        return True
+        return 0
 
     def open_log(self, path: str) -> int:
-        """Open the log at its end; what is there already stays."""
-        if self.logs and not os.access(path, os.F_OK) and _moved(self.logs[-1], path):
-            self.logs.pop()
-            fd = os.open(path, _LOG_FLAGS)
-            if _ours_alone(fd):
+        """A descriptor at the end of the log; what is there already stays."""
+        pool = self.logs
+        if path in pool or path in self.new_logs:
+            close(self.new_logs.pop(path, -1))
+            close(pool.pop(path, -1))
+        pool = pool or self.stored_logs
+        if pool:
+            old, fd = pool.popitem()
+            if self.move(old, path):
                 return fd
-            os.close(fd)
-            os.unlink(path)
+            pool[old] = fd
         try:
-            return os.open(path, _LOG_FLAGS | os.O_CREAT, LOG_MODE)
+            return os.open(path, _LOG_FLAGS, LOG_MODE)
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            return os.open(path, _LOG_FLAGS | os.O_CREAT, LOG_MODE)
+            return os.open(path, _LOG_FLAGS, LOG_MODE)
 
-    def drop_dir(self, path: str) -> None:
-        """Take away an empty directory; one that holds something stays."""
-        try:
-            found = os.stat(path)
-            if (
-                self.enabled
-                and len(self.dirs) + len(self.new_dirs) < SPARES_MAX
-                and stat.S_ISDIR(found.st_mode)
-                and stat.S_IMODE(found.st_mode) == DIR_MODE
-                and found.st_uid == os.geteuid()
-                and found.st_size <= DIR_SIZE_MAX
-                and not os.listdir(path)
-            ):
-                spare = self._name()
-                if _moved(path, spare):
-                    self.new_dirs.append(spare)
-                    return
-            os.rmdir(path)
-        except OSError:
-            return
-
-    def drop_log(self, path: str) -> None:
-        """Take away an empty log file; one that holds something stays."""
-        try:
-            found = os.stat(path)
-            if found.st_size or not stat.S_ISREG(found.st_mode):
-                return
-            if (
-                self.enabled
-                and len(self.logs) + len(self.new_logs) < SPARES_MAX
-                and found.st_nlink == 1
-                and stat.S_IMODE(found.st_mode) == LOG_MODE
-                and found.st_uid == os.geteuid()
-            ):
-                spare = self._name()
-                if _moved(path, spare):
-                    self.new_logs.append(spare)
-                    return
-            os.unlink(path)
-        except OSError:
-            return
-
-    def settle(self, *, clean: bool) -> None:
-        """After a look at the processes: what was dropped before it is ready, or removed when something was left over."""
-        if clean:
-            self.dirs += self.new_dirs
-            self.logs += self.new_logs
+    def drop_dir(self, path: str, changed_ns: int) -> None:
+        """A run's directory is not needed any more; one that holds something stays."""
+        if self.enabled and len(self.new_dirs) < SPARES_MAX:
+            self.new_dirs[path] = changed_ns
         else:
-            for path in self.new_dirs + self.new_logs:
-                _remove(path)
+            remove(path)
+
+    def drop_log(self, path: str, fd: int) -> None:
+        """A run's log is not needed any more; one that holds something stays."""
+        if fd >= 0 and self.enabled and len(self.new_logs) < SPARES_MAX:
+            self.new_logs[path] = fd
+        else:
+            close(fd)
+            remove(path)
+
+    def settle(self, *, clean: bool) -> bool:
+        """After a look at the processes. Unless it was clean, nothing that came before it is used again.
+
+        All checks are made here, for many at a time: that is a third of what each would cost at the next start.
+        True when another look is wanted: something is still in its old place.
+        """
+        for path in self.idle:
+            self._put_away(path)
+        oldest_ns = time.time_ns() - TICK_NS
+        for path, known_ns in self.new_dirs.items():
+            changed_ns = untouched(path, known_ns) if clean else 0
+            if changed_ns:
+                self.dirs[path] = changed_ns if changed_ns < oldest_ns else 0
+            else:
+                remove(path)
+        for path, fd in self.new_logs.items():
+            if clean and ours_alone(fd):
+                self.logs[path] = fd
+            else:
+                os.close(fd)
+                remove(path)
         self.new_dirs.clear()
         self.new_logs.clear()
+        self.idle = [*self.dirs, *self.logs]
+        return bool(self.idle)
 
-    def _name(self) -> str:
+    def _put_away(self, path: str) -> None:
+        """Nobody took it since the last look: out of the agent's sight."""
         self.count += 1
-        return f"{self.home}/{self.count}"
+        spare = f"{self.home}/{self.count}"
+        pool, stored = (self.dirs, self.stored_dirs) if path in self.dirs else (self.logs, self.stored_logs)
+        if path not in pool:
+            return
+        value = pool.pop(path)
+        if len(stored) < SPARES_MAX and self.move(path, spare):
+            stored[spare] = value
+        else:
+            close(value if pool is self.logs else -1)
+            remove(path)
+
+    def clear(self) -> None:
+        """Remove every spare."""
+        self.settle(clean=False)
+        for path in (*self.dirs, *self.stored_dirs, *self.logs, *self.stored_logs):
+            remove(path)
 
 
-def _moved(source: str, target: str) -> bool:
-    """False when it cannot be: another filesystem, or a parent that is not there yet. Then nothing has changed."""
+def untouched(path: str, changed_ns: int) -> int:
+    """The directory's time when nothing is or ever was in it, as far as can be told; 0: do not use it."""
     try:
+        found = os.stat(path)
+        if found.st_mode != stat.S_IFDIR | DIR_MODE or found.st_uid != os.geteuid():
+            return 0
+        if found.st_mtime_ns != changed_ns and os.listdir(path):
+            return 0
+    except OSError:
+        return 0
+    return found.st_mtime_ns
+
+
+def ours_alone(fd: int) -> bool:
+    """Whether the log is still empty and linked, and open nowhere else: only then the kernel gives a write lease."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:
+        return False
+    found = os.fstat(fd)
+    return found.st_size == 0 and found.st_nlink == 1 and found.st_mode == stat.S_IFREG | LOG_MODE
+
+
+def mover() -> Callable[[str, str], bool]:
+    """A rename that never replaces anything. False when it cannot be; then nothing has changed."""
+    try:
+        import ctypes
+
+        renameat2 = ctypes.CDLL(None).renameat2
+    except (ImportError, OSError, AttributeError):
+        return move_by_name
+
+    def move(source: str, target: str) -> bool:
+        old, new = source.encode("utf-8", "surrogateescape"), target.encode("utf-8", "surrogateescape")
+        return bool(renameat2(_HERE, old, _HERE, new, _NO_REPLACE) == 0)
+
+    return move
+
+
+def move_by_name(source: str, target: str) -> bool:
+    """The same where the C library cannot: between the two calls nobody but us uses the name."""
+    try:
+        if os.path.lexists(target):
+            return False
         os.rename(source, target)
     except OSError:
         return False
     return True
 
 
-def _ours_alone(fd: int) -> bool:
-    """A write lease is only given when no other descriptor of the file is open anywhere."""
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-        return os.fstat(fd).st_size == 0
-    except OSError:
-        return False
+def close(fd: int) -> None:
+    """Nothing to do for -1."""
+    if fd >= 0:
+        os.close(fd)
 
 
-def _remove(path: str) -> None:
-    """A spare that is not wanted; a run's process may have put something into it, then it stays for a person to see."""
+def remove(path: str) -> None:
+    """An empty directory or an empty regular file; nothing else: a run's log may have been a link, or /dev/null."""
     try:
-        if stat.S_ISDIR(os.lstat(path).st_mode):
+        found = os.lstat(path)
+        if stat.S_ISDIR(found.st_mode):
             os.rmdir(path)
-        else:
+        elif stat.S_ISREG(found.st_mode) and found.st_size == 0:
             os.unlink(path)
     except OSError:
         return

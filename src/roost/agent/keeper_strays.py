@@ -12,9 +12,9 @@ from collections.abc import Container
 
 from roost.agent import keeper_proc as proc
 from roost.agent.cgroup import Group
+from roost.agent.keeper_clock import NEVER
 from roost.agent.keeper_spare import Spares
 
-NEVER = 1 << 62
 LOOK_MS = 50  # how long after an end to look: many ends, one look
 
 
@@ -63,8 +63,7 @@ class Strays:
                 clean = False
                 _kill(pid)
                 self.look_soon(now)
-        self.spares.settle(clean=clean)
-        if self.dying:
+        if self.spares.settle(clean=clean) or self.dying:
             self.look_soon(now)
 
 

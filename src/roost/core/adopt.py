@@ -1,23 +1,24 @@
 """A server without memory learns from agents what runs: they hand back what an earlier life of it had ordered."""
 
+import msgspec
+
+from roost.core.move import reopen
 from roost.core.state import State, is_over, watch_queue
 from roost.model.document import check_document, decode_document
+from roost.model.errors import Invalid
 from roost.model.frames import Report, Run
 from roost.model.instance import Instance, Move
 from roost.model.node import Node
-from roost.model.workload import Workload
+from roost.model.workload import Policy, Workload
 
 
 def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
     """Take over an attempt of an earlier life; not if its name has been given to something else since."""
-    workload = state.workloads.get(run.workload)
-    if workload is None:
-        workload = _known_again(state, run, now)
-    elif workload.serial != run.serial:
-        return False
     key = f"{run.workload}.{run.index}"
-    if key in state.instances:
+    workload = state.workloads.get(run.workload) or _known_again(state, run, now)
+    if workload is None or workload.serial != run.serial or workload.rest or key in state.instances:
         return False
+    reopen(state, workload)
     state_now = "starting" if report.state == "starting" else "running"
     instance = Instance(run.workload, run.index, state_now, run.attempt, run.token, node.name, since_ms=now)
     instance.started_ms = now - report.started_ago_ms
@@ -46,13 +47,26 @@ def complete(state: State, workload: Workload) -> None:
             state.queue.add_again(workload, index)
 
 
-def _known_again(state: State, run: Run, now: int) -> Workload:
+def policy_of(run: Run) -> Policy | None:
+    """How a run is to be treated, as its document tells; None if an agent kept what cannot be read here any more."""
+    try:
+        return check_document(decode_document(run.document))
+    except (Invalid, msgspec.DecodeError):
+        return None
+
+
+def _known_again(state: State, run: Run, now: int) -> Workload | None:
     """The workload as its document tells. Which instances never ran is not known any more: they are not run again."""
+    policy = policy_of(run)
+    if policy is None:
+        return None
     document = decode_document(run.document)
-    policy = state.shared(check_document(document))
     workload = Workload(
-        document.project, document.name, policy, run.document, run.submitted_ms, run.serial, document.count
-    )
+        document.project, document.name, state.shared(policy), run.document, run.submitted_ms, run.serial,
+        document.count, adopted=True,
+    )  # fmt: skip
+    if workload.key != run.workload or not 0 <= run.index < workload.count:
+        return None
     state.workloads[workload.key] = workload
     state.progress_of(workload).begun = workload.count
     state.touch_workload(workload)

@@ -1,17 +1,17 @@
 """What agents say: hello, reports, silence. Words of an older session or attempt change nothing."""
 
-from roost.core.adopt import adopt
+from roost.core.adopt import adopt, policy_of
 from roost.core.effects import Step
 from roost.core.lose import lose_node
 from roost.core.move import contact_of, move, settle_node, tell
-from roost.core.retry import DRAINED, ended, lost, requeue
+from roost.core.retry import ended, lost, requeue
 from roost.core.state import Contact, State
-from roost.model.document import check_document, decode_document
 from roost.model.errors import Conflict
 from roost.model.events import Heard, Joined, Parted, Reported
 from roost.model.frames import Drop, Hello, Report, Run
 from roost.model.instance import Instance
 from roost.model.node import Node
+from roost.model.workload import Ask
 
 
 def joined(state: State, out: Step, event: Joined, now: int) -> None:
@@ -94,7 +94,8 @@ def apply_report(state: State, out: Step, instance: Instance, report: Report, no
         if instance.state == "placed":
             move(state, out, instance, "starting", "taken up by the agent", now)
         return
-    began = max(now - report.started_ago_ms, instance.since_ms if instance.state in ("placed", "starting") else 0)
+    since = instance.since_ms if instance.state in ("placed", "starting") else 0
+    began = min(now, max(now - report.started_ago_ms, since))
     if report.state == "running":
         if instance.state in ("placed", "starting"):
             instance.started_ms = began
@@ -103,11 +104,17 @@ def apply_report(state: State, out: Step, instance: Instance, report: Report, no
             instance.step = report.step
             state.touch_instance(instance)
         return
+    if report.state != "ended":
+        out.ignored.append(f"{instance.node}: attempt {report.token} cannot be {report.state!r:.40}")
+        return
     if instance.state in ("placed", "starting") and report.cause in ("exited", "timed_out"):
         instance.started_ms = began
         move(state, out, instance, "running", "started", began)
     instance.exit_code, instance.signal, instance.step = report.code, report.signal, report.step
+    ended_ms = min(now, max(now - report.ended_ago_ms, instance.started_ms))
     _end(state, out, instance, report, now)
+    if instance.finished_ms:
+        instance.finished_ms = ended_ms
 
 
 def _end(state: State, out: Step, instance: Instance, report: Report, now: int) -> None:
@@ -116,7 +123,7 @@ def _end(state: State, out: Step, instance: Instance, report: Report, now: int) 
         lost(state, out, instance, cause, now)
     elif report.cause == "stopped" and instance.state != "stopping":
         lost(state, out, instance, f"node {instance.node} stopped it", now)
-    elif instance.state == "stopping" and instance.cause != DRAINED:
+    elif instance.state == "stopping" and not instance.moving:
         move(state, out, instance, "cancelled", instance.cause, now)
     elif report.cause == "stopped":
         requeue(state, out, instance, f"moved: node {instance.node} is draining", now)
@@ -159,7 +166,8 @@ def _reconnect(state: State, node: Node, now: int) -> None:
     contact = state.contacts[node.name]
     for ask in contact.ghosts.values():
         state.fleet.take(node.name, ask.resources, -1)
-    fresh = state.contacts[node.name] = Contact(now + state.settings.lease_ms + state.settings.lease_margin_ms)
+    lease = now + state.settings.lease_ms + state.settings.lease_margin_ms
+    fresh = state.contacts[node.name] = Contact(max(lease, contact.lease_until_ms))
     fresh.connected = True
     fresh.usage = contact.usage
     state.watch_lease(node.name)
@@ -187,7 +195,8 @@ def _compare(state: State, out: Step, node: Node, hello: Hello, now: int, *, str
 
 def _haunt(state: State, node: Node, run: Run) -> None:
     """An attempt nobody waits for takes room until its agent has stopped it."""
-    ask = check_document(decode_document(run.document)).ask
+    policy = policy_of(run)
+    ask = policy.ask if policy else Ask()
     state.contacts[node.name].ghosts[run.token] = ask
     state.fleet.take(node.name, ask.resources)
 

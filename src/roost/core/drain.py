@@ -3,7 +3,6 @@
 from roost.core.effects import Step
 from roost.core.move import settle_node
 from roost.core.requests import stop
-from roost.core.retry import DRAINED
 from roost.core.state import State
 from roost.model.errors import Conflict, NotFound
 from roost.model.events import Drain, Remove, Resume
@@ -55,7 +54,7 @@ def empty_node(state: State, out: Step, node: Node, now: int, *, services_only: 
         instance = state.held[node.name][token]
         kind = state.workloads[instance.workload].policy.kind
         if instance.state != "stopping" and (kind == "service" or not services_only):
-            stop(state, out, instance, DRAINED, now)
+            stop(state, out, instance, "node is draining", now, moving=True)
 
 
 def forget_node(state: State, out: Step, node: Node) -> None:

@@ -47,7 +47,6 @@ class Step:
         self.ignored: list[str] = []  # reports nobody waits for, in words
         self.acknowledged: dict[str, int] = {}  # node -> sequence of the last beat whose reports are in this step
         self.swept: list[str] = []  # workloads whose logs can go: PROJECT/NAME/SERIAL
-        self.rejectable: list[str] = []  # new workloads that do not want to wait
         self.wake_at_ms: int | None = None  # when something happens by itself next
         self.orders: dict[str, list[Order]] = {}
         self.whole: set[str] = set()

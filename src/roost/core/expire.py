@@ -8,7 +8,8 @@ from roost.core.drain import empty_node, forget_node
 from roost.core.effects import Step
 from roost.core.lose import lose_node
 from roost.core.move import finish_if_over, move
-from roost.core.state import State
+from roost.core.retry import too_late
+from roost.core.state import GONE_AFTER_MS, State
 from roost.core.sweep import forget
 from roost.model.workload import Workload
 
@@ -33,12 +34,12 @@ def _lease(state: State, out: Step, key: str, now: int) -> None:
 
 def _queue(state: State, out: Step, key: str, now: int) -> None:
     workload = state.workloads.get(key)
-    if workload is None or workload.finished_ms or workload.rest:
+    if workload is None or workload.finished_ms:
         return
-    policy = workload.policy
-    if policy.deadline_ms and now >= workload.submitted_ms + policy.deadline_ms:
+    queue_timeout = workload.policy.queue_timeout_ms
+    if too_late(workload, now):
         _expire_waiting(state, out, workload, "its deadline has passed", now, again=True)
-    elif policy.queue_timeout_ms and now >= workload.submitted_ms + policy.queue_timeout_ms:
+    elif queue_timeout and workload.submitted_ms + queue_timeout <= now:
         _expire_waiting(state, out, workload, "waited for its queue timeout", now, again=False)
 
 
@@ -73,7 +74,11 @@ def _sweep(state: State, out: Step, key: str, now: int) -> None:
 
 def _gone(state: State, out: Step, key: str, now: int) -> None:
     node = state.nodes.get(key)
-    if node is not None and node.status == "lost" and not state.held[key]:
+    if node is None or node.status != "lost":
+        return
+    if state.held[key]:
+        state.at(now + GONE_AFTER_MS, "gone", key)
+    elif state.contacts[key].lease_until_ms + GONE_AFTER_MS <= now:  # otherwise it was back, and lost again since
         forget_node(state, out, node)
 
 
@@ -81,6 +86,11 @@ def _adopted(state: State, out: Step, key: str, now: int) -> None:
     workload = state.workloads.get(key)
     if workload is not None:
         complete(state, workload)
+
+
+def _shorter(state: State, out: Step, key: str, now: int) -> None:
+    state.meta.lease_ms = state.settings.lease_ms
+    state.touch_meta()
 
 
 WAKERS: dict[str, Callable[[State, Step, str, int], None]] = {
@@ -91,4 +101,5 @@ WAKERS: dict[str, Callable[[State, Step, str, int], None]] = {
     "sweep": _sweep,
     "gone": _gone,
     "adopted": _adopted,
+    "shorter": _shorter,
 }

@@ -35,7 +35,7 @@ class Blocked(msgspec.Struct, frozen=True):
         """The reasons in one line."""
         if self.code == "no_nodes":
             return "no node is online"
-        return "; ".join(f"{each.reason} ({each.nodes} nodes)" for each in self.blockers)
+        return "; ".join(f"{each.reason} ({each.nodes} node{'s' * (each.nodes != 1)})" for each in self.blockers)
 
 
 class Why(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -3,10 +3,8 @@
 from roost.core.effects import Step
 from roost.core.move import settle_node
 from roost.core.retry import lost
-from roost.core.state import State
+from roost.core.state import GONE_AFTER_MS, State
 from roost.model.node import Node
-
-GONE_AFTER_MS = 86_400_000  # a lost node that holds nothing is forgotten after a day
 
 
 def lose_node(state: State, out: Step, node: Node, cause: str, now: int) -> None:
@@ -14,12 +12,13 @@ def lose_node(state: State, out: Step, node: Node, cause: str, now: int) -> None
     contact = state.contacts[node.name]
     contact.connected = False
     contact.lease_until_ms = min(contact.lease_until_ms, now)
-    settle_node(state, out, node, cause, now)
+    settle_node(state, out, node, cause, now, is_lost=True)
     for ask in contact.ghosts.values():
         state.fleet.take(node.name, ask.resources, -1)
     contact.ghosts.clear()
     for token in sorted(state.held[node.name]):
         instance = state.held[node.name][token]
-        if state.workloads[instance.workload].policy.when_lost != "keep":
+        kept = state.workloads[instance.workload].policy.when_lost == "keep"
+        if not kept or (instance.state == "stopping" and not instance.moving):
             lost(state, out, instance, f"node {node.name} was lost: {cause}", now)
     state.at(now + GONE_AFTER_MS, "gone", node.name)

@@ -24,6 +24,7 @@ def move(state: State, out: Step, instance: Instance, to: str, cause: str, at_ms
     elif before in HOLDING and to not in HOLDING:
         state.fleet.take(instance.node, workload.policy.ask.resources, -1)
         del state.held[instance.node][instance.token]
+        instance.moving = False
         out.order(instance.node, Drop(instance.token))
         _settle_drain(state, out, instance.node, at_ms)
     instance.state = to
@@ -55,11 +56,20 @@ def finish_if_over(state: State, workload: Workload, at_ms: int) -> None:
     state.touch_workload(workload)
 
 
-def settle_node(state: State, out: Step, node: Node, cause: str, at_ms: int) -> None:
-    """The status of a node from what is known of it: lost, out of touch, leaving service, or ready."""
+def reopen(state: State, workload: Workload) -> None:
+    """A workload that was finished lives again."""
+    if workload.finished_ms:
+        workload.finished_ms = 0
+        state.finished.pop(workload.key)
+        state.finished_instances -= sum(state.progress_of(workload).counts.values())
+        state.touch_workload(workload)
+
+
+def settle_node(state: State, out: Step, node: Node, cause: str, at_ms: int, *, is_lost: bool = False) -> None:
+    """The status of a node from what is known of it: out of touch, leaving service, or ready; lost is told by lose."""
     contact = state.contacts[node.name]
     if not contact.connected:
-        to = "lost" if node.status == "lost" or contact.lease_until_ms <= at_ms else "suspect"
+        to = "lost" if node.status == "lost" or is_lost else "suspect"
     elif node.draining:
         to = "draining" if state.held[node.name] else "drained"
     else:

@@ -4,6 +4,7 @@ A line is a group of equal (ask, priority). When its head does not fit, nobody i
 passed over until something is freed: a pass costs what changed, not how many wait.
 """
 
+from bisect import insort
 from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
@@ -60,8 +61,12 @@ class Queue:
         self.lines: dict[tuple[Ask, int], Line] = {}
 
     def add_fresh(self, workload: Workload) -> None:
-        """A new workload waits with all its instances."""
-        self._line(workload).fresh.append(workload)
+        """A workload waits with all its instances that never ran. Whoever comes back keeps its place by age."""
+        fresh = self._line(workload).fresh
+        if fresh and fresh[-1].serial > workload.serial:
+            insort(fresh, workload, key=lambda each: each.serial)
+        else:
+            fresh.append(workload)
 
     def add_again(self, workload: Workload, index: int) -> None:
         """An instance that ran before waits for another attempt; its age counts from the first submission."""

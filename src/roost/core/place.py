@@ -52,13 +52,14 @@ def place(state: State, out: Step, now: int) -> bool:
 
 def reject_waiting(state: State, out: Step, now: int) -> None:
     """Workloads that do not want to wait end here if they were not placed whole."""
-    for key in out.rejectable:
+    for key in state.rejectable:
         workload = state.workloads.get(key)
         if workload is not None and state.has_fresh(workload):
             why = blockers_of(state, workload.policy.ask)
             workload.rest, workload.cause = "rejected", f"{why.code}: {why.words()}"
             state.touch_workload(workload)
             finish_if_over(state, workload, now)
+    state.rejectable.clear()
 
 
 def _place_head(state: State, out: Step, line: Line, head: Waiting, now: int) -> bool:

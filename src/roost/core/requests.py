@@ -2,7 +2,7 @@
 
 from roost.core.assign import stop_order
 from roost.core.effects import Step
-from roost.core.move import finish_if_over, move
+from roost.core.move import finish_if_over, move, reopen
 from roost.core.retry import requeue
 from roost.core.state import State, watch_queue
 from roost.core.strategies import check_strategy
@@ -68,7 +68,7 @@ def _take_in(state: State, out: Step, key: str, wanted: Wanted, now: int) -> Non
     state.queue.add_fresh(workload)
     watch_queue(state, workload)
     if policy.when_full == "reject":
-        out.rejectable.append(key)
+        state.rejectable.append(key)
 
 
 def cancel(state: State, out: Step, event: Cancel, now: int) -> None:
@@ -79,7 +79,9 @@ def cancel(state: State, out: Step, event: Cancel, now: int) -> None:
     if event.index is None or workload.count == 1:
         _cancel_rest(state, workload, event.cause, now)
         for index in range(state.begun(workload)):
-            _cancel_one(state, out, state.instances[f"{workload.key}.{index}"], event.cause, now)
+            instance = state.instances.get(f"{workload.key}.{index}")
+            if instance is not None:
+                _cancel_one(state, out, instance, event.cause, now)
         finish_if_over(state, workload, now)
     else:
         if event.index >= state.begun(workload) and not workload.rest:
@@ -118,8 +120,9 @@ def retry(state: State, out: Step, event: Retry, now: int) -> None:
     out.reply(event.request, workload.key)
 
 
-def stop(state: State, out: Step, instance: Instance, cause: str, now: int) -> None:
+def stop(state: State, out: Step, instance: Instance, cause: str, now: int, *, moving: bool = False) -> None:
     """First phase of stopping: tell the agent. Room is kept until it confirms, or until its node is lost."""
+    instance.moving = moving
     move(state, out, instance, "stopping", cause, now)
     out.order(instance.node, stop_order(state, instance))
 
@@ -146,21 +149,24 @@ def _cancel_rest(state: State, workload: Workload, cause: str, now: int) -> None
 def _cancel_one(state: State, out: Step, instance: Instance, cause: str, now: int) -> None:
     if instance.state == "queued":
         move(state, out, instance, "cancelled", cause, now)
-    elif instance.state == "stopping":
-        instance.cause = cause  # it was being moved off a draining node; now it is not to come back
-        state.touch_instance(instance)
-    elif instance.state in HOLDING:
+    if instance.state not in HOLDING:
+        return
+    if instance.state != "stopping":
         stop(state, out, instance, cause, now)
+    elif instance.moving:
+        instance.moving, instance.cause = False, cause  # it was to move; now it is not to come back
+        state.touch_instance(instance)
+    if state.nodes[instance.node].status == "lost":
+        move(state, out, instance, "cancelled", cause, now)  # it was kept there, and nobody is there to confirm
 
 
 def _reopen(state: State, workload: Workload, *, fresh: bool, now: int) -> None:
-    if workload.finished_ms:
-        workload.finished_ms = 0
-        state.finished.pop(workload.key, None)
-        state.finished_instances -= sum(state.progress_of(workload).counts.values())
+    reopen(state, workload)
     if fresh:
         state.queue.add_fresh(workload)
-    if workload.rest and (fresh or state.begun(workload) >= workload.count or workload.policy.kind != "job"):
+        if workload.policy.when_full == "reject":
+            state.rejectable.append(workload.key)
+    if fresh or state.begun(workload) >= workload.count:
         workload.rest = workload.cause = ""
     workload.submitted_ms = now  # limits on waiting count from here
     watch_queue(state, workload)

@@ -2,26 +2,21 @@
 
 from roost.core.effects import Step
 from roost.core.move import move
-from roost.core.state import State
+from roost.core.state import BACKOFF_MAX_MS, State
 from roost.model.instance import Instance
-from roost.model.workload import Policy
+from roost.model.workload import Workload
 
 BACKOFF_FIRST_MS = 1_000  # a service that ends is restarted after this, doubling while it keeps ending
-BACKOFF_MAX_MS = 60_000
 STEADY_MS = 60_000  # a service that ran this long has recovered: the next pause is the first again
-DRAINED = "node is draining"
 
 
 def ended(state: State, out: Step, instance: Instance, ending: str, cause: str, now: int) -> None:
     """An attempt ended by itself: `ending` is succeeded, failed or timed_out."""
     workload = state.workloads[instance.workload]
     policy = workload.policy
-    if workload.rest:
-        wanted = ending if instance.state != "stopping" else "cancelled"
-        move(state, out, instance, wanted, cause, now)
-    elif policy.kind == "service":
+    if policy.kind == "service":
         _restart(state, out, instance, cause, now)
-    elif ending != "succeeded" and _tries_again(policy, instance, ending):
+    elif ending != "succeeded" and _tries_again(workload, instance, ending, now):
         instance.failures += 1
         words = f"{cause}; attempt {instance.failures + 1} of {policy.retries_max + 1}"
         requeue(state, out, instance, words, now)
@@ -33,11 +28,10 @@ def lost(state: State, out: Step, instance: Instance, cause: str, now: int) -> N
     """An attempt ended with its node, or nobody knows how."""
     workload = state.workloads[instance.workload]
     policy = workload.policy
-    stopping = instance.state == "stopping"
-    moving = stopping and instance.cause == DRAINED
+    cancelled = instance.state == "stopping" and not instance.moving
     move(state, out, instance, "lost", cause, now)
     instance.losses += 1
-    if (stopping and not moving) or workload.rest:
+    if cancelled:
         move(state, out, instance, "cancelled", cause, now)
     elif policy.when_lost == "fail":
         move(state, out, instance, "failed", f"{cause}; it is not to be run elsewhere", now)
@@ -50,18 +44,22 @@ def lost(state: State, out: Step, instance: Instance, cause: str, now: int) -> N
 def requeue(state: State, out: Step, instance: Instance, cause: str, now: int, delay_ms: int = 0) -> None:
     """Let an instance wait for another attempt, at once or after a pause."""
     workload = state.workloads[instance.workload]
-    deadline = workload.policy.deadline_ms
-    if deadline and instance.state == "lost" and workload.submitted_ms + deadline <= now:
-        move(state, out, instance, "expired", "its deadline has passed", now)
-        return
     move(state, out, instance, "queued", cause, now)
     instance.node = ""
     instance.finished_ms = 0
-    instance.ready_ms = now + delay_ms
-    if delay_ms:
+    instance.ready_ms = now + delay_ms if delay_ms else 0
+    if too_late(workload, now):
+        move(state, out, instance, "expired", "its deadline has passed", now)
+    elif delay_ms:
         state.at(instance.ready_ms, "ready", instance.key)
     else:
         state.queue.add_again(workload, instance.index)
+
+
+def too_late(workload: Workload, now: int) -> bool:
+    """Whether its deadline has passed: what runs may finish, but nothing starts any more."""
+    deadline = workload.policy.deadline_ms
+    return bool(deadline) and workload.submitted_ms + deadline <= now
 
 
 def _restart(state: State, out: Step, instance: Instance, cause: str, now: int) -> None:
@@ -72,8 +70,9 @@ def _restart(state: State, out: Step, instance: Instance, cause: str, now: int) 
     requeue(state, out, instance, f"{cause}; restarted in {delay // 1_000} s", now, delay)
 
 
-def _tries_again(policy: Policy, instance: Instance, ending: str) -> bool:
-    if instance.failures >= policy.retries_max:
+def _tries_again(workload: Workload, instance: Instance, ending: str, now: int) -> bool:
+    policy = workload.policy
+    if instance.failures >= policy.retries_max or too_late(workload, now):
         return False
     code = f"exit:{instance.exit_code}" if instance.exit_code is not None else ""
     return ending in policy.retry_on or code in policy.retry_on

@@ -17,6 +17,8 @@ from roost.ports.store import Change, Snapshot
 
 SERIALS_RESERVED = 100_000  # serials promised per write of the meta record: one extra row in 100,000 placements
 SERIALS_PER_MS = 1_000  # an empty store begins at now * this, so a server without memory never reuses a token
+BACKOFF_MAX_MS = 60_000  # the longest pause before a service is restarted
+GONE_AFTER_MS = 86_400_000  # a lost node that holds nothing is forgotten after a day
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -36,6 +38,7 @@ class Meta(msgspec.Struct):
     born: int = 0  # the first serial of this state; smaller tokens were given out by an earlier life
     reserved: int = 0  # serials below this may be in use
     cursors: dict[str, str] = {}  # strategy -> node it chose last
+    lease_ms: int = 0  # the longest lease that an agent may hold: of this server, or of one before it
 
 
 class Contact:
@@ -83,6 +86,7 @@ class State:
         self.lease_timers: set[str] = set()  # nodes that have a timer; only ever asked for members
         self.finished: dict[str, None] = {}  # keys of finished workloads, oldest first
         self.finished_instances = 0
+        self.rejectable: list[str] = []  # keys of workloads that do not want to wait, until a pass has seen them
         self.policies: dict[Policy, Policy] = {}
         self.dirty: dict[tuple[str, str], Any] = {}
 
@@ -167,6 +171,7 @@ def load(snapshot: Snapshot, now: int, settings: Settings | None = None) -> Stat
     state.revision = snapshot.revision
     state.now_ms = now
     instances: list[Instance] = []
+    nodes: list[Node] = []
     for kind, _, value in snapshot.records:
         assert value is not None
         if kind == "instance":
@@ -176,26 +181,41 @@ def load(snapshot: Snapshot, now: int, settings: Settings | None = None) -> Stat
             workload.policy = state.shared(workload.policy)
             state.workloads[workload.key] = workload
         elif kind == "node":
-            _load_node(state, _NODE.decode(value), now)
+            nodes.append(_NODE.decode(value))
         else:
             assert kind == "meta", f"unknown kind of record {kind!r}"
             state.meta = _META.decode(value)
     if not state.meta.born:
         state.meta.born = state.meta.reserved = now * SERIALS_PER_MS
     state.serial = state.meta.reserved
+    _remember_lease(state, now)
+    for node in nodes:
+        _load_node(state, node, now)
     for instance in instances:
         _load_instance(state, instance)
-    for workload in sorted(state.workloads.values(), key=lambda each: each.serial):
+    for workload in sorted(state.workloads.values(), key=lambda each: (each.finished_ms, each.serial)):
         _load_workload(state, workload)
     return state
+
+
+def _remember_lease(state: State, now: int) -> None:
+    """Leases may have been longer before a restart, and an agent that is out of touch counts on what it was given."""
+    if state.meta.lease_ms > state.settings.lease_ms:
+        state.at(now + state.meta.lease_ms, "shorter", "")
+    elif state.meta.lease_ms < state.settings.lease_ms:
+        state.meta.lease_ms = state.settings.lease_ms
+        state.touch_meta()
 
 
 def _load_node(state: State, node: Node, now: int) -> None:
     state.nodes[node.name] = node
     state.held[node.name] = {}
-    state.contacts[node.name] = Contact(now + state.settings.lease_ms + state.settings.lease_margin_ms)
+    lease = state.meta.lease_ms + state.settings.lease_margin_ms
+    state.contacts[node.name] = Contact(now if node.status == "lost" else now + lease)
     state.fleet.join(node.name, node.facts)
-    if node.status != "lost":
+    if node.status == "lost":
+        state.at(now + GONE_AFTER_MS, "gone", node.name)
+    else:
         state.watch_lease(node.name)
     if node.draining and node.drain_until_ms:
         state.at(node.drain_until_ms, "drain", node.name)
@@ -212,11 +232,17 @@ def _load_instance(state: State, instance: Instance) -> None:
         state.held[instance.node][instance.token] = instance
         state.fleet.take(instance.node, workload.policy.ask.resources)
     elif instance.state == "queued":
+        if instance.ready_ms > state.now_ms + BACKOFF_MAX_MS:  # the clock was set back: nobody waits for that
+            instance.ready_ms = state.now_ms + BACKOFF_MAX_MS
+            state.touch_instance(instance)
         state.at(max(instance.ready_ms, state.now_ms), "ready", key)
 
 
 def _load_workload(state: State, workload: Workload) -> None:
     key = workload.key
+    if workload.adopted:
+        state.progress_of(workload).begun = workload.count
+        state.at(state.now_ms + state.settings.lease_ms, "adopted", key)
     if workload.finished_ms:
         state.at(workload.finished_ms + workload.policy.keep_ms, "sweep", key)
         state.finished[key] = None
@@ -224,6 +250,8 @@ def _load_workload(state: State, workload: Workload) -> None:
         return
     if state.has_fresh(workload):
         state.queue.add_fresh(workload)
+        if workload.policy.when_full == "reject":
+            state.rejectable.append(key)
     watch_queue(state, workload)
 
 

@@ -38,7 +38,8 @@ def step(state: State, events: Sequence[happened.Event], now: int) -> Step:
         HANDLERS[type(event)](state, out, event, now)
     expire(state, out, now)
     more = place(state, out, now)
-    reject_waiting(state, out, now)
+    if not more:
+        reject_waiting(state, out, now)
     sweep(state, out)
     hand_out(state, out)
     out.changes = state.flush()

@@ -7,7 +7,8 @@ from roost.model.workload import Workload
 
 def sweep(state: State, out: Step) -> None:
     """Keep the finished within bounds. Retention by time comes through timers."""
-    while state.finished_instances > state.settings.finished_max and state.finished:
+    most = state.settings.finished_max
+    while max(state.finished_instances, len(state.finished)) > most:
         forget(state, out, state.workloads[next(iter(state.finished))])
 
 

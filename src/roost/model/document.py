@@ -13,6 +13,7 @@ from roost.model.workload import Ask, Policy
 
 Kind = Literal["job", "service", "vm"]
 RETRY_CAUSES = ("lost", "failed", "timed_out")
+EXIT_CAUSES = frozenset(f"exit:{code}" for code in range(limits.EXIT_CODE_MAX + 1))
 
 
 class Step(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -80,6 +81,7 @@ def check_document(document: Document, path: str = "") -> Policy:
     """Check every value of a document; what remains is the policy the core reads."""
     check_name(document.name, _join(path, "name"))
     check_name(document.project, _join(path, "project"))
+    check_text(document.image, _join(path, "image"))
     _check_work(document, path)
     _check_maps(document, path)
     most = limits.COUNT_JOB_MAX if document.kind == "job" else limits.COUNT_SERVICE_MAX
@@ -138,6 +140,7 @@ def _ask(document: Document, path: str) -> Ask:
     _between(len(pools), 0, limits.POOLS_MAX, _join(here, "pool"), "pools")
     for pool in pools:
         check_name(pool, _join(here, "pool"))
+    check_text(placement.strategy, _join(here, "strategy"))
     _between(len(placement.require), 0, limits.RULES_MAX, _join(here, "require"), "rules")
     for index, rule in enumerate(placement.require):
         check_rule(rule, f"{_join(here, 'require')}[{index}]")
@@ -240,8 +243,7 @@ def _check_retries(retries: Retries, path: str) -> None:
     _between(retries.max, 0, limits.RETRIES_MAX, _join(path, "max"))
     _between(len(retries.on), 0, limits.RULES_MAX, _join(path, "on"), "causes")
     for index, cause in enumerate(retries.on):
-        code = cause.removeprefix("exit:")
-        if cause in RETRY_CAUSES or (code != cause and code.isascii() and code.isdigit() and len(code) <= 3):
+        if cause in RETRY_CAUSES or cause in EXIT_CAUSES:
             continue
         words = f"a cause is {', '.join(RETRY_CAUSES)} or exit:CODE, not {cause!r:.60}"
         raise Invalid(f"{_join(path, 'on')}[{index}]", words)
@@ -263,7 +265,8 @@ def _duration(value: Quantity | None, default: int, path: str) -> int:
 def _between(number: int, least: int, most: int, path: str, noun: str = "") -> None:
     if not least <= number <= most:
         what = f" {noun}" if noun else ""
-        raise Invalid(path, f"this must be {least} to {most:,}{what}, not {number:,}"[:200])
+        told = f", not {number:,}" if abs(number) < limits.BYTES_MAX else ""  # Python does not print absurd numbers
+        raise Invalid(path, f"this must be {least} to {most:,}{what}{told}")
 
 
 def _join(path: str, field: str) -> str:

@@ -1,11 +1,13 @@
 """What can be wrong with a request, as one tree; the API maps it to HTTP in one place.
 
 RoostError            code, message, and what to do next
+├── Unreadable   400  not JSON or YAML that can be read
 ├── Invalid      422  a field is wrong: path and sentence
 ├── NotFound     404  nothing of that name
 ├── Conflict     409  the name is taken, or the object is not in a state for this
 ├── Refused      401  no token, or one that is not known
 ├── TooMuch      413  larger or more than a limit allows
+├── WrongType    415  sent as something Roost does not read
 └── NoService    503  nobody can decide just now
 """
 
@@ -27,6 +29,13 @@ class RoostError(Exception):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class Unreadable(RoostError):
+    """What was sent cannot be read as what it says it is."""
+
+    status = 400
+    code = "unreadable"
 
 
 class Invalid(RoostError):
@@ -65,6 +74,13 @@ class TooMuch(RoostError):
 
     status = 413
     code = "too_large"
+
+
+class WrongType(RoostError):
+    """What was sent is of a kind that is not read here."""
+
+    status = 415
+    code = "unsupported_type"
 
 
 class NoService(RoostError):

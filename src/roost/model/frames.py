@@ -53,6 +53,7 @@ class Report(msgspec.Struct, frozen=True):
     signal: int | None = None
     step: int = 0
     error: str = ""
+    log_size: int = 0  # of an end: how many bytes its log has in the end; nothing follows a log that has them
 
 
 class Hello(msgspec.Struct, frozen=True):

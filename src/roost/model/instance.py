@@ -40,6 +40,7 @@ class Instance(msgspec.Struct, omit_defaults=True):
     cause: str = ""
     losses: int = 0  # attempts that ended because a node was lost
     failures: int = 0  # attempts that ended by themselves and were tried again
+    moving: bool = False  # it is being stopped in order to run elsewhere
     decision: Decision | None = None
     story: list[Move] = []
 

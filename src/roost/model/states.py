@@ -23,7 +23,7 @@ MOVES: Final[dict[str, frozenset[str]]] = {
     "starting": frozenset({"running", "stopping", "lost", "failed", "queued"}),
     "running": frozenset({"succeeded", "failed", "timed_out", "stopping", "lost", "queued"}),
     "stopping": frozenset({"cancelled", "lost", "queued", "succeeded", "failed", "timed_out"}),
-    "lost": frozenset({"queued", "failed", "cancelled", "expired"}),
+    "lost": frozenset({"queued", "failed", "cancelled"}),
     "succeeded": frozenset({"queued"}),
     "failed": frozenset({"queued"}),
     "timed_out": frozenset({"queued"}),
@@ -33,10 +33,10 @@ MOVES: Final[dict[str, frozenset[str]]] = {
 }
 
 NODE_MOVES: Final[dict[str, frozenset[str]]] = {
-    "ready": frozenset({"suspect", "draining", "lost", "gone"}),
-    "suspect": frozenset({"ready", "draining", "lost", "gone"}),
+    "ready": frozenset({"suspect", "draining", "drained", "lost", "gone"}),
+    "suspect": frozenset({"ready", "draining", "drained", "lost", "gone"}),
     "draining": frozenset({"drained", "ready", "suspect", "lost", "gone"}),
-    "drained": frozenset({"ready", "suspect", "lost", "gone"}),
+    "drained": frozenset({"ready", "suspect", "draining", "lost", "gone"}),
     "lost": frozenset({"ready", "draining", "drained", "gone"}),
     "gone": frozenset(),
 }

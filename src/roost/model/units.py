@@ -17,8 +17,8 @@ BYTE_UNITS = {
 }  # fmt: skip
 TIME_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 
-_NUMBER = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z]{0,3})")
-_TIME_PART = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)(ms|s|m|h|d|w)")
+_NUMBER = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z]{0,3})")
+_TIME_PART = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(ms|s|m|h|d|w)")
 
 
 def cpu_milli(value: Quantity, path: str) -> int:
@@ -106,7 +106,7 @@ def _whole(amount: Fraction | int, path: str, most: int, words: str) -> int:
     if amount < 0:
         raise Invalid(path, f"{words}; it cannot be negative")
     if amount > most:
-        raise Invalid(path, f"{words}; {_shown(float(amount))} is more than Roost can count")
+        raise Invalid(path, f"{words}; this is more than Roost can count")
     if amount != int(amount):
         raise Invalid(path, f"{words}; this is finer than Roost can count")
     return int(amount)

@@ -46,6 +46,7 @@ class Workload(msgspec.Struct, omit_defaults=True):
     rest: str = ""  # the state in which the instances that never ran ended; set: nothing of it starts any more
     cause: str = ""  # why
     finished_ms: int = 0
+    adopted: bool = False  # learnt from agents: which instances never ran is not known, so none of them is fresh
 
     @property
     def key(self) -> str:

@@ -42,16 +42,24 @@ class Damaged(StoreError):
 
 
 class Store(Protocol):
-    """Five promises; the contract suite in tests/stores/contract.py holds every store to them."""
+    """Four promises; the contract suite in tests/stores/contract.py holds every store to them."""
 
     async def lead(self, identity: str) -> int:
-        """Become the one writer and return an epoch larger than every earlier one."""
+        """Become the one writer and return an epoch larger than every earlier one. Raises Unavailable, Damaged."""
 
     async def load(self) -> Snapshot:
-        """Everything that was committed, as of one revision."""
+        """Everything that was committed, as of one revision. Raises Unavailable, Damaged."""
 
     async def commit(self, epoch: int, changes: Sequence[Change]) -> int:
-        """Make all changes durable or none; return the new revision. Raises Fenced, Unavailable."""
+        """Make all changes durable or none; return the new revision, one more than the last.
+
+        Several may be under way: they take effect in the order they were called. Where a commit names a record twice,
+        the last change counts. A caller that is cancelled does not take its commit back.
+
+        Raises Fenced, Unavailable, Damaged. After the latter two every commit is refused until `load` was called again.
+        Raises TypeError or ValueError for what cannot be stored (no bytes, text that is not UTF-8); nothing of that
+        commit is kept, and the store goes on.
+        """
 
     async def close(self) -> None:
-        """Let go of files and threads. Waits for a commit under way."""
+        """Let go of files and threads, after the commits under way. Whatever comes later is refused (Unavailable)."""

@@ -5,20 +5,22 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import structlog
-
 from roost.core.effects import Step
 from roost.core.state import Settings, State, load
 from roost.core.step import step
-from roost.model.errors import NoService, RoostError, TooMuch
+from roost.model.errors import NoService, RoostError
 from roost.model.events import Event, Heard
 from roost.model.frames import Usage
 from roost.ports.store import Store, StoreError
+from roost.server import say
+from roost.server.metrics import Histogram
 
 INBOX_MAX = 20_000  # events waiting: beyond this, requests are refused rather than kept waiting for seconds
 BATCH_MAX = 2_000  # events per step: keeps a step below some 100 ms, so that leases are looked at in time
 
-log = structlog.get_logger("engine")
+COMMIT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+log = say.logger("engine")
 
 
 class Clock:
@@ -60,12 +62,17 @@ class Engine:
         self._wake = asyncio.Event()
         self._requests = 0
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._committing = False
+        self._readers: list[asyncio.Future[None]] = []  # who waits for the commit under way
         self._stopping = False
+        self._identity = ""
         self.steps = 0
         self.events = 0
+        self.commits = Histogram(COMMIT_SECONDS)
 
     async def open(self, identity: str) -> None:
         """Take the lead and load what is stored."""
+        self._identity = identity
         self.epoch = await self._store.lead(identity)
         await self._load()
 
@@ -74,7 +81,8 @@ class Engine:
         while not self._stopping:
             wake_at = await self._turn()
             await self._sleep_until(wake_at)
-        self._refuse_waiting(NoService("the server is stopping"))
+        self.ready, self.failed = False, "the server is stopping"
+        self._refuse_waiting(NoService(self.failed))
 
     def stop(self) -> None:
         """Finish the step under way, then end."""
@@ -86,7 +94,7 @@ class Engine:
         if not self.ready:
             raise NoService(self.failed or "the server is starting")
         if len(self._inbox) >= INBOX_MAX:
-            raise TooMuch("the server has more requests than it can take; try again in a moment", code="busy")
+            raise NoService("the server has more requests than it can take; try again in a moment", code="busy")
         self._requests += 1
         request = self._requests
         future = self._waiting[request] = asyncio.get_running_loop().create_future()
@@ -98,6 +106,16 @@ class Engine:
         if isinstance(answer, RoostError):
             raise answer
         return answer
+
+    async def settled(self) -> State:
+        """The state with nothing in it that is not durable, good until the caller awaits something else."""
+        if self._committing:
+            reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._readers.append(reader)
+            await reader
+        if not self.ready:
+            raise NoService(self.failed or "the server is starting")
+        return self.state
 
     def tell(self, event: Event) -> None:
         """Put an event in that nobody waits for."""
@@ -123,7 +141,7 @@ class Engine:
         try:
             done = step(self.state, batch, self.clock.now_ms())
             if done.changes:
-                await self._store.commit(self.epoch, done.changes)
+                await self._commit(done)
         except StoreError as error:
             await self._recover(error)
             return 0
@@ -132,6 +150,22 @@ class Engine:
         self._answer(done)
         self._perform.act(self.state, done)
         return 0 if self._inbox else done.wake_at_ms
+
+    async def _commit(self, done: Step) -> None:
+        began = time.perf_counter()
+        self._committing = True
+        try:
+            await self._store.commit(self.epoch, done.changes)
+        except StoreError:
+            self.ready = False  # before anybody who waits can look at what was not made durable
+            raise
+        finally:
+            self._committing = False
+            readers, self._readers = self._readers, []
+            for reader in readers:
+                if not reader.done():
+                    reader.set_result(None)
+        self.commits.observe(time.perf_counter() - began)
 
     def _take_batch(self) -> list[Event]:
         self._wake.clear()
@@ -149,6 +183,7 @@ class Engine:
                 future.set_result(value)
 
     async def _sleep_until(self, wake_at: int | None) -> None:
+        """Always lets the loop turn once, so that those who were answered look at the state before it changes again."""
         if wake_at is None:
             await self._wake.wait()
             return
@@ -173,7 +208,7 @@ class Engine:
         pause = 0.1
         while not self._stopping:
             try:
-                self.epoch = await self._store.lead("again")
+                self.epoch = await self._store.lead(self._identity)
                 await self._load()
                 return
             except StoreError as again:

@@ -6,7 +6,7 @@ from roost.ports.store import Change, Fenced, Snapshot, Unavailable
 
 
 class Memory:
-    """What a store remembers, without asyncio: several `MemoryStore`s on one `Memory` are several servers on one store."""
+    """What a store remembers, without asyncio. Several `MemoryStore`s on one `Memory` are several servers."""
 
     def __init__(self) -> None:
         self._epoch = 0

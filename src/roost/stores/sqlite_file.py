@@ -1,4 +1,4 @@
-"""The database file of the SQLite store: locked, checked, migrated and opened, or refused in words a person can act on."""
+"""The file of the SQLite store: locked, checked, migrated and opened, or refused in words a person can act on."""
 
 import fcntl
 import os
@@ -21,8 +21,10 @@ SQLITE_VERSION_MIN = (3, 51, 3)
 # Says in the file's header whose database it is, so that a wrong path does not migrate somebody else's file ("Rst1").
 APPLICATION_ID = 0x52737431
 
-# Checking the whole file takes about 1 ms per MB: at every start up to this size (some 140,000 records, 0.1 s), above it
-# only when the last run did not end cleanly.
+HEADER_BYTES = 100
+
+# Checking the whole file takes 1 to 2 ms per MB: done at every start up to this size (some 140,000 records, 0.1 s), and
+# above it only when the last run did not end cleanly.
 CHECK_BYTES_MAX = 64 << 20
 
 # Exclusive: no other process can keep the log from being reset, and a commit needs no file locks (15 % less CPU).
@@ -46,7 +48,7 @@ class Lock(NamedTuple):
     def sign(self, identity: str) -> None:
         """Leave word of who holds it, for whoever finds it taken."""
         os.ftruncate(self.descriptor, 0)
-        os.pwrite(self.descriptor, f"{os.getpid()} {identity}".encode(), 0)
+        os.pwrite(self.descriptor, f"{os.getpid()} {identity}".encode(errors="replace"), 0)
 
     def release(self) -> None:
         os.close(self.descriptor)
@@ -77,12 +79,16 @@ def take_lock(directory: Path) -> Lock:
         raise Unavailable(
             f"{directory} is in use by {holder}; stop that server or give this one another data directory"
         ) from error
-    return Lock(descriptor)
+    lock = Lock(descriptor)
+    lock.sign("")
+    return lock
 
 
 def open_database(path: Path, migrations: Sequence[Migration]) -> apsw.Connection:
     """A connection to a sound database of the newest version. Closes what it opened when it refuses."""
     unclean = _size(path.with_name(path.name + "-wal")) > 0  # a clean end removes the log
+    if 0 < _size(path) < HEADER_BYTES and not unclean:
+        raise damaged(path, "it is too short to be a database")  # SQLite would begin a new one in its place
     try:
         database = apsw.Connection(str(path))
     except apsw.Error as error:
@@ -117,12 +123,16 @@ def migrate(database: apsw.Connection, path: Path, migrations: Sequence[Migratio
     for migration in migrations[version:]:
         database.execute("BEGIN IMMEDIATE")
         try:
-            database.execute(migration.sql).fetchall()
+            database.authorizer = _no_transaction
+            try:
+                database.execute(migration.sql).fetchall()
+            finally:
+                database.authorizer = None
             database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             database.execute(f"PRAGMA user_version = {migration.version}")
             database.execute("COMMIT")
         except apsw.Error as error:
-            if not database.get_autocommit():
+            if not database.get_autocommit():  # a full disk has rolled back already
                 database.execute("ROLLBACK")
             raise Unavailable(
                 f"{path} stays at version {migration.version - 1}: {migration.name} failed ({error}); "
@@ -168,6 +178,11 @@ def _recognise(database: apsw.Connection, path: Path, newest: int) -> None:
             f"{path} has version {version}, this release of Roost knows versions up to {newest}; "
             "use the newer release that wrote it, or restore a backup made before the upgrade"
         )
+
+
+def _no_transaction(operation: int, *_: str | None) -> int:
+    """A migration that ended its transaction could not be undone any more."""
+    return apsw.SQLITE_DENY if operation == apsw.SQLITE_TRANSACTION else apsw.SQLITE_OK
 
 
 def _number(database: apsw.Connection, pragma: str) -> int:

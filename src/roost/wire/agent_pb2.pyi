@@ -468,6 +468,7 @@ class Report(_message.Message):
     SIGNAL_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    LOG_SIZE_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     state: _builtins.str
     """starting | running | ended"""
@@ -479,6 +480,8 @@ class Report(_message.Message):
     signal: _builtins.int
     step: _builtins.int
     error: _builtins.str
+    log_size: _builtins.int
+    """of an ended attempt: how many bytes its log has in the end"""
     def __init__(
         self,
         *,
@@ -491,10 +494,11 @@ class Report(_message.Message):
         signal: _builtins.int | None = ...,
         step: _builtins.int = ...,
         error: _builtins.str = ...,
+        log_size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "code", b"code", "signal", b"signal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "step", b"step", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "log_size", b"log_size", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "step", b"step", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
     _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015

@@ -190,6 +190,7 @@ def _pack_report(report: Report) -> pb.Report:
         signal=report.signal,
         step=report.step,
         error=report.error,
+        log_size=report.log_size,
     )
 
 
@@ -204,4 +205,5 @@ def _unpack_report(report: pb.Report) -> Report:
         report.signal if report.HasField("signal") else None,
         report.step,
         report.error,
+        report.log_size,
     )

@@ -11,11 +11,14 @@ SHARE_BITS = 42  # amount (42 bits) times ONE (20 bits) stays below 63 bits
 
 
 def share(part: Ints, total: Ints) -> Ints:
-    """part / total in 0..ONE, 0 where the total is 0; exact in integers even for pebibytes."""
+    """part / total in 0..ONE, 0 where the total is 0; exact in integers even for pebibytes.
+
+    A node that came back with less than it uses counts as full, not as worse than that: a score is never below 0.
+    """
     most = int(total.max(initial=0))
     shift = max(0, most.bit_length() - SHARE_BITS)
     whole = total >> shift
-    return np.where(whole > 0, (part >> shift) * ONE // np.maximum(whole, 1), 0)
+    return np.where(whole > 0, np.minimum((part >> shift) * ONE // np.maximum(whole, 1), ONE), 0)
 
 
 def columns(fleet: Fleet, resource: str, rows: "np.typing.NDArray[np.int64] | None") -> tuple[Ints, Ints] | None:

@@ -4,7 +4,7 @@ CREATE TABLE records (
     kind     TEXT NOT NULL,
     key      TEXT NOT NULL,
     revision INTEGER NOT NULL,  -- of the commit that wrote the row
-    checksum INTEGER NOT NULL,  -- SQLite does not notice a flipped bit inside a value
+    checksum INTEGER NOT NULL,  -- crc32 of the value, starting from the revision: SQLite itself does not notice a flipped bit in them
     value    BLOB NOT NULL,
     PRIMARY KEY (kind, key)
 ) STRICT;

@@ -1,0 +1,67 @@
+"""roost agent: make this machine a node. The process becomes the keeper, which starts the agent and all work."""
+
+import os
+import socket
+from pathlib import Path
+
+import click
+
+from roost.cli.keepers import agent_argv, keeper_argv
+from roost.cli.places import data_home
+
+
+def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Options like K=V, as they are written."""
+    for value in values:
+        name, separator, _ = value.partition("=")
+        if not name or not separator:
+            raise click.BadParameter(f"{value!r} is not like NAME=VALUE", ctx, param)
+    return values
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  roost agent --server roost.example:7001 --token-file agent.token
+  roost agent --server 10.0.0.1:7001 --token-file t --name gpu-1 --resource gpu=4 --label disk=nvme --zone a
+\b
+Next: `roost nodes` on any machine with a client.toml shows the new node.
+"""
+)
+@click.option("--server", required=True, metavar="HOST:PORT", help="Where the server listens for agents.")
+@click.option(
+    "--token-file", type=click.Path(path_type=Path), required=True, help="The agents' token (DIR/agent.token)."
+)
+@click.option("--name", default=socket.gethostname, show_default="host name", help="The node's name.")
+@click.option(
+    "--dir", "directory", type=click.Path(path_type=Path), help="For work and logs. [default: user data/agent]"
+)
+@click.option("--label", "labels", multiple=True, callback=pairs, metavar="K=V", help="For rules; may be repeated.")
+@click.option("--zone", default="", help="Where the machine stands.")
+@click.option("--rack", default="", help="Where in the zone.")
+@click.option("--region", default="", help="Where the zone is.")
+@click.option("--pool", default="", help="The pool it belongs to.")
+@click.option("--cpu", default="", help="Cores to offer, like 4 or 500m. [default: all]")
+@click.option("--memory", default="", help="Memory to offer, like 8GiB. [default: all]")
+@click.option("--disk", default="", help="Disk to offer, like 100GiB. [default: what is free in --dir]")
+@click.option("--resource", "resources", multiple=True, callback=pairs, metavar="K=N", help="Other things to count.")
+def agent(
+    server: str, token_file: Path, name: str, directory: Path | None, labels: tuple[str, ...],
+    resources: tuple[str, ...], **facts: str,
+) -> None:  # fmt: skip
+    """Make this machine a node of a server.
+
+    The agent's keeper stays in the foreground: it is the parent of all work, and restarts the agent when that dies.
+    Ctrl-C or SIGTERM stops the work, then the agent.
+    """
+    home = (directory or data_home() / "agent").absolute()
+    if not token_file.is_file():
+        raise click.BadParameter(f"there is no file {token_file}", param_hint="--token-file")
+    options = ["--server", server, "--token-file", str(token_file.absolute()), "--name", name, "--dir", str(home)]
+    for option, value in facts.items():
+        options += [f"--{option}", value] if value else []
+    for option, values in (("--label", labels), ("--resource", resources)):
+        options += [word for value in values for word in (option, value)]
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    argv = keeper_argv(home, agent_argv(*options))
+    os.execv(argv[0], argv)

@@ -1,0 +1,67 @@
+"""A server's directory: made on first use, with tokens that only its owner can read, used by one process at a time."""
+
+import fcntl
+import os
+import secrets
+from pathlib import Path
+
+from roost.cli.outcome import Failure
+
+TOKEN_BYTES = 24  # 192 bits: not to be guessed
+ADMIN_TOKEN = "admin.token"  # of whoever uses the API
+AGENT_TOKEN = "agent.token"  # of the nodes
+CLIENT_CONFIG = "client.toml"
+
+
+class DataDir:
+    """The directory and what is in it. Hold on to it: the lock goes with it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = _lock(self.path)
+        except OSError as error:
+            raise Failure(
+                f"{self.path} cannot be used: {error.strerror}", "choose another one with --data DIR"
+            ) from None
+        self.admin_token_path = self.path / ADMIN_TOKEN
+        self.agent_token_path = self.path / AGENT_TOKEN
+        self.client_config_path = self.path / CLIENT_CONFIG
+
+    def admin_token(self) -> str:
+        """Made on first use, kept over restarts."""
+        return _token(self.admin_token_path)
+
+    def agent_token(self) -> str:
+        """Made on first use, kept over restarts."""
+        return _token(self.agent_token_path)
+
+
+def _lock(path: Path) -> int:
+    fd = os.open(path / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.read(fd, 20).decode().strip() or "unknown"
+        os.close(fd)
+        words = f"another server (pid {pid}) uses {path}"
+        raise Failure(
+            words, f"talk to it with ROOST_CONFIG={path / CLIENT_CONFIG}, or choose another --data DIR"
+        ) from None
+    os.ftruncate(fd, 0)
+    os.write(fd, f"{os.getpid()}\n".encode())
+    return fd
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        token = ""
+    if not token:
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "w", encoding="ascii") as file:
+            file.write(token + "\n")
+    return token

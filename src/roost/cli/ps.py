@@ -1,0 +1,57 @@
+"""roost ps: the workloads there are."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from roost.cli.output import ago, print_json, print_table, say
+from roost.cli.session import connect, json_option
+from roost.cli.targets import Target
+
+if TYPE_CHECKING:
+    from roost.client.types import Workload
+
+STATES = ("queued", "running", "stopping", "succeeded", "failed", "timed_out", "cancelled", "expired", "rejected")
+LIVE = ("queued", "running", "stopping")
+HEADER = ("NAME", "KIND", "STATE", "INSTANCES", "SUBMITTED", "CAUSE")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  roost ps                    what waits and runs
+  roost ps -a                 with everything that is finished
+  roost ps --state failed --json
+\b
+Next: `roost show NAME` for one of them, `roost why NAME` for what waits.
+"""
+)
+@click.option("-a", "--all", "everything", is_flag=True, help="Also what is finished.")
+@click.option("-p", "--project", default="", help="Only of this project.")
+@click.option("--state", type=click.Choice(STATES), default=None, help="Only in this state.")
+@json_option
+def ps(everything: bool, project: str, state: str | None, as_json: bool) -> None:
+    """List workloads: what waits and runs, and with -a what is finished."""
+    with connect() as client:
+        found = client.workloads(project=project, state=state or "")
+    if not everything and state is None:
+        found = [workload for workload in found if workload.state in LIVE]
+    if as_json:
+        print_json(found)
+        return
+    print_table(HEADER, [_row(workload) for workload in found])
+    if not found and not everything:
+        say("nothing waits or runs; `roost ps -a` shows what is finished, `roost run -- echo hello` starts something")
+
+
+def _row(workload: "Workload") -> tuple[str, ...]:
+    name = str(Target(workload.project, workload.name))
+    return name, workload.kind, workload.state, progress(workload), ago(workload.submitted_ms), workload.cause or "-"
+
+
+def progress(workload: "Workload") -> str:
+    """`3/10 succeeded` for what is on its way, `10 succeeded` for what is over; the rest is in `show`."""
+    if workload.count == 1:
+        return "1"
+    order = sorted(workload.counts.items(), key=lambda each: -each[1])
+    return ", ".join(f"{number} {state}" for state, number in order)

@@ -1,0 +1,209 @@
+"""The client: one method for everything that can be asked of a server, each with a typed answer."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from roost.client import types
+from roost.client.logs import LogFollower
+from roost.client.stream import Follower
+from roost.client.transport import Query, Transport, segment
+from roost.client.wait import Until, wait_for
+
+PAGE = 1_000  # as much as a server gives at once
+
+T = TypeVar("T")
+Document = Mapping[str, Any]
+
+
+class Client:
+    """Speaks to one server. Every method raises ApiError when the server says no, Unreachable when there is none."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        self.url = url
+        self._transport = Transport(url, token)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection; the client can be used again."""
+        self._transport.close()
+
+    # workloads
+
+    def submit(self, document: Document, *, same_ok: bool = False) -> types.Workload:
+        """Submit a workload. With `same_ok` the same document again is no conflict."""
+        return self.submit_new(document, same_ok=same_ok)[0]
+
+    def submit_new(self, document: Document, *, same_ok: bool = False) -> tuple[types.Workload, bool]:
+        """Submit a workload, and say whether it is new (True) or was there already."""
+        answer = self._transport.call("POST", "/v1/workloads", {"same_ok": same_ok or None}, _encode(document))
+        return _decode(answer.body, types.Workload), answer.status == 201
+
+    def submit_batch(self, documents: Sequence[Document], *, same_ok: bool = False) -> list[types.Workload]:
+        """Submit many workloads: all of them are taken in, or none."""
+        answer = self._transport.call("POST", "/v1/workloads/batch", {"same_ok": same_ok or None}, _encode(documents))
+        return _decode(answer.body, types.Accepted).items
+
+    def workloads(
+        self, *, project: str = "", name: str = "", state: str = "", limit: int | None = None
+    ) -> list[types.Workload]:
+        """Workloads, newest first."""
+        query = {"project": project, "name": name, "state": state}
+        return list(_first(self._pages("/v1/workloads", query, types.WorkloadPage, limit), limit))
+
+    def workload(self, project: str, name: str) -> types.Workload:
+        """A workload with its document and its first instances."""
+        return self._get(_path(project, name), types.Workload)
+
+    def instances(self, project: str, name: str, *, state: str = "", limit: int | None = None) -> list[types.Instance]:
+        """The instances of a workload, those that never ran included."""
+        pages = self._pages(f"{_path(project, name)}/instances", {"state": state}, types.InstancePage, limit)
+        return list(_first(pages, limit))
+
+    def instance(self, project: str, name: str, index: int = 0) -> types.Instance:
+        """An instance with its story and the decision that placed it."""
+        return self._get(f"{_path(project, name)}/instances/{index}", types.Instance)
+
+    def why(self, project: str, name: str, index: int | None = None) -> types.Why:
+        """Why an instance is where it is, or why it waits. Without an index: the first that waits."""
+        return self._get(f"{_path(project, name)}/why", types.Why, {"index": index})
+
+    def cancel(self, project: str, name: str, index: int | None = None) -> types.Workload:
+        """Stop a workload or one instance; cancelling twice is fine."""
+        return self._post(f"{_path(project, name)}/cancel", types.Workload, _chosen(index))
+
+    def retry(self, project: str, name: str, index: int | None = None) -> types.Workload:
+        """Run again what ended otherwise than well, or one instance however it ended."""
+        return self._post(f"{_path(project, name)}/retry", types.Workload, _chosen(index))
+
+    # logs
+
+    def log(self, project: str, name: str, index: int = 0, *, attempt: int = 0) -> bytes:
+        """What an attempt has written so far; attempt 0 is the newest."""
+        return b"".join(self.log_pieces(project, name, index, attempt=attempt))
+
+    def log_pieces(
+        self, project: str, name: str, index: int = 0, *, attempt: int = 0, offset: int = 0
+    ) -> Iterator[bytes]:
+        """The same piece by piece, for what does not fit into memory."""
+        path = f"{_path(project, name)}/instances/{index}/log"
+        while True:
+            answer = self._transport.call("GET", path, {"attempt": attempt, "offset": offset})
+            if answer.body:
+                yield answer.body
+            # What was read belongs to one attempt, also when the next one begins meanwhile.
+            attempt = int(answer.headers.get("roost-log-attempt", attempt))
+            offset += len(answer.body)
+            if not answer.body or offset >= int(answer.headers.get("roost-log-size", 0)):
+                return
+
+    def follow_log(self, project: str, name: str, index: int = 0, *, attempt: int = 0) -> LogFollower:
+        """What an instance writes, as it comes, over all attempts from this one on, until it is over."""
+        path = f"{_path(project, name)}/instances/{index}/log/follow"
+        return LogFollower(lambda last_id: self._transport.stream(path, {"attempt": attempt}, last_id))
+
+    # nodes
+
+    def nodes(self, *, status: str = "") -> list[types.Node]:
+        """All nodes by name."""
+        return list(self._pages("/v1/nodes", {"status": status}, types.NodePage, None))
+
+    def node(self, name: str) -> types.Node:
+        """A node with what runs there and its story."""
+        return self._get(f"/v1/nodes/{segment(name)}", types.Node)
+
+    def drain(self, name: str, deadline: str | int | float | None = None) -> types.Node:
+        """Take a node out of service; with a deadline (`10m`, or seconds) jobs may finish until then."""
+        body = {} if deadline is None else {"deadline": deadline}
+        return self._post(f"/v1/nodes/{segment(name)}/drain", types.Node, body)
+
+    def resume(self, name: str) -> types.Node:
+        """Put a node back into service."""
+        return self._post(f"/v1/nodes/{segment(name)}/resume", types.Node, {})
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node that is out of touch and holds nothing."""
+        self._transport.call("DELETE", f"/v1/nodes/{segment(name)}")
+
+    # the whole
+
+    def status(self) -> types.Status:
+        """How the server stands, in numbers."""
+        return self._get("/v1/status", types.Status)
+
+    def follow_changes(self, *, since: int | None = None, kinds: Sequence[str] = (), workload: str = "") -> Follower:
+        """Every commit from a revision (or from now) on, resumed when the connection breaks. See `changes`."""
+        query: Query = {"since": since, "kind": kinds or None, "workload": workload}
+        return Follower(lambda last_id: self._transport.stream("/v1/changes", query, last_id))
+
+    def changes(
+        self, *, since: int | None = None, kinds: Sequence[str] = (), workload: str = ""
+    ) -> Iterator[types.Change | types.Reset]:
+        """Every change from a revision (or from now) on. After a Reset, list again: what happened since is not known."""
+        with self.follow_changes(since=since, kinds=kinds, workload=workload) as follower:
+            while True:
+                event = follower.next()
+                if event is not None and event.name in types.NEWS:
+                    yield _decode(event.data.encode(), types.NEWS[event.name])
+
+    def wait(
+        self, keys: Sequence[tuple[str, str]], until: Until = "finished", timeout_s: float | None = None
+    ) -> list[types.Workload]:
+        """Wait until workloads (PROJECT, NAME) are finished, or running. Raises WaitTimedOut."""
+        return wait_for(self, keys, until, timeout_s)
+
+    def run_to_end(self, document: Document, timeout_s: float | None = None) -> types.Workload:
+        """Submit a workload and wait until it is over."""
+        workload = self.submit(document)
+        self.wait([(workload.project, workload.name)], timeout_s=timeout_s)
+        return self.workload(workload.project, workload.name)
+
+    def page(self, project: str, name: str) -> types.WorkloadPage:
+        """One workload, if it is there, and the revision as of which: changes can be followed from it."""
+        answer = self._transport.call("GET", "/v1/workloads", {"project": project, "name": name})
+        return _decode(answer.body, types.WorkloadPage)
+
+    def _get(self, path: str, kind: type[T], query: Query | None = None) -> T:
+        return _decode(self._transport.call("GET", path, query).body, kind)
+
+    def _post(self, path: str, kind: type[T], body: Document) -> T:
+        return _decode(self._transport.call("POST", path, None, _encode(body)).body, kind)
+
+    def _pages(self, path: str, query: Mapping[str, str], kind: type[Any], limit: int | None) -> Iterator[Any]:
+        after: str | int | None = None
+        while True:
+            asked: Query = {**query, "limit": min(limit or PAGE, PAGE), "after": after}
+            page = self._get(path, kind, asked)
+            yield from page.items
+            after = page.next
+            if after is None:
+                return
+
+
+def _path(project: str, name: str) -> str:
+    return f"/v1/workloads/{segment(project)}/{segment(name)}"
+
+
+def _chosen(index: int | None) -> Document:
+    return {} if index is None else {"index": index}
+
+
+def _first(items: Iterator[T], limit: int | None) -> Iterator[T]:
+    for number, item in enumerate(items):
+        if number == limit:
+            return
+        yield item
+
+
+def _encode(body: Any) -> bytes:
+    return msgspec.json.encode(body)
+
+
+def _decode(body: bytes, kind: type[T]) -> T:
+    return msgspec.json.decode(body, type=kind)

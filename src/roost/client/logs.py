@@ -1,0 +1,33 @@
+"""Following a log: its bytes untouched, news of further attempts, and how it ended."""
+
+from binascii import a2b_base64
+
+import msgspec
+
+from roost.client.stream import Event, Follower
+from roost.client.types import Attempt, Ending
+
+Piece = bytes | Attempt | Ending
+
+
+class LogFollower(Follower):
+    """A stream of pieces. Resumed where it broke off: no byte is lost, none comes twice."""
+
+    def piece(self, timeout_s: float | None = None) -> Piece | None:
+        """The next bytes, the next attempt, or the end; None when the time is over."""
+        while (event := self.next(timeout_s)) is not None:
+            told = read_piece(event)
+            if told is not None:
+                return told
+        return None
+
+
+def read_piece(event: Event) -> Piece | None:
+    """What an event of a log says; None: nothing that matters here."""
+    if event.name == "message":
+        return a2b_base64(event.data)
+    if event.name == "attempt":
+        return msgspec.json.decode(event.data, type=Attempt)
+    if event.name == "end":
+        return msgspec.json.decode(event.data, type=Ending)
+    return None

@@ -1,0 +1,261 @@
+"""Server-sent events: read streams without ever blocking longer than asked, and go on where one broke off."""
+
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from roost.client.errors import ApiError, Unreachable
+
+READ_BYTES = 256 * 1024
+BUFFER_BYTES_MAX = 16 << 20  # one event is at most some hundred kilobytes; more without an end is not one of ours
+HEAD_BYTES_MAX = 64 * 1024
+QUIET_S_MAX = 60.0  # servers send a comment every few seconds; one that does not is gone without saying so
+PATIENCE_S = 30.0  # how long a server may be away (restarted, upgraded) before a follower gives up
+PAUSE_S_MIN = 0.05
+PAUSE_S_MAX = 1.0
+
+
+class Event(NamedTuple):
+    """One event. `id` is where a following stream goes on after it."""
+
+    id: str
+    name: str
+    data: str
+
+
+class Body:
+    """The bytes of a response without their transfer coding."""
+
+    def __init__(self, *, chunked: bool) -> None:
+        self.chunked = chunked
+        self.ended = False
+        self._raw = bytearray()
+        self._left = 0  # of the chunk under way, with its line end
+
+    def feed(self, data: bytes) -> bytes:
+        """What these bytes add to the body."""
+        if not self.chunked:
+            return data
+        self._raw += data
+        out = bytearray()
+        while not self.ended:
+            if self._left > 2:
+                part = self._raw[: self._left - 2]
+                out += part
+                del self._raw[: len(part)]
+                self._left -= len(part)
+            if self._left:
+                if self._left > 2 or len(self._raw) < 2:
+                    break
+                del self._raw[:2]
+                self._left = 0
+            end = self._raw.find(b"\r\n")
+            if end < 0:
+                break
+            size = int(bytes(self._raw[:end]).split(b";")[0], 16)
+            del self._raw[: end + 2]
+            self._left = size + 2
+            self.ended = size == 0
+        return bytes(out)
+
+
+class Events:
+    """Bytes in, events out."""
+
+    def __init__(self) -> None:
+        self.last_id = ""  # also of a mark: an id without an event
+        self._line = bytearray()
+        self._id, self._name, self._data = "", "", list[str]()
+
+    def feed(self, data: bytes) -> list[Event]:
+        """The events that these bytes complete."""
+        self._line += data
+        lines = self._line.split(b"\n")
+        self._line = lines.pop()
+        return [event for line in lines if (event := self._take(line.rstrip(b"\r").decode())) is not None]
+
+    def _take(self, line: str) -> Event | None:
+        if not line:
+            self.last_id = self._id
+            event = Event(self._id, self._name or "message", "\n".join(self._data))
+            complete = bool(self._data or self._name)
+            self._name, self._data = "", []
+            return event if complete else None
+        field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if field == "id":
+            self._id = value
+        elif field == "event":
+            self._name = value
+        elif field == "data":
+            self._data.append(value)
+        return None
+
+    @property
+    def held(self) -> int:
+        """Bytes waiting for the end of their line."""
+        return len(self._line)
+
+
+class Stream:
+    """One response that goes on, on a socket of its own."""
+
+    def __init__(self, sock: socket.socket, told: Callable[[int, bytes], ApiError], timeout_s: float) -> None:
+        self.sock = sock
+        self.events = Events()
+        self._heard_at = time.monotonic()
+        head, rest = self._head(timeout_s)
+        status = int(head[9:12])
+        lowered = head.lower()
+        self._body = Body(chunked=b"\r\ntransfer-encoding: chunked" in lowered)
+        if status >= 400:
+            raise told(status, self._whole(rest, timeout_s))
+        self._rest = rest
+
+    def take(self) -> list[Event]:
+        """What has come; call it when the socket can be read. Raises Unreachable when the stream is over."""
+        data, self._rest = self._rest or self._receive(0.0), b""
+        if data is None:
+            if time.monotonic() - self._heard_at > QUIET_S_MAX:
+                raise Unreachable(f"the server has said nothing for {QUIET_S_MAX:.0f} s")
+            return []
+        self._heard_at = time.monotonic()
+        events = self.events.feed(self._body.feed(data))
+        if self.events.held > BUFFER_BYTES_MAX:
+            raise Unreachable("the server sent a line without an end")
+        if not events and (not data or self._body.ended):
+            raise Unreachable("the stream ended")
+        return events
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is here already that the socket will not tell of."""
+        return bool(self._rest) or bool(getattr(self.sock, "pending", int)())
+
+    def close(self) -> None:
+        """End it."""
+        self.sock.close()
+
+    def _receive(self, timeout_s: float) -> bytes | None:
+        """None: nothing within the time; empty: the other side has closed."""
+        if not getattr(self.sock, "pending", int)() and not select.select([self.sock], [], [], timeout_s)[0]:
+            return None
+        try:
+            return self.sock.recv(READ_BYTES)
+        except TimeoutError:
+            return None
+        except OSError as error:
+            raise Unreachable(f"the stream broke: {error}") from None
+
+    def _head(self, timeout_s: float) -> tuple[bytes, bytes]:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            data = self._receive(timeout_s)
+            if not data or len(head) > HEAD_BYTES_MAX:
+                raise Unreachable("the server did not answer" if data is None else "the server closed the connection")
+            head += data
+        first, _, rest = head.partition(b"\r\n\r\n")
+        return first, rest
+
+    def _whole(self, rest: bytes, timeout_s: float) -> bytes:
+        """The body of an error: what comes until the end, or until it is long enough."""
+        body = self._body.feed(rest)
+        while len(body) < HEAD_BYTES_MAX and not self._body.ended and not body.endswith(b"}"):
+            data = self._receive(timeout_s)
+            if not data:
+                break
+            body += self._body.feed(data)
+        return body
+
+
+class Follower:
+    """Events over as many connections as it takes. `connect` is given the id of the last event seen."""
+
+    def __init__(self, connect: Callable[[str], Stream], last_id: str = "") -> None:
+        self._connect = connect
+        self.last_id = last_id
+        self.stream: Stream | None = None
+        self.pending: deque[Event] = deque()
+        self.retry_at = 0.0
+        self._pause_s = PAUSE_S_MIN
+        self._lost_at = 0.0
+
+    def next(self, timeout_s: float | None = None) -> Event | None:
+        """The next event, or None when the time is over."""
+        found = next_of([self], timeout_s)
+        return found[1] if found else None
+
+    def advance(self, now: float) -> None:
+        """Connect if there is no stream, read if there is one."""
+        try:
+            if self.stream is None:
+                if now < self.retry_at:
+                    return
+                self.stream = self._connect(self.last_id)
+                self._lost_at = 0.0
+                if not self.stream.waits:
+                    return
+            events = self.stream.take()
+        except Unreachable:
+            self.close()
+            self._lost_at = self._lost_at or now
+            if now - self._lost_at > PATIENCE_S:
+                raise
+            self.retry_at = now + self._pause_s
+            self._pause_s = min(self._pause_s * 2, PAUSE_S_MAX)
+            return
+        self.last_id = self.stream.events.last_id or self.last_id
+        if events:
+            self._pause_s = PAUSE_S_MIN
+            self.pending.extend(events)
+
+    def close(self) -> None:
+        """End the stream; what is pending stays."""
+        if self.stream is not None:
+            self.stream.close()
+            self.stream = None
+
+    def __enter__(self) -> "Follower":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def next_of(followers: Sequence[Follower], timeout_s: float | None = None) -> tuple[Follower, Event] | None:
+    """The next event of any of them, or None when the time is over."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        for follower in followers:
+            if follower.pending:
+                return follower, follower.pending.popleft()
+        now = time.monotonic()
+        if deadline is not None and now >= deadline:
+            return None
+        for follower in followers:
+            if follower.stream is None or follower.stream.waits:
+                follower.advance(now)
+        if not any(follower.pending for follower in followers):
+            _wait(followers, deadline)
+
+
+def _wait(followers: Sequence[Follower], deadline: float | None) -> None:
+    """Until one of them can go on, or the deadline."""
+    now = time.monotonic()
+    until = now + QUIET_S_MAX
+    socks: dict[socket.socket, Follower] = {}
+    for follower in followers:
+        if follower.stream is None:
+            until = min(until, follower.retry_at)
+        elif follower.stream.waits:
+            return
+        else:
+            socks[follower.stream.sock] = follower
+    until = until if deadline is None else min(until, deadline)
+    ready = select.select(list(socks), [], [], max(0.0, until - now))[0]
+    now = time.monotonic()
+    for sock in ready or socks:  # nothing came: let each see whether it has been quiet for too long
+        socks[sock].advance(now)

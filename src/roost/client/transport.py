@@ -1,0 +1,155 @@
+"""One kept-alive HTTP connection for calls, and one connection each for streams. Standard library only: it starts fast."""
+
+import time
+from collections.abc import Mapping, Sequence
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from roost import __version__
+from roost.client.errors import ApiError, Unreachable
+from roost.client.stream import Stream
+
+CONNECT_TIMEOUT_S = 5.0  # a host that has not accepted by then will not
+CALL_TIMEOUT_S = 60.0  # a batch of 10,000 workloads on a busy disk takes seconds, never this
+IDLE_REUSE_S = 2.0  # servers drop idle connections after 5 s; a POST must not meet one that is just being dropped
+ERROR_BYTES_MAX = 64 * 1024  # an error is a sentence; whatever is longer comes from a proxy
+
+Query = Mapping[str, str | int | bool | Sequence[str] | None]
+
+
+class Answer(NamedTuple):
+    """What came back: the status, headers in lower case, the body."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Transport:
+    """Speaks to one server. Calls are for one thread at a time; streams may be opened from any."""
+
+    def __init__(self, url: str, token: str) -> None:
+        parts = urlsplit(url)
+        self.url = url
+        self._secure = parts.scheme == "https"
+        self._host = parts.hostname or ""
+        self._port = parts.port
+        self._base = parts.path.rstrip("/")
+        self._headers = {"User-Agent": f"roost/{__version__}"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._connection: HTTPConnection | None = None
+        self._used_at = 0.0
+
+    def call(self, method: str, path: str, query: Query | None = None, body: bytes | None = None) -> Answer:
+        """Ask and wait for the answer. Raises ApiError, Unreachable."""
+        connection, fresh = self._take()
+        try:
+            return self._exchange(connection, method, path, query, body)
+        except Unreachable:
+            # A kept connection may have been dropped by the other side; reading twice does no harm.
+            if fresh or method != "GET":
+                raise
+        connection, _ = self._take()
+        return self._exchange(connection, method, path, query, body)
+
+    def stream(self, path: str, query: Query | None, last_id: str) -> Stream:
+        """Server-sent events, after the one with this id."""
+        connection = self._connect()
+        headers = {**self._headers, "Accept": "text/event-stream"}
+        if last_id:
+            headers["Last-Event-ID"] = last_id
+        try:
+            connection.request("GET", self._target(path, query), headers=headers)
+            return Stream(connection.sock, _told, CALL_TIMEOUT_S)
+        except OSError as error:
+            connection.close()
+            raise self._unreachable(error) from None
+        except BaseException:
+            connection.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the connection; the next call opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _exchange(
+        self, connection: HTTPConnection, method: str, path: str, query: Query | None, body: bytes | None
+    ) -> Answer:
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        try:
+            connection.request(method, self._target(path, query), body, headers)
+            response = connection.getresponse()
+            answer = response.read()
+        except (OSError, HTTPException) as error:
+            self.close()
+            raise self._unreachable(error) from None
+        except BaseException:
+            self.close()  # interrupted half-way: what comes next on this connection belongs to this call
+            raise
+        self._used_at = time.monotonic()
+        if response.will_close:
+            self.close()
+        if response.status >= 400:
+            raise _told(response.status, answer[:ERROR_BYTES_MAX])
+        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, answer)
+
+    def _take(self) -> tuple[HTTPConnection, bool]:
+        """The kept connection if it can be trusted, else a new one (True)."""
+        if self._connection is not None and time.monotonic() - self._used_at < IDLE_REUSE_S:
+            return self._connection, False
+        self.close()
+        self._connection = self._connect()
+        return self._connection, True
+
+    def _connect(self) -> HTTPConnection:
+        kind = HTTPSConnection if self._secure else HTTPConnection
+        connection = kind(self._host, self._port, timeout=CONNECT_TIMEOUT_S)
+        try:
+            connection.connect()
+        except OSError as error:
+            raise self._unreachable(error) from None
+        connection.sock.settimeout(CALL_TIMEOUT_S)
+        return connection
+
+    def _target(self, path: str, query: Query | None) -> str:
+        given = {name: _text(value) for name, value in (query or {}).items() if value is not None and value != ""}
+        return self._base + path + (f"?{urlencode(given, doseq=True)}" if given else "")
+
+    def _unreachable(self, error: Exception) -> Unreachable:
+        words = "it did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        return Unreachable(f"no server at {self.url}: {words}", "start one with `roost up`, or look at ROOST_CONFIG")
+
+
+def segment(text: str) -> str:
+    """A name as one part of a path, whatever it holds."""
+    return quote(text, safe="")
+
+
+def _text(value: str | int | bool | Sequence[str] | None) -> str | Sequence[str]:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int) else value or ""
+
+
+class _Refusal(msgspec.Struct):
+    """An error as the server tells it."""
+
+    code: str
+    message: str
+    path: str = ""
+    hint: str = ""
+
+
+def _told(status: int, body: bytes) -> ApiError:
+    try:
+        told = msgspec.json.decode(body, type=_Refusal)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        words = body.decode(errors="replace").strip()[:200]
+        return ApiError(status, f"http_{status}", words or f"the server answered with status {status}")
+    return ApiError(status, told.code, told.message, told.path, told.hint)

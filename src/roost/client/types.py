@@ -1,0 +1,237 @@
+"""What the server answers with: the same names as in its views. Fields that a newer server adds are ignored.
+
+Times are milliseconds since 1970. Resources: cpu_milli, gpu_milli, memory and disk in bytes, others counted.
+"""
+
+from typing import Any
+
+import msgspec
+
+from roost.model.states import FINISHED
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line of a story: when, to which state, why, and in which commit."""
+
+    at_ms: int
+    state: str
+    cause: str
+    revision: int
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A node that was eligible, and its score from 0 to 1: higher is better."""
+
+    node: str
+    score: float
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """Why an instance went where it went. The first candidate was taken."""
+
+    strategy: str
+    eligible: int
+    considered: int
+    candidates: list[Candidate]
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a workload. Story and decision are there when one instance was asked for."""
+
+    project: str
+    name: str
+    index: int
+    state: str
+    attempt: int = 0
+    node: str = ""
+    cause: str = ""
+    since_ms: int | None = None
+    started_ms: int | None = None
+    finished_ms: int | None = None
+    ready_ms: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    step: int = 0
+    losses: int = 0
+    failures: int = 0
+    decision: Decision | None = None
+    story: list[Line] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it ended and does not come back by itself."""
+        return self.state in FINISHED
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted, and how far it has come. Document, needs and instances are there when one was asked for."""
+
+    project: str
+    name: str
+    kind: str
+    state: str
+    count: int
+    counts: dict[str, int]
+    priority: int
+    cause: str = ""
+    submitted_ms: int
+    finished_ms: int | None = None
+    document: dict[str, Any] = {}
+    needs: dict[str, int] = {}
+    instances: list[Instance] = []
+
+    @property
+    def key(self) -> str:
+        """PROJECT/NAME"""
+        return f"{self.project}/{self.name}"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it lives or will start again by itself."""
+        return self.finished_ms is not None
+
+
+class Room(msgspec.Struct, frozen=True):
+    """How much of a resource is given away, and how much there is."""
+
+    used: int
+    total: int
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What a node measures of itself."""
+
+    cpu_milli: int
+    memory: int
+    disk: int
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine with an agent. Instances and story are there when one node was asked for."""
+
+    name: str
+    status: str
+    connected: bool
+    draining: bool
+    drain_until_ms: int | None = None
+    lease_until_ms: int
+    joined_ms: int
+    pool: str
+    zone: str
+    rack: str
+    region: str
+    arch: str
+    drivers: list[str]
+    labels: dict[str, str]
+    resources: dict[str, Room]
+    usage: Usage | None = None
+    running: int
+    instances: list[Instance] = []
+    story: list[Line] = []
+
+
+class Blocker(msgspec.Struct, frozen=True):
+    """A reason, and how many nodes it keeps out."""
+
+    filter: str
+    reason: str
+    nodes: int
+
+
+class Why(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an instance is where it is, or why it waits: as data, and in words."""
+
+    instance: str
+    state: str
+    words: str
+    code: str = ""
+    blockers: list[Blocker] = []
+    node: str = ""
+    strategy: str = ""
+    eligible: int = 0
+    considered: int = 0
+    candidates: list[Candidate] = []
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One object as it is after a commit; None: it is gone. `key` is PROJECT/NAME, PROJECT/NAME.INDEX or a node's name."""
+
+    revision: int
+    kind: str
+    key: str
+    what: str
+    object: dict[str, Any] | None
+
+
+class Reset(msgspec.Struct, frozen=True):
+    """What happened since the revision asked for is not known any more: list again, and go on from this one."""
+
+    revision: int
+    message: str = ""
+
+
+NEWS: dict[str, type[Any]] = {"change": Change, "reset": Reset}
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """A log that is followed goes on with another attempt."""
+
+    attempt: int
+    node: str = ""
+    cause: str = ""
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """A log that was followed is over, and how its instance ended."""
+
+    state: str
+    attempt: int = 0
+    cause: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """How the server stands. The counts of a large state may be some moments old."""
+
+    version: str
+    revision: int
+    ready: bool
+    now_ms: int
+    strategy: str
+    strategies: list[str] = []
+    lease_ms: int
+    agents_connected: int
+    nodes: dict[str, int]
+    workloads: dict[str, int]
+    instances: dict[str, int]
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """What became of the documents of a batch, in their order."""
+
+    items: list[Workload]
+
+
+class WorkloadPage(msgspec.Struct, frozen=True):
+    """Workloads as of a revision; `next` goes into `after` of the next page."""
+
+    revision: int
+    items: list[Workload]
+    next: str | None = None
+
+
+class InstancePage(msgspec.Struct, frozen=True):
+    """Instances as of a revision."""
+
+    revision: int
+    items: list[Instance]
+    next: int | None = None
+
+
+class NodePage(msgspec.Struct, frozen=True):
+    """Nodes as of a revision."""
+
+    revision: int
+    items: list[Node]
+    next: str | None = None

@@ -1,0 +1,274 @@
+"""What must be true of a state after every step, and when two states are the same. Broken rules are told in words."""
+
+from collections.abc import Callable, Iterator
+
+from roost.core.state import State, is_over
+from roost.model.instance import Instance
+from roost.model.states import FINISHED, HOLDING
+from roost.model.workload import Workload
+
+Complaints = Iterator[str]
+
+
+def check(state: State) -> list[str]:
+    """Every broken invariant; an empty list is what a healthy state gives."""
+    return [f"{rule.__name__}: {words}" for rule in RULES for words in rule(state)]
+
+
+def differences(left: State, right: State) -> list[str]:
+    """Where two states differ in what is stored or derived from it. What only a living server knows is left out."""
+    found = []
+    for name, facet in FACETS.items():
+        one, other = facet(left), facet(right)
+        if one != other:
+            found.append(f"{name}: {_first_difference(one, other)}")
+    return found
+
+
+def room_is_what_is_held(state: State) -> Complaints:
+    """used == sum of held asks and ghosts, never more than there is."""
+    fleet = state.fleet
+    if fleet.names != sorted(state.nodes):
+        yield f"the fleet has {fleet.names}, the nodes are {sorted(state.nodes)}"
+        return
+    wanted = {(name, row): 0 for name in fleet.used for row in range(len(fleet))}
+    for row, name in enumerate(fleet.names):
+        for ask in _asks(state, name):
+            for resource, amount in ask:
+                wanted[resource, row] = wanted.get((resource, row), 0) + amount
+    for resource, used in fleet.used.items():
+        total = fleet.total[resource].tolist()
+        for row, amount in enumerate(used.tolist()):
+            node = fleet.names[row]
+            if amount != wanted[resource, row]:
+                yield f"{node} counts {amount} {resource} as used, held are {wanted[resource, row]}"
+            if total[row] != state.nodes[node].facts.resources.get(resource, 0):
+                yield f"{node} has {total[row]} {resource} in the fleet, its facts say otherwise"
+
+
+def room_is_enough(state: State) -> Complaints:
+    """No node holds more than it has. (A node that told of less than it had before is an exception.)"""
+    for resource, used in state.fleet.used.items():
+        for row, left in enumerate((state.fleet.total[resource] - used).tolist()):
+            if left < 0:
+                yield f"{state.fleet.names[row]} has {left} {resource} free"
+
+
+def holders_are_held(state: State) -> Complaints:
+    """Whatever takes room is in its node's index, and nothing else is."""
+    expected: dict[str, dict[int, Instance]] = {name: {} for name in state.nodes}
+    for instance in state.instances.values():
+        if instance.state in HOLDING:
+            if instance.node not in expected or instance.token in expected[instance.node]:
+                yield f"{instance.key} is {instance.state} on {instance.node} with token {instance.token}"
+                continue
+            expected[instance.node][instance.token] = instance
+    for name in sorted(expected.keys() | state.held.keys()):
+        if state.held.get(name) != expected.get(name):
+            yield f"{name} holds {sorted(state.held.get(name, ()))}, but should {sorted(expected.get(name, ()))}"
+
+
+def instances_are_whole(state: State) -> Complaints:
+    """The fields of an instance fit its state."""
+    for key, instance in state.instances.items():
+        if key != instance.key or instance.workload not in state.workloads:
+            yield f"{key} belongs to nothing"
+        if instance.state == "lost":
+            yield f"{key} is lost and nobody decided what follows"
+        if (instance.state in HOLDING) > bool(instance.node) or (instance.state == "queued" and instance.node):
+            yield f"{key} is {instance.state} on node {instance.node!r}"
+        if (instance.state in FINISHED) != bool(instance.finished_ms):
+            yield f"{key} is {instance.state} and finished at {instance.finished_ms}"
+        if instance.token > state.serial or (instance.attempt > 0) != (instance.token > 0):
+            yield f"{key} has token {instance.token} at attempt {instance.attempt}, the last serial is {state.serial}"
+
+
+def progress_is_counted(state: State) -> Complaints:
+    """Indexes below `begun` have records, no others; counts are what they count."""
+    counts: dict[str, dict[str, int]] = {}
+    beyond: dict[str, int] = {}
+    for instance in state.instances.values():
+        own = counts.setdefault(instance.workload, {})
+        own[instance.state] = own.get(instance.state, 0) + 1
+        beyond[instance.workload] = max(beyond.get(instance.workload, 0), instance.index + 1)
+    for key, workload in state.workloads.items():
+        progress = state.progress.get(key)
+        known = {each: number for each, number in progress.counts.items() if number} if progress else {}
+        if known != counts.get(key, {}):
+            yield f"{key} counts {known}, there are {counts.get(key, {})}"
+        begun = state.begun(workload)
+        if begun > workload.count or beyond.get(key, 0) > begun:
+            yield f"{key} has begun {begun} of {workload.count}, the last record is {beyond.get(key, 0) - 1}"
+        if workload.policy.kind == "job" and not workload.adopted and sum(known.values()) != begun:
+            yield f"{key} has begun {begun} and has {sum(known.values())} records"
+
+
+def workloads_end_once(state: State) -> Complaints:
+    """Finished is what is over, and it is remembered to be swept."""
+    instances = 0
+    for key, workload in state.workloads.items():
+        if is_over(state, workload) != bool(workload.finished_ms):
+            yield f"{key} is over: {is_over(state, workload)}, finished at {workload.finished_ms}"
+        if (key in state.finished) != bool(workload.finished_ms):
+            yield f"{key} finished at {workload.finished_ms} and is remembered: {key in state.finished}"
+        if workload.finished_ms and key in state.progress:
+            instances += sum(state.progress[key].counts.values())
+    if instances != state.finished_instances or len(state.finished) > len(state.workloads):
+        yield f"{state.finished_instances} finished instances are counted, there are {instances}"
+
+
+def who_waits_is_queued(state: State) -> Complaints:
+    """Everybody who waits stands in its line, or has a timer for the moment it will."""
+    fresh = {id(workload) for line in state.queue.lines.values() for workload in line.fresh}
+    again = {(key, index) for line in state.queue.lines.values() for _, index, key in line.again}
+    timed = {(kind, key) for _, kind, key in state.timers}
+    for workload in state.workloads.values():
+        if state.has_fresh(workload) and id(workload) not in fresh:
+            yield f"{workload.key} waits in no line"
+    for key, instance in state.instances.items():
+        if instance.state == "queued" and (instance.workload, instance.index) not in again:
+            if ("ready", key) not in timed:
+                yield f"{key} waits in no line and for no moment"
+
+
+def nothing_waits_for_ever(state: State) -> Complaints:
+    """Leases, limits on waiting, drain deadlines and retention each have a timer that is not too late."""
+    first: dict[tuple[str, str], int] = {}
+    for at_ms, kind, key in state.timers:
+        first[kind, key] = min(at_ms, first.get((kind, key), at_ms))
+    for name, node in state.nodes.items():
+        lease = state.contacts[name].lease_until_ms
+        if node.status != "lost" and first.get(("lease", name), lease + 1) > lease:
+            yield f"nobody looks at the lease of {name}"
+        if node.draining and node.drain_until_ms > state.now_ms and ("drain", name) not in first:
+            yield f"nobody looks at the drain deadline of {name}"
+    for key, workload in state.workloads.items():
+        if workload.finished_ms:
+            if ("sweep", key) not in first:
+                yield f"nobody will sweep {key}"
+        elif not workload.rest:
+            for limit in (workload.policy.queue_timeout_ms, workload.policy.deadline_ms):
+                if limit and workload.submitted_ms + limit > state.now_ms and ("queue", key) not in first:
+                    yield f"nobody looks how long {key} waits"
+
+
+def nodes_are_as_they_seem(state: State) -> Complaints:
+    """The status of a node follows from what is known of it; only an open one takes work; a lost one holds nothing."""
+    fleet = state.fleet
+    for row, name in enumerate(fleet.names):
+        node, contact = state.nodes[name], state.contacts[name]
+        if contact.connected:
+            expected = ("draining" if state.held[name] else "drained") if node.draining else "ready"
+        else:
+            expected = "lost" if node.status == "lost" else "suspect"
+            if node.status in ("draining", "drained", "ready") and node.session and contact.generation == 0:
+                expected = node.status  # as it was stored: it has not said hello to this server yet
+        if node.status != expected:
+            yield f"{name} is {node.status}, but should be {expected}"
+        if bool(fleet.open[row]) != (node.status == "ready" and contact.connected):
+            yield f"{name} is {node.status} and open: {fleet.open[row]}"
+        if bool(fleet.online[row]) != contact.connected:
+            yield f"{name} is connected: {contact.connected}, online: {fleet.online[row]}"
+        if not contact.connected and node.status == "lost":
+            if contact.ghosts:
+                yield f"{name} is lost and haunted"
+            for instance in state.held[name].values():
+                if state.workloads[instance.workload].policy.when_lost != "keep":
+                    yield f"{name} is lost and still holds {instance.key}"
+        for token in contact.ghosts:
+            if token in state.held[name]:
+                yield f"{name} holds {token} twice"
+
+
+def serials_only_grow(state: State) -> Complaints:
+    """What was promised to the store covers what was given out."""
+    if state.serial > state.meta.reserved:
+        yield f"serial {state.serial} is beyond {state.meta.reserved}"
+
+
+RULES: tuple[Callable[[State], Complaints], ...] = (
+    room_is_what_is_held,
+    room_is_enough,
+    holders_are_held,
+    instances_are_whole,
+    progress_is_counted,
+    workloads_end_once,
+    who_waits_is_queued,
+    nothing_waits_for_ever,
+    nodes_are_as_they_seem,
+    serials_only_grow,
+)
+
+
+def _asks(state: State, name: str) -> Iterator[tuple[tuple[str, int], ...]]:
+    for instance in state.held[name].values():
+        yield state.workloads[instance.workload].policy.ask.resources
+    for ask in state.contacts[name].ghosts.values():
+        yield ask.resources
+
+
+def _waiting(state: State) -> list[tuple[int, int, str]]:
+    """Who waits, as the lines tell it: those that have ended meanwhile do not count, and nobody counts twice."""
+    found: set[tuple[int, int, str]] = set()
+    for line in state.queue.lines.values():
+        found.update((each.serial, -1, each.key) for each in line.fresh if state.has_fresh(each))
+        found.update(entry for entry in line.again if state.waits_again(entry))
+    for instance in state.instances.values():
+        if instance.state == "queued":  # after a load it waits for a timer that is due at once
+            found.add((state.workloads[instance.workload].serial, instance.index, instance.workload))
+    return sorted(found)
+
+
+def _used(state: State) -> dict[tuple[str, str], int]:
+    """What is in use without ghosts: those are told anew by agents."""
+    used = {}
+    for resource, column in state.fleet.used.items():
+        for name, amount in zip(state.fleet.names, column.tolist(), strict=True):
+            haunted = sum(dict(ask.resources).get(resource, 0) for ask in state.contacts[name].ghosts.values())
+            if amount - haunted:
+                used[name, resource] = amount - haunted
+    return used
+
+
+def _progress(state: State) -> dict[str, tuple[int, dict[str, int]]]:
+    found = {}
+    for key, workload in state.workloads.items():
+        progress = state.progress.get(key)
+        counts = {each: number for each, number in sorted(progress.counts.items()) if number} if progress else {}
+        found[key] = (state.begun(workload), counts)
+    return found
+
+
+def _total(state: State) -> dict[tuple[str, str], int]:
+    return {
+        (name, resource): amount
+        for resource, column in state.fleet.total.items()
+        for name, amount in zip(state.fleet.names, column.tolist(), strict=True)
+        if amount
+    }
+
+
+def _keyed(workloads: dict[str, Workload]) -> dict[str, Workload]:
+    return dict(sorted(workloads.items()))
+
+
+FACETS: dict[str, Callable[[State], object]] = {
+    "workloads": lambda state: _keyed(state.workloads),
+    "instances": lambda state: dict(sorted(state.instances.items())),
+    "nodes": lambda state: dict(sorted(state.nodes.items())),
+    "meta": lambda state: state.meta,
+    "progress": _progress,
+    "held": lambda state: {name: sorted(held) for name, held in sorted(state.held.items())},
+    "used": _used,
+    "total": _total,
+    "waiting": _waiting,
+    "finished": lambda state: (sorted(state.finished), state.finished_instances),
+}
+
+
+def _first_difference(one: object, other: object) -> str:
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in [*one, *other]:
+            if key not in one or key not in other or one[key] != other[key]:
+                return f"{key}: {one.get(key)} / {other.get(key)}"
+    return f"{one} / {other}"

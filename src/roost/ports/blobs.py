@@ -1,0 +1,49 @@
+"""Blobs: where logs are kept. Bytes under a key that only grow at the end, until the whole is dropped."""
+
+import re
+from typing import Protocol
+
+# Escaped, a byte may take three: a path of 3,000 and a root of 1,000 still fit into the 4,096 that systems take.
+KEY_BYTES_MAX = 1_000
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class Blobs(Protocol):
+    """Six promises, synchronous and cheap for small chunks; tests/blobs/contract.py holds every kind to them.
+
+    A key is text like "project/workload/index/attempt": parts between slashes, see `parts_of`. What a crash of the
+    machine takes is the end of a blob, never its middle: whoever sends asks for the size and sends the rest again.
+    Raises ValueError for a key or a number that makes no sense, OSError when the bytes cannot be kept or read.
+    """
+
+    def append(self, key: str, offset: int, data: bytes) -> int:
+        """Keep data, which begins at offset of the whole, and return the size now.
+
+        Bytes that are there already are skipped, so sending twice is harmless. Where data begins beyond the end nothing
+        is kept, and the size returned tells the sender where to go on.
+        """
+
+    def read(self, key: str, offset: int, limit: int) -> bytes:
+        """At most limit bytes from offset on; nothing at the end, or where there is no such blob."""
+
+    def size(self, key: str) -> int | None:
+        """How many bytes there are, None if there is no such blob."""
+
+    def drop(self, key: str) -> None:
+        """Forget it. Dropping what is not there is fine."""
+
+    def drop_below(self, folder: str) -> None:
+        """Forget all whose keys begin with folder and a slash."""
+
+    def close(self) -> None:
+        """Let go of files. What was kept stays."""
+
+
+def parts_of(key: str) -> list[str]:
+    """The parts of a key, none of which can lead anywhere else."""
+    parts = key.split("/")
+    if len(key.encode()) > KEY_BYTES_MAX:
+        raise ValueError(f"a blob's key has at most {KEY_BYTES_MAX} bytes: {key[:100]!r}...")
+    if any(part in ("", ".", "..") for part in parts) or CONTROL.search(key):
+        raise ValueError(f"not a blob's key: {key!r}")
+    return parts

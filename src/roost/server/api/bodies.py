@@ -1,0 +1,144 @@
+"""Bodies: what people send, as plain data. JSON or YAML, bounded in size, depth and repetition, no key twice."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+from litestar import Request
+from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, Reference, RequestBody, Schema
+
+from roost.model.errors import Invalid, TooMuch, Unreadable, WrongType
+
+BODY_BYTES_MAX = 8 << 20  # ten thousand documents of 800 bytes
+# YAML is read at some 5 MB/s while all else waits. One document may have half a megabyte; with comments, twice that.
+YAML_BYTES_MAX = 1 << 20
+DEPTH_MAX = 64  # a document needs 4; deeper is an attack on whoever walks it
+MESSAGE_LENGTH_MAX = 300
+
+JSON_TYPES = frozenset({b"", b"application/json"})
+YAML_TYPES = frozenset({b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/x-yaml"})
+
+T = TypeVar("T")
+
+
+async def read_data(request: "Request[Any, Any, Any]") -> Any:
+    """The body as plain data: mappings, lists, texts, numbers."""
+    kind = _kind(request.scope["headers"])
+    body = await request.body()
+    return decode_yaml(body) if kind in YAML_TYPES else decode_json(body)
+
+
+async def read_fields(request: "Request[Any, Any, Any]", fields: type[T]) -> T:
+    """The body as a few named fields; no body at all means none of them."""
+    headers = request.scope["headers"]
+    body = await request.body()
+    raw = {} if not body else decode_yaml(body) if _kind(headers) in YAML_TYPES else decode_json(body)
+    try:
+        return msgspec.convert(raw, fields)
+    except msgspec.ValidationError as error:
+        words, _, where = str(error).partition(" - at `$")
+        raise Invalid(where.strip(".`") or "$", words[:MESSAGE_LENGTH_MAX]) from None
+
+
+def decode_json(body: bytes) -> Any:
+    """JSON in the strict sense. A key that is there twice is refused: one of the two would be ignored silently."""
+    try:
+        data = msgspec.json.decode(body)
+        if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
+            _check_depth(data)
+        _TWICE.decode(body.decode())
+    except msgspec.DecodeError as error:
+        raise Unreadable(f"this is not JSON: {error}"[:MESSAGE_LENGTH_MAX]) from None
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"this is not UTF-8: {error.reason} at byte {error.start}") from None
+    except RecursionError:
+        raise _too_deep() from None
+    return data
+
+
+def decode_yaml(body: bytes) -> Any:
+    """YAML as far as it says what JSON can say: one document, no key twice, nothing that refers to something else."""
+    import ryaml  # only where YAML comes
+
+    if len(body) > YAML_BYTES_MAX:
+        raise TooMuch(f"a body in YAML may have {YAML_BYTES_MAX:,} bytes; send JSON, which may have {BODY_BYTES_MAX:,}")
+    try:
+        text = body.decode()
+        if "*" in text and "&" in text:
+            _refuse_aliases(ryaml, text)
+        data = ryaml.loads(text)
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"this is not UTF-8: {error.reason} at byte {error.start}") from None
+    except ValueError as error:
+        raise Unreadable(f"this is not YAML: {error}"[:MESSAGE_LENGTH_MAX]) from None
+    _check_depth(data)
+    return data
+
+
+def taking(fields: type, *, required: bool = True, many: int = 0) -> type[Operation]:
+    """How a handler that reads its body itself is described; `many`: it takes a list of up to so many."""
+    one = Reference(ref=f"#/components/schemas/{fields.__name__}")
+    schema = Schema(type=OpenAPIType.ARRAY, items=one, min_items=1, max_items=many) if many else one
+    content = {kind: OpenAPIMediaType(schema=schema) for kind in ("application/json", "application/yaml")}
+
+    @dataclass
+    class Taking(Operation):
+        def __post_init__(self) -> None:
+            self.request_body = RequestBody(content=content, required=required)
+
+    return Taking
+
+
+def _kind(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    kind = b""
+    for name, value in headers:
+        if name == b"content-type":
+            kind = value.partition(b";")[0].strip().lower()
+        elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            raise WrongType("a body is taken as it is, not compressed")
+    if kind not in JSON_TYPES and kind not in YAML_TYPES:
+        raise WrongType(f"a body of type {kind.decode('latin-1')[:100]} is not read here")
+    return kind
+
+
+def _refuse_aliases(ryaml: Any, text: str) -> None:
+    """Refuse documents in which a part refers to another: a few lines of that can stand for terabytes.
+
+    A star may also be just a star. So each is made to refer to a name that does not exist: only a real alias fails.
+    """
+    nobody = "nobody"
+    while nobody in text:
+        nobody += "-else"
+    try:
+        ryaml.loads(text.replace("*", f"*{nobody}"))
+    except ValueError as error:
+        if "unknown anchor" in str(error):
+            raise Unreadable("aliases (*name) are not taken here; write the part out where it is meant") from None
+
+
+def _check_depth(data: Any) -> None:
+    level = [data] if isinstance(data, dict | list) else []
+    for _ in range(DEPTH_MAX):
+        inner = [child for each in level for child in (each.values() if isinstance(each, dict) else each)]
+        level = [child for child in inner if isinstance(child, dict | list)]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _too_deep() -> Unreadable:
+    return Unreadable(f"this is nested deeper than {DEPTH_MAX} levels")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len({key for key, _ in pairs}) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise Unreadable(f"the key {key!r:.100} is there twice", path=key[:100])
+            seen.add(key)
+
+
+_TWICE = json.JSONDecoder(object_pairs_hook=_once)

@@ -1,0 +1,39 @@
+"""Changes: everything that is committed, as it happens."""
+
+from typing import Annotated, Any, Literal
+
+from litestar import Request, get
+from litestar.params import HeaderParameter, QueryParameter
+from litestar.response import Stream
+
+from roost.server import sse
+from roost.server.api.doors import doors_of
+from roost.server.api.errors import refusals
+from roost.server.watch import KINDS, Wanted
+
+SINCE = r"^[0-9]{1,18}(-[0-9]{1,20})?$"
+EVENT_STREAM = "text/event-stream"
+HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+
+
+@get("/v1/changes", operation_id="changes", media_type=EVENT_STREAM, responses=refusals(422, 503))
+async def changes(
+    request: Request[Any, Any, Any],
+    since: Annotated[
+        str | None,
+        QueryParameter(pattern=SINCE, description="Go on after this `revision` of a list or `id` of an event."),
+    ] = None,
+    kind: Annotated[list[Literal["workload", "instance", "node"]] | None, QueryParameter()] = None,
+    workload: Annotated[str, QueryParameter(description="PROJECT/NAME: only this workload and its instances.")] = "",
+    last: Annotated[str | None, HeaderParameter(name="Last-Event-ID")] = None,
+) -> Stream:
+    """Follow changes as server-sent events.
+
+    `change`: {revision, kind, key, what: put or gone, object}. `reset`: what happened since then is not known any more,
+    list again. `stopping`: the server is, come back. Changes of one commit share a revision and are sent together.
+    """
+    doors = doors_of(request)
+    await doors.engine.settled()
+    wanted = Wanted(frozenset(kind or KINDS), workload)
+    events = doors.watch.follow(last or since or "", wanted)
+    return Stream(sse.kept_alive(events), media_type=EVENT_STREAM, headers=HEADERS)

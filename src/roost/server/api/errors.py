@@ -1,0 +1,100 @@
+"""Errors: every refusal in one shape, mapped to HTTP here and nowhere else."""
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException, ValidationException
+from litestar.openapi.datastructures import ResponseSpec
+
+from roost.model.errors import Invalid, NotFound, RoostError
+from roost.server import say
+
+MESSAGE_LENGTH_MAX = 1_000  # a message may quote what was sent, and that may be megabytes
+RETRY_AFTER_S = "1"
+
+HINTS = {
+    "refused": "send the header `Authorization: Bearer TOKEN`",
+    "name_in_use": "cancel the workload of that name first, or take another name",
+    "unsupported_type": "send JSON as application/json, or YAML as application/yaml",
+    "busy": "try again in a moment",
+    "unavailable": "try again in a moment; /readyz says why",
+    "internal": "the server's log has the details",
+}
+
+SPELT = {"only": "state", "last": "Last-Event-ID"}  # parameters that handlers know by another name
+
+MEANINGS = {
+    400: "The request cannot be read.",
+    401: "No token, or one that is not known.",
+    404: "There is nothing of that name.",
+    409: "The name is in use, or the object is not in a state for this.",
+    413: "The body is too large.",
+    415: "The body is neither JSON nor YAML.",
+    422: "A field is wrong; `path` says which.",
+    503: "Nobody can decide just now.",
+}
+
+log = say.logger("api")
+
+
+class ErrorView(msgspec.Struct, frozen=True, kw_only=True):
+    """What went wrong: a stable code, a sentence, the field, and what to do about it."""
+
+    code: str
+    message: str
+    path: str = ""
+    hint: str | msgspec.UnsetType = msgspec.UNSET
+
+
+def error_view(error: RoostError) -> ErrorView:
+    """An error as it is told."""
+    message = error.message
+    if len(message) > MESSAGE_LENGTH_MAX:
+        message = message[: MESSAGE_LENGTH_MAX - 3] + "..."
+    hint = HINTS.get(error.code, msgspec.UNSET)
+    return ErrorView(code=error.code, message=message, path=error.path[:MESSAGE_LENGTH_MAX], hint=hint)
+
+
+def encode_error(error: RoostError) -> bytes:
+    """An error as it is sent."""
+    return msgspec.json.encode(error_view(error))
+
+
+def answer_error(request: "Request[Any, Any, Any]", error: Exception) -> Response[ErrorView]:
+    """The answer to a request that failed, whatever failed."""
+    headers: dict[str, str] = {}
+    if isinstance(error, RoostError):
+        told, status = error, error.status
+        if status == 503:
+            headers["retry-after"] = RETRY_AFTER_S
+    elif isinstance(error, HTTPException) and error.status_code < 500:
+        told, status = _translated(error)
+        headers.update(error.headers or {})
+    elif isinstance(error, HTTPException) and "disconnected" in error.detail:
+        told, status = RoostError("the connection was closed before the body was there", code="unreadable"), 400
+    else:
+        log.error("request failed", method=request.method, path=request.scope["path"][:200], exc_info=error)
+        told, status = RoostError("something went wrong in the server", code="internal"), 500
+    return Response(error_view(told), status_code=status, headers=headers)
+
+
+def refusals(*statuses: int) -> dict[int, ResponseSpec]:
+    """The refusals a handler may answer with, for its description."""
+    told = sorted({400, 401, *statuses})
+    return {status: ResponseSpec(ErrorView, generate_examples=False, description=MEANINGS[status]) for status in told}
+
+
+def _translated(error: HTTPException) -> tuple[RoostError, int]:
+    """The framework's own refusals in our words."""
+    if isinstance(error, ValidationException):
+        first = error.extra[0] if isinstance(error.extra, list) and error.extra else {}
+        key = str(first.get("key", ""))
+        return Invalid(SPELT.get(key, key), str(first.get("message", error.detail))), 422
+    if isinstance(error, NotFoundException):
+        return NotFound("there is nothing at this path"), 404
+    if isinstance(error, MethodNotAllowedException):
+        return RoostError("this path does not know this method", code="method_not_allowed"), 405
+    if error.status_code == 413:
+        return RoostError("the body is too large", code="too_large"), 413
+    return RoostError(error.detail or "this request cannot be read", code="bad_request"), error.status_code

@@ -1,0 +1,83 @@
+"""Health: whether the server lives, whether it can decide, what it counts."""
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response, get
+
+from roost import __version__
+from roost.core.strategies import STRATEGIES
+from roost.model.errors import NoService
+from roost.server.api.doors import doors_of
+from roost.server.api.errors import refusals
+
+
+class Alive(msgspec.Struct, frozen=True):
+    """It is."""
+
+    alive: bool = True
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """It is."""
+
+    ready: bool = True
+
+
+class StatusView(msgspec.Struct, frozen=True, kw_only=True):
+    """How the server stands. The counts of a large state may be some moments old."""
+
+    version: str
+    revision: int
+    ready: bool
+    now_ms: int
+    strategy: str
+    strategies: list[str]
+    lease_ms: int
+    agents_connected: int
+    nodes: dict[str, int]
+    workloads: dict[str, int]
+    instances: dict[str, int]
+
+
+@get("/livez", operation_id="livez", security=[{}])
+async def livez(request: Request[Any, Any, Any]) -> Alive:
+    """Whether the server answers at all."""
+    return Alive()
+
+
+@get("/readyz", operation_id="readyz", security=[{}], responses=refusals(503))
+async def readyz(request: Request[Any, Any, Any]) -> Ready:
+    """Whether the server can decide; if not, why."""
+    engine = doors_of(request).engine
+    if not engine.ready:
+        raise NoService(engine.failed or "the server is starting")
+    return Ready()
+
+
+@get("/metrics", operation_id="metrics", media_type="text/plain; version=0.0.4", responses=refusals())
+async def metrics(request: Request[Any, Any, Any]) -> Response[str]:
+    """Counters for Prometheus."""
+    page = doors_of(request).metrics.page()
+    return Response(page, media_type="text/plain; version=0.0.4")  # type: ignore[arg-type]
+
+
+@get("/v1/status", operation_id="status", responses=refusals(503))
+async def status(request: Request[Any, Any, Any]) -> StatusView:
+    """How the server stands, in numbers."""
+    doors = doors_of(request)
+    state = await doors.engine.settled()
+    counts = doors.census.of(state)
+    return StatusView(
+        version=__version__,
+        revision=state.revision,
+        ready=doors.engine.ready,
+        now_ms=doors.engine.clock.now_ms(),
+        strategy=state.settings.strategy,
+        strategies=sorted(STRATEGIES),
+        lease_ms=state.settings.lease_ms,
+        agents_connected=doors.metrics.connected,
+        nodes=counts.nodes,
+        workloads=counts.workloads,
+        instances=counts.instances,
+    )

@@ -1,0 +1,89 @@
+"""Nodes: list, look at, take out of service, put back, forget."""
+
+from bisect import bisect_right
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, delete, get, post
+from litestar.params import FromPath, QueryParameter
+
+from roost.model.events import Drain, Remove, Resume
+from roost.model.states import NodeState
+from roost.model.units import duration_ms
+from roost.server.api.bodies import read_fields, taking
+from roost.server.api.doors import doors_of
+from roost.server.api.errors import refusals
+from roost.server.views import NodeDetail, NodeView, node_detail, node_view
+
+PAGE_MAX = 1_000  # ten milliseconds of work
+
+PageLimit = Annotated[int, QueryParameter(ge=1, le=PAGE_MAX, description="How many at most.")]
+
+
+class NodePage(msgspec.Struct, frozen=True):
+    """Nodes by name. There are more as long as `next` is given, which goes into `after`."""
+
+    revision: int
+    items: list[NodeView]
+    next: str | None = None
+
+
+class Draining(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long jobs may finish before they are moved, like `10m`; nothing: they are moved at once."""
+
+    deadline: int | float | str | None = None
+
+
+@get("/v1/nodes", operation_id="list_nodes", responses=refusals(422, 503))
+async def list_nodes(
+    request: Request[Any, Any, Any],
+    status: Annotated[NodeState | None, QueryParameter()] = None,
+    limit: PageLimit = PAGE_MAX,
+    after: Annotated[str, QueryParameter(description="`next` of the page before.")] = "",
+) -> NodePage:
+    """List nodes by name."""
+    state = await doors_of(request).engine.settled()
+    names = state.fleet.names
+    items: list[NodeView] = []
+    for name in names[bisect_right(names, after) :]:
+        if len(items) == limit:
+            return NodePage(state.revision, items, items[-1].name)
+        if not status or state.nodes[name].status == status:
+            items.append(node_view(state, name))
+    return NodePage(state.revision, items)
+
+
+@get("/v1/nodes/{node:str}", operation_id="get_node", responses=refusals(404, 503))
+async def get_node(request: Request[Any, Any, Any], node: FromPath[str]) -> NodeDetail:
+    """Look at a node: what it offers, what runs there, its story."""
+    return node_detail(await doors_of(request).engine.settled(), node)
+
+
+@post(
+    "/v1/nodes/{node:str}/drain",
+    operation_id="drain",
+    operation_class=taking(Draining, required=False),
+    status_code=200,
+    responses=refusals(404, 413, 415, 422, 503),
+)
+async def drain(request: Request[Any, Any, Any], node: FromPath[str]) -> NodeView:
+    """Take a node out of service: no new work goes there, and what runs finishes or moves."""
+    deadline = (await read_fields(request, Draining)).deadline
+    deadline_ms = 0 if deadline is None else duration_ms(deadline, "deadline")
+    engine = doors_of(request).engine
+    await engine.ask(lambda number: Drain(number, node, deadline_ms))
+    return node_view(engine.state, node)
+
+
+@post("/v1/nodes/{node:str}/resume", operation_id="resume", status_code=200, responses=refusals(404, 503))
+async def resume(request: Request[Any, Any, Any], node: FromPath[str]) -> NodeView:
+    """Put a node back into service."""
+    engine = doors_of(request).engine
+    await engine.ask(lambda number: Resume(number, node))
+    return node_view(engine.state, node)
+
+
+@delete("/v1/nodes/{node:str}", operation_id="remove", status_code=204, responses=refusals(404, 409, 503))
+async def remove(request: Request[Any, Any, Any], node: FromPath[str]) -> None:
+    """Forget a node that is out of touch and runs nothing."""
+    await doors_of(request).engine.ask(lambda number: Remove(number, node))

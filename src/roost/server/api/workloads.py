@@ -1,0 +1,206 @@
+"""Workloads: submit, list, look at, ask why, cancel, retry."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from litestar import Request, Response, get, post
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, FromQuery, QueryParameter
+
+from roost.core.explain import why
+from roost.core.state import State
+from roost.model.document import Document, check_document, encode_document, read_document
+from roost.model.errors import Invalid, NotFound
+from roost.model.events import Cancel, Retry, Submit, Wanted
+from roost.model.workload import Workload
+from roost.server.api.bodies import read_data, read_fields, taking
+from roost.server.api.doors import Doors, doors_of, find
+from roost.server.api.errors import refusals
+from roost.server.views import WhyView, WorkloadDetail, WorkloadView, live_view, why_view, workload_detail
+
+BATCH_MAX = 10_000  # documents in one request: one step of the engine, some hundred milliseconds
+CHECKED_AT_ONCE = 200  # documents checked before others get their turn: some milliseconds
+PAGE_MAX = 1_000
+SCAN_MAX = 20_000  # workloads looked at for one page: a filter that matches little costs some ten milliseconds
+
+WorkloadState = Literal[
+    "queued", "running", "stopping", "succeeded", "failed", "timed_out", "cancelled", "expired", "rejected"
+]
+PageLimit = Annotated[int, QueryParameter(ge=1, le=PAGE_MAX, description="How many at most.")]
+
+
+class WorkloadPage(msgspec.Struct, frozen=True):
+    """Workloads, newest first. There are more as long as `next` is given (for `after`); a page may be short."""
+
+    revision: int
+    items: list[WorkloadView]
+    next: str | None = None
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """What became of the documents of a batch, in their order."""
+
+    items: list[WorkloadView]
+
+
+class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One instance of a workload; none named: all of them."""
+
+    index: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+@post(
+    "/v1/workloads",
+    operation_id="submit",
+    operation_class=taking(Document),
+    responses={200: ResponseSpec(WorkloadView, generate_examples=False), **refusals(409, 413, 415, 422, 503)},
+)
+async def submit(
+    request: Request[Any, Any, Any],
+    same_ok: Annotated[bool, QueryParameter(description="The same document again is no conflict.")] = False,
+) -> Response[WorkloadView]:
+    """Submit a workload. 201: it was taken in; 200: it was there already (with same_ok)."""
+    engine = doors_of(request).engine
+    wanted = (_wanted(await read_data(request), ""),)
+    before = engine.state.serial
+    (key,) = await engine.ask(lambda number: Submit(number, wanted, same_ok))
+    workload = _there(engine.state, key)
+    return Response(live_view(engine.state, workload), status_code=201 if workload.serial > before else 200)
+
+
+@post(
+    "/v1/workloads/batch",
+    operation_id="submit_batch",
+    operation_class=taking(Document, many=BATCH_MAX),
+    responses=refusals(409, 413, 415, 422, 503),
+)
+async def submit_batch(
+    request: Request[Any, Any, Any],
+    same_ok: Annotated[bool, QueryParameter(description="The same document again is no conflict.")] = False,
+) -> Accepted:
+    """Submit many workloads: all of them are taken in, or none."""
+    engine = doors_of(request).engine
+    documents = await read_data(request)
+    if not isinstance(documents, list):
+        raise Invalid("$", "a batch is a list of workloads")
+    if not 1 <= len(documents) <= BATCH_MAX:
+        raise Invalid("$", f"a batch has 1 to {BATCH_MAX:,} workloads, not {len(documents):,}")
+    wanted: list[Wanted] = []
+    for number, document in enumerate(documents):
+        wanted.append(_wanted(document, f"[{number}]"))
+        if number % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
+            await asyncio.sleep(0)
+    keys = await engine.ask(lambda number: Submit(number, tuple(wanted), same_ok))
+    return Accepted([live_view(engine.state, _there(engine.state, key)) for key in keys])
+
+
+@get("/v1/workloads", operation_id="list_workloads", responses=refusals(422, 503))
+async def list_workloads(
+    request: Request[Any, Any, Any],
+    project: FromQuery[str] = "",
+    name: FromQuery[str] = "",
+    only: Annotated[WorkloadState | None, QueryParameter(name="state")] = None,
+    limit: PageLimit = 100,
+    after: Annotated[str, QueryParameter(description="`next` of the page before.")] = "",
+) -> WorkloadPage:
+    """List workloads, newest first."""
+    state = await doors_of(request).engine.settled()
+    if project and name:
+        found = state.workloads.get(f"{project}/{name}")
+        views = [live_view(state, found)] if found and not after else []
+        return WorkloadPage(state.revision, [view for view in views if not only or view.state == only])
+    items: list[WorkloadView] = []
+    for seen, workload in enumerate(_older_than(state, after), start=1):
+        if (not project or workload.project == project) and (not name or workload.name == name):
+            view = live_view(state, workload)
+            if not only or view.state == only:
+                items.append(view)
+        if len(items) == limit or seen == SCAN_MAX:
+            return WorkloadPage(state.revision, items, f"{workload.serial}:{workload.key}")
+    return WorkloadPage(state.revision, items)
+
+
+@get("/v1/workloads/{project:str}/{name:str}", operation_id="get_workload", responses=refusals(404, 503))
+async def get_workload(
+    request: Request[Any, Any, Any], project: FromPath[str], name: FromPath[str]
+) -> WorkloadDetail:  # fmt: skip
+    """Look at a workload: its document, its counts and its first instances."""
+    doors = doors_of(request)
+    workload = await find(doors, project, name)
+    return workload_detail(doors.engine.state, workload)
+
+
+@get("/v1/workloads/{project:str}/{name:str}/why", operation_id="why", responses=refusals(404, 422, 503))
+async def get_why(
+    request: Request[Any, Any, Any],
+    project: FromPath[str],
+    name: FromPath[str],
+    index: Annotated[int | None, QueryParameter(ge=0)] = None,
+) -> WhyView:
+    """Why an instance is where it is, or nowhere. Without an index: the first that waits."""
+    state = await doors_of(request).engine.settled()
+    return why_view(why(state, f"{project}/{name}", index))
+
+
+@post(
+    "/v1/workloads/{project:str}/{name:str}/cancel",
+    operation_id="cancel",
+    operation_class=taking(Chosen, required=False),
+    status_code=200,
+    responses=refusals(404, 409, 413, 415, 422, 503),
+)
+async def cancel(request: Request[Any, Any, Any], project: FromPath[str], name: FromPath[str]) -> WorkloadView:
+    """Cancel a workload or one instance. What runs is stopped first; cancelling twice is fine."""
+    index = (await read_fields(request, Chosen)).index
+    return await _change(doors_of(request), lambda number: Cancel(number, f"{project}/{name}", index))
+
+
+@post(
+    "/v1/workloads/{project:str}/{name:str}/retry",
+    operation_id="retry",
+    operation_class=taking(Chosen, required=False),
+    status_code=200,
+    responses=refusals(404, 409, 413, 415, 422, 503),
+)
+async def retry(request: Request[Any, Any, Any], project: FromPath[str], name: FromPath[str]) -> WorkloadView:
+    """Run again what ended otherwise than well, or one instance however it ended."""
+    index = (await read_fields(request, Chosen)).index
+    return await _change(doors_of(request), lambda number: Retry(number, f"{project}/{name}", index))
+
+
+async def _change(doors: Doors, make: Any) -> WorkloadView:
+    key = await doors.engine.ask(make)
+    return live_view(doors.engine.state, _there(doors.engine.state, key))
+
+
+def _wanted(raw: Any, path: str) -> Wanted:
+    document = read_document(raw, path)
+    policy = check_document(document, path)
+    return Wanted(document.project, document.name, document.count, policy, encode_document(document, path))
+
+
+def _there(state: State, key: str) -> Workload:
+    workload = state.workloads.get(key)
+    if workload is None:
+        raise NotFound(f"{key} is over already and was swept away to make room")
+    return workload
+
+
+def _older_than(state: State, after: str) -> Iterator[Workload]:
+    """Workloads, newest first, from the one after the last of a page; by age if that one is gone."""
+    everything = reversed(state.workloads.values())
+    if not after:
+        yield from everything
+        return
+    serial, _, key = after.partition(":")
+    if not (serial.isascii() and serial.isdigit() and len(serial) <= 20):
+        raise Invalid("after", "this is not the `next` of a page")
+    last = state.workloads.get(key)
+    for workload in everything:
+        if workload is last or (last is None and workload.serial < int(serial)):
+            if workload is not last:
+                yield workload
+            break
+    yield from everything

@@ -1,0 +1,367 @@
+"""The agents' door: one gRPC stream per agent, its words checked and told to the engine, what is due written back.
+
+A frame costs 100-200 us of CPU whatever it holds, so one turn of the loop is one frame per agent (see outbox). BDP
+probes are off on both sides: they send a ping with every message and cost a third of the whole.
+"""
+
+import asyncio
+import hmac
+import resource
+from collections import Counter
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+
+from roost.core.effects import Orders
+from roost.model.errors import Conflict, Invalid, RoostError, TooMuch
+from roost.model.events import Joined, Parted, Reported
+from roost.model.frames import Beat, Hello
+from roost.server.admission import check_beat, check_hello, is_log
+from roost.server.engine import Engine
+from roost.server.logs import LogHub
+from roost.server.outbox import Outbox
+from roost.wire import agent_pb2 as pb
+from roost.wire.codec import pack_server, unpack_agent
+
+SERVICE = "roost.agent.v1.Agents"
+HELLO_S_MAX = 5  # whoever has opened a stream and says nothing is not an agent
+STREAMS_MAX = 20_000  # two per agent, and 10,000 agents are as many as one server is made for
+FILES_WANTED = 16_384  # one descriptor per agent's connection; many systems begin with 1,024
+LACKING_MS = 1_000  # an agent that is behind for longer has lost a delta
+COMMIT_MS_MAX = 500  # a beat with reports is answered after their commit, but a slow disk must not end leases
+MESSAGE_BYTES_MAX = 64 << 20  # a hello with 8,192 attempts of 8 KiB; agents keep below it
+PAUSE_S_PER_AGENT, PAUSE_S_MAX = 20e-6, 20e-3  # 1,000 agents at rest: twenty answers go out together and share wake-ups
+
+OPTIONS = (
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_concurrent_streams", 16),  # per connection; an agent needs two
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.server_handshake_timeout_ms", 5_000),  # garbage is dropped after this
+    ("grpc.max_connection_idle_ms", 60_000),
+    ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a plan
+)
+
+log = structlog.get_logger("gateway")
+
+
+class Refusal(Exception):
+    """A stream that is ended by us, with a status and words."""
+
+    def __init__(self, code: grpc.StatusCode, words: str) -> None:
+        super().__init__(words)
+        self.code = code
+        self.words = words
+
+
+class Stream:
+    """One agent that is connected."""
+
+    __slots__ = ("behind_since_ms", "node", "outbox", "refusal", "waiting_since_ms")
+
+    def __init__(self, node: str, outbox: Outbox) -> None:
+        self.node = node
+        self.outbox = outbox
+        self.refusal: Refusal | None = None
+        self.waiting_since_ms = 0  # a beat with reports that is not answered yet
+        self.behind_since_ms = 0
+
+    def end(self, code: grpc.StatusCode, words: str) -> None:
+        """Let the agent go; it says hello again."""
+        self.refusal = self.refusal or Refusal(code, words)
+        self.outbox.close()
+
+
+class Gateway:
+    """Streams of agents in, events to the engine; orders of the engine out."""
+
+    def __init__(self, engine: Engine, logs: LogHub, token: str) -> None:
+        self._engine = engine
+        self._logs = logs
+        self._secret = f"Bearer {token}".encode()
+        self._streams: dict[str, Stream] = {}
+        self._joining: Counter[str] = Counter()  # nodes whose hello is being decided
+        self._early: dict[tuple[str, int], Outbox] = {}  # orders that came before their stream was taken in
+        self._resting: list[Outbox] = []  # answers that can wait for the next pause
+        self._server: grpc.aio.Server | None = None
+
+    @property
+    def connected(self) -> int:
+        """How many agents are connected."""
+        return len(self._streams)
+
+    # for the server
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen, and return the port (of use when 0 was asked for). Raises OSError when it is taken."""
+        _allow_files()
+        handlers = {
+            "Connect": grpc.stream_stream_rpc_method_handler(self._connect),
+            "Ship": grpc.stream_stream_rpc_method_handler(self._ship),
+        }
+        self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=STREAMS_MAX)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            bound: int = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen for agents on {address}: {error}") from None
+        await self._server.start()
+        return bound
+
+    async def stop(self, grace_s: float) -> None:
+        """Let all agents go and stop listening."""
+        self._end_all("the server is stopping")
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+    # for the performer: on the loop's thread, after the commit, never blocking
+
+    def send(self, orders: Orders) -> None:
+        """Orders for one node. If its stream is gone, so is the node."""
+        stream = self._streams.get(orders.node)
+        if stream is not None and stream.outbox.session == orders.session:
+            stream.outbox.order(orders)
+            stream.outbox.wake()
+        elif orders.node in self._joining:
+            self._early.setdefault((orders.node, orders.session), Outbox(orders.session)).order(orders)
+        else:
+            self._engine.tell(Parted(orders.node, orders.session))
+
+    def acknowledge(self, sequences: dict[str, int]) -> None:
+        """What these nodes reported, up to these beats, is durable."""
+        for node, sequence in sequences.items():
+            stream = self._streams.get(node)
+            if stream is not None:
+                stream.waiting_since_ms = 0
+                stream.outbox.acknowledge(sequence)
+                stream.outbox.wake()
+
+    def close(self, node: str) -> None:
+        """A node was lost or removed: whoever speaks for it has to say hello again."""
+        stream = self._streams.get(node)
+        if stream is not None:
+            stream.end(grpc.StatusCode.ABORTED, f"the lease of node {node} has ended; say hello again")
+
+    def reset(self) -> None:
+        """The state is being loaded anew; sessions of the old one mean nothing."""
+        self._end_all("the server loads its state again")
+
+    # one agent
+
+    async def _connect(self, _: object, context: grpc.aio.ServicerContext) -> None:
+        try:
+            self._admit(context)
+            hello = await self._hello(context)
+            outbox = await self._join(hello)
+            await self._serve(hello, outbox, context)
+        except Refusal as refusal:
+            await context.abort(refusal.code, refusal.words)
+
+    async def _hello(self, context: grpc.aio.ServicerContext) -> Hello:
+        try:
+            async with asyncio.timeout(HELLO_S_MAX):
+                data = await context.read()
+        except TimeoutError:
+            raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_S_MAX} s") from None
+        frame = _frame(data) if data is not grpc.aio.EOF else None
+        if not isinstance(frame, Hello):
+            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "the first frame of an agent is its hello")
+        try:
+            check_hello(frame)
+        except Invalid as error:
+            log.warning("agent refused", node=frame.node[:80], peer=context.peer(), reason=str(error))
+            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
+        return frame
+
+    async def _join(self, hello: Hello) -> Outbox:
+        """Ask the core. Its orders come before our turn does, and wait in `_early`."""
+        node = hello.node
+        self._joining[node] += 1
+        try:
+            for run, report in hello.runs:
+                if report.log_size:
+                    self._logs.expect(f"{run.workload}/{run.serial}/{run.index}.{run.attempt}", report.log_size)
+            session: int = await self._engine.ask(lambda request: Joined(request, hello))
+            outbox = self._early.pop((node, session), None)
+        except RoostError as error:
+            raise Refusal(_status(error), error.message) from None
+        finally:
+            self._joining[node] -= 1
+            if not self._joining[node]:
+                del self._joining[node]
+                self._drop_early(node)
+        if outbox is None:
+            raise Refusal(grpc.StatusCode.ABORTED, "a newer stream of this agent has taken its place")
+        return outbox
+
+    def _drop_early(self, node: str) -> None:
+        """Orders for a hello whose stream broke while it was decided."""
+        for name, session in [key for key in self._early if key[0] == node]:
+            del self._early[name, session]
+            self._engine.tell(Parted(name, session))
+
+    async def _serve(self, hello: Hello, outbox: Outbox, context: grpc.aio.ServicerContext) -> None:
+        older = self._streams.get(hello.node)
+        if older is not None:
+            older.end(grpc.StatusCode.ABORTED, "a newer stream of this agent has taken its place")
+        stream = self._streams[hello.node] = Stream(hello.node, outbox)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._write(stream, hello.sent_ms, context))
+                await self._read(stream, context)
+                outbox.close()
+        except* Refusal as group_of_one:
+            refusal = group_of_one.exceptions[0]
+            assert isinstance(refusal, Refusal)
+            stream.refusal = stream.refusal or refusal
+        finally:
+            if self._streams.get(stream.node) is stream:
+                del self._streams[stream.node]
+            self._engine.tell(Parted(stream.node, outbox.session))
+        if stream.refusal is not None:
+            raise stream.refusal
+
+    async def _write(self, stream: Stream, echo_ms: int, context: grpc.aio.ServicerContext) -> None:
+        outbox = stream.outbox
+        welcome = outbox.welcome(echo_ms, self._engine.state.settings.lease_ms)
+        try:
+            await context.write(pack_server(welcome).SerializeToString())
+            while await outbox.ready():
+                await context.write(pack_server(outbox.answer()).SerializeToString())
+        except grpc.aio.BaseError:
+            return  # the stream broke; whoever reads it notices too
+        if stream.refusal is not None:
+            raise stream.refusal
+
+    async def _read(self, stream: Stream, context: grpc.aio.ServicerContext) -> None:
+        while (data := await context.read()) is not grpc.aio.EOF:
+            frame = _frame(data)
+            if isinstance(frame, Beat):
+                self._beat(stream, frame)
+            elif frame is not None:
+                raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "an agent says hello once per stream")
+
+    def _beat(self, stream: Stream, beat: Beat) -> None:
+        """A sign of life, renewed at once; reports are answered after their commit."""
+        node, outbox, engine = stream.node, stream.outbox, self._engine
+        try:
+            check_beat(beat)
+        except Invalid as error:
+            log.warning("agent refused", node=node, reason=str(error))
+            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
+        if beat.session != outbox.session or not engine.heard(node, outbox.session, beat.usage):
+            raise Refusal(grpc.StatusCode.ABORTED, "this session is over; say hello again")
+        outbox.echo(beat.sent_ms)
+        now = engine.clock.now_ms()
+        lacking = beat.lacking or self._is_behind(stream, beat.generation, now)
+        if beat.reports or lacking:
+            self._expect_logs(node, beat)
+            engine.tell(Reported(node, outbox.session, beat.sequence, beat.reports, lacking))
+            stream.waiting_since_ms = stream.waiting_since_ms or now
+        if beat.leaving:
+            engine.tell(Parted(node, outbox.session, leaving=True))
+        if not stream.waiting_since_ms:
+            self._answer_soon(outbox)
+        elif now - stream.waiting_since_ms > COMMIT_MS_MAX:
+            outbox.wake()
+
+    def _is_behind(self, stream: Stream, generation: int, now: int) -> bool:
+        if generation >= stream.outbox.generation:
+            stream.behind_since_ms = 0
+            return False
+        stream.behind_since_ms = stream.behind_since_ms or now
+        if now - stream.behind_since_ms <= LACKING_MS:
+            return False
+        stream.behind_since_ms = now
+        return True
+
+    def _expect_logs(self, node: str, beat: Beat) -> None:
+        """Tell how long logs will be before anybody can see that their attempts have ended."""
+        state = self._engine.state
+        for report in beat.reports:
+            instance = state.held.get(node, {}).get(report.token) if report.log_size else None
+            if instance is not None:
+                serial = state.workloads[instance.workload].serial
+                name = f"{instance.workload}/{serial}/{instance.index}.{instance.attempt}"
+                self._logs.expect(name, report.log_size)
+
+    def _answer_soon(self, outbox: Outbox) -> None:
+        """A lease is long; with many agents an answer waits a little for others to go out with."""
+        pause_s = min(PAUSE_S_PER_AGENT * len(self._streams), PAUSE_S_MAX)
+        if not self._resting:
+            asyncio.get_running_loop().call_later(pause_s, self._wake_resting)
+        self._resting.append(outbox)
+
+    def _wake_resting(self) -> None:
+        resting, self._resting = self._resting, []
+        for outbox in resting:
+            outbox.wake()
+
+    def _end_all(self, words: str) -> None:
+        for stream in self._streams.values():
+            stream.end(grpc.StatusCode.UNAVAILABLE, words)
+
+    # logs
+
+    async def _ship(self, _: object, context: grpc.aio.ServicerContext) -> None:
+        """Log bytes; each batch is answered with how far each of its logs is kept."""
+        try:
+            self._admit(context)
+            while (data := await context.read()) is not grpc.aio.EOF:
+                sizes = [self._keep(chunk) for chunk in _chunks(data).chunks]
+                await context.write(pb.LogSizes(sizes=sizes).SerializeToString())
+        except Refusal as refusal:
+            await context.abort(refusal.code, refusal.words)
+
+    def _keep(self, chunk: pb.LogChunk) -> pb.LogSize:
+        if not is_log(chunk.log) or chunk.offset < 0:
+            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, f"{chunk.log!r:.200} at {chunk.offset} is no log")
+        try:
+            size = self._logs.append(chunk.log, chunk.offset, chunk.data, chunk.done)
+        except OSError as error:
+            log.error("log not kept", log=chunk.log, error=str(error))
+            raise Refusal(grpc.StatusCode.UNAVAILABLE, f"the log cannot be kept: {error}") from None
+        return pb.LogSize(log=chunk.log, size=size)
+
+    def _admit(self, context: grpc.aio.ServicerContext) -> None:
+        for name, value in context.invocation_metadata() or ():
+            if name == "authorization":
+                told = value if isinstance(value, bytes) else value.encode()
+                if hmac.compare_digest(told, self._secret):
+                    return
+        raise Refusal(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or is not the agents' token")
+
+
+def _frame(data: bytes) -> Hello | Beat | None:
+    try:
+        return unpack_agent(pb.AgentFrame.FromString(data))
+    except DecodeError:
+        raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "this is not a frame of an agent") from None
+
+
+def _chunks(data: bytes) -> pb.LogChunks:
+    try:
+        return pb.LogChunks.FromString(data)
+    except DecodeError:
+        raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "these are not chunks of logs") from None
+
+
+def _status(error: RoostError) -> grpc.StatusCode:
+    if isinstance(error, Conflict):
+        return grpc.StatusCode.ALREADY_EXISTS
+    return grpc.StatusCode.RESOURCE_EXHAUSTED if isinstance(error, TooMuch) else grpc.StatusCode.UNAVAILABLE
+
+
+def _allow_files() -> None:
+    """Raise the soft limit on open files as far as we need and may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

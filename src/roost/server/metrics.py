@@ -1,0 +1,143 @@
+"""Metrics: counters kept while working, counts taken when asked, and the page that Prometheus reads."""
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from roost.core.state import State
+
+if TYPE_CHECKING:
+    from roost.server.engine import Engine
+    from roost.server.perform import Perform
+
+COUNT_SHARE = 50  # counting a large state may take a fiftieth of the time
+COUNT_CHEAP_S = 0.005  # a count that takes less than this is made anew whenever something changed
+
+
+class Histogram:
+    """How often values fell below each bound, and their sum."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """One more."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+
+class Counts(NamedTuple):
+    """How many there are of what, in which state."""
+
+    nodes: dict[str, int]
+    workloads: dict[str, int]
+    instances: dict[str, int]
+    waiting: int  # instances that wait for a place
+
+
+class Census:
+    """Counts over the whole state, taken at most so often that counting stays cheap."""
+
+    def __init__(self) -> None:
+        self._counts: Counts | None = None
+        self._revision = -1
+        self._taken_s = 0.0
+        self._cost_s = 0.0
+
+    def of(self, state: State) -> Counts:
+        """The counts now; of a large state, as they were some moments ago."""
+        now = time.perf_counter()
+        fresh = self._cost_s < COUNT_CHEAP_S or now - self._taken_s > self._cost_s * COUNT_SHARE
+        if self._counts is None or (fresh and self._revision != state.revision):
+            self._counts, self._revision = count(state), state.revision
+            self._taken_s = time.perf_counter()
+            self._cost_s = self._taken_s - now
+        return self._counts
+
+
+def count(state: State) -> Counts:
+    """Count everything there is."""
+    from roost.server.views import counts_of, workload_state
+
+    workloads: Counter[str] = Counter()
+    instances: Counter[str] = Counter()
+    for key, workload in state.workloads.items():
+        progress = state.progress.get(key)
+        counts = counts_of(workload, progress.begun if progress else 0, progress.counts if progress else {})
+        workloads[workload_state(workload, counts)] += 1
+        instances.update(counts)
+    nodes = Counter(node.status for node in state.nodes.values())
+    return Counts(dict(nodes), dict(workloads), dict(instances), instances["queued"])
+
+
+class Metrics:
+    """What /metrics shows. Everything is gathered when it is asked for."""
+
+    def __init__(self, engine: "Engine", perform: "Perform", census: Census) -> None:
+        self._engine = engine
+        self._perform = perform
+        self._census = census
+        self._registry: Any = None
+
+    @property
+    def connected(self) -> int:
+        """How many agents have an open stream."""
+        return self._perform.connected
+
+    def page(self) -> bytes:
+        """The page in Prometheus' text form."""
+        from prometheus_client import CollectorRegistry, generate_latest  # only where somebody asks
+
+        if self._registry is None:
+            self._registry = CollectorRegistry(auto_describe=False)
+            self._registry.register(self)
+        return bytes(generate_latest(self._registry))
+
+    def collect(self) -> Iterator[Any]:
+        """What prometheus_client asks a collector for."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        engine, perform = self._engine, self._perform
+        counts = self._census.of(engine.state)
+        plain = [
+            (GaugeMetricFamily, "roost_ready", "Whether requests can be decided.", int(engine.ready)),
+            (GaugeMetricFamily, "roost_revision", "The newest commit.", engine.state.revision),
+            (GaugeMetricFamily, "roost_agents_connected", "Agents with an open stream.", perform.connected),
+            (GaugeMetricFamily, "roost_watchers", "Open streams of changes.", perform.watch.subscribers),
+            (GaugeMetricFamily, "roost_instances_waiting", "Instances that wait for a place.", counts.waiting),
+            (CounterMetricFamily, "roost_steps", "Steps of the engine.", engine.steps),
+            (CounterMetricFamily, "roost_events", "Events that were decided on.", engine.events),
+            (CounterMetricFamily, "roost_reports_ignored", "Late or foreign reports of agents.", perform.ignored),
+            (CounterMetricFamily, "roost_effects_failed", "Effects that could not be carried out.", perform.failed),
+        ]
+        for family, name, words, value in plain:
+            yield family(name, words, value=value)
+        tables = [
+            (GaugeMetricFamily, "roost_nodes", "Nodes by status.", "status", counts.nodes),
+            (GaugeMetricFamily, "roost_workloads", "Workloads by state.", "state", counts.workloads),
+            (GaugeMetricFamily, "roost_instances", "Instances by state.", "state", counts.instances),
+            (CounterMetricFamily, "roost_placements", "Placements by strategy.", "strategy", perform.placements),
+        ]
+        for family, name, words, label, table in tables:
+            metric = family(name, words, labels=[label])
+            for word, number in sorted(table.items()):
+                metric.add_metric([word], number)
+            yield metric
+        commits = HistogramMetricFamily("roost_commit_seconds", "How long commits took.")
+        commits.add_metric([], _buckets(engine.commits), engine.commits.total)
+        yield commits
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    total = 0
+    buckets: list[tuple[str, float]] = []
+    for bound, number in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
+        total += number
+        buckets.append(("+Inf" if bound == float("inf") else repr(bound), float(total)))
+    return buckets

@@ -1,0 +1,134 @@
+"""Perform: act on what is durable. Orders to agents, news to watchers, old logs dropped, lines for the operator."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from roost.core.effects import Orders, Step
+from roost.core.explain import decision_line
+from roost.core.state import State
+from roost.server import say
+from roost.server.watch import Watch
+
+IGNORED_LINES_MAX = 10  # per IGNORED_EVERY_S: an agent that repeats itself must not fill the operator's disk
+IGNORED_EVERY_S = 10.0
+
+
+class Streams(Protocol):
+    """The agents' door, as far as effects need it."""
+
+    @property
+    def connected(self) -> int:
+        """How many agents are connected."""
+
+    def send(self, orders: Orders) -> None:
+        """Orders for one node."""
+
+    def acknowledge(self, acknowledged: dict[str, int]) -> None:
+        """Reports up to this beat are durable."""
+
+    def close(self, node: str) -> None:
+        """End the stream of a node."""
+
+    def reset(self) -> None:
+        """End all streams."""
+
+
+class Logs(Protocol):
+    """The logs, as far as effects need them."""
+
+    def drop(self, prefix: str) -> None:
+        """Forget the logs of a workload: PROJECT/NAME/SERIAL."""
+
+
+class Perform:
+    """The engine's performer. Never waits, never raises: an effect that fails is told, and the next one is tried."""
+
+    def __init__(self, watch: Watch, logs: Logs) -> None:
+        self.watch = watch
+        self._logs = logs
+        self._streams: Streams | None = None
+        self._log = say.logger("server").bind()
+        self._tells = say.is_told("info")
+        self._state: State | None = None
+        self._ignored_told = 0
+        self._ignored_since_s = 0.0
+        self.placements: Counter[str] = Counter()
+        self.ignored = 0
+        self.failed = 0
+
+    def attach(self, streams: Streams) -> None:
+        """Where orders go. The gateway needs the engine, which needs this, so it comes last."""
+        self._streams = streams
+
+    @property
+    def connected(self) -> int:
+        """How many agents have an open stream."""
+        return self._streams.connected if self._streams else 0
+
+    def act(self, state: State, done: Step) -> None:
+        """Carry out what a step decided."""
+        if state is not self._state:
+            self._state = state
+            self._try(self.watch.begin, state.meta.born, state.revision - bool(done.changes))
+        streams = self._streams
+        if streams is not None:
+            for orders in done.assignments:
+                self._send(streams, orders)
+            if done.acknowledged:
+                self._try(streams.acknowledge, done.acknowledged)
+        if done.changes:
+            self._try(self.watch.publish, state, done.changes)
+        if done.placed:
+            self._tell_placed(done)
+        if done.nodes:
+            self._tell_nodes(state, done)
+        for prefix in done.swept:
+            self._try(self._logs.drop, prefix)
+        if done.ignored:
+            self._tell_ignored(done.ignored)
+
+    def reset(self) -> None:
+        """The state is being loaded anew."""
+        self._state = None
+        self._try(self.watch.forget)
+        if self._streams is not None:
+            self._try(self._streams.reset)
+
+    def _send(self, streams: Streams, orders: Orders) -> None:
+        """Orders that cannot be sent leave a gap; an agent that says hello again gets everything."""
+        if not self._try(streams.send, orders):
+            self._try(streams.close, orders.node)
+
+    def _tell_placed(self, done: Step) -> None:
+        for placed in done.placed:
+            self.placements[placed.strategy] += 1
+            if self._tells:
+                self._log.info(decision_line(*placed))
+
+    def _tell_nodes(self, state: State, done: Step) -> None:
+        for name, status, cause in done.nodes:
+            tell = self._log.warning if status in ("suspect", "lost") else self._log.info
+            tell(f"node {name} is {status}", cause=cause)
+            node = state.nodes.get(name)
+            if self._streams is not None and status in ("lost", "gone") and (node is None or node.status == "lost"):
+                self._try(self._streams.close, name)
+
+    def _tell_ignored(self, words: list[str]) -> None:
+        self.ignored += len(words)
+        now = time.monotonic()
+        if now - self._ignored_since_s >= IGNORED_EVERY_S:
+            self._ignored_since_s, self._ignored_told = now, 0
+        for word in words[: IGNORED_LINES_MAX - self._ignored_told]:
+            self._ignored_told += 1
+            self._log.info("report ignored", report=word)
+
+    def _try(self, effect: Callable[..., Any], *args: Any) -> bool:
+        try:
+            effect(*args)
+        except Exception:
+            self.failed += 1
+            self._log.error("an effect failed", effect=getattr(effect, "__qualname__", str(effect)), exc_info=True)
+            return False
+        return True

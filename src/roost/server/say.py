@@ -1,0 +1,153 @@
+"""Say: what the server tells its operator, one line per event on stderr. JSON for machines, words for a terminal.
+
+A line never makes the server wait: when nobody reads (a stopped terminal, a full pipe), lines are kept up to a limit
+and then dropped, and the next line that gets through says how many are missing.
+"""
+
+import logging
+import os
+import select
+import sys
+import time
+import traceback
+from collections.abc import Callable, MutableMapping
+from typing import Any, Literal
+
+import msgspec
+
+if "rich" in sys.modules:
+    import structlog
+else:
+    # structlog imports rich for coloured tracebacks, which no line here has: a tenth of the start-up time.
+    sys.modules["rich"] = None  # type: ignore[assignment]
+    try:
+        import structlog
+    finally:
+        del sys.modules["rich"]
+
+Form = Literal["auto", "json", "words"]
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+WRITE_BYTES_MAX = 4_096  # what a pipe takes without blocking once it says it is writable (PIPE_BUF)
+WAITING_BYTES_MAX = 1 << 20  # some thousand lines: minutes of a quiet server, a second of a busy one
+
+Fields = MutableMapping[str, Any]
+
+
+def speak(level: str = "info", form: Form = "auto", descriptor: int = 2) -> "Sink":
+    """From now on, tell everything from this level on. What libraries log through the standard library is told too."""
+    sink = Sink(descriptor)
+    words = form == "words" or (form == "auto" and os.isatty(descriptor))
+    render = _render_words if words else _render_json
+    structlog.configure(
+        processors=[render],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=lambda *names: _Teller(sink, *names),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(level=max(LEVELS[level], logging.WARNING), handlers=[_Bridge(sink, render)], force=True)
+    return sink
+
+
+def logger(name: str) -> Any:
+    """Whoever speaks, by name."""
+    return structlog.get_logger(name)
+
+
+def is_told(level: str) -> bool:
+    """Whether lines of this level are told at all: making them may cost more than writing them."""
+    log = structlog.get_logger()
+    return bool(log.is_enabled_for(LEVELS[level]))
+
+
+class Sink:
+    """Where lines go. `write` never waits and never raises."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+        self._waiting = bytearray()
+        self.dropped = 0
+
+    def write(self, line: bytes) -> None:
+        """One line, without its end."""
+        if len(self._waiting) + len(line) > WAITING_BYTES_MAX:
+            self.dropped += 1
+        else:
+            self._waiting += line
+            self._waiting += b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what can be written now."""
+        while self._waiting and self._is_writable():
+            try:
+                written = os.write(self._descriptor, memoryview(self._waiting)[:WRITE_BYTES_MAX])
+            except OSError:  # the reader is gone or the disk is full; there is nobody to tell
+                self._waiting.clear()
+                return
+            del self._waiting[:written]
+        if self.dropped and not self._waiting:
+            missing, self.dropped = self.dropped, 0
+            self.write(b"(%d lines are missing here: nobody read them in time)" % missing)
+
+    def _is_writable(self) -> bool:
+        return any(events & select.POLLOUT for _, events in self._poll.poll(0))
+
+
+class _Teller:
+    """What structlog calls with the finished line. All levels go the same way."""
+
+    def __init__(self, sink: Sink, name: str = "") -> None:
+        self.name = name
+        self.debug = self.info = self.warning = self.error = self.critical = sink.write
+
+
+class _Bridge(logging.Handler):
+    """From the standard library's logging to the same lines."""
+
+    def __init__(self, sink: Sink, render: Callable[[Any, str, Fields], bytes]) -> None:
+        super().__init__()
+        self._sink = sink
+        self._render = render
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields: Fields = {"event": record.getMessage()}
+        if record.exc_info:
+            fields["exc_info"] = record.exc_info
+        level = record.levelname.lower()
+        self._sink.write(self._render(_Teller(self._sink, record.name), level, fields))
+
+
+def _render_json(teller: Any, level: str, fields: Fields) -> bytes:
+    event = fields.pop("event", "")
+    line = {"time": _clock("%Y-%m-%dT%H:%M:%S") + "Z", "level": level, "from": teller.name, "event": event}
+    _spell_error(fields)
+    line.update(fields)
+    return msgspec.json.encode(line, enc_hook=str)
+
+
+def _render_words(teller: Any, level: str, fields: Fields) -> bytes:
+    _spell_error(fields)
+    trace = fields.pop("trace", "")
+    event = fields.pop("event", "")
+    rest = "".join(f" {name}={value}" for name, value in fields.items())
+    mark = "" if level == "info" else f"{level}: "
+    line = f"{_clock('%H:%M:%S')} {mark}{event}{rest}".replace("\n", "\\n")
+    return (line + (f"\n{trace}" if trace else "")).encode(errors="replace")
+
+
+def _spell_error(fields: Fields) -> None:
+    error = fields.pop("exc_info", None)
+    if error is True:
+        error = sys.exc_info()
+    if isinstance(error, BaseException):
+        error = (type(error), error, error.__traceback__)
+    if error and error[0] is not None:
+        fields["trace"] = "".join(traceback.format_exception(*error)).rstrip()
+
+
+def _clock(form: str) -> str:
+    now = time.time()
+    return f"{time.strftime(form, time.gmtime(now))}.{int(now * 1000) % 1000:03d}"

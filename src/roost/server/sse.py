@@ -1,0 +1,51 @@
+"""Server-sent events: how a stream of them is written and kept alive."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import msgspec
+
+PULSE_S = 15.0  # a word now and then: proxies close what is silent for a minute, and a dead peer shows only in writing
+PULSE = b": still here\n\n"
+
+
+def event(data: Any, *, event: str = "", id: str = "") -> bytes:
+    """One event with JSON as its data."""
+    return frame(msgspec.json.encode(data), event=event, id=id)
+
+
+def frame(data: bytes, *, event: str = "", id: str = "") -> bytes:
+    """One event; the data must be one line."""
+    head = (f"id: {id}\n" if id else "") + (f"event: {event}\n" if event else "")
+    return b"%sdata: %s\n\n" % (head.encode(), data)
+
+
+def mark(id: str) -> bytes:
+    """No event, but the place to come back to."""
+    return f"id: {id}\n\n".encode()
+
+
+async def kept_alive(source: AsyncGenerator[bytes, None], pulse_s: float = PULSE_S) -> AsyncGenerator[bytes, None]:
+    """The same stream with a sign of life whenever it is silent for long."""
+    following: asyncio.Task[bytes | None] | None = None
+    try:
+        while True:
+            following = following or asyncio.ensure_future(_next(source))
+            await asyncio.wait({following}, timeout=pulse_s)
+            if not following.done():
+                yield PULSE
+                continue
+            data, following = following.result(), None
+            if data is None:
+                return
+            yield data
+    finally:
+        if following is not None:
+            following.cancel()
+            await asyncio.wait({following})
+        await source.aclose()
+
+
+async def _next(source: AsyncGenerator[bytes, None]) -> bytes | None:
+    return await anext(source, None)

@@ -1,0 +1,361 @@
+"""Views: how workloads, instances and nodes look from outside. Names here are stable; times are ms since 1970.
+
+A workload's state is one word for all its instances. While it lives: `running` if one is placed, starting or running,
+else `stopping` if one is stopping, else `queued`. Once it is over: the first of failed, timed_out, rejected, expired
+and cancelled that any instance ended in, else `succeeded`. What never ran counts as what the workload made of it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from roost.core.explain import Why, node_report
+from roost.core.scorers import ONE
+from roost.core.state import State
+from roost.model.errors import NotFound
+from roost.model.instance import Decision, Instance, Move
+from roost.model.states import FINISHED
+from roost.model.workload import Workload
+
+WORST_FIRST = ("failed", "timed_out", "rejected", "expired", "cancelled")
+RUNNING = ("running", "starting", "placed")
+DETAIL_INSTANCES_MAX = 100  # shown with their workload or node; the rest comes page by page
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line of a story."""
+
+    at_ms: int
+    state: str
+    cause: str
+    revision: int
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A node that was eligible, and its score from 0 to 1: higher is better."""
+
+    node: str
+    score: float
+
+
+class DecisionView(msgspec.Struct, frozen=True):
+    """Why an instance went where it went. The first candidate was taken."""
+
+    strategy: str
+    eligible: int
+    considered: int
+    candidates: list[Candidate]
+
+
+class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a workload."""
+
+    project: str
+    name: str
+    index: int
+    state: str
+    attempt: int = 0
+    node: str = ""
+    cause: str = ""
+    since_ms: int | None = None
+    started_ms: int | None = None
+    finished_ms: int | None = None
+    ready_ms: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    step: int = 0
+    losses: int = 0
+    failures: int = 0
+
+
+class InstanceDetail(InstanceView, frozen=True, kw_only=True):
+    """One run of a workload with its story and the decision that placed it."""
+
+    token: int = 0
+    decision: DecisionView | None = None
+    story: list[Line] = []
+
+
+class WorkloadView(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted, and how far it has come."""
+
+    project: str
+    name: str
+    kind: str
+    state: str
+    count: int
+    counts: dict[str, int]
+    priority: int
+    cause: str = ""
+    submitted_ms: int
+    finished_ms: int | None = None
+
+
+class WorkloadDetail(WorkloadView, frozen=True, kw_only=True):
+    """A workload with the document its user wrote, what one instance needs, and its first instances."""
+
+    document: dict[str, Any]
+    needs: dict[str, int]
+    instances: list[InstanceView] = []
+
+
+class Room(msgspec.Struct, frozen=True):
+    """How much of a resource is given away, and how much there is."""
+
+    used: int
+    total: int
+
+
+class UsageView(msgspec.Struct, frozen=True):
+    """What a node measures of itself."""
+
+    cpu_milli: int
+    memory: int
+    disk: int
+
+
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine with an agent. Resources: cpu_milli, gpu_milli, memory and disk in bytes, others counted."""
+
+    name: str
+    status: str
+    connected: bool
+    draining: bool
+    drain_until_ms: int | None = None
+    lease_until_ms: int
+    joined_ms: int
+    pool: str
+    zone: str
+    rack: str
+    region: str
+    arch: str
+    drivers: list[str]
+    labels: dict[str, str]
+    resources: dict[str, Room]
+    usage: UsageView | None = None
+    running: int
+
+
+class NodeDetail(NodeView, frozen=True, kw_only=True):
+    """A node with what runs there and its story."""
+
+    instances: list[InstanceView] = []
+    story: list[Line] = []
+
+
+class BlockerView(msgspec.Struct, frozen=True):
+    """A reason, and how many nodes it keeps out."""
+
+    filter: str
+    reason: str
+    nodes: int
+
+
+class WhyView(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an instance is where it is: as data, and in words."""
+
+    instance: str
+    state: str
+    words: str
+    code: str = ""
+    blockers: list[BlockerView] = []
+    node: str = ""
+    strategy: str = ""
+    eligible: int = 0
+    considered: int = 0
+    candidates: list[Candidate] = []
+
+
+def workload_view(workload: Workload, begun: int, counts: dict[str, int]) -> WorkloadView:
+    """A workload and how many of its instances are in which state, as of one revision."""
+    every = counts_of(workload, begun, counts)
+    return WorkloadView(
+        project=workload.project,
+        name=workload.name,
+        kind=workload.policy.kind,
+        state=workload_state(workload, every),
+        count=workload.count,
+        counts=every,
+        priority=workload.policy.priority,
+        cause=workload.cause,
+        submitted_ms=workload.submitted_ms,
+        finished_ms=workload.finished_ms or None,
+    )
+
+
+def live_view(state: State, workload: Workload) -> WorkloadView:
+    """A workload as it is now."""
+    progress = state.progress.get(workload.key)
+    return workload_view(workload, progress.begun, progress.counts) if progress else workload_view(workload, 0, {})
+
+
+def workload_detail(state: State, workload: Workload) -> WorkloadDetail:
+    """Everything about a workload."""
+    view = live_view(state, workload)
+    first = [each for _, each in instances_of(state, workload, 0, DETAIL_INSTANCES_MAX)]
+    return WorkloadDetail(
+        **msgspec.structs.asdict(view),
+        document=msgspec.msgpack.decode(workload.document),
+        needs={unit_name(name): amount for name, amount in workload.policy.ask.resources},
+        instances=first,
+    )
+
+
+def counts_of(workload: Workload, begun: int, counts: dict[str, int]) -> dict[str, int]:
+    """How many instances are in which state, those that never ran included."""
+    every = {state: number for state, number in counts.items() if number}
+    fresh = workload.count - begun
+    if fresh > 0:
+        state = workload.rest or "queued"
+        every[state] = every.get(state, 0) + fresh
+    return every
+
+
+def workload_state(workload: Workload, every: dict[str, int]) -> str:
+    """One word for all instances; the rule is at the top of this file."""
+    if workload.finished_ms:
+        return next((state for state in WORST_FIRST if state in every), workload.rest or "succeeded")
+    if any(state in every for state in RUNNING):
+        return "running"
+    return "stopping" if "stopping" in every else "queued"
+
+
+def instances_of(state: State, workload: Workload, start: int, stop: int) -> Iterator[tuple[int, InstanceView]]:
+    """Instances by index, those that never ran included. What an earlier server forgot is left out."""
+    key, begun = workload.key, state.begun(workload)
+    for index in range(start, min(stop, workload.count)):
+        instance = state.instances.get(f"{key}.{index}")
+        if instance is not None:
+            yield index, instance_view(instance)
+        elif index >= begun:
+            yield index, never_ran(workload, index)
+
+
+def instance_view(instance: Instance) -> InstanceView:
+    """An instance as it is."""
+    return InstanceView(**_instance_fields(instance))
+
+
+def instance_detail(state: State, workload: Workload, index: int) -> InstanceDetail:
+    """Everything about an instance, also of one that never ran."""
+    instance = state.instances.get(f"{workload.key}.{index}")
+    if instance is None:
+        if not 0 <= index < workload.count:
+            last = workload.count - 1
+            raise NotFound(f"{workload.key} has instances 0 to {last}, not {index}" if last >= 0 else "it has none")
+        if index < state.begun(workload):
+            raise NotFound(f"nothing is known of {workload.key}.{index}: it ended before this server learnt of it")
+        return InstanceDetail(**msgspec.structs.asdict(never_ran(workload, index)))
+    decision = decision_view(instance.decision) if instance.decision else None
+    return InstanceDetail(
+        **_instance_fields(instance), token=instance.token, decision=decision, story=story_view(instance.story)
+    )
+
+
+def never_ran(workload: Workload, index: int) -> InstanceView:
+    """An instance that has no record: the workload stands for it."""
+    return InstanceView(
+        project=workload.project,
+        name=workload.name,
+        index=index,
+        state=workload.rest or "queued",
+        cause=workload.cause or "submitted",
+        since_ms=workload.finished_ms or workload.submitted_ms,
+    )
+
+
+def decision_view(decision: Decision) -> DecisionView:
+    """A decision with its scores from 0 to 1."""
+    candidates = [Candidate(node, score / ONE) for node, score in decision.candidates]
+    return DecisionView(decision.strategy, decision.eligible, decision.considered, candidates)
+
+
+def story_view(story: list[Move]) -> list[Line]:
+    """The story of an instance or a node, oldest line first."""
+    return [Line(move.at_ms, move.state, move.cause, move.revision) for move in story]
+
+
+def node_view(state: State, name: str) -> NodeView:
+    """A node as it is now."""
+    return NodeView(**_node_fields(state, name))
+
+
+def node_detail(state: State, name: str) -> NodeDetail:
+    """Everything about a node."""
+    report = node_report(state, name)
+    running = [instance_view(each) for each in report["running"][:DETAIL_INSTANCES_MAX]]
+    return NodeDetail(**_node_fields(state, name), instances=running, story=story_view(report["node"].story))
+
+
+def why_view(why: Why) -> WhyView:
+    """The answer to `why`."""
+    return WhyView(
+        instance=why.instance,
+        state=why.state,
+        words=why.words,
+        code=why.code,
+        blockers=[BlockerView(each.filter, each.reason, each.nodes) for each in why.blockers],
+        node=why.node,
+        strategy=why.strategy,
+        eligible=why.eligible,
+        considered=why.considered,
+        candidates=[Candidate(node, score) for node, score in why.candidates],
+    )
+
+
+def unit_name(resource: str) -> str:
+    """A resource's name with its unit where the unit is not plain: cpu_milli, gpu_milli, memory (bytes)."""
+    return f"{resource}_milli" if resource in ("cpu", "gpu") else resource
+
+
+def is_over(instance: Instance) -> bool:
+    """Whether it ended and does not come back by itself."""
+    return instance.state in FINISHED
+
+
+def _instance_fields(instance: Instance) -> dict[str, Any]:
+    project, _, name = instance.workload.partition("/")
+    return {
+        "project": project,
+        "name": name,
+        "index": instance.index,
+        "state": instance.state,
+        "attempt": instance.attempt,
+        "node": instance.node,
+        "cause": instance.cause,
+        "since_ms": instance.since_ms or None,
+        "started_ms": instance.started_ms or None,
+        "finished_ms": instance.finished_ms or None,
+        "ready_ms": instance.ready_ms or None,
+        "exit_code": instance.exit_code,
+        "signal": instance.signal,
+        "step": instance.step,
+        "losses": instance.losses,
+        "failures": instance.failures,
+    }
+
+
+def _node_fields(state: State, name: str) -> dict[str, Any]:
+    report = node_report(state, name)
+    node, contact = report["node"], report["contact"]
+    facts, usage = node.facts, contact.usage
+    return {
+        "name": node.name,
+        "status": node.status,
+        "connected": contact.connected,
+        "draining": node.draining,
+        "drain_until_ms": node.drain_until_ms or None,
+        "lease_until_ms": contact.lease_until_ms,
+        "joined_ms": node.joined_ms,
+        "pool": facts.pool,
+        "zone": facts.zone,
+        "rack": facts.rack,
+        "region": facts.region,
+        "arch": facts.arch,
+        "drivers": list(facts.drivers),
+        "labels": facts.labels,
+        "resources": {unit_name(each): Room(report["used"][each], total) for each, total in facts.resources.items()},
+        "usage": UsageView(usage.cpu_milli, usage.memory, usage.disk) if usage else None,
+        "running": len(report["running"]),
+    }

@@ -1,0 +1,253 @@
+"""Watch: every committed change, once, in order. A ring of the last ones serves all who follow, each at its own pace.
+
+Nothing is encoded until somebody reads, and then once for all: the ring keeps what was committed. A reader is no more
+than a position in the ring; one that falls off its end is told to list again, so a slow reader costs nobody anything.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from roost.core.state import State
+from roost.model.instance import Instance
+from roost.model.workload import Workload
+from roost.ports.store import Change
+from roost.server import sse
+from roost.server.views import instance_view, node_view, workload_view
+
+CHANGES_MAX = 20_000  # kept for those who come back: a minute of a busy server, days of a quiet one
+BYTES_MAX = 64 << 20  # whatever their size: a document may have half a megabyte
+BURST_MAX = 500  # changes encoded at once, some milliseconds: one reader must not hold up everybody else
+MARK_EVERY = 1_000  # commits that somebody does not want to see before the place to come back to is told anyway
+KINDS = ("workload", "instance", "node")
+
+
+class Frame(NamedTuple):
+    """A change as it is sent. `owner` is the workload or node it is about."""
+
+    kind: str
+    owner: str
+    data: bytes
+
+
+class Wanted(NamedTuple):
+    """Which changes somebody wants to see: of these kinds, and of one workload (PROJECT/NAME) or all."""
+
+    kinds: frozenset[str] = frozenset(KINDS)
+    workload: str = ""
+
+
+EVERYTHING = Wanted()
+
+
+class Commit:
+    """What one revision changed. Records are changed in place, so what is not in the bytes is noted at once."""
+
+    __slots__ = ("_frames", "_notes", "changes", "id", "revision", "size")
+
+    def __init__(self, state: State, changes: Sequence[Change]) -> None:
+        self.revision = state.revision
+        self.id = event_id(state.revision, state.meta.born)
+        self.changes = changes
+        self.size = 0
+        self._notes: dict[str, Any] = {}
+        self._frames: dict[int, Frame] = {}
+        for kind, key, value in changes:
+            if value is None:
+                continue
+            self.size += len(value)
+            if kind == "workload":
+                progress = state.progress.get(key)
+                self._notes[key] = (progress.begun, dict(progress.counts)) if progress else (0, {})
+            elif kind == "node":
+                self._notes[key] = node_view(state, key)
+
+    def told(self, wanted: Wanted, start: int) -> bytes:
+        """The changes from one on, as many as are encoded at once, for somebody who wants some of them."""
+        stop = min(start + BURST_MAX, len(self.changes))
+        frames = [self._frame(at) for at in range(start, stop) if self.changes[at].kind in wanted.kinds]
+        return b"".join([frame.data for frame in frames if not wanted.workload or frame.owner == wanted.workload])
+
+    def _frame(self, at: int) -> Frame:
+        frame = self._frames.get(at)
+        if frame is None:
+            kind, key, value = self.changes[at]
+            what = "gone" if value is None else "put"
+            told = {"revision": self.revision, "kind": kind, "key": key, "what": what, "object": self._view(at)}
+            owner = key.rpartition(".")[0] if kind == "instance" else key
+            frame = self._frames[at] = Frame(kind, owner, sse.event(told, event="change"))
+        return frame
+
+    def _view(self, at: int) -> Any:
+        kind, key, value = self.changes[at]
+        if value is None:
+            return None
+        if kind == "instance":
+            return instance_view(_INSTANCE.decode(value))
+        return workload_view(_WORKLOAD.decode(value), *self._notes[key]) if kind == "workload" else self._notes[key]
+
+
+class Watch:
+    """The ring, and who waits for more."""
+
+    def __init__(self, changes_max: int = CHANGES_MAX, bytes_max: int = BYTES_MAX) -> None:
+        self._changes_max = changes_max
+        self._bytes_max = bytes_max
+        self._commits: list[Commit] = []  # consecutive revisions
+        self._dropped = 0  # commits at the front that are not to be used any more; cut off from time to time
+        self._changes = 0
+        self._bytes = 0
+        self._life = 0  # 0: nothing is loaded
+        self._revision = 0
+        self._generation = 0  # grows when the ring is emptied: positions from before mean nothing
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        self._waiting_for: dict[str, dict[asyncio.Future[None], None]] = {}
+        self.closed = False
+        self.subscribers = 0
+
+    def begin(self, life: int, revision: int) -> None:
+        """A state was loaded. What happened before is not known here."""
+        self.forget()
+        self._life, self._revision = life, revision
+        self._wake(self._waiting)
+
+    def forget(self) -> None:
+        """The state is being loaded anew: nobody can tell which changes are missing."""
+        self._commits.clear()
+        self._changes = self._bytes = self._dropped = self._life = 0
+        self._generation += 1
+
+    def publish(self, state: State, changes: Sequence[Change]) -> None:
+        """A commit is durable."""
+        commit = Commit(state, changes)
+        self._commits.append(commit)
+        self._revision = commit.revision
+        self._changes += len(changes)
+        self._bytes += commit.size
+        if self._changes > self._changes_max or self._bytes > self._bytes_max:
+            self._trim()
+        if self._waiting:
+            self._wake(self._waiting)
+        if self._waiting_for:
+            for change in changes:
+                self._wake(self._waiting_for.get(change.key, {}))
+
+    def close(self) -> None:
+        """The server is stopping: everybody is sent away."""
+        self.closed = True
+        for futures in (self._waiting, *self._waiting_for.values()):
+            self._wake(futures)
+
+    def changed(self, key: str) -> "asyncio.Future[None]":
+        """Done when a record changes or the server stops. Whoever does not wait for it any more cancels it."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.closed:
+            future.set_result(None)
+            return future
+        self._waiting_for.setdefault(key, {})[future] = None
+        future.add_done_callback(lambda done: self._release(key, done))
+        return future
+
+    async def follow(self, since: str = "", wanted: Wanted = EVERYTHING) -> AsyncGenerator[bytes, None]:
+        """Changes after a revision as server-sent events; nothing said: from now on. Ends when the server stops."""
+        self.subscribers += 1
+        try:
+            while not self._life and not self.closed:
+                await self._wait(self._waiting)
+            position, generation = self._position(since), self._generation
+            if position is not None:
+                yield sse.mark(event_id(position, self._life))
+            marked = position or 0
+            while not self.closed:
+                if position is None or generation != self._generation or position < self._oldest():
+                    if not self._life:
+                        await self._wait(self._waiting)
+                        continue
+                    marked = position = self._revision
+                    generation = self._generation
+                    yield self._reset()
+                for commit in self._after(position):
+                    seen = commit.revision - marked >= MARK_EVERY
+                    for start in range(0, len(commit.changes), BURST_MAX):
+                        data = commit.told(wanted, start)
+                        seen = seen or bool(data)
+                        if seen and start + BURST_MAX >= len(commit.changes):
+                            # After its last change: whoever is cut off in between gets the whole commit again.
+                            data += sse.mark(commit.id)
+                            marked = commit.revision
+                        if data:
+                            yield data
+                        await asyncio.sleep(0)
+                    position = commit.revision
+                if position == self._revision and generation == self._generation:
+                    await self._wait(self._waiting)
+            yield sse.event({"message": "the server is stopping"}, event="stopping")
+        finally:
+            self.subscribers -= 1
+
+    def _position(self, since: str) -> int | None:
+        """The revision to go on from; None when nothing is known of it."""
+        if not since:
+            return self._revision
+        revision, _, life = since.partition("-")
+        if not (revision.isascii() and revision.isdigit() and len(revision) <= 18):
+            return None
+        if (life and life != str(self._life)) or int(revision) > self._revision:
+            return None
+        return int(revision)
+
+    def _oldest(self) -> int:
+        """The oldest revision that can be gone on from."""
+        return self._revision - (len(self._commits) - self._dropped)
+
+    def _after(self, position: int) -> list[Commit]:
+        start = len(self._commits) - (self._revision - position)
+        return self._commits[start : start + BURST_MAX]
+
+    def _reset(self) -> bytes:
+        words = "what happened since then is not known here any more: list again, and go on from there"
+        told = {"revision": self._revision, "message": words}
+        return sse.event(told, event="reset", id=event_id(self._revision, self._life))
+
+    def _trim(self) -> None:
+        newest = len(self._commits) - 1
+        while self._dropped < newest and (self._changes > self._changes_max or self._bytes > self._bytes_max):
+            oldest = self._commits[self._dropped]
+            self._changes -= len(oldest.changes)
+            self._bytes -= oldest.size
+            self._dropped += 1
+        if self._dropped * 4 > len(self._commits):
+            del self._commits[: self._dropped]
+            self._dropped = 0
+
+    async def _wait(self, futures: "dict[asyncio.Future[None], None]") -> None:
+        if self.closed:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        futures[future] = None
+        try:
+            await future
+        finally:
+            futures.pop(future, None)
+
+    def _release(self, key: str, future: "asyncio.Future[None]") -> None:
+        futures = self._waiting_for[key]
+        del futures[future]
+        if not futures:
+            del self._waiting_for[key]
+
+    def _wake(self, futures: "dict[asyncio.Future[None], None]") -> None:
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
+
+
+def event_id(revision: int, life: int) -> str:
+    """A revision, and the life of the state it belongs to: a store without memory counts from the start again."""
+    return f"{revision}-{life}"
+
+
+_INSTANCE = msgspec.msgpack.Decoder(Instance)
+_WORKLOAD = msgspec.msgpack.Decoder(Workload)

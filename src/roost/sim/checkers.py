@@ -1,0 +1,248 @@
+"""What must never happen, seen from outside: against what really runs, what is on disk, what clients were told."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from roost.core.check import check, differences
+from roost.core.effects import Step
+from roost.core.explain import why
+from roost.core.state import Settings, State, load
+from roost.model.frames import Run
+from roost.model.instance import Instance
+from roost.model.states import FINISHED
+from roost.model.workload import Workload
+from roost.ports.store import Change, Snapshot
+from roost.sim.truth import Slot, Truth
+from roost.sim.world import World, Wrong
+
+LOAD_EVERY = 25  # commits: loading costs as much as ten steps
+ASK_WHY_EVERY = 9  # steps
+
+WAITING_CODES = ("no_nodes", "insufficient_resources", "unsatisfiable", "backoff")
+
+_INSTANCE = msgspec.msgpack.Decoder(Instance)
+_WORKLOAD = msgspec.msgpack.Decoder(Workload)
+
+
+class Known(msgspec.Struct):
+    """What the disk says of one instance."""
+
+    serial: int
+    state: str
+    token: int
+    attempt: int
+    code: int | None
+
+
+class Checkers:
+    """Everybody tells them everything; they raise Wrong."""
+
+    def __init__(self, world: World, truth: Truth, settings: Settings, snapshot: Any) -> None:
+        self._world = world
+        self._truth = truth
+        self._settings = settings
+        self._snapshot = snapshot  # a function that reads the disk
+        self.steps = 0
+        self.commits = 0
+        self.serials: dict[str, int] = {}  # workloads on disk
+        self.policies: dict[str, Workload] = {}
+        self.disk: dict[str, Known] = {}  # instances on disk
+        self.told: dict[str, Known] = {}  # endings that were told to whoever watches
+        self.accepted: dict[str, bool] = {}  # workloads whose submission was answered with yes
+        self.cancelled: dict[str, int] = {}  # workload or instance -> true time at which the cancel was answered
+        self.retried: dict[str, int] = {}  # workload -> how often somebody asked to run it again
+        self.failures: dict[Slot, int] = {}
+        self.tokens: dict[int, str] = {}  # every attempt that was ever on disk -> its node
+        self._token_max = 0  # before the commit that is being looked at
+
+    # the server
+
+    def stepped(self, state: State, done: Step) -> None:
+        """After every step, before anybody hears of it."""
+        self.steps += 1
+        for trouble in check(state):
+            raise Wrong(f"after a step: {trouble}")
+        if state.dirty:
+            raise Wrong(f"a step did not save {list(state.dirty)}")
+        if self.steps % ASK_WHY_EVERY == 0 and not (done.wake_at_ms is not None and done.wake_at_ms <= state.now_ms):
+            self._everybody_knows_why(state)
+
+    def committed(self, changes: Sequence[Change]) -> None:
+        """After every write to the disk, also of one whose writer never hears of it."""
+        self.commits += 1
+        for kind, key, value in changes:
+            if kind == "workload":
+                self._workload_written(key, value)
+        for kind, key, value in changes:
+            if kind == "instance":
+                self._instance_written(key, value)
+        self._token_max = max(self.tokens, default=0)
+
+    def loaded(self, state: State) -> None:
+        """After every load: what was told is still true."""
+        for trouble in check(state):
+            raise Wrong(f"after a load: {trouble}")
+        self.what_was_told_is_true()
+
+    def acted(self, state: State, done: Step) -> None:
+        """When a step is durable: what the outside world learns now has to be true for ever."""
+        if self.commits % LOAD_EVERY == 0 and done.changes:
+            self._same_as_disk(state)
+        for node, status, cause in done.nodes:
+            self._world.tell("server", f"{node} is {status}: {cause}")
+            if status == "lost":
+                for live in self._truth.leased_on(node):
+                    raise Wrong(f"{node} was given up while {live.run.token} of {live.run.workload} runs there leased")
+        self._orders_are_known(done)
+        for change in done.changes:
+            if change.kind == "instance" and change.value is not None:
+                instance = _INSTANCE.decode(change.value)
+                if instance.state in FINISHED:
+                    serial = self._serial_of(instance.workload)
+                    self.told[change.key] = _known(instance, serial)
+                else:
+                    self.told.pop(change.key, None)
+
+    # the clients
+
+    def answered_submit(self, key: str) -> None:
+        """A client was told that its workload is taken in."""
+        self.accepted[key] = True
+        if key not in self.serials:
+            raise Wrong(f"{key} was accepted and is not on disk")
+
+    def answered_cancel(self, key: str) -> None:
+        """A client was told that a workload or an instance is being stopped."""
+        workload = key if key in self.policies else key.rpartition(".")[0]
+        if not self.retried.get(workload):  # otherwise nobody can say which of the two came last
+            self.cancelled[key] = self._world.now
+
+    def asks_retry(self, key: str) -> None:
+        """A client is about to ask for another run: endings may change again from here on."""
+        self.retried[key] = self.retried.get(key, 0) + 1
+        for known in (self.told, self.cancelled):
+            for each in [each for each in known if each == key or each.rpartition(".")[0] == key]:
+                del known[each]
+        for slot in [slot for slot in self.failures if slot[0] == key]:
+            del self.failures[slot]
+
+    def replaces(self, key: str) -> None:
+        """A client is about to use a finished workload's name again: what was known of the old one is over."""
+        self.asks_retry(key)
+        self.accepted.pop(key, None)
+
+    # what they check
+
+    def what_was_told_is_true(self) -> None:
+        """Endings do not change, and what was accepted is there."""
+        for key, told in self.told.items():
+            known = self.disk.get(key)
+            if known is None or known != told:
+                raise Wrong(f"{key} was told to be {told}, the disk says {known}")
+        for key in self.accepted:
+            if key not in self.serials:
+                raise Wrong(f"{key} was accepted and is not on disk any more")
+
+    def _workload_written(self, key: str, value: bytes | None) -> None:
+        if value is None:
+            self.serials.pop(key, None)
+            return
+        workload = _WORKLOAD.decode(value)
+        before = self.serials.get(key, 0)
+        if workload.serial < before:
+            raise Wrong(f"{key} had serial {before} and has {workload.serial} now")
+        self.serials[key] = workload.serial
+        self.policies[key] = workload
+
+    def _instance_written(self, key: str, value: bytes | None) -> None:
+        if value is None:
+            self.disk.pop(key, None)
+            return
+        instance = _INSTANCE.decode(value)
+        serial = self._serial_of(instance.workload)
+        new, old = _known(instance, serial), self.disk.get(key)
+        if old is not None and old.serial == serial:
+            if new.token < old.token or new.attempt < old.attempt:
+                raise Wrong(f"{key} went back from {old} to {new}")
+            if old.state in FINISHED and new != old and not self.retried.get(instance.workload):
+                raise Wrong(f"{key} had ended as {old} and is {new} now")
+        if new.token and new.token not in self.tokens:
+            if new.token <= self._token_max:
+                raise Wrong(f"{key} got token {new.token}, {self._token_max} was given out before")
+            self.tokens[new.token] = instance.node
+        if new.state != (old.state if old else ""):
+            self._world.tell("disk", f"{key} {new.state} token {new.token}: {instance.cause}")
+        self.disk[key] = new
+        if new.state in FINISHED and instance.token:
+            self._ending_is_true(instance, serial)
+
+    def _ending_is_true(self, instance: Instance, serial: int) -> None:
+        """What the disk says of an ending is what really happened."""
+        token, live = instance.token, self._truth.live.get(instance.token)
+        ending = self._truth.endings.get(token)
+        if live is not None and live.run.leased:
+            raise Wrong(f"{instance.key} is {instance.state} and {token} still runs on {live.host}")
+        if instance.state == "succeeded" and (ending is None or (ending.cause, ending.code) != ("exited", 0)):
+            raise Wrong(f"{instance.key} is told to have succeeded; really: {ending}")
+        if instance.state == "timed_out" and (ending is None or ending.cause != "timed_out"):
+            raise Wrong(f"{instance.key} is told to have timed out; really: {ending}")
+        if instance.state == "failed" and instance.exit_code is not None:
+            if ending is None or ending.code != instance.exit_code:
+                raise Wrong(f"{instance.key} is told to have failed with {instance.exit_code}; really: {ending}")
+        self._tried_often_enough(instance, serial)
+
+    def _tried_often_enough(self, instance: Instance, serial: int) -> None:
+        policy = self.policies[instance.workload].policy
+        if policy.kind != "job" or self.retried.get(instance.workload):
+            return
+        tokens = self._truth.by_slot.get((instance.workload, serial, instance.index), [])
+        failed = sum(1 for token in tokens if self._failed(token))
+        # Each failure may have been told as one, or have got lost with its node; both have their own limit.
+        if failed > 2 * (policy.retries_max + 1):
+            raise Wrong(f"{instance.key} failed {failed} times, {policy.retries_max} retries are allowed")
+
+    def _failed(self, token: int) -> bool:
+        ending = self._truth.endings.get(token)
+        return ending is not None and (ending.cause == "timed_out" or (ending.cause == "exited" and ending.code != 0))
+
+    def _orders_are_known(self, done: Step) -> None:
+        """What a node is told to run is on disk as its own, and is nothing that a client was told is cancelled."""
+        for orders in done.assignments:
+            for order in orders.orders:
+                if isinstance(order, Run) and self.tokens.get(order.token) != orders.node:
+                    raise Wrong(f"{orders.node} is to run {order.token}, the disk says {self.tokens.get(order.token)}")
+        for placed in done.placed:
+            workload = placed.instance.rpartition(".")[0]
+            for key in (workload, placed.instance):
+                if self.cancelled.get(key, self._world.now) < self._world.now:
+                    raise Wrong(f"{placed.instance} was placed after {key} had been cancelled")
+
+    def _everybody_knows_why(self, state: State) -> None:
+        for workload in state.workloads.values():
+            waits = [
+                instance.index
+                for index in range(state.begun(workload))
+                if (instance := state.instances.get(f"{workload.key}.{index}")) and instance.state == "queued"
+            ]
+            if state.has_fresh(workload):
+                waits.append(state.begun(workload))
+            for index in waits[:1]:
+                reason = why(state, workload.key, index)
+                if reason.code not in WAITING_CODES or not reason.words:
+                    raise Wrong(f"{workload.key}.{index} waits and nobody knows why: {reason}")
+
+    def _same_as_disk(self, state: State) -> None:
+        snapshot: Snapshot = self._snapshot()
+        for trouble in differences(state, load(snapshot, state.now_ms, self._settings)):
+            raise Wrong(f"the state is not what is on disk: {trouble}")
+
+    def _serial_of(self, workload: str) -> int:
+        if workload not in self.serials:
+            raise Wrong(f"an instance of {workload} is on disk without it")
+        return self.serials[workload]
+
+
+def _known(instance: Instance, serial: int) -> Known:
+    return Known(serial, instance.state, instance.token, instance.attempt, instance.exit_code)

@@ -1,0 +1,117 @@
+"""Clients of the simulated server: they ask over a network that loses answers, and remember what they were told."""
+
+from collections.abc import Callable
+from typing import Any
+
+from roost.model.document import check_document, encode_document, read_document
+from roost.model.errors import Conflict, NoService, RoostError
+from roost.model.events import Cancel, Drain, Event, Remove, Resume, Retry, Submit, Wanted
+from roost.sim.checkers import Checkers
+from roost.sim.server import Server
+from roost.sim.world import World
+
+DELAY_MS = (1, 40)
+AGAIN_MS = (300, 2_000)  # a client without an answer, or with a no for now, asks again
+
+
+Make = Callable[[int], Event]
+Told = Callable[[Any], None]
+
+
+def _nothing() -> None:
+    return
+
+
+class Clients:
+    """Everybody who uses the API."""
+
+    def __init__(self, world: World, server: Server, checkers: Checkers) -> None:
+        self._world = world
+        self._server = server
+        self._checkers = checkers
+        self.answers_lost = 0.0
+        self.given: dict[str, Wanted] = {}  # what was asked for, told or not
+        self.pending = 0  # requests whose client still wants an answer
+
+    def submit(self, raw: dict[str, Any]) -> None:
+        """Hand in a workload, again and again until there is an answer."""
+        document = read_document(raw)
+        policy = check_document(document)
+        wanted = Wanted(document.project, document.name, document.count, policy, encode_document(document))
+        key = f"{wanted.project}/{wanted.name}"
+        if key in self.given:
+            self._checkers.replaces(key)
+        self.given[key] = wanted
+        self._world.tell("client", f"submits {raw}")
+
+        def told(value: Any) -> None:
+            if isinstance(value, Conflict):
+                self._world.tell("client", f"{key} is in use")
+                return
+            assert value == (key,), f"submitting {key} was answered with {value!r}"
+            self._checkers.answered_submit(key)
+
+        self._ask(lambda request: Submit(request, (wanted,), same_ok=True), told, lambda: self._checkers.replaces(key))
+
+    def cancel(self, key: str, index: int | None) -> None:
+        """Stop a workload or an instance."""
+        whole = key if index is None else f"{key}.{index}"
+        self._world.tell("client", f"cancels {whole}")
+
+        def told(value: Any) -> None:
+            if not isinstance(value, RoostError):
+                self._checkers.answered_cancel(whole)
+
+        self._ask(lambda request: Cancel(request, key, index), told)
+
+    def retry(self, key: str, index: int | None) -> None:
+        """Run something again."""
+        self._world.tell("client", f"retries {key} {index}")
+        self._checkers.asks_retry(key)
+        self._ask(lambda request: Retry(request, key, index), lambda value: None, None)
+
+    def drain(self, node: str, deadline_ms: int) -> None:
+        """Take a node out of service."""
+        self._world.tell("client", f"drains {node} within {deadline_ms} ms")
+        self._ask(lambda request: Drain(request, node, deadline_ms), lambda value: None)
+
+    def resume(self, node: str) -> None:
+        """Put a node back into service."""
+        self._world.tell("client", f"resumes {node}")
+        self._ask(lambda request: Resume(request, node), lambda value: None)
+
+    def remove(self, node: str) -> None:
+        """Forget a node."""
+        self._world.tell("client", f"removes {node}")
+        self._ask(lambda request: Remove(request, node), lambda value: None, None)
+
+    def _ask(self, make: Make, told: Told, again: Callable[[], None] | None = _nothing) -> None:
+        """`again` is called before the same is asked once more; None: this client asks only once."""
+        self.pending += 1
+        self._send(make, told, again)
+
+    def _send(self, make: Make, told: Told, again: Callable[[], None] | None) -> None:
+        world = self._world
+        waiting = [True]
+
+        def heard(value: Any) -> None:
+            if not waiting:
+                return
+            waiting.clear()
+            if again is not None and (isinstance(value, NoService) or value is None):
+                world.after(world.between(*AGAIN_MS), once_more)
+                return
+            self.pending -= 1
+            told(value)
+
+        def once_more() -> None:
+            assert again is not None
+            again()
+            self._send(make, told, again)
+
+        def answered(value: Any) -> None:
+            if not world.happens(self.answers_lost):
+                world.after(world.between(*DELAY_MS), heard, value)
+
+        world.after(world.between(*DELAY_MS), self._server.ask, make, answered)
+        world.after(AGAIN_MS[1] * 2, heard, None)

@@ -1,0 +1,163 @@
+"""What goes wrong in a simulated world. Each seed draws some kinds of trouble and how often; then all trouble ends."""
+
+from collections.abc import Callable
+
+from roost.sim.host import Host
+from roost.sim.net import Net
+from roost.sim.server import Disk, Server
+from roost.sim.world import Clock, World
+
+DRIFT_PPM_MAX = 10_000  # one per cent: twenty times what NTP corrects at most; 80 ms over a lease of 4 s on two hosts
+WALL_JUMP_MS_MAX = 3_600_000
+EPOCH_MS = 1_700_000_000_000
+
+
+class Faults:
+    """Draws trouble and puts it on the heap until the calm."""
+
+    def __init__(self, world: World, net: Net, disk: Disk, server: Server, hosts: list[Host]) -> None:
+        self._world = world
+        self._net = net
+        self._disk = disk
+        self._server = server
+        self._hosts = hosts
+        self._calm = False
+        self.gone: list[str] = []  # hosts that never come back
+
+    def plan(self, until_ms: int) -> None:
+        """Some kinds of trouble, each at random moments."""
+        kinds: list[Callable[[], None]] = [
+            self.bad_weather,
+            self.partition,
+            self.break_stream,
+            self.kill_agent,
+            self.hang_agent,
+            self.crash_host,
+            self.leave_host,
+            self.crash_server,
+            self.bad_disk,
+            self.broken_disk,
+        ]
+        for kind in kinds:
+            if self._world.happens(0.45):
+                for _ in range(self._world.one_of((1, 1, 2, 3, 6))):
+                    self._world.at(self._world.between(0, until_ms), self._unless_calm, kind)
+
+    def start_server(self) -> None:
+        """A new server process; the wall clock of its host may have been set meanwhile."""
+        if not self._server.up:
+            self._server.start(self.new_clock())
+
+    def new_clock(self) -> Clock:
+        """The clock of a server: the wall at its start, then monotonic."""
+        world = self._world
+        jump = world.between(-WALL_JUMP_MS_MAX, WALL_JUMP_MS_MAX) if world.happens(0.3) else 0
+        return Clock(world, EPOCH_MS + jump, world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX))
+
+    def calm(self) -> None:
+        """All trouble ends; what broke is repaired, but for hosts that are gone for good."""
+        self._calm = True
+        self._world.tell("faults", "end here")
+        self._disk.fails = self._disk.unsure = self._disk.slow = 0.0
+        self._disk.broken = False
+        for host in self._hosts:
+            self._net.heal(host.name)
+            self._net.of(host.name).clear()
+            if host.name not in self.gone:
+                host.boot()
+                if host.agent is not None and host.agent.hung:
+                    host.agent.wake()
+        self.start_server()
+
+    # kinds of trouble
+
+    def bad_weather(self) -> None:
+        """Loss, delay, repeats and reordering at one host."""
+        world, host = self._world, self._host()
+        weather = self._net.of(host.name)
+        weather.loss = world.one_of((0.0, 0.05, 0.3))
+        weather.late = world.one_of((0.0, 0.1, 0.5))
+        weather.repeat = world.one_of((0.0, 0.1, 0.3))
+        weather.ordered = world.happens(0.3)
+        world.tell("faults", f"bad weather at {host.name}")
+        world.after(world.between(1_000, 15_000), weather.clear)
+
+    def partition(self) -> None:
+        """One host cannot speak, or not hear, or neither."""
+        world, host = self._world, self._host()
+        weather = self._net.of(host.name)
+        weather.up_blocked = world.happens(0.7)
+        weather.down_blocked = not weather.up_blocked or world.happens(0.5)
+        world.tell("faults", f"{host.name} cut off, up {weather.up_blocked}, down {weather.down_blocked}")
+        world.after(world.between(300, 14_000), self._net.heal, host.name)
+
+    def break_stream(self) -> None:
+        """A stream ends on one side first; the other may not notice."""
+        world = self._world
+        streams = [each for each in self._net.streams if each.agent_open and each.server_open]
+        if not streams:
+            return
+        stream = world.one_of(streams)
+        agent_first = world.happens(0.5)
+        world.tell("faults", f"{stream} breaks at the {'agent' if agent_first else 'server'}")
+        self._net.close(stream, up=agent_first, quietly=world.happens(0.4))
+        (stream.agent if agent_first else stream.server).closed(stream)
+
+    def kill_agent(self) -> None:
+        """kill -9 of an agent."""
+        self._host().kill_agent()
+
+    def hang_agent(self) -> None:
+        """SIGSTOP of an agent."""
+        self._host().hang_agent(self._world.between(300, 14_000))
+
+    def crash_host(self) -> None:
+        """A machine loses power, for a while or for good."""
+        host = self._host()
+        host.crash()
+        if host is not self._hosts[0] and self._world.happens(0.25):
+            self.gone.append(host.name)
+        else:
+            self._world.after(self._world.between(500, 12_000), self._boot, host)
+
+    def leave_host(self) -> None:
+        """A machine is shut down in order and started again later."""
+        host = self._host()
+        host.leave()
+        self._world.after(self._world.between(3_000, 12_000), self._boot, host)
+
+    def crash_server(self) -> None:
+        """kill -9 of the server."""
+        if self._server.up:
+            self._server.crash()
+            self._world.after(self._world.between(50, 9_000), self.start_server)
+
+    def bad_disk(self) -> None:
+        """Commits that are slow, fail, or are told to have failed."""
+        world, disk = self._world, self._disk
+        disk.fails = world.one_of((0.0, 0.0, 0.1, 0.3))
+        disk.unsure = world.one_of((0.0, 0.0, 0.1, 0.3))
+        disk.slow, disk.slow_ms_max = world.one_of((0.0, 0.1, 0.5)), world.one_of((50, 500, 6_000))
+        world.tell("faults", f"disk fails {disk.fails}, unsure {disk.unsure}, slow {disk.slow} {disk.slow_ms_max}")
+        world.after(world.between(500, 8_000), self._repair_disk)
+
+    def broken_disk(self) -> None:
+        """Nothing can be written or read for a while."""
+        self._world.tell("faults", "disk is broken")
+        self._disk.broken = True
+        self._world.after(self._world.between(100, 7_000), self._repair_disk)
+
+    def _repair_disk(self) -> None:
+        self._disk.fails = self._disk.unsure = self._disk.slow = 0.0
+        self._disk.broken = False
+
+    def _boot(self, host: Host) -> None:
+        if host.name not in self.gone:
+            host.boot()
+
+    def _host(self) -> Host:
+        return self._world.one_of(self._hosts)
+
+    def _unless_calm(self, kind: Callable[[], None]) -> None:
+        if not self._calm:
+            kind()

@@ -1,0 +1,138 @@
+"""The network between agents and the server: late, lossy, repeating, one-way deaf. Harsher than what gRPC promises."""
+
+from typing import Any, Protocol
+
+from roost.sim.world import World
+
+DELAY_MS_MAX = 8  # on a good day
+LATE_MS_MAX = 2_500  # a message that took the long way
+FIN_MS_MAX = 400  # until the other side learns that a stream was closed, if it learns it at all
+
+
+class End(Protocol):
+    """One end of streams: an agent or the server."""
+
+    def received(self, stream: "Stream", frame: Any) -> None:
+        """A frame came in."""
+
+    def closed(self, stream: "Stream") -> None:
+        """The stream is over, seen from this end."""
+
+
+class Weather:
+    """How the way between one host and the server is just now."""
+
+    __slots__ = ("down_blocked", "late", "loss", "ordered", "repeat", "up_blocked")
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """A good day: nothing is lost, and all comes in order."""
+        self.loss = 0.0
+        self.late = 0.0
+        self.repeat = 0.0
+        self.ordered = True
+        self.up_blocked = False
+        self.down_blocked = False
+
+
+class Stream:
+    """A stream of one agent's life. Either side may know that it is over while the other does not yet."""
+
+    __slots__ = ("agent", "agent_open", "held", "host", "last", "number", "server", "server_open", "weather")
+
+    def __init__(self, number: int, host: str, agent: End, server: End, weather: Weather) -> None:
+        self.number = number
+        self.host = host
+        self.agent = agent
+        self.server = server
+        self.weather = weather
+        self.agent_open = True
+        self.server_open = True
+        self.last = [0, 0]  # when the latest message of each direction arrives: down, up
+        self.held: list[tuple[bool, Any]] = []  # on their way when the way was blocked
+
+    def __str__(self) -> str:
+        return f"{self.host}/{self.number}"
+
+
+class Net:
+    """Carries frames over streams, as well as the weather allows."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._number = 0
+        self.streams: list[Stream] = []
+        self.weather: dict[str, Weather] = {}
+
+    def of(self, host: str) -> Weather:
+        """The weather at a host."""
+        if host not in self.weather:
+            self.weather[host] = Weather()
+        return self.weather[host]
+
+    def open(self, host: str, agent: End, server: End) -> Stream:
+        """A new stream."""
+        self._number += 1
+        stream = Stream(self._number, host, agent, server, self.of(host))
+        self.streams = [each for each in self.streams if each.agent_open or each.server_open]
+        self.streams.append(stream)
+        return stream
+
+    def send(self, stream: Stream, frame: Any, *, up: bool) -> None:
+        """Send a frame up to the server or down to the agent."""
+        weather, world = stream.weather, self._world
+        if weather.up_blocked if up else weather.down_blocked:
+            if weather.ordered:
+                stream.held.append((up, frame))  # as TCP does: sent again until it gets through
+            return
+        if world.happens(weather.loss):
+            world.tell("net", f"{stream} lost {'up' if up else 'down'} {type(frame).__name__}")
+            return
+        self._carry(stream, frame, up)
+        if world.happens(weather.repeat):
+            self._carry(stream, frame, up)
+
+    def heal(self, host: str) -> None:
+        """The way is free again: what was held up gets through."""
+        weather = self.of(host)
+        weather.up_blocked = weather.down_blocked = False
+        for stream in self.streams:
+            if stream.host == host and stream.held:
+                held, stream.held = stream.held, []
+                for up, frame in held:
+                    self._carry(stream, frame, up)
+
+    def close(self, stream: Stream, *, up: bool, quietly: bool = False) -> None:
+        """One side ends the stream (`up`: the agent does). The other may hear of it soon, or not at all."""
+        if up:
+            stream.agent_open = False
+        else:
+            stream.server_open = False
+        blocked = stream.weather.up_blocked if up else stream.weather.down_blocked
+        if not quietly and not blocked:
+            self._world.after(self._world.between(0, FIN_MS_MAX), self._fin, stream, up)
+
+    def _carry(self, stream: Stream, frame: Any, up: bool) -> None:
+        world, weather = self._world, stream.weather
+        delay = world.between(1, LATE_MS_MAX) if world.happens(weather.late) else world.between(1, DELAY_MS_MAX)
+        at_ms = world.now + delay
+        if weather.ordered:
+            at_ms = max(at_ms, stream.last[up])
+            stream.last[up] = at_ms
+        world.at(at_ms, self._arrive, stream, frame, up)
+
+    def _arrive(self, stream: Stream, frame: Any, up: bool) -> None:
+        if up and stream.server_open:
+            stream.server.received(stream, frame)
+        elif not up and stream.agent_open:
+            stream.agent.received(stream, frame)
+
+    def _fin(self, stream: Stream, up: bool) -> None:
+        if up and stream.server_open:
+            stream.server_open = False
+            stream.server.closed(stream)
+        elif not up and stream.agent_open:
+            stream.agent_open = False
+            stream.agent.closed(stream)

@@ -1,0 +1,248 @@
+"""One placement pass over a fleet written in a file: no server, no agents, the very same step."""
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import ryaml
+
+from roost.core.explain import Blocked, blockers_of
+from roost.core.scorers import ONE
+from roost.core.state import Settings, State, load
+from roost.core.step import step
+from roost.core.strategies import DEFAULT, check_strategy
+from roost.model import limits
+from roost.model.document import check_document, check_labels, encode_document, read_document, read_resource
+from roost.model.errors import Invalid, RoostError
+from roost.model.events import Drain, Event, Joined, Parted, Submit, Wanted
+from roost.model.frames import Hello
+from roost.model.names import check_name, check_node_name, check_text
+from roost.model.node import Facts
+from roost.model.workload import Ask, Workload
+from roost.ports.store import Snapshot
+
+FILE_BYTES_MAX = 64 * 1024 * 1024  # 10,000 nodes and 100,000 workloads are some 20 MB
+DRIVERS = ("container", "process", "qemu")  # of a node that does not say which it has
+OPEN = ("online", "ready")
+DRAINING = ("draining", "drained")
+OFFLINE = ("offline", "suspect", "lost", "requested", "launching", "booting", "terminating", "gone")
+NO_WORK = "true"  # a workload in such a file is only placed, so it need not say what it would run
+
+
+class FleetNode(msgspec.Struct, forbid_unknown_fields=True):
+    """A node as it is written in the file."""
+
+    name: str
+    status: str = OPEN[0]
+    labels: dict[str, str] = {}
+    zone: str = ""
+    rack: str = ""
+    region: str = ""
+    pool: str = limits.DEFAULT_POOL
+    arch: str = ""
+    drivers: tuple[str, ...] = DRIVERS
+    cpu: int | float | str | None = None
+    memory: int | float | str | None = None
+    disk: int | float | str | None = None
+    gpu: int | float | str | None = None
+    resources: dict[str, Any] = {}
+    used: dict[str, Any] = {}
+
+
+class FleetFile(msgspec.Struct, forbid_unknown_fields=True):
+    """The whole file."""
+
+    strategy: str = ""
+    seed: int = 0
+    nodes: list[FleetNode] = []
+    workloads: list[Any] = []
+
+
+class Given(msgspec.Struct):
+    """The file, checked: what the core is told."""
+
+    settings: Settings
+    nodes: list[tuple[str, Facts, str, dict[str, int]]]  # (name, facts, status, used)
+    wanted: list[Wanted]
+
+
+class Placement(msgspec.Struct):
+    """An instance that found a node; `scores` of the candidates that were kept, the chosen one first."""
+
+    instance: str
+    node: str
+    strategy: str
+    scores: dict[str, float]
+
+
+class Reason(msgspec.Struct):
+    """One reason, and for how many nodes it holds."""
+
+    reason: str
+    nodes: int
+
+
+class Pending(msgspec.Struct):
+    """An instance that found none, and why."""
+
+    instance: str
+    code: str
+    online: int
+    words: str
+    blockers: list[Reason]
+
+
+class Outcome(msgspec.Struct):
+    """Where everything went."""
+
+    placements: list[Placement]
+    pending: list[Pending]
+
+
+def place_file(text: bytes) -> Outcome:
+    """Read a file, place what it wants, and say where and why."""
+    given = read_file(text)
+    state = _fleet(given)
+    done = step(state, [Submit(1, tuple(given.wanted))] if given.wanted else [], now=3)
+    for reply in done.replies:
+        if isinstance(reply.value, RoostError):
+            raise _located(reply.value, len(given.wanted))
+    while done.wake_at_ms is not None and done.wake_at_ms <= state.now_ms:
+        done = step(state, [], state.now_ms)
+    return _outcome(state, given.wanted)
+
+
+def read_file(text: bytes) -> Given:
+    """Check every field; whatever is wrong is told with its path."""
+    if len(text) > FILE_BYTES_MAX:
+        raise Invalid("$", f"a file may have {FILE_BYTES_MAX} bytes; this one has {len(text)}")
+    try:
+        raw = ryaml.loads(text.decode())
+    except (ryaml.InvalidYamlError, UnicodeDecodeError) as error:
+        raise Invalid("$", f"this is neither YAML nor JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise Invalid("$", "the file is a mapping with nodes and workloads")
+    try:
+        file = msgspec.convert(raw, FleetFile)
+    except msgspec.ValidationError as error:
+        raise _told(error) from None
+    check_strategy(file.strategy, "strategy")
+    names: dict[str, int] = {}
+    nodes = [_node(each, f"nodes[{index}]", names) for index, each in enumerate(file.nodes)]
+    wanted = [_wanted(each, f"workloads[{index}]") for index, each in enumerate(file.workloads)]
+    return Given(Settings(strategy=file.strategy or DEFAULT, seed=file.seed), nodes, wanted)
+
+
+def _node(node: FleetNode, path: str, names: dict[str, int]) -> tuple[str, Facts, str, dict[str, int]]:
+    check_node_name(node.name, f"{path}.name")
+    if node.name in names:
+        raise Invalid(f"{path}.name", f"nodes[{names[node.name]}] is named {node.name} too")
+    names[node.name] = len(names)
+    status = node.status.lower()
+    if status not in OPEN + DRAINING + OFFLINE:
+        known = ", ".join(OPEN + DRAINING + OFFLINE)
+        raise Invalid(f"{path}.status", f"a status is one of {known}, not {node.status!r:.60}")
+    check_labels(node.labels, f"{path}.labels")
+    check_name(node.pool, f"{path}.pool")
+    for field in ("zone", "rack", "region", "arch"):
+        check_text(getattr(node, field), f"{path}.{field}")
+    own = {name: getattr(node, name) for name in ("cpu", "memory", "disk", "gpu") if getattr(node, name) is not None}
+    for name in node.resources:
+        if name in own:
+            raise Invalid(f"{path}.resources.{name}", f"{name} is given twice")
+    totals = _amounts(own, path) | _amounts(node.resources, f"{path}.resources")
+    used = _amounts(node.used, f"{path}.used")
+    for name, amount in used.items():
+        if amount > totals.get(name, 0):
+            raise Invalid(f"{path}.used.{name}", "more is in use than the node has")
+    facts = Facts(
+        totals, node.labels, node.zone, node.rack, node.region, node.pool, node.arch, tuple(sorted(set(node.drivers)))
+    )
+    return node.name, facts, status, used
+
+
+def _amounts(raw: dict[str, Any], path: str) -> dict[str, int]:
+    if len(raw) > limits.RESOURCE_KINDS_MAX:
+        raise Invalid(path, f"there may be {limits.RESOURCE_KINDS_MAX} kinds of resources, not {len(raw)}")
+    amounts = {}
+    for name, value in raw.items():
+        here = f"{path}.{name}"
+        if not isinstance(value, int | float | str):
+            raise Invalid(here, f"a number is needed here, not {value!r:.60}")
+        amounts[name] = read_resource(name, value, here)
+    return amounts
+
+
+def _wanted(raw: object, path: str) -> Wanted:
+    document = read_document(raw, path)
+    if document.steps is None and not document.command and not document.image and document.kind != "vm":
+        document.command = NO_WORK
+    policy = check_document(document, path)
+    check_strategy(policy.ask.strategy, f"{path}.placement.strategy")
+    return Wanted(document.project, document.name, document.count, policy, encode_document(document, path))
+
+
+def _fleet(given: Given) -> State:
+    """The nodes say hello; then those that do not take work leave, and what is in use is counted."""
+    state = load(Snapshot(0, []), now=1, settings=given.settings)
+    hellos: list[Event] = [
+        Joined(number, Hello(name, name, facts, sent_ms=1)) for number, (name, facts, _, _) in enumerate(given.nodes)
+    ]
+    step(state, hellos, now=1)
+    leaving: list[Event] = []
+    for number, (name, _, status, used) in enumerate(given.nodes):
+        if status in OFFLINE:
+            leaving.append(Parted(name, state.nodes[name].session))
+        elif status in DRAINING:
+            leaving.append(Drain(number, name))
+        taken = tuple(sorted((resource, amount) for resource, amount in used.items() if amount))
+        if taken:
+            state.contacts[name].ghosts[-1] = Ask(taken)
+            state.fleet.take(name, taken)
+    step(state, leaving, now=2)
+    return state
+
+
+def _outcome(state: State, wanted: list[Wanted]) -> Outcome:
+    workloads = [state.workloads[f"{each.project}/{each.name}"] for each in wanted]
+    named = Counter(each.name for each in workloads)
+    shown = {each.key: each.name if named[each.name] == 1 else each.key for each in workloads}
+    blocked: dict[Ask, Blocked] = {}
+    outcome = Outcome([], [])
+    for workload in workloads:
+        for index in range(workload.count):
+            name = f"{shown[workload.key]}.{index}"
+            instance = state.instances.get(f"{workload.key}.{index}")
+            if instance is not None and instance.decision is not None:
+                scores = {node: score / ONE for node, score in instance.decision.candidates}
+                outcome.placements.append(Placement(name, instance.node, instance.decision.strategy, scores))
+            else:
+                outcome.pending.append(_pending(state, name, workload, blocked))
+    return outcome
+
+
+def _pending(state: State, name: str, workload: Workload, known: dict[Ask, Blocked]) -> Pending:
+    ask = workload.policy.ask
+    if ask not in known:
+        known[ask] = blockers_of(state, ask)
+    why = known[ask]
+    assert why.code != "placeable", f"{name} has room and was not placed"
+    return Pending(name, why.code, why.online, why.words(), [Reason(each.reason, each.nodes) for each in why.blockers])
+
+
+def _located(error: RoostError, wanted: int) -> RoostError:
+    """The core tells the position in the request; in the file it is a place."""
+    error.path = f"workloads{error.path}" if wanted > 1 else f"workloads[0].{error.path}"
+    return error
+
+
+def _told(error: msgspec.ValidationError) -> Invalid:
+    text, _, where = str(error).partition(" - at `")
+    field = where.rstrip("`").removeprefix("$").removeprefix(".")
+    if text.startswith("Object contains unknown field"):
+        unknown = text.partition("`")[2].rstrip("`")
+        return Invalid(f"{field}.{unknown}" if field else unknown, "there is no such field")
+    if text.startswith("Object missing required field"):
+        missing = text.partition("`")[2].rstrip("`")
+        return Invalid(f"{field}.{missing}" if field else missing, "this is needed")
+    return Invalid(field or "$", text[:300])

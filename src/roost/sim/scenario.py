@@ -1,0 +1,95 @@
+"""What is wanted in a simulated world: hosts, workloads of every kind, and people who change their minds."""
+
+from typing import Any
+
+from roost.core.strategies import STRATEGIES
+from roost.model.node import Facts
+from roost.sim.clients import Clients
+from roost.sim.host import Host
+from roost.sim.keeper import Behaviour
+from roost.sim.truth import Truth
+from roost.sim.world import World
+
+ANCHOR_CPU = 4  # the host that always comes back: whatever is placeable at all is placeable there
+GIB = 1 << 30
+PROJECT = "default"
+
+
+def facts_of(world: World, number: int) -> Facts:
+    """A host's size; the first one is the anchor."""
+    cpu = ANCHOR_CPU if number == 0 else world.one_of((1, 1, 2, 2, 3, 4))
+    return Facts({"cpu": cpu * 1_000, "memory": cpu * GIB}, zone=world.one_of(("a", "b")))
+
+
+def plan_work(world: World, clients: Clients, truth: Truth, hosts: list[Host], until_ms: int) -> None:
+    """Put what people will do on the heap."""
+    names = []
+    for number in range(world.between(3, 12)):
+        raw = workload(world, f"w{number}")
+        key = f"{PROJECT}/{raw['name']}"
+        truth.behaviours[key] = [behaviour(world, raw["kind"]) for _ in range(3)]
+        at_ms = world.between(0, until_ms * 3 // 4)
+        world.at(at_ms, clients.submit, raw)
+        names.append((key, raw, at_ms))
+    for key, raw, at_ms in names:
+        if world.happens(0.3):
+            index = world.between(0, raw["count"] - 1) if world.happens(0.4) else None
+            world.at(world.between(at_ms, until_ms), clients.cancel, key, index)
+        if world.happens(0.12):
+            index = world.between(0, raw["count"] - 1) if world.happens(0.5) else None
+            world.at(world.between(at_ms, until_ms), clients.retry, key, index)
+        if world.happens(0.08):
+            world.at(world.between(at_ms, until_ms), clients.submit, raw)
+    for host in hosts:
+        if world.happens(0.25):
+            at_ms = world.between(0, until_ms)
+            world.at(at_ms, clients.drain, host.name, world.one_of((0, 0, 500, 3_000)))
+            if world.happens(0.6):
+                world.at(world.between(at_ms, until_ms), clients.resume, host.name)
+        if world.happens(0.1):
+            world.at(world.between(0, until_ms), clients.remove, host.name)
+
+
+def workload(world: World, name: str) -> dict[str, Any]:
+    """A workload by chance, as somebody would write it."""
+    kind = "service" if world.happens(0.2) else "job"
+    raw: dict[str, Any] = {
+        "name": name,
+        "kind": kind,
+        "command": "work",
+        "count": world.one_of((1, 1, 1, 2, 3, 6) if kind == "job" else (1, 1, 2, 3)),
+        "resources": {"cpu": world.one_of(("500m", 1, 1, 1, 2, 3)), "memory": world.one_of((0, "256MiB", "1GiB"))},
+        "priority": world.one_of((10, 50, 50, 50, 90)),
+        "grace": world.one_of(("0s", "200ms", "1s", "3s")),
+        "exclusive": world.happens(0.7),
+        "when_lost": world.one_of(("reschedule", "reschedule", "reschedule", "reschedule", "fail", "keep")),
+        "retries": {"max": world.one_of((0, 1, 2, 3, 10)), "on": ["lost", *world.one_of(ON)]},
+        "placement": {"strategy": world.one_of(("", "", *sorted(STRATEGIES)))},
+    }
+    if world.happens(0.04):
+        raw["resources"]["cpu"] = ANCHOR_CPU * 4
+    if world.happens(0.1):
+        raw["placement"]["require"] = ["zone == 'a'"]
+    if kind == "job" and world.happens(0.25):
+        raw["timeout"] = world.one_of(("300ms", "1s", "3s"))
+    if world.happens(0.12):
+        raw["queue_timeout"] = world.one_of(("500ms", "2s", "8s"))
+    if world.happens(0.08):
+        raw["deadline"] = world.one_of(("1s", "5s", "12s"))
+    if world.happens(0.08):
+        raw["when_full"] = "reject"
+    return raw
+
+
+ON: tuple[tuple[str, ...], ...] = ((), (), ("failed",), ("exit:1",), ("timed_out", "exit:2"))
+
+
+def behaviour(world: World, kind: str) -> Behaviour:
+    """One of the ways the runs of a workload go."""
+    stubborn = world.happens(0.25)
+    if world.happens(0.04):
+        return Behaviour(0, error="no such program")
+    if kind == "service" and world.happens(0.8):
+        return Behaviour(None, stubborn=stubborn)
+    longest = world.one_of((20, 200, 1_000, 4_000, 9_000))
+    return Behaviour(world.between(1, longest), world.one_of((0, 0, 0, 1, 2)), stubborn)

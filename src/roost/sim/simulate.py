@@ -1,0 +1,160 @@
+"""One seed, one world: first everything goes wrong and nothing bad may happen, then all has to end well."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from roost.core.explain import why
+from roost.core.state import Settings
+from roost.model.states import FINISHED
+from roost.model.workload import Workload
+from roost.sim.checkers import Checkers
+from roost.sim.clients import Clients
+from roost.sim.faults import DRIFT_PPM_MAX, Faults
+from roost.sim.host import Host
+from roost.sim.net import Net
+from roost.sim.scenario import facts_of, plan_work
+from roost.sim.server import Disk, Server
+from roost.sim.truth import Truth
+from roost.sim.world import Clock, World, Wrong
+
+CHAOS_MS = (6_000, 24_000)
+CALM_MS = 300_000  # a service that kept ending waits a minute; a job array on one core needs some more
+LOOK_MS = 2_000  # how often to look whether all is done
+CLOCK_START_MS_MAX = 1_000_000_000
+
+
+class Outcome(msgspec.Struct):
+    """What became of a seed."""
+
+    seed: int
+    trouble: str  # empty: all was well
+    fingerprint: str
+    steps: int
+    commits: int
+    runs: int
+    virtual_ms: int
+    story: list[str] = []
+
+
+def simulate(seed: int, show: Callable[[str], None] | None = None) -> Outcome:
+    """Live through one seed."""
+    world = World(seed, show)
+    life = Life(world)
+    trouble = ""
+    try:
+        life.chaos()
+        life.calm()
+    except (Wrong, AssertionError, LookupError, TypeError, ValueError) as error:
+        trouble = str(error) if isinstance(error, Wrong) else f"{type(error).__name__}: {error}"
+        world.tell("WRONG", trouble)
+    return Outcome(
+        seed,
+        trouble,
+        world.fingerprint(),
+        life.checkers.steps,
+        life.checkers.commits,
+        len(life.truth.began_ever),
+        world.now,
+        world.story() if trouble else [],
+    )
+
+
+class Life:
+    """Everything in one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        lease_ms = world.one_of((1_500, 2_500, 4_000))
+        settings = Settings(lease_ms=lease_ms, lease_margin_ms=400, seed=world.between(0, 99))
+        self.truth = Truth(world)
+        self.net = Net(world)
+        self.disk = Disk()
+        self.checkers = Checkers(world, self.truth, settings, self.disk.memory.snapshot)
+        self.server = Server(world, self.net, self.disk, settings, self.checkers)
+        self.clients = Clients(world, self.server, self.checkers)
+        self.hosts = [self._host(number) for number in range(world.between(2, 5))]
+        self.faults = Faults(world, self.net, self.disk, self.server, self.hosts)
+
+    def chaos(self) -> None:
+        """Things go wrong."""
+        until_ms = self.world.between(*CHAOS_MS)
+        self.faults.start_server()
+        for host in self.hosts:
+            late = self.world.between(0, until_ms) if self.world.happens(0.25) else self.world.between(0, 300)
+            self.world.at(late, host.boot)
+        self.clients.answers_lost = self.world.one_of((0.0, 0.0, 0.2))
+        plan_work(self.world, self.clients, self.truth, self.hosts, until_ms)
+        self.faults.plan(until_ms)
+        self.world.run(until_ms)
+
+    def calm(self) -> None:
+        """Nothing goes wrong any more: all that has room runs, and once services are cancelled everything ends."""
+        self.faults.calm()
+        self.truth.calm = True
+        self.clients.answers_lost = 0.0
+        self._wait_until(self._requests_answered)
+        for host in self.hosts:
+            self.clients.resume(host.name)
+        self._wait_until(lambda: self.unfinished(("unsatisfiable", "insufficient_resources")))
+        for workload in list(self.server.state.workloads.values()):
+            if workload.policy.kind == "service":
+                self.clients.cancel(workload.key, None)
+        self._wait_until(lambda: self.unfinished(("unsatisfiable",)))
+        self.checkers.what_was_told_is_true()
+
+    def _wait_until(self, unfinished: Callable[[], list[str]]) -> None:
+        until_ms = self.world.now + CALM_MS
+        while left := unfinished():
+            if self.world.now >= until_ms:
+                raise Wrong(f"not done after {CALM_MS} ms without faults: {left[0]} ({len(left)} in all)")
+            self.world.run(self.world.now + LOOK_MS)
+
+    def _requests_answered(self) -> list[str]:
+        if self.server.ready and not self.clients.pending:
+            return []
+        return [f"server ready: {self.server.ready}, clients wait for {self.clients.pending} answers"]
+
+    def unfinished(self, may_wait: tuple[str, ...]) -> list[str]:
+        """What has not come to its end yet; for these reasons an instance may wait for ever."""
+        left = self._requests_answered()
+        if left:
+            return left
+        state = self.server.state
+        for host in self.hosts:
+            node = state.nodes.get(host.name)
+            if host.up and (node is None or node.status != "ready"):
+                left.append(f"{host.name} is up and {node.status if node else 'unknown'}")
+        for workload in state.workloads.values():
+            if not workload.finished_ms:
+                left += self._unfinished(workload, may_wait)
+        held = {token: name for name, tokens in state.held.items() for token in tokens}
+        for token, live in self.truth.live.items():
+            if held.get(token) != live.host:
+                left.append(f"{live.run.workload}.{live.run.index} still runs on {live.host} as {token}")
+        return left
+
+    def _unfinished(self, workload: Workload, may_wait: tuple[str, ...]) -> list[str]:
+        state, policy, left = self.server.state, workload.policy, []
+        for index in range(workload.count):
+            instance = state.instances.get(f"{workload.key}.{index}")
+            current = instance.state if instance else workload.rest or "queued"
+            kept = policy.when_lost == "keep" and instance is not None and instance.node in self.faults.gone
+            if current == "queued":
+                done = why(state, workload.key, index).code in may_wait
+            elif instance is None or current in FINISHED:
+                done = True
+            elif kept:
+                done = current != "stopping" or instance.moving
+            else:
+                done = policy.kind == "service" and current == "running" and instance.token in self.truth.live
+            if not done:
+                left.append(f"{workload.key}.{index} is {current}")
+        return left
+
+    def _host(self, number: int) -> Host:
+        world, name = self.world, f"n{number}"
+        facts = facts_of(world, number)
+        self.truth.add_host(name, facts.resources)
+        clock = Clock(world, world.between(1, CLOCK_START_MS_MAX), world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX))
+        return Host(world, self.net, self.server, self.truth, name, facts, clock)

@@ -1,0 +1,109 @@
+"""What really runs, as only the world knows it: no server and no agent is asked."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from roost.model.document import check_document, decode_document
+from roost.model.frames import Run
+from roost.model.workload import Policy
+from roost.sim.keeper import Behaviour
+from roost.sim.world import World, Wrong
+
+Slot = tuple[str, int, int]  # (workload, serial, index): one instance, told apart from a namesake before it
+
+
+class Ending(NamedTuple):
+    """How a run really ended, and when."""
+
+    cause: str  # as the keeper tells it, or `host` when all was lost with its machine
+    code: int | None
+    at_ms: int
+
+
+class Live(NamedTuple):
+    """A run that exists just now."""
+
+    host: str
+    run: Run
+    since_ms: int
+
+
+class Truth:
+    """The witness of all keepers. It raises when something runs that must not."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.live: dict[int, Live] = {}
+        self.endings: dict[int, Ending] = {}
+        self.began_ever: dict[int, tuple[str, int]] = {}  # attempt -> its host, and which boot of it
+        self.boots: dict[str, int] = {}
+        self.by_slot: dict[Slot, list[int]] = {}  # every attempt that ever ran, oldest first
+        self.capacity: dict[str, dict[str, int]] = {}
+        self.used: dict[str, dict[str, int]] = {}
+        self.behaviours: dict[str, list[Behaviour]] = {}
+        self.calm = False  # faults are over: nothing fails by itself any more
+
+    def add_host(self, host: str, capacity: dict[str, int]) -> None:
+        """A machine and what it really has."""
+        self.capacity[host] = capacity
+        self.used[host] = {}
+        self.boots[host] = 0
+
+    def booted(self, host: str) -> None:
+        """A machine starts with nothing running and nothing known."""
+        self.boots[host] += 1
+
+    def behaviour(self, run: Run) -> Behaviour:
+        """What this run will do: by chance, one of the ways its workload has."""
+        ways = self.behaviours[run.workload]
+        chosen = self._world.one_of(ways)
+        if self.calm and policy_of(run.document).kind == "service":
+            return Behaviour(None, stubborn=chosen.stubborn)
+        return chosen
+
+    def began(self, host: str, run: Run) -> None:
+        """A process exists."""
+        token, slot = run.token, slot_of(run)
+        self._world.tell(host, f"began {run.workload}.{run.index} token {token}")
+        boot = (host, self.boots[host])
+        where = self.began_ever.setdefault(token, boot)
+        if token in self.endings or token in self.live:
+            if where[0] != host or where == boot:  # only a reboot may forget that an attempt began
+                raise Wrong(f"attempt {token} of {run.workload}.{run.index} began twice, on {where} and {boot}")
+            self.began_ever[token] = boot
+        policy = policy_of(run.document)
+        if policy.exclusive:
+            for other in self.by_slot.get(slot, ()):
+                if other in self.live:
+                    raise Wrong(f"{run.workload}.{run.index} runs twice: {other} on {self.live[other].host}, {token}")
+        used = self.used[host]
+        for resource, amount in policy.ask.resources:
+            used[resource] = used.get(resource, 0) + amount
+            if used[resource] > self.capacity[host].get(resource, 0):
+                raise Wrong(f"{host} runs {used[resource]} {resource}, it has {self.capacity[host].get(resource, 0)}")
+        self.live[token] = Live(host, run, self._world.now)
+        self.by_slot.setdefault(slot, []).append(token)
+
+    def over(self, host: str, run: Run, cause: str, code: int | None) -> None:
+        """No process of it exists any more."""
+        self._world.tell(host, f"over {run.workload}.{run.index} token {run.token}: {cause} {code}")
+        del self.live[run.token]
+        self.endings[run.token] = Ending(cause, code, self._world.now)
+        used = self.used[host]
+        for resource, amount in policy_of(run.document).ask.resources:
+            used[resource] -= amount
+
+    def leased_on(self, host: str) -> list[Live]:
+        """What must be over on a host whose lease has ended."""
+        return [each for each in self.live.values() if each.host == host and each.run.leased]
+
+
+def slot_of(run: Run) -> Slot:
+    """Which instance a run belongs to."""
+    return run.workload, run.serial, run.index
+
+
+@lru_cache(maxsize=4096)
+def policy_of(document: bytes) -> Policy:
+    """How a run's workload wants to be treated."""
+    return check_document(decode_document(document))
