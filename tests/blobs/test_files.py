@@ -70,6 +70,13 @@ def test_few_files_are_open_however_many_blobs_there_are(tmp_path: Path, blobs: 
     assert open_files_below(tmp_path) == []
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")
+def test_the_file_that_waited_longest_is_closed_first(tmp_path: Path, blobs: FileBlobs) -> None:
+    for key in ("a", "b", "c", "a", "d"):
+        blobs.append(key, 0, b"x")
+    assert sorted(Path(path).name for path in open_files_below(tmp_path)) == ["a+log", "c+log", "d+log"]
+
+
 def test_blobs_are_there_after_opening_again(tmp_path: Path, blobs: FileBlobs) -> None:
     blobs.append(KEY, 0, b"abc")
     blobs.close()

@@ -56,7 +56,7 @@ def test_a_name_of_a_disconnected_agent_is_not_taken_over_while_its_work_may_run
 
 def test_a_stranger_that_takes_a_name_over_does_not_inherit_what_was_kept_there() -> None:
     scene = Scene("a", "b", cpu=1)
-    scene.submit(job("web", when_lost="keep"))
+    scene.submit(job("web", when_lost="keep", exclusive=False))
     scene.running("web.0")
     run = scene.as_told("web.0")
     scene.wait("5s", silent="a")
@@ -64,6 +64,19 @@ def test_a_stranger_that_takes_a_name_over_does_not_inherit_what_was_kept_there(
     done = scene.hello("a", run, identity="another", cpu=1)
     assert said(done)["orders"] == ["a: whole: nothing", "b: run web.0 attempt 2"]
     assert scene.used("a") == 1_000, "the stranger still runs the old attempt, which takes room until it is gone"
+
+
+def test_a_name_is_not_given_to_a_stranger_while_what_must_not_run_twice_is_kept_there() -> None:
+    scene = Scene("a", "b", cpu=1)
+    scene.submit(job("web", when_lost="keep"))
+    scene.running("web.0")
+    scene.wait("5s", silent="a")
+    done = scene.hello("a", identity="another", cpu=1)
+    assert said(done) == {
+        "replies": ["409 already_exists: node: the last node named a may still be running default/web.0; cancel that first"]
+    }
+    scene.cancel("web")
+    assert said(scene.hello("a", identity="another", cpu=1))["replies"] == ["welcome"]
 
 
 # reports that count

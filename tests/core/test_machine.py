@@ -4,13 +4,15 @@ After every step the invariants of core/check.py hold, what is stored tells the 
 adds up to what they are to run. In the end the same inputs are played again and must give the same bytes.
 """
 
+import random
 from collections.abc import Callable
 from typing import Any
 
 import hypothesis.strategies as st
 import msgspec
+import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from roost.core.effects import Step
 from roost.core.explain import why
@@ -20,10 +22,11 @@ from roost.model.events import Cancel, Drain, Event, Heard, Joined, Parted, Remo
 from roost.model.frames import Drop, Hello, Report, Run
 from roost.model.states import FINISHED
 from roost.ports.store import Snapshot
+from roost.stores.memory import Memory
 from tests.core.scene import BEGINNING_MS, Scene, facts_of, wanted
 
 NODES = ("a", "b", "c")
-NAMES = ("one", "two", "three", "four")
+NAMES = ("one", "two", "three", "four", "five", "six", "seven")
 KEYS = tuple(f"default/{name}" for name in NAMES)
 WAITING = {"no_nodes", "insufficient_resources", "unsatisfiable", "backoff"}
 
@@ -37,27 +40,30 @@ DOCUMENTS = st.fixed_dictionaries(
         "retries": st.fixed_dictionaries(
             {"max": st.integers(0, 2), "on": st.lists(st.sampled_from(["lost", "failed", "timed_out", "exit:3"]), max_size=3)}
         ),
-        "queue_timeout": st.integers(1, 20),
-        "deadline": st.integers(1, 60),
+        "queue_timeout": st.sampled_from([1, 20, 300]),
+        "deadline": st.sampled_from([2, 60, 600]),
         "when_full": st.sampled_from(["queue", "reject"]),
         "when_lost": st.sampled_from(["reschedule", "fail", "keep"]),
         "exclusive": st.booleans(),
-        "keep": st.integers(0, 600),
+        "keep": st.sampled_from([0, 60, 600]),
         "placement": st.fixed_dictionaries(
             {"strategy": st.sampled_from(["", "best_fit", "round_robin", "next_fit", "random", "first_fit"])}
         ),
     },
 )
 INDEXES = st.none() | st.integers(0, 5)
-REPORTS = st.fixed_dictionaries(
-    {"state": st.sampled_from(["starting", "running", "ended", "ended", "queued"])},
-    optional={
-        "cause": st.sampled_from(["exited", "timed_out", "stopped", "lease", "error"]),
-        "code": st.sampled_from([0, 0, 1, 3]),
-        "step": st.integers(0, 2),
-        "started_ago_ms": st.integers(0, 5_000),
-        "ended_ago_ms": st.integers(0, 5_000),
+AGES = st.sampled_from([0, 7, 5_000])
+ENDINGS = st.fixed_dictionaries(
+    {
+        "state": st.just("ended"),
+        "cause": st.sampled_from(["exited", "exited", "exited", "timed_out", "stopped", "stopped", "lease", "error"]),
+        "code": st.sampled_from([0, 1, 3]),
     },
+    optional={"started_ago_ms": AGES, "ended_ago_ms": AGES},
+)
+REPORTS = ENDINGS | st.fixed_dictionaries(
+    {"state": st.sampled_from(["starting", "running", "running", "queued"])},
+    optional={"step": st.integers(0, 2), "started_ago_ms": AGES},
 )
 
 
@@ -69,7 +75,7 @@ class Life(RuleBasedStateMachine):
         self.scene = Scene(placements_max=3, finished_max=6, seed=5)
         self.scene.checked = False  # the invariants below do it, step by step
         self.scene.honest = False
-        self.played: list[tuple[Event, ...] | None] = []  # None: the server started again
+        self.played: list[tuple[Event, ...] | bool] = []  # a bool: the server started again, True: without memory
         self.times: list[int] = []
         self.outcomes: list[Step] = []
         self.sessions: dict[str, list[int]] = {name: [] for name in NODES}
@@ -77,7 +83,8 @@ class Life(RuleBasedStateMachine):
         self.tokens: list[int] = []
         self.serial = 0
         self.ended: dict[tuple[str, int], str] = {}
-        self.hello("a", 4, False, [], {"state": "running"})
+        for name in NODES:
+            self.hello(name, 4, False, [], {"state": "running"})
 
     def play(self, *events: Event) -> Step:
         before = dict(self.scene.state.nodes)
@@ -118,7 +125,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(
         node=st.sampled_from(NODES),
-        cpu=st.integers(1, 4),
+        cpu=st.sampled_from([4, 4, 4, 2, 1]),
         stranger=st.sampled_from([False] * 5 + [True]),
         which=st.lists(st.booleans(), max_size=6),
         report=REPORTS,
@@ -143,14 +150,30 @@ class Life(RuleBasedStateMachine):
         session = sessions[which % len(sessions)] if stale else sessions[-1]
         self.play(Reported(node, session, 1, (told, told) if again else (told,), lacking=which == 0))
 
-    @rule(data=st.data(), report=REPORTS)
-    def report_all(self, data: st.DataObject, report: dict[str, Any]) -> None:
-        """Every node reports on everything it holds, in one step."""
+    @rule(report=REPORTS)
+    def report_all(self, report: dict[str, Any]) -> None:
+        """Every node reports the same of everything it holds, in one step."""
         events: list[Event] = []
         for name, node in self.scene.state.nodes.items():
             reports = tuple(Report(token, **report) for token in self.scene.state.held[name])
             events.append(Reported(name, node.session, 1, reports))
         self.play(*events)
+
+    @rule(which=st.lists(st.sampled_from([None, "starting", "running"]), min_size=9, max_size=9))
+    def go_on(self, which: list[str | None]) -> None:
+        """Nodes report what they should: some of their work has come further."""
+        for name, node in self.scene.state.nodes.items():
+            pairs = zip(sorted(self.scene.state.held[name]), which, strict=False)
+            reports = tuple(Report(token, state) for token, state in pairs if state)
+            self.play(Reported(name, node.session, 1, reports))
+
+    @rule(which=st.integers(0, 20), ending=ENDINGS)
+    def end(self, which: int, ending: dict[str, Any]) -> None:
+        """Something that is held somewhere ends."""
+        held = [(name, token) for name, tokens in self.scene.state.held.items() for token in sorted(tokens)]
+        if held:
+            name, token = held[which % len(held)]
+            self.play(Reported(name, self.scene.state.nodes[name].session, 1, (Report(token, **ending),)))
 
     @rule(node=st.sampled_from(NODES), leaving=st.booleans(), stale=st.booleans())
     def part(self, node: str, leaving: bool, stale: bool) -> None:
@@ -159,25 +182,28 @@ class Life(RuleBasedStateMachine):
 
     # time
 
-    @rule(duration=st.sampled_from([0, 1, 500, 4_400, 10_000, 70_000]), alive=st.sets(st.sampled_from(NODES)))
-    def wait(self, duration: int, alive: set[str]) -> None:
+    @rule(
+        duration=st.sampled_from([1, 500, 2_000, 4_400, 10_000, 70_000, 90_000_000]),
+        silent=st.sampled_from(["", "", "", "a", "b", "ab", "abc"]),
+    )
+    def wait(self, duration: int, silent: str) -> None:
         self.scene.now += duration
-        beats = tuple((name, self.sessions[name][-1], self.scene.now) for name in sorted(alive) if self.sessions[name])
-        self.play(Heard(beats))
+        alive = [name for name in NODES if self.sessions[name] and name not in silent]
+        self.play(Heard(tuple((name, self.sessions[name][-1], self.scene.now) for name in alive)))
 
-    @rule()
-    def wait_a_day(self) -> None:
-        self.scene.now += 90_000_000
-        self.play()
-
-    @precondition(lambda self: self.played)
-    @rule()
-    def restart(self) -> None:
-        self.scene.restart()
+    @rule(forgetful=st.sampled_from([False, False, True]))
+    def restart(self, forgetful: bool) -> None:
+        """The server starts again, on its store or without memory: then agents tell what they run."""
+        self.scene.now += 1_000  # nothing starts in less, and tokens of the next life begin with the time
+        self.scene.restart(forgetful=forgetful)
         self.told.clear()
-        self.played.append(None)
+        if forgetful:
+            self.ended.clear()
+        self.played.append(forgetful)
         self.times.append(self.scene.now)
         self.play()
+        for name in NODES:
+            self.hello(name, 4, False, [True] * 6, {"state": "running"})
 
     # what must be true
 
@@ -214,11 +240,13 @@ class Life(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Determinism: the same inputs, played from the beginning, give the same bytes."""
         again = load(Snapshot(0, []), BEGINNING_MS, self.scene.settings)
-        stored = Scene(placements_max=3).memory
+        stored = Memory()
         epoch = stored.lead("again")
         outcomes = iter(self.outcomes)
         for events, now in zip(self.played, self.times, strict=True):
-            if events is None:
+            if isinstance(events, bool):
+                stored = Memory() if events else stored
+                epoch = stored.lead("again")
                 again = load(stored.snapshot(), now, self.scene.settings)
                 continue
             done, first = step(again, events, now), next(outcomes)
@@ -274,3 +302,70 @@ class Life(RuleBasedStateMachine):
 
 Life.TestCase.settings = settings(stateful_step_count=50)
 test_anything_may_happen = Life.TestCase
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_long_lives(seed: int) -> None:
+    """Hypothesis looks for short stories that break something; these are long ones, in which much has piled up."""
+    wander(seed, steps=300)
+
+
+def wander(seed: int, steps: int) -> None:
+    chance = random.Random(seed)
+    pick = chance.choice
+    life = Life()
+
+    def ending() -> dict[str, Any]:
+        cause = pick(["exited"] * 4 + ["timed_out", "stopped", "stopped", "lease", "error"])
+        return {"state": "ended", "cause": cause, "code": pick([0, 1, 3]), "ended_ago_ms": pick([0, 9, 5_000])}
+
+    def report() -> dict[str, Any]:
+        return pick([ending(), {"state": pick(["starting", "running", "queued"]), "step": pick([0, 1])}])
+
+    def index() -> int | None:
+        return pick([None, None, 0, 1, 4])
+
+    habits: dict[Callable[[], None], int] = {
+        lambda: life.submit([document(pick) for _ in range(pick([1, 1, 3]))], pick([True, False])): 8,
+        lambda: life.go_on([pick([None, "starting", "running"]) for _ in range(9)]): 8,
+        lambda: life.end(pick(range(20)), ending()): 20,
+        lambda: life.wait(pick([1, 500, 1_000, 2_000, 4_000]), ""): 10,
+        lambda: life.wait(pick([500, 4_400, 10_000, 70_000]), pick(["", "a", "b", "ab", "abc"])): 3,
+        lambda: life.cancel(pick(KEYS), index()): 5,
+        lambda: life.retry(pick(KEYS), index()): 5,
+        lambda: life.hello(pick(NODES), pick([4, 4, 2, 1]), chance.random() < 0.1, pick([[], [True] * 6]), report()): 5,
+        lambda: life.report(pick(NODES), pick(range(20)), report(), pick([True, False]), pick([True, False])): 4,
+        lambda: life.report_all(report()): 1,
+        lambda: life.part(pick(NODES), pick([True, False]), chance.random() < 0.2): 2,
+        lambda: life.drain(pick(NODES), pick([0, 5_000])): 2,
+        lambda: life.resume_or_remove(pick(NODES), pick([Resume, Resume, Remove])): 3,
+        lambda: life.restart(pick([False, False, True])): 1,
+        lambda: life.wait(90_000_000, "abc"): 0.1,
+    }
+    for _ in range(steps):
+        chance.choices(list(habits), list(habits.values()))[0]()
+        life.the_state_is_sound_and_stored()
+        life.every_record_is_stored_as_it_is()
+        life.whoever_waits_has_a_reason_and_room_is_not_left_unused()
+        life.agents_were_told_what_they_are_to_run()
+    life.teardown()
+
+
+def document(pick: Callable[[Any], Any]) -> dict[str, Any]:
+    """A workload by chance: mostly plain, each unusual wish now and then."""
+    wishes = {
+        "kind": "service",
+        "count": pick([2, 5, 9]),
+        "priority": pick([0, 1, 2]),
+        "resources": {"cpu": pick([0, 2, 3, 5])},
+        "retries": {"max": pick([0, 1, 2]), "on": pick([["lost"], ["failed"], ["lost", "exit:3", "timed_out"]])},
+        "queue_timeout": pick([1, 20, 300]),
+        "deadline": pick([2, 60, 600]),
+        "when_full": "reject",
+        "when_lost": pick(["fail", "keep"]),
+        "exclusive": False,
+        "keep": pick([0, 60, 600]),
+        "placement": {"strategy": pick(["best_fit", "round_robin", "next_fit", "random", "first_fit"])},
+    }
+    chosen = {name: wish for name, wish in wishes.items() if pick([True, False, False])}
+    return {"name": pick(NAMES), "command": "true"} | chosen

@@ -1,5 +1,6 @@
 """A server that starts again: on its store, or without any memory. What ran is never started a second time."""
 
+from roost.core.explain import why
 from roost.core.state import SERIALS_RESERVED
 from roost.model.frames import Report, Run
 from tests.core.scene import Scene, job, said, service
@@ -139,6 +140,9 @@ def test_instances_nobody_speaks_of_are_not_run_again_not_even_after_another_res
     scene.hello(node, run)
     assert list(scene.state.instances) == ["default/web.2"]
     assert scene.counts("web") == {"running": 1}
+    told = why(scene.state, "default/web", 1)
+    assert (told.state, told.code) == ("lost", "unknown")
+    assert told.words == "default/web.1 was submitted to an earlier server, and no agent has spoken of it to this one"
 
 
 def test_a_workload_taken_over_in_part_can_be_cancelled() -> None:
@@ -155,9 +159,9 @@ def test_a_service_gets_back_the_replicas_nobody_spoke_of_once_every_agent_had_t
     (node, first), (same, third) = told["web.0"], told["web.2"]
     assert node == same
     scene.hello(node, first, third, cpu=3)
-    scene.wait("3s")
+    scene.wait("4s")
     assert scene.counts("web") == {"running": 2}
-    scene.wait("1s")
+    scene.wait("400ms")
     assert scene.counts("web") == {"running": 2, "placed": 1}
 
 
@@ -168,7 +172,7 @@ def test_it_gets_them_back_also_if_the_server_starts_again_in_between() -> None:
     scene.restart()
     scene.hello(node, run, cpu=3)
     assert scene.counts("web") == {"running": 1}
-    scene.wait("4s")
+    scene.wait("4400ms")
     assert scene.counts("web") == {"running": 1, "placed": 2}
 
 
@@ -227,3 +231,14 @@ def test_a_run_that_cannot_be_read_any_more_is_not_taken_over_and_stops_nobody()
         done = scene.hello(node, (Run(**fields), report))
         assert said(done)["orders"] == ["a: whole: nothing"]
         assert not scene.state.workloads
+
+
+def test_a_new_service_of_the_same_name_is_left_alone_by_what_was_to_be_completed() -> None:
+    scene, told = forgetful(kind="service")
+    node, run = told["web.0"]
+    scene.hello(node, run, cpu=1)
+    scene.cancel("web")
+    scene.stopped("web.0")
+    scene.submit(service("web", count=3))
+    assert scene.counts("web") == {"placed": 1, "queued": 2}
+    assert said(scene.wait("4s")) == {}

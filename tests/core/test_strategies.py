@@ -44,13 +44,13 @@ def chosen(scene: Scene, document: dict[str, Any]) -> str:
 
 def test_utilisation_of_the_default_node() -> None:
     scene = scene_of({})
-    overall = 1 - idleness.score(scene.state.fleet, Ask(), None)[0] / ONE
+    overall = 1 - idleness.score(scene.state.fleet, Ask())[0] / ONE
     assert overall == pytest.approx(0.24, abs=0.001)
 
 
 def test_least_loaded_takes_the_lowest_utilisation() -> None:
     scene = scene_of({"cpu": (8, 2)}, {"cpu": (8, 6)}, {"cpu": (8, 4)})
-    utilisation = [1 - score / ONE for score in idleness.score(scene.state.fleet, Ask(), None)]
+    utilisation = [1 - score / ONE for score in idleness.score(scene.state.fleet, Ask())]
     assert utilisation == pytest.approx([0.44, 0.24, 0.34], abs=0.001)
     assert chosen(scene, ask(2, 2_000, 10_000, placement={"strategy": "least_loaded"})) == "n2"
 

@@ -57,7 +57,7 @@ class Stage:
         self.gateway.reset()
 
     async def until(self, holds: Callable[[], Any], what: str = "") -> Any:
-        """Wait until something holds of the state; looked at after every step, and a little later for what has no step."""
+        """Wait until something holds; looked at after every step, and soon again for what has no step."""
         deadline = time.monotonic() + DEADLINE_S
         while not (found := holds()):
             assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what or holds}"
@@ -67,7 +67,8 @@ class Stage:
 
     async def submit(self, **fields: Any) -> None:
         """Submit a workload."""
-        document = read_document({"name": "job", "command": ["/bin/true"], **fields})
+        work = {} if "steps" in fields else {"command": ["/bin/true"]}
+        document = read_document({"name": "job", **work, **fields})
         policy = check_document(document)
         wanted = Wanted(document.project, document.name, document.count, policy, encode_document(document))
         await self.engine.ask(lambda request: Submit(request, (wanted,)))

@@ -308,7 +308,7 @@ def test_what_gathers_in_an_outbox_is_one_answer() -> None:
     assert outbox.answer() == Answer(9, 0, 4, 4, 6, True, (Drop(5),))
 
 
-# --- whatever else comes to the port ------------------------------------------------------------------------------------
+# --- whatever else comes to the port ----------------------------------------------------------------------------------
 
 
 GARBAGE = {
@@ -318,7 +318,9 @@ GARBAGE = {
     "noise": bytes(range(256)) * 64,
     "half a preface": b"PRI * HTTP/2.0\r\n\r\nSM",
     "a preface and noise": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(range(256)) * 16,
-    "a frame of four gigabytes": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0" + b"\xff\xff\xff\0\0\0\0\0\1",
+    "a frame of four gigabytes": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    + b"\0\0\0\4\0\0\0\0\0"
+    + b"\xff\xff\xff\0\0\0\0\0\1",
 }
 
 

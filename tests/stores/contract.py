@@ -258,6 +258,12 @@ class StoreContract:
         assert [commit.done() for commit in commits] == [True] * 20
         assert await asyncio.gather(*commits) == list(range(1, 21))
 
+    async def test_a_store_that_is_closing_takes_no_more(self, store: Store, epoch: int) -> None:
+        closing = asyncio.ensure_future(store.close())
+        await asyncio.sleep(0)  # close has been called
+        assert isinstance(await refusal(store.commit(epoch, [put("1")])), Unavailable)
+        await closing
+
     async def test_a_closed_store_refuses_everything_but_closing(self, store: Store, epoch: int) -> None:
         await store.commit(epoch, [put("1")])
         await store.close()

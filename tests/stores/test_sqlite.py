@@ -209,20 +209,28 @@ async def test_a_backup_that_fails_is_said_and_the_store_goes_on(tmp_path: Path,
     assert await store.commit(epoch, [put("1")]) == 1
 
 
-def test_a_store_outlives_its_event_loop(tmp_path: Path) -> None:
-    """A loop that ends with a commit under way takes neither the thread nor the commit with it."""
-    store = SqliteStore(tmp_path / "data")
+def test_a_store_outlives_its_event_loop(disk: Disk, data: Path) -> None:
+    """A loop that ends with commits under way takes neither them nor those of the next loop with it."""
+    store = SqliteStore(data)
+    gate = Gate()
 
     async def leave() -> int:
         epoch = await store.lead("server-1")
-        commit = asyncio.ensure_future(store.commit(epoch, [put("1")]))
-        await asyncio.sleep(0)
-        commit.cancel()
+        disk.before_sync = gate
+        commits = [asyncio.ensure_future(store.commit(epoch, [put("1")]))]
+        await asyncio.to_thread(gate.reached.wait, 30)
+        commits += [asyncio.ensure_future(store.commit(epoch, [put("2")]))]
+        await asyncio.sleep(0)  # both have been called
+        for commit in commits:
+            commit.cancel()
         return epoch
 
     async def come_back(epoch: int) -> None:
-        assert await store.commit(epoch, [put("2")]) == 2
-        assert len((await store.load()).records) == 2
+        commit = asyncio.ensure_future(store.commit(epoch, [put("3")]))
+        await asyncio.sleep(0)  # it waits beside the one nobody waits for any more
+        gate.open()
+        assert await commit == 3
+        assert len((await store.load()).records) == 3
         await store.close()
 
     asyncio.run(come_back(asyncio.run(leave())))

@@ -244,10 +244,10 @@ class Actor:
         attempt = self.attempts.get(token)
         if attempt is None:
             return []
-        if attempt.state == "ended":
+        if attempt.state == "ended" and token not in self._news:
             del self.attempts[token]
             return [Forget(token)]
-        attempt.dropped = True
+        attempt.dropped = True  # its end has to be told first: until then the server counts its room
         return self._stop(token, attempt.run.grace_ms, DROP_CAUSE)
 
     def _acknowledge(self) -> list[Action]:

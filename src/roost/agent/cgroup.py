@@ -142,10 +142,10 @@ class Group:
 
 def detect(proc: str = "/proc/self") -> Cgroups:
     """What could be done here, found by looking only: nothing is moved or made."""
-    mounts = _mounts(read(f"{proc}/mountinfo"))
-    own = dict(line.split(":", 2)[1:] for line in read(f"{proc}/cgroup").splitlines() if line.count(":") >= 2)
+    mounts = mounts_of(read(f"{proc}/mountinfo"))
+    own = groups_of(read(f"{proc}/cgroup"))
     if "" in own and "cgroup2" in mounts:
-        here = _place(mounts["cgroup2"], own[""])
+        here = place_of(mounts["cgroup2"], own[""])
         base = here[: -len(KEEPER_LEAF) - 1] if here.endswith("/" + KEEPER_LEAF) else here
         if {"cpu", "memory"} <= set(read(f"{base}/cgroup.controllers").split()):
             return _detect_v2(base, here, mounts["cgroup2"][0])
@@ -167,7 +167,7 @@ def _detect_v1(mounts: dict[str, tuple[str, str]], own: dict[str, str]) -> Cgrou
         if path is None or controller not in mounts:
             reasons.append(f"no cgroup controller for {controller} is mounted")
             continue
-        place = _place(mounts[controller], path)
+        place = place_of(mounts[controller], path)
         if os.access(place, os.W_OK):
             places[controller] = place
         else:
@@ -195,7 +195,7 @@ def prepare(found: Cgroups) -> Cgroups:
         try:
             write(f"{here}/cgroup.procs", "0")
             remove(leaf)
-            top = _mounts(read("/proc/self/mountinfo"))["cgroup2"][0]
+            top = mounts_of(read("/proc/self/mountinfo"))["cgroup2"][0]
             os.makedirs(f"{top}/roost", exist_ok=True)
             write(f"{top}/cgroup.subtree_control", "+cpu +memory")
             write(f"{top}/roost/cgroup.subtree_control", "+cpu +memory")
@@ -212,7 +212,7 @@ def clear(at: Cgroups, prefix: str) -> None:
                 remove(f"{base}/{name}")
 
 
-def _mounts(mountinfo: str) -> dict[str, tuple[str, str]]:
+def mounts_of(mountinfo: str) -> dict[str, tuple[str, str]]:
     """Controller name (or "cgroup2") to (mount point, the part of the tree that is mounted there)."""
     found: dict[str, tuple[str, str]] = {}
     for line in mountinfo.splitlines():
@@ -226,7 +226,12 @@ def _mounts(mountinfo: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _place(mount: tuple[str, str], path: str) -> str:
+def groups_of(text: str) -> dict[str, str]:
+    """Controllers (as they are mounted together; "" for v2) to the path of a process's group."""
+    return dict(line.split(":", 2)[1:] for line in text.splitlines() if line.count(":") >= 2)
+
+
+def place_of(mount: tuple[str, str], path: str) -> str:
     """Where the group `path` is to be seen: below the mount point, without the part above what is mounted."""
     point, root = mount
     if root != "/" and path.startswith(root):

@@ -85,7 +85,7 @@ class Keeper:
         while not self._is_over():
             self.link.flush(now)
             at = min(self.runs.next_at(), self.agent.next_at(), self.link.flush_at, self.agent_kill_at)
-            # One more than the difference: the clock is cut to whole milliseconds, and waking too early is waking twice.
+            # One more than the difference: the clock is cut to whole milliseconds, and too early is waking twice.
             ready = self.epoll.poll(None if at == NEVER else max(0, at - now_ms() + 1) / 1000)
             now = now_ms()
             self._turn(dict(ready), now)

@@ -129,6 +129,38 @@ def program(name: str, search: str) -> str:
     raise Refused(f"{name}: not found in PATH ({search})")
 
 
+def is_last(run: Run) -> bool:
+    """Whether nothing follows the step that has just ended."""
+    return run.step + 1 == len(run.steps) or (run.status != 0 and not run.steps[run.step][1])
+
+
+def is_gone(run: Run) -> bool:
+    """Whether nothing of the run's process group, and of its cgroup, is left."""
+    try:
+        os.killpg(run.pid, 0)
+    except ProcessLookupError:
+        return run.group is None or run.group.kill()
+    except PermissionError:
+        return False
+    return False
+
+
+def kill(run: Run) -> None:
+    """Everything of the run, at once."""
+    signal_group(run.pid, signal.SIGKILL)
+    if run.group is not None:
+        run.group.kill()
+
+
+def signal_group(group: int, what: signal.Signals) -> None:
+    """A process group that may be gone. Never 0: that would be our own."""
+    if group:
+        try:
+            os.killpg(group, what)
+        except (ProcessLookupError, PermissionError):
+            return
+
+
 def environment(given: object, run_id: str, home: str, mark: str) -> dict[str, str]:
     """Exactly what was given and four names more; nothing of the keeper's own, which may hold tokens."""
     env = {"PATH": PATH_DEFAULT, "HOME": home}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import binascii
 import heapq
 import os
-import resource
 import signal
 import time
 
@@ -13,11 +12,24 @@ from roost.agent import keeper_proc as proc
 from roost.agent.cgroup import Cgroups, Group, clear
 from roost.agent.keeper_clock import NEVER, now_ms
 from roost.agent.keeper_link import Link, encode
-from roost.agent.keeper_run import NOT_MADE, Refused, Run, ignored_signals, number, spawn, text
-from roost.agent.keeper_spare import Spares
+from roost.agent.keeper_run import (
+    NOT_MADE,
+    Refused,
+    Run,
+    ignored_signals,
+    is_gone,
+    is_last,
+    kill,
+    number,
+    signal_group,
+    spawn,
+    text,
+)
+from roost.agent.keeper_spare import Spares, size_of
 from roost.agent.keeper_strays import Strays
 
-RUNS_MAX = 8_192  # known at a time, ended ones included: about 1 KiB each
+RUNS_MAX = 8_192  # known at a time, ended ones included: about 1 KiB each, and their notes
+NOTES_SIZE_MAX = 128 << 20  # all together: they are told at once to whoever connects
 LOGS_OPEN_MAX = 256  # more runs than that: their logs are not held open, and not used again
 CLOSING_LOOKS_MAX = 100  # half a second: longer means a process that cannot be killed
 LINGER_MS = 10  # how often to look whether a killed group is gone
@@ -38,6 +50,7 @@ class Runs:
         self.spares = Spares(f"{directory}/spare", enabled=reaper and proc.children() is not None)
         self.known: dict[str, Run] = {}
         self.live: dict[str, Run] = {}
+        self.notes_size = 0
         self.places: dict[str, int] = {}  # work directories and logs, and how many known runs have each
         self.by_pid: dict[int, Run] = {}  # main processes that were not waited for yet
         self.lingering: dict[str, int] = {}  # main process gone, others of its group not yet; until when to wait
@@ -64,11 +77,14 @@ class Runs:
         if len(self.known) >= RUNS_MAX:
             raise Refused(f"{RUNS_MAX} runs are known already; forget those that ended")
         run = Run(run_id, order, self.directory, now)
+        if self.notes_size + len(run.note) > NOTES_SIZE_MAX:
+            raise Refused(f"notes of {NOTES_SIZE_MAX >> 20} MiB are kept already; forget runs that ended")
         if "until" in order:
             self.lease(number(order, "until", 0), now)
         self.known[run_id] = self.live[run_id] = run
         self.places[run.dir] = self.places.get(run.dir, 0) + 1
         self.places[run.log] = self.places.get(run.log, 0) + 1
+        self.notes_size += len(run.note)
         if run.leased:
             if self.lease_until <= now:
                 self._end(run, "lease", now)
@@ -96,6 +112,7 @@ class Runs:
         if not run.ended:
             raise Refused("the run has not ended")
         del self.known[run.id]
+        self.notes_size -= len(run.note)
         if self._left(run.log):
             self.spares.drop_log(run.log, run.log_fd)
         elif run.log_fd >= 0:
@@ -141,7 +158,7 @@ class Runs:
                 break
             run = self.by_pid.pop(found.si_pid, None)
             if run is not None:
-                _signal(run.pid, signal.SIGKILL)
+                signal_group(run.pid, signal.SIGKILL)
             pid, status, usage = os.wait4(found.si_pid, 0)
             if run is None:
                 self.strays.reaped(pid, now)
@@ -151,7 +168,7 @@ class Runs:
             run.cpu_s += usage.ru_utime + usage.ru_stime
             if usage.ru_maxrss > self.own_rss_max:
                 self._count_memory(run, usage.ru_maxrss)
-            if _gone(run):
+            if is_gone(run):
                 self._over(run, now)
             else:
                 self.lingering[run.id] = now + LINGER_MS_MAX
@@ -170,7 +187,7 @@ class Runs:
             if run.state == "running":
                 self._stop(run, "timed_out", run.grace_ms, now)
             else:
-                _kill(run)
+                kill(run)
         if self.lease_until <= now and self.leased:
             self._end_lease(now)
         if self.linger_at <= now:
@@ -189,7 +206,7 @@ class Runs:
     def kill_all(self) -> None:
         """The last resort, when the keeper itself is broken: nothing may run without somebody to watch it."""
         for run in self.live.values():
-            _kill(run)
+            kill(run)
 
     def close(self) -> None:
         """All runs have ended: clear away what left their groups, and the spares."""
@@ -270,23 +287,23 @@ class Runs:
         try:
             if not group.apply():
                 run.oom = True
-                _kill(run)
+                kill(run)
         except OSError as error:  # a quota above that of the group around it, for one
             run.limits_said = f"none: {error}"
 
     def _stop(self, run: Run, cause: str, grace_ms: int, now: int) -> None:
         """The first cause is the one that is told. A second word can only make the grace shorter."""
-        if run.id in self.lingering and _last(run):
+        if run.id in self.lingering and is_last(run):
             return  # it ended by itself before anybody asked; only its remains are still being cleared away
         run.cause = run.cause or cause
         if not grace_ms:
             run.state = "stopping"
             run.deadline = 0
-            _kill(run)
+            kill(run)
         elif run.state == "running":
             run.state = "stopping"
-            _signal(run.pid, signal.SIGTERM)
-            _signal(run.pid, signal.SIGCONT)  # a stopped process could not hear the first
+            signal_group(run.pid, signal.SIGTERM)
+            signal_group(run.pid, signal.SIGCONT)  # a stopped process could not hear the first
             self._later(run, now + grace_ms)
         elif now + grace_ms < run.deadline:
             self._later(run, now + grace_ms)
@@ -305,7 +322,8 @@ class Runs:
 
     def _count_memory(self, run: Run, rss_max_kib: int) -> None:
         """What a child used at most. Not more than our own size tells nothing: the count begins with the spawner's."""
-        self.own_rss_max = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if rss_max_kib < 2 * self.own_rss_max or not self.own_rss_max:
+            self.own_rss_max = proc.own_size_max_kib()
         if rss_max_kib > self.own_rss_max:
             run.rss_max = max(run.rss_max, rss_max_kib * 1024)
 
@@ -313,7 +331,7 @@ class Runs:
         """A step is over when nothing of its group is left, not only its main process."""
         for run_id, until in list(self.lingering.items()):
             run = self.live[run_id]
-            if _gone(run):
+            if is_gone(run):
                 del self.lingering[run_id]
                 self._over(run, now)
             elif until <= now:
@@ -321,14 +339,14 @@ class Runs:
                 run.cause = run.cause or "exited"  # no further step beside what is left
                 self._over(run, now, f"processes of group {run.pid} cannot be killed")
             else:
-                _kill(run)  # again: a member may have been forking when the first KILL went round
+                kill(run)  # again: a member may have been forking when the first KILL went round
         self.linger_at = now + LINGER_MS if self.lingering else NEVER
 
     def _over(self, run: Run, now: int, error: str = "") -> None:
         """A step is over: the next one, or the end."""
         run.pid = 0
         run.codes += (os.waitstatus_to_exitcode(run.status),)
-        if run.cause or _last(run):
+        if run.cause or is_last(run):
             self._end(run, run.cause or "exited", now, error)
         else:
             run.step += 1
@@ -349,12 +367,13 @@ class Runs:
             run.oom = run.oom or run.group.out_of_memory()
             run.rss_max = run.group.memory_max() or run.rss_max
             self.strays.remove(run.group)
+        log_size = os.fstat(run.log_fd).st_size if run.log_fd >= 0 else size_of(run.log)
         number_ = "null" if code is None or code < 0 else code
         signal_ = "null" if code is None or code >= 0 else -code
         run.ended = (
             f'{{"event":"ended","id":{run.quoted},"cause":"{cause}","code":{number_},"signal":{signal_},"step":{run.step},'
-            f'"oom":{"true" if run.oom else "false"},"at":{now},"cpu_ms":{run.cpu_s * 1000:.1f},"rss_max":{run.rss_max}'
-            f"{more}}}"
+            f'"oom":{"true" if run.oom else "false"},"at":{now},"cpu_ms":{run.cpu_s * 1000:.1f},'
+            f'"rss_max":{run.rss_max},"log_size":{log_size}{more}}}'
         )
         run.state = "ended"
         run.slim()
@@ -363,34 +382,3 @@ class Runs:
             self.leased.pop(run.id, None)
         self.strays.look_soon(now)
         self.link.emit(run.ended)
-
-
-def _last(run: Run) -> bool:
-    """Whether nothing follows the step that has just ended."""
-    return run.step + 1 == len(run.steps) or (run.status != 0 and not run.steps[run.step][1])
-
-
-def _gone(run: Run) -> bool:
-    """Whether nothing of the run's process group, and of its cgroup, is left."""
-    try:
-        os.killpg(run.pid, 0)
-    except ProcessLookupError:
-        return run.group is None or run.group.kill()
-    except PermissionError:
-        return False
-    return False
-
-
-def _kill(run: Run) -> None:
-    _signal(run.pid, signal.SIGKILL)
-    if run.group is not None:
-        run.group.kill()
-
-
-def _signal(group: int, number_: signal.Signals) -> None:
-    """Never 0: that would be our own group."""
-    if group:
-        try:
-            os.killpg(group, number_)
-        except (ProcessLookupError, PermissionError):
-            return

@@ -22,7 +22,8 @@ TICK_NS = 20_000_000  # file times are as coarse as the kernel's tick, 10 ms at 
 
 _HERE = -100  # AT_FDCWD
 _NO_REPLACE = 1  # RENAME_NOREPLACE
-_LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+# Without waiting: a log that is a pipe nobody reads is an error, not a reason to hang.
+_LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class Spares:
@@ -56,7 +57,10 @@ class Spares:
             old, changed_ns = pool.popitem()
             if self.move(old, path):
                 return changed_ns
-            pool[old] = changed_ns
+            if os.path.lexists(path):  # the place is taken; the spare is as good as before
+                pool[old] = changed_ns
+            else:
+                remove(old)
         try:
             os.mkdir(path, DIR_MODE)
         except FileExistsError:
@@ -77,7 +81,11 @@ class Spares:
             old, fd = pool.popitem()
             if self.move(old, path):
                 return fd
-            pool[old] = fd
+            if os.path.lexists(path):
+                pool[old] = fd
+            else:
+                os.close(fd)
+                remove(old)
         try:
             return os.open(path, _LOG_FLAGS, LOG_MODE)
         except FileNotFoundError:
@@ -201,6 +209,14 @@ def close(fd: int) -> None:
     """Nothing to do for -1."""
     if fd >= 0:
         os.close(fd)
+
+
+def size_of(path: str) -> int:
+    """0 for what is not there."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def remove(path: str) -> None:

@@ -1,7 +1,7 @@
 """The spool: log files of runs on their way to the server. Bytes are sent as they are, from where the server has them.
 
-A file is called after its log (`/` as `~`), so what an earlier life of this agent left behind can still be sent. A run that
-prints nothing is never mentioned: only files that have grown are looked at, and the report of its end tells the size.
+A file is called after its log (`/` as `~`), so what an earlier life of this agent left behind can still be sent. A run
+that prints nothing is never mentioned: only files that grow are looked at, and the report of its end tells the size.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class Spool:
         return f"{self._folder}/{name.replace('/', '~')}"
 
     def begin(self, ended: Iterable[str]) -> None:
-        """Take up what is in the folder: what is not of a live run has ended. `ended`: whose reports are still to be told."""
+        """Take up what is in the folder. What belongs to no live run has ended; `ended` are those not forgotten yet."""
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         kept = {name.replace("/", "~") for name in self._live()}
         waiting = {name.replace("/", "~") for name in ended}

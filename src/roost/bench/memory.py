@@ -1,4 +1,4 @@
-"""Memory: what waiting costs. Each case runs in a process of its own; the growth of its resident memory is the figure."""
+"""Memory: what waiting costs. Each case has a process of its own; how much that grows is the figure."""
 
 import gc
 import os

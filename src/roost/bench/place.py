@@ -24,7 +24,9 @@ def measure(nodes: int = 5_000, count: int = 10_000, shapes: int = 20) -> list[F
     done = step(state, [Submit(0, wanted)], 1_001)
     took = time.process_time() - began
     rate = len(done.placed) / took
-    return [figure("placements_per_cpu_s", rate, "1/s", better="higher", nodes=nodes, count=len(done.placed), shapes=shapes)]
+    return [
+        figure("placements_per_cpu_s", rate, "1/s", better="higher", nodes=nodes, count=len(done.placed), shapes=shapes)
+    ]
 
 
 def _wanted(shape: int, count: int) -> Wanted:

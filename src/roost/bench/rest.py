@@ -31,7 +31,7 @@ def measure() -> list[Figure]:
             time.sleep(WATCH_S)
             used = tree_cpu_seconds(product.pid) - before
             share_of_core = used / (time.monotonic() - began)
-            connected = product.client.status().connected_agents
+            connected = product.client.status().agents_connected
         finally:
             for client in clients:
                 client.kill()

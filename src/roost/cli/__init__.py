@@ -1,4 +1,4 @@
-"""The command line. Each command is a file of its own, imported when it is used: `roost ps` starts as fast as it can."""
+"""The command line. Each command is a file of its own, imported when it is used, so that all of them start fast."""
 
 from importlib import import_module
 from typing import Any

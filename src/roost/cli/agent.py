@@ -8,15 +8,7 @@ import click
 
 from roost.cli.keepers import agent_argv, keeper_argv
 from roost.cli.places import data_home
-
-
-def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Options like K=V, as they are written."""
-    for value in values:
-        name, separator, _ = value.partition("=")
-        if not name or not separator:
-            raise click.BadParameter(f"{value!r} is not like NAME=VALUE", ctx, param)
-    return values
+from roost.cli.session import pairs
 
 
 @click.command(

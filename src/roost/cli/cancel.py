@@ -23,7 +23,7 @@ Next: `roost show NAME` shows how it ended; `roost retry NAME` runs it again.
 def cancel(targets: tuple[Target, ...], project: str, as_json: bool) -> None:
     """Stop workloads or single instances.
 
-    What waits is cancelled at once. What runs gets SIGTERM, its grace period, then SIGKILL. What is over stays as it is.
+    What waits is cancelled at once. What runs gets SIGTERM, its grace period, then SIGKILL. What is over stays so.
     """
     done = []
     with connect() as client:

@@ -33,7 +33,7 @@ def keeper_argv(directory: Path, agent_argv: list[str]) -> list[str]:
 
 def agent_argv(*options: str) -> list[str]:
     """The command line of an agent."""
-    return [sys.executable, "-m", "roost.agent", *options]
+    return [sys.executable, "-P", "-m", "roost.agent", *options]  # -P: a file random.py where we stand is not ours
 
 
 class Keeper:
@@ -105,6 +105,14 @@ def start_keeper(name: str, directory: Path, agent: list[str]) -> Keeper:
     return Keeper(name, directory, pid, adopted=False)
 
 
+def end_strangers(directory: Path, wanted: list[str]) -> None:
+    """End keepers that an earlier `roost up` left behind and that nobody wants now."""
+    for lock in sorted(directory.glob(f"*/{LOCK_NAME}")):
+        pid = running_keeper(lock.parent)
+        if pid and lock.parent.name not in wanted:
+            _end(Keeper(lock.parent.name, lock.parent, pid, adopted=True))
+
+
 def running_keeper(directory: Path) -> int:
     """The pid of the keeper that holds a directory, or 0."""
     try:
@@ -118,6 +126,14 @@ def running_keeper(directory: Path) -> int:
     finally:
         os.close(fd)
     return 0
+
+
+def pids_of(directory: Path) -> list[int]:
+    """Everything that the keeper of a directory has started: its agent, and all work on its node."""
+    from roost.agent.keeper_proc import MARK, mark_of  # noqa: PLC0415  (rare)
+
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in pids if mark_of(pid, MARK) == str(directory)]
 
 
 def _end(keeper: Keeper) -> None:

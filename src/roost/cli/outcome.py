@@ -1,5 +1,7 @@
 """How a command ends: exit codes, and errors told with what to do next."""
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
@@ -15,6 +17,7 @@ USAGE = 2
 NOT_PLACED = 4
 TIMED_OUT = 124
 INTERRUPTED = 130
+BROKEN_PIPE = 141
 NO_SERVER = 255
 
 _WRONG_REQUEST = (400, 413, 422)
@@ -44,6 +47,10 @@ def explained() -> Iterator[None]:
         raise Failure(str(error), error.hint, exit_code_of(error)) from None
     except Invalid as error:
         raise Failure(str(error), exit_code=USAGE) from None
+    except BrokenPipeError:
+        # Nobody reads any more (`roost logs x | head`). What is still in stdout's buffer has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(BROKEN_PIPE) from None
     except KeyboardInterrupt:
         raise click.exceptions.Exit(INTERRUPTED) from None
 

@@ -25,6 +25,14 @@ def print_json(value: Any) -> None:
     click.echo(msgspec.json.format(encoded, indent=2 if sys.stdout.isatty() else 0))
 
 
+def print_json_line(value: Any) -> None:
+    """One event of a stream."""
+    import msgspec  # noqa: PLC0415
+
+    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.flush()
+
+
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Columns as wide as they have to be; states in colour on a terminal; the last column is cut to the width of it."""
     if not rows:

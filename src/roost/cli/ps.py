@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from roost.cli.output import ago, print_json, print_table, say
+from roost.cli.output import ago, print_json, print_table, say, took
 from roost.cli.session import connect, json_option
 from roost.cli.targets import Target
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 STATES = ("queued", "running", "stopping", "succeeded", "failed", "timed_out", "cancelled", "expired", "rejected")
 LIVE = ("queued", "running", "stopping")
-HEADER = ("NAME", "KIND", "STATE", "INSTANCES", "SUBMITTED", "CAUSE")
+HEADER = ("NAME", "KIND", "STATE", "INSTANCES", "SUBMITTED", "TOOK")
 
 
 @click.command(
@@ -33,9 +33,9 @@ Next: `roost show NAME` for one of them, `roost why NAME` for what waits.
 def ps(everything: bool, project: str, state: str | None, as_json: bool) -> None:
     """List workloads: what waits and runs, and with -a what is finished."""
     with connect() as client:
-        found = client.workloads(project=project, state=state or "")
-    if not everything and state is None:
-        found = [workload for workload in found if workload.state in LIVE]
+        states = (state,) if state else ("",) if everything else LIVE
+        found = [workload for each in states for workload in client.workloads(project=project, state=each)]
+    found.sort(key=lambda workload: workload.submitted_ms, reverse=True)
     if as_json:
         print_json(found)
         return
@@ -46,11 +46,12 @@ def ps(everything: bool, project: str, state: str | None, as_json: bool) -> None
 
 def _row(workload: "Workload") -> tuple[str, ...]:
     name = str(Target(workload.project, workload.name))
-    return name, workload.kind, workload.state, progress(workload), ago(workload.submitted_ms), workload.cause or "-"
+    duration = took(workload.submitted_ms, workload.finished_ms) if workload.finished_ms else "-"
+    return name, workload.kind, workload.state, progress(workload), ago(workload.submitted_ms), duration
 
 
 def progress(workload: "Workload") -> str:
-    """`3/10 succeeded` for what is on its way, `10 succeeded` for what is over; the rest is in `show`."""
+    """`1`, or `7 succeeded, 2 running, 1 queued`: most first."""
     if workload.count == 1:
         return "1"
     order = sorted(workload.counts.items(), key=lambda each: -each[1])

@@ -33,3 +33,12 @@ def project_option(command: Decorated) -> Decorated:
         "-p", "--project", envvar="ROOST_PROJECT", default=DEFAULT_PROJECT, show_default=True, show_envvar=True,
         help="Whose workloads are meant.",
     )(command)  # fmt: skip
+
+
+def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Options like K=V, as they are written."""
+    for value in values:
+        name, separator, _ = value.partition("=")
+        if not name or not separator:
+            raise click.BadParameter(f"{value!r} is not like NAME=VALUE", ctx, param)
+    return values

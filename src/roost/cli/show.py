@@ -40,6 +40,8 @@ def show(target: Target, project: str, as_json: bool) -> None:
         return
     if workload is not None:
         _show_workload(workload)
+    if workload is not None and instance is not None:
+        click.echo()
     if instance is not None:
         _show_instance(instance)
 
@@ -93,7 +95,6 @@ def _row(instance: "Instance") -> tuple[str, ...]:
 
 def _show_instance(instance: "Instance") -> None:
     name = Target(instance.project, instance.name, instance.index)
-    click.echo()
     click.echo(f"Instance:   {name} is {instance.state}" + (f" on {instance.node}" if instance.node else ""))
     click.echo(f"Cause:      {instance.cause or '-'}")
     click.echo(f"Attempt:    {instance.attempt or '-'}")

@@ -1,19 +1,22 @@
 """What users point at: NAME, NAME.INDEX, PROJECT/NAME, PROJECT/NAME.INDEX."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
 from roost.model.limits import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from roost.client import Client
 
 COMPLETIONS_MAX = 100  # names offered by a shell at once; more cannot be read
 
 
-class Target(NamedTuple):
+@dataclass(frozen=True)
+class Target:
     """A workload, or one instance of it."""
 
     project: str
@@ -39,7 +42,9 @@ class TargetType(click.ParamType[Target]):
             self.fail(f"{value!r} is not like NAME, NAME.INDEX or PROJECT/NAME.INDEX", param, ctx)
         return Target(project, name, int(index) if dot else None)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem  # noqa: PLC0415
+
         from roost.cli.session import connect  # noqa: PLC0415  (only in a shell that completes)
         from roost.client.errors import ClientError  # noqa: PLC0415
 
@@ -57,11 +62,12 @@ TARGET = TargetType()
 
 def in_project(target: Target, project: str) -> Target:
     """The target in the project that was asked for, unless it names its own."""
-    return target if target.project else target._replace(project=project)
+    return target if target.project else replace(target, project=project)
 
 
-def indexes_of(client: "Client", target: Target) -> list[int]:
+def instances_of(client: "Client", target: Target) -> list[Target]:
     """The instances a target stands for."""
     if target.index is not None:
-        return [target.index]
-    return list(range(client.workload(target.project, target.name).count))
+        return [target]
+    count = client.workload(target.project, target.name).count
+    return [replace(target, index=index) for index in range(count)]

@@ -1,15 +1,20 @@
 """The typed Python client.
 
-from roost.client import Client, find_config
+    from roost.client import Client, find_config
 
-with Client(*find_config()) as client:
-    done = client.run_to_end({"name": "hello", "command": "echo hello"})
-    print(done.state, client.log("default", "hello", 0))
+    with Client(*find_config()) as client:
+        done = client.run_to_end({"name": "hello", "command": "echo hello"})
+        print(done.state, client.log("default", "hello"))
 """
 
-from roost.client.client import Client
-from roost.client.config import Config, find_config
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from roost.client.errors import ApiError, ClientError, NotConfigured, Unreachable, WaitTimedOut
+
+if TYPE_CHECKING:
+    from roost.client.client import Client
+    from roost.client.config import Config, find_config
 
 __all__ = [
     "ApiError",
@@ -21,3 +26,12 @@ __all__ = [
     "WaitTimedOut",
     "find_config",
 ]
+
+_LATER = {"Client": "client", "Config": "config", "find_config": "config"}
+
+
+def __getattr__(name: str) -> Any:
+    """HTTP and JSON are imported when a client is made: whoever only names an error does not wait for them."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

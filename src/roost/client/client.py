@@ -145,7 +145,7 @@ class Client:
     def changes(
         self, *, since: int | None = None, kinds: Sequence[str] = (), workload: str = ""
     ) -> Iterator[types.Change | types.Reset]:
-        """Every change from a revision (or from now) on. After a Reset, list again: what happened since is not known."""
+        """Every change from a revision (or from now) on. After a Reset list again: something was missed."""
         with self.follow_changes(since=since, kinds=kinds, workload=workload) as follower:
             while True:
                 event = follower.next()

@@ -225,8 +225,10 @@ class Follower:
         self.close()
 
 
-def next_of(followers: Sequence[Follower], timeout_s: float | None = None) -> tuple[Follower, Event] | None:
-    """The next event of any of them, or None when the time is over."""
+def next_of(
+    followers: Sequence[Follower], timeout_s: float | None = None, wake_fd: int = -1
+) -> tuple[Follower, Event] | None:
+    """The next event of any of them, or None when the time is over or `wake_fd` can be read."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
         for follower in followers:
@@ -238,12 +240,12 @@ def next_of(followers: Sequence[Follower], timeout_s: float | None = None) -> tu
         for follower in followers:
             if follower.stream is None or follower.stream.waits:
                 follower.advance(now)
-        if not any(follower.pending for follower in followers):
-            _wait(followers, deadline)
+        if not any(follower.pending for follower in followers) and _wait(followers, deadline, wake_fd):
+            return None
 
 
-def _wait(followers: Sequence[Follower], deadline: float | None) -> None:
-    """Until one of them can go on, or the deadline."""
+def _wait(followers: Sequence[Follower], deadline: float | None, wake_fd: int) -> bool:
+    """Until one of them can go on, or the deadline. True: somebody wants to be heard first."""
     now = time.monotonic()
     until = now + QUIET_S_MAX
     socks: dict[socket.socket, Follower] = {}
@@ -251,11 +253,14 @@ def _wait(followers: Sequence[Follower], deadline: float | None) -> None:
         if follower.stream is None:
             until = min(until, follower.retry_at)
         elif follower.stream.waits:
-            return
+            return False
         else:
             socks[follower.stream.sock] = follower
     until = until if deadline is None else min(until, deadline)
-    ready = select.select(list(socks), [], [], max(0.0, until - now))[0]
+    woken = [wake_fd] if wake_fd >= 0 else []
+    ready = select.select([sock.fileno() for sock in socks] + woken, [], [], max(0.0, until - now))[0]
     now = time.monotonic()
-    for sock in ready or socks:  # nothing came: let each see whether it has been quiet for too long
-        socks[sock].advance(now)
+    for sock, follower in socks.items():
+        if not ready or sock.fileno() in ready:  # nothing came: let each see whether it has been quiet for too long
+            follower.advance(now)
+    return wake_fd in ready

@@ -1,4 +1,4 @@
-"""One kept-alive HTTP connection for calls, and one connection each for streams. Standard library only: it starts fast."""
+"""One kept-alive HTTP connection for calls, one connection each for streams. Standard library only: it starts fast."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -154,7 +154,7 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One object as it is after a commit; None: it is gone. `key` is PROJECT/NAME, PROJECT/NAME.INDEX or a node's name."""
+    """An object as it is after a commit, None when it is gone. `key`: PROJECT/NAME, PROJECT/NAME.INDEX or a node's."""
 
     revision: int
     kind: str

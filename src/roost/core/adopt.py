@@ -22,7 +22,7 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
     state_now = "starting" if report.state == "starting" else "running"
     instance = Instance(run.workload, run.index, state_now, run.attempt, run.token, node.name, since_ms=now)
     instance.started_ms = now - report.started_ago_ms
-    instance.story.append(Move(run.submitted_ms, "queued", "submitted to an earlier server", state.revision + 1))
+    instance.story = (Move(run.submitted_ms, "queued", "submitted to an earlier server", state.revision + 1),)
     state.instances[key] = instance
     progress = state.progress_of(workload)
     progress.counts[state_now] = progress.counts.get(state_now, 0) + 1
@@ -33,15 +33,17 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
 
 
 def complete(state: State, workload: Workload) -> None:
-    """Once every agent had time to speak, a service gets back the replicas nobody spoke of."""
-    if workload.policy.kind == "job" or workload.rest or is_over(state, workload):
+    """Once every lease of an earlier life has ended, a service gets back the replicas nobody spoke of."""
+    if not workload.adopted or workload.policy.kind == "job" or workload.rest or is_over(state, workload):
         return
+    if workload.policy.exclusive and workload.policy.when_lost == "keep":
+        return  # where it is kept it runs for ever, also out of touch
     counts = state.progress_of(workload).counts
     for index in range(workload.count):
         key = f"{workload.key}.{index}"
         if key not in state.instances:
             instance = state.instances[key] = Instance(workload.key, index, since_ms=state.now_ms)
-            instance.story.append(Move(state.now_ms, "queued", "no agent spoke of it", state.revision + 1))
+            instance.story = (Move(state.now_ms, "queued", "no agent spoke of it", state.revision + 1),)
             counts["queued"] = counts.get("queued", 0) + 1
             state.touch_instance(instance)
             state.queue.add_again(workload, index)
@@ -71,5 +73,5 @@ def _known_again(state: State, run: Run, now: int) -> Workload | None:
     state.progress_of(workload).begun = workload.count
     state.touch_workload(workload)
     watch_queue(state, workload)
-    state.at(now + state.settings.lease_ms, "adopted", workload.key)
+    state.at(now + state.settings.lease_ms + state.settings.lease_margin_ms, "adopted", workload.key)
     return workload

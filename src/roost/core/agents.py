@@ -6,7 +6,7 @@ from roost.core.lose import lose_node
 from roost.core.move import contact_of, move, settle_node, tell
 from roost.core.retry import ended, lost, requeue
 from roost.core.state import Contact, State
-from roost.model.errors import Conflict
+from roost.model.errors import Conflict, NoService
 from roost.model.events import Heard, Joined, Parted, Reported
 from roost.model.frames import Drop, Hello, Report, Run
 from roost.model.instance import Instance
@@ -23,6 +23,10 @@ def joined(state: State, out: Step, event: Joined, now: int) -> None:
         if refusal:
             out.reply(event.request, Conflict(refusal, code="already_exists", path="node"))
             return
+        if _is_stale(node, hello):
+            words = f"node {node.name} has said hello after this one, which got lost on its way; say it again"
+            out.reply(event.request, NoService(words, code="stale_hello"))
+            return
     stranger = node is not None and node.identity != hello.identity
     if node is None:
         node = Node(hello.node, hello.identity, hello.facts, status="lost", joined_ms=now)
@@ -31,7 +35,7 @@ def joined(state: State, out: Step, event: Joined, now: int) -> None:
         state.contacts[node.name] = Contact(0)
     if node.facts != hello.facts or len(state.fleet) == 0 or state.fleet.row(node.name) < 0:
         state.fleet.join(node.name, hello.facts)
-    node.facts, node.identity = hello.facts, hello.identity
+    node.facts, node.identity, node.hello_ms = hello.facts, hello.identity, hello.sent_ms
     node.session = state.next_serial()
     _reconnect(state, node, now)
     _compare(state, out, node, hello, now, stranger=stranger)
@@ -159,7 +163,18 @@ def _refusal(state: State, node: Node, hello: Hello, now: int) -> str:
     if node.status != "lost" and state.held[node.name]:
         left = max(0, contact.lease_until_ms - now)
         return f"the last node named {node.name} may still be running work; its lease ends in {left} ms"
+    for instance in state.held[node.name].values():
+        if state.workloads[instance.workload].policy.exclusive:  # kept there, and no lease will ever end it
+            return f"the last node named {node.name} may still be running {instance.key}; cancel that first"
     return ""
+
+
+def _is_stale(node: Node, hello: Hello) -> bool:
+    """A hello that was overtaken by a later one knows nothing of what the node was told since.
+
+    The clock of a machine begins anew when it reboots; then its hello is taken once its old lease has ended.
+    """
+    return node.status != "lost" and node.identity == hello.identity and hello.sent_ms < node.hello_ms
 
 
 def _reconnect(state: State, node: Node, now: int) -> None:

@@ -1,5 +1,6 @@
 """What a step gives back: what to store, what to do once that is durable, and whom to answer."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -48,12 +49,12 @@ class Step:
         self.acknowledged: dict[str, int] = {}  # node -> sequence of the last beat whose reports are in this step
         self.swept: list[str] = []  # workloads whose logs can go: PROJECT/NAME/SERIAL
         self.wake_at_ms: int | None = None  # when something happens by itself next
-        self.orders: dict[str, list[Order]] = {}
+        self.orders: defaultdict[str, list[Order]] = defaultdict(list)
         self.whole: set[str] = set()
 
-    def order(self, node: str, *orders: Order) -> None:
+    def order(self, node: str, order: Order) -> None:
         """An order for a node, sent when the step is durable."""
-        self.orders.setdefault(node, []).extend(orders)
+        self.orders[node].append(order)
 
     def reply(self, request: int, value: Any | RoostError) -> None:
         """Answer a request, once the step is durable."""

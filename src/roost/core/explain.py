@@ -62,7 +62,7 @@ def blockers_of(state: State, ask: Ask) -> Blocked:
     found: list[Blocker] = []
     short = np.zeros(len(fleet), np.bool_)
     for each in (*STATIC, *DYNAMIC):
-        mask = each.mask(fleet, ask, None)
+        mask = each.mask(fleet, ask)
         if mask is None or bool(mask.all()):
             continue
         failing = ~mask
@@ -75,9 +75,8 @@ def blockers_of(state: State, ask: Ask) -> Blocked:
     if not bool((could_fit(fleet, ask) & fleet.online).any()):
         return Blocked("unsatisfiable", online, tuple(found))
     eligible = could_fit(fleet, ask)
-    for each in DYNAMIC:
-        mask = each.mask(fleet, ask, None)
-        eligible = eligible if mask is None else eligible & mask
+    for filter in DYNAMIC:
+        eligible = eligible & filter.mask(fleet, ask)
     return Blocked("placeable" if eligible.any() else "insufficient_resources", online, tuple(found))
 
 
@@ -92,6 +91,9 @@ def why(state: State, workload_key: str, index: int | None = None) -> Why:
         raise NotFound(f"{workload_key} has instances 0 to {workload.count - 1}, not {index}")
     key = f"{workload_key}.{index}"
     instance = state.instances.get(key)
+    if instance is None and index < state.begun(workload):
+        words = f"{key} was submitted to an earlier server, and no agent has spoken of it to this one"
+        return Why(key, "lost", words, code="unknown")
     current = instance.state if instance else workload.rest or "queued"
     if current == "queued":
         return _why_waiting(state, key, workload.policy.ask, instance)

@@ -15,7 +15,7 @@ def move(state: State, out: Step, instance: Instance, to: str, cause: str, at_ms
     before = instance.state
     assert to in MOVES[before], f"{instance.key} cannot go from {before} to {to} ({cause}): {instance.story}"
     workload = state.workloads[instance.workload]
-    counts = state.progress_of(workload).counts
+    counts = state.progress[instance.workload].counts
     counts[before] -= 1
     counts[to] = counts.get(to, 0) + 1
     if to in HOLDING and before not in HOLDING:
@@ -39,9 +39,7 @@ def move(state: State, out: Step, instance: Instance, to: str, cause: str, at_ms
 
 def tell(thing: Instance | Node, to: str, cause: str, at_ms: int, revision: int) -> None:
     """Add a line to a story; the oldest lines go."""
-    thing.story.append(Move(at_ms, to, cause, revision))
-    if len(thing.story) > STORY_MAX:
-        del thing.story[0]
+    thing.story = (*thing.story[1 - STORY_MAX :], Move(at_ms, to, cause, revision))
 
 
 def finish_if_over(state: State, workload: Workload, at_ms: int) -> None:

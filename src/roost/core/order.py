@@ -36,7 +36,8 @@ class Line:
 
     def head(self, state: "State") -> Waiting | None:
         """The oldest that still waits; what has ended meanwhile is dropped on the way."""
-        while self.fresh and not state.has_fresh(self.fresh[0]):
+        index = -1
+        while self.fresh and (index := state.first_fresh(self.fresh[0])) < 0:
             self.fresh.popleft()
         while self.again and not state.waits_again(self.again[0]):
             heappop(self.again)
@@ -46,7 +47,7 @@ class Line:
             return Waiting(serial, state.workloads[key], index, True)
         if fresh is None:
             return None
-        return Waiting(fresh.serial, fresh, state.begun(fresh), False)
+        return Waiting(fresh.serial, fresh, index, False)
 
     def take(self, head: Waiting) -> None:
         """The head was placed. A fresh workload leaves the line by itself when its last index has begun."""

@@ -3,14 +3,13 @@
 from bisect import bisect_left
 from heapq import heapify, heappop, heappush
 
-import numpy as np
-
 from roost.core.assign import run_order
 from roost.core.effects import Placed, Step
 from roost.core.explain import blockers_of
 from roost.core.fleet import Fleet, Ints
 from roost.core.move import finish_if_over, move
 from roost.core.order import Line, Waiting
+from roost.core.shortlist import NOT_ELIGIBLE
 from roost.core.state import State
 from roost.core.strategies import STRATEGIES, Strategy
 from roost.model.instance import Decision, Instance, Move
@@ -69,7 +68,8 @@ def _place_head(state: State, out: Step, line: Line, head: Waiting, now: int) ->
     strategy = STRATEGIES[line.ask.strategy or state.settings.strategy]
     scores = state.shortlists.of(line.ask, strategy).refresh(fleet)
     last = _last_row(fleet, state.meta.cursors.get(strategy.name, "")) if strategy.cursor else -1
-    row = strategy.pick(scores, last, _drawn(state.settings.seed, state.serial))
+    drawn = _drawn(state.settings.seed, state.serial) if strategy.chance else 0
+    row = strategy.pick(scores, last, drawn)
     if row < 0:
         return False
     instance = _instance_of(state, head)
@@ -84,7 +84,8 @@ def _place_head(state: State, out: Step, line: Line, head: Waiting, now: int) ->
         state.touch_meta()
     move(state, out, instance, "placed", f"on {instance.node} by {strategy.name}", now)
     out.order(instance.node, run_order(state, instance))
-    room = tuple((name, int(fleet.used[name][row]), int(fleet.total[name][row])) for name in fleet.facts[row].resources)
+    names = fleet.facts[row].resources
+    room = tuple([(name, fleet.used[name].item(row), fleet.total[name].item(row)) for name in names])
     out.placed.append(Placed(instance.key, instance.node, strategy.name, room))
     return True
 
@@ -96,24 +97,32 @@ def _instance_of(state: State, head: Waiting) -> Instance:
     progress = state.progress_of(head.workload)
     progress.begun = head.number + 1
     progress.counts["queued"] = progress.counts.get("queued", 0) + 1
-    story = [Move(head.workload.submitted_ms, "queued", "submitted", state.revision + 1)]
+    story = (Move(head.workload.submitted_ms, "queued", "submitted", state.revision + 1),)
     instance = state.instances[f"{key}.{head.number}"] = Instance(key, head.number, story=story)
     return instance
 
 
 def _decision(fleet: Fleet, strategy: Strategy, scores: Ints, row: int) -> Decision:
     """The node taken and the best of the others."""
-    size = len(scores)
+    values = scores.tolist()
+    size = len(values)
     if size <= SMALL_FLEET:
-        values = scores.tolist()
-        best = sorted(range(size), key=lambda each: -values[each])[:CANDIDATES_MAX]
+        best = sorted(range(size), key=values.__getitem__, reverse=True)[:CANDIDATES_MAX]  # of equal ones the first
     else:
-        few = np.argpartition(scores, size - CANDIDATES_MAX)[size - CANDIDATES_MAX :]
-        best = sorted((int(each) for each in few), key=lambda each: (-int(scores[each]), each))
-    others = [each for each in best if each != row and scores[each] >= 0]
-    rows = [row, *others][:CANDIDATES_MAX]
-    candidates = tuple((fleet.names[each], int(scores[each])) for each in rows)
-    return Decision(strategy.name, int(np.count_nonzero(scores >= 0)), size, candidates)
+        best = _best_rows(scores)
+    rows = [row] + [each for each in best if each != row and values[each] >= 0]
+    candidates = tuple([(fleet.names[each], values[each]) for each in rows[:CANDIDATES_MAX]])
+    return Decision(strategy.name, size - values.count(NOT_ELIGIBLE), size, candidates)
+
+
+def _best_rows(scores: Ints) -> list[int]:
+    """The best rows, of equal ones the first by name; some scans are cheaper than sorting."""
+    left = scores.copy()
+    best = []
+    for _ in range(CANDIDATES_MAX):
+        best.append(int(left.argmax()))
+        left[best[-1]] = NOT_ELIGIBLE
+    return best
 
 
 def _last_row(fleet: Fleet, name: str) -> int:

@@ -131,7 +131,7 @@ def materialise(state: State, workload: Workload, until: int) -> None:
     """Give records to instances below an index that have none yet, so that they can differ from each other."""
     progress = state.progress_of(workload)
     for index in range(progress.begun, until):
-        story = [Move(workload.submitted_ms, "queued", "submitted", state.revision + 1)]
+        story = (Move(workload.submitted_ms, "queued", "submitted", state.revision + 1),)
         instance = Instance(workload.key, index, since_ms=workload.submitted_ms, story=story)
         state.instances[instance.key] = instance
         progress.counts["queued"] = progress.counts.get("queued", 0) + 1

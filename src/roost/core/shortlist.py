@@ -9,12 +9,14 @@ from roost.core.fleet import Fleet, Ints, Mask
 from roost.core.strategies import Strategy
 from roost.model.workload import Ask
 
+NOT_ELIGIBLE = -1  # any score is 0 or more
 SHORTLISTS_MAX = 512  # 8 bytes a node each: 40 MB at 10,000 nodes
-RESCAN_SHARE = 4  # more than a quarter of the rows changed: scanning all is cheaper
+ONE_BY_ONE_MIN = 8  # so many rows are always scored one by one, 3 us each: a scan of any fleet costs 30 us at least
+ONE_BY_ONE_SHARE = 64  # in large fleets one row costs as much as scanning this many
 
 
 class Shortlist:
-    """Scores of all nodes for one ask and strategy; below 0 where a filter says no."""
+    """Scores of all nodes for one ask and strategy; NOT_ELIGIBLE where a filter says no."""
 
     __slots__ = ("ask", "fits", "layout", "position", "scores", "strategy")
 
@@ -29,24 +31,31 @@ class Shortlist:
     def refresh(self, fleet: Fleet) -> Ints:
         """The scores as of now."""
         changed = fleet.changed_since(self.position) if self.layout == fleet.layout else None
-        if changed is None or len(changed) * RESCAN_SHARE > len(fleet):
-            if self.layout != fleet.layout:
-                self.fits = could_fit(fleet, self.ask)
-                self.layout = fleet.layout
-            self.scores = self._scored(fleet, None, self.fits)
-        elif changed:
-            rows = np.array(sorted(set(changed)), np.int64)
-            self.scores[rows] = self._scored(fleet, rows, self.fits[rows])
+        rows = None if changed is None else dict.fromkeys(changed)
+        if rows is None or len(rows) > max(ONE_BY_ONE_MIN, len(fleet) // ONE_BY_ONE_SHARE):
+            self._scan(fleet)
+        else:
+            for row in rows:
+                self.scores[row] = self._score_one(fleet, row)
         self.position = fleet.position
         return self.scores
 
-    def _scored(self, fleet: Fleet, rows: "np.typing.NDArray[np.int64] | None", fits: Mask) -> Ints:
-        eligible = fits
+    def _scan(self, fleet: Fleet) -> None:
+        if self.layout != fleet.layout:
+            self.fits = could_fit(fleet, self.ask)
+            self.layout = fleet.layout
+        eligible = self.fits
         for each in DYNAMIC:
-            mask = each.mask(fleet, self.ask, rows)
-            if mask is not None:
-                eligible = eligible & mask
-        return np.where(eligible, self.strategy.score(fleet, self.ask, rows), -1)
+            eligible = eligible & each.mask(fleet, self.ask)
+        self.scores = np.where(eligible, self.strategy.score(fleet, self.ask), NOT_ELIGIBLE)
+
+    def _score_one(self, fleet: Fleet, row: int) -> int:
+        if not self.fits[row]:
+            return NOT_ELIGIBLE
+        for each in DYNAMIC:
+            if not each.allows(fleet, self.ask, row):
+                return NOT_ELIGIBLE
+        return self.strategy.score_one(fleet, self.ask, row)
 
 
 class Shortlists:
@@ -72,7 +81,7 @@ def could_fit(fleet: Fleet, ask: Ask) -> Mask:
     """Nodes that could take the ask if they were empty and in service."""
     result = np.ones(len(fleet), np.bool_)
     for each in STATIC:
-        mask = each.mask(fleet, ask, None)
+        mask = each.mask(fleet, ask)
         if mask is not None:
             result &= mask
     return result

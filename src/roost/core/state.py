@@ -97,11 +97,18 @@ class State:
         progress = self.progress.get(workload.key)
         return progress.begun if progress else 0
 
+    def first_fresh(self, workload: Workload) -> int:
+        """The first index that was never placed and still shall be; -1 if there is none."""
+        key = workload.key
+        if workload.rest or self.workloads.get(key) is not workload:
+            return -1
+        progress = self.progress.get(key)
+        begun = progress.begun if progress else 0
+        return begun if begun < workload.count else -1
+
     def has_fresh(self, workload: Workload) -> bool:
         """Whether some of its instances were never placed and still shall be."""
-        if workload.rest or self.workloads.get(workload.key) is not workload:
-            return False
-        return self.begun(workload) < workload.count
+        return self.first_fresh(workload) >= 0
 
     def waits_again(self, entry: tuple[int, int, str]) -> bool:
         """Whether an instance in the queue is still waiting for another attempt."""
@@ -242,7 +249,7 @@ def _load_workload(state: State, workload: Workload) -> None:
     key = workload.key
     if workload.adopted:
         state.progress_of(workload).begun = workload.count
-        state.at(state.now_ms + state.settings.lease_ms, "adopted", key)
+        state.at(state.now_ms + state.settings.lease_ms + state.settings.lease_margin_ms, "adopted", key)
     if workload.finished_ms:
         state.at(workload.finished_ms + workload.policy.keep_ms, "sweep", key)
         state.finished[key] = None
@@ -266,12 +273,9 @@ def watch_queue(state: State, workload: Workload) -> None:
 def is_over(state: State, workload: Workload) -> bool:
     """Whether nothing of a workload lives or will ever start again."""
     progress = state.progress.get(workload.key)
-    live = sum(number for each, number in progress.counts.items() if each not in FINISHED) if progress else 0
-    if live:
+    if not workload.rest and (workload.policy.kind != "job" or progress is None or progress.begun < workload.count):
         return False
-    if workload.rest:
-        return True
-    return workload.policy.kind == "job" and progress is not None and progress.begun >= workload.count
+    return progress is None or all(state in FINISHED or not number for state, number in progress.counts.items())
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -6,11 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from roost.core.fleet import Fleet, Ints
-from roost.core.scorers import idleness, roominess, tightness
+from roost.core.scorers import Scorer, idleness, roominess, tightness
 from roost.model.errors import Invalid
 from roost.model.workload import Ask
 
-Scorer = Callable[[Fleet, Ask, "np.typing.NDArray[np.int64] | None"], Ints]
 #: From scores (below 0: not eligible), the row chosen last (-1: none) and a number drawn by chance: the row to take.
 Pick = Callable[[Ints, int, int], int]
 
@@ -24,15 +23,22 @@ class Strategy(NamedTuple):
     scorers: tuple[tuple[Scorer, int], ...]
     pick: Pick
     cursor: bool = False  # remembers the node it chose last
+    chance: bool = False  # picks by a number that is drawn
 
-    def score(self, fleet: Fleet, ask: Ask, rows: "np.typing.NDArray[np.int64] | None") -> Ints:
-        """The weighted mean of the scorers, in 0..ONE."""
-        if len(self.scorers) == 1:
-            return self.scorers[0][0](fleet, ask, rows)
-        total = np.zeros(len(fleet) if rows is None else len(rows), np.int64)
+    def score(self, fleet: Fleet, ask: Ask) -> Ints:
+        """The weighted mean of the scorers for all rows, in 0..ONE."""
+        total = np.zeros(len(fleet), np.int64)
         for scorer, weight in self.scorers:
-            total += weight * scorer(fleet, ask, rows)
+            total += weight * scorer.score(fleet, ask)
         return total // max(1, sum(weight for _, weight in self.scorers))
+
+    def score_one(self, fleet: Fleet, ask: Ask, row: int) -> int:
+        """The same for one row."""
+        total = weights = 0
+        for scorer, weight in self.scorers:
+            total += weight * scorer.score_one(fleet, ask, row)
+            weights += weight
+        return total // max(1, weights)
 
 
 def pick_best(scores: Ints, last: int, drawn: int) -> int:
@@ -71,13 +77,13 @@ def _from(scores: Ints, start: int) -> int:
 STRATEGIES = {
     strategy.name: strategy
     for strategy in (
-        Strategy("least_loaded", ((idleness.score, 1),), pick_best),
-        Strategy("best_fit", ((tightness.score, 1),), pick_best),
-        Strategy("worst_fit", ((roominess.score, 1),), pick_best),
+        Strategy("least_loaded", ((idleness, 1),), pick_best),
+        Strategy("best_fit", ((tightness, 1),), pick_best),
+        Strategy("worst_fit", ((roominess, 1),), pick_best),
         Strategy("first_fit", (), pick_best),
         Strategy("next_fit", (), pick_onward, cursor=True),
         Strategy("round_robin", (), pick_after, cursor=True),
-        Strategy("random", (), pick_drawn),
+        Strategy("random", (), pick_drawn, chance=True),
     )
 }
 

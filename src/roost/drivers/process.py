@@ -4,20 +4,25 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from typing import cast
 
 import msgspec
 
 from roost.ports.driver import Event, Run, Tell
 
 PING_S = 2.0  # the keeper takes an agent that says nothing for 10 s for hung
-LINE_MAX = 64 << 20  # the first word of a keeper holds all its runs: 8,192 of 8 KiB
+LINE_MAX = 256 << 20  # the first word of a keeper holds all its runs: 128 MiB of notes, and room for the rest
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Event).decode
 
 
 class ProcessDriver(asyncio.Protocol):
-    """A connection to the keeper. `gone` is called when it ends: a keeper that is gone takes this process with it."""
+    """A connection to the keeper. `gone` is called when it ends, and then this process should end, too.
+
+    It does not connect again: either the keeper is gone, and an agent without one can do nothing, or the keeper lives
+    and starts the agent anew, which is told everything. Orders given after the end are dropped.
+    """
 
     def __init__(self, tell: Tell, gone: Callable[[], None]) -> None:
         self._tell = tell
@@ -25,7 +30,8 @@ class ProcessDriver(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
-        self._in = b""
+        self._in: list[bytes] = []  # of a line that is not complete
+        self._in_size = 0
         self._ping: asyncio.TimerHandle | None = None
 
     async def connect(self, path: str) -> None:
@@ -45,9 +51,7 @@ class ProcessDriver(asyncio.Protocol):
 
     def start(self, run: Run) -> None:
         """Begin a run."""
-        order = msgspec.structs.asdict(run)
-        order["do"] = "start"
-        self._order(order)
+        self._order(run)
 
     def stop(self, id: str, grace_ms: int, why: str) -> None:
         """TERM, grace, KILL."""
@@ -60,6 +64,10 @@ class ProcessDriver(asyncio.Protocol):
     def lease(self, until_ms: int) -> None:
         """Leased runs may go on until then."""
         self._order({"do": "lease", "until": until_ms})
+
+    def shutdown(self, grace_ms: int) -> None:
+        """Have the keeper stop everything, us last, and end."""
+        self._order({"do": "shutdown", "grace_ms": grace_ms})
 
     def close(self) -> None:
         """Let go of the keeper; runs go on."""
@@ -74,16 +82,22 @@ class ProcessDriver(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The keeper took us."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not of that class
 
     def data_received(self, data: bytes) -> None:
         """Words of the keeper."""
-        *lines, self._in = (self._in + data).split(b"\n")
-        for line in lines:
-            self._tell(_decode(line))
-        if len(self._in) > LINE_MAX:
+        head, *lines = data.split(b"\n")
+        self._in.append(head)
+        self._in_size += len(head)
+        if self._in_size > LINE_MAX:
             raise ValueError("the keeper said more in one line than it can have to say")
+        if not lines:
+            return
+        first = b"".join(self._in)
+        self._in = [lines.pop()]
+        self._in_size = len(self._in[0])
+        for line in (first, *lines):
+            self._tell(_decode(line))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The keeper is gone, or another agent took our place."""
@@ -91,14 +105,15 @@ class ProcessDriver(asyncio.Protocol):
             self._ping.cancel()
         self._gone()
 
-    def _order(self, order: dict[str, object]) -> None:
+    def _order(self, order: Run | dict[str, object]) -> None:
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(_encode(order))
 
     def _flush(self) -> None:
         if self._out and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(b"\n".join(self._out) + b"\n")
+            self._out.append(b"")
+            self._transport.write(b"\n".join(self._out))
         self._out.clear()
 
     def _keep_pinging(self) -> None:

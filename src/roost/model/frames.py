@@ -9,7 +9,7 @@ import msgspec
 from roost.model.node import Facts
 
 
-class Run(msgspec.Struct, frozen=True):
+class Run(msgspec.Struct, frozen=True, gc=False):
     """Run this attempt."""
 
     token: int
@@ -24,7 +24,7 @@ class Run(msgspec.Struct, frozen=True):
     serial: int = 0
 
 
-class Stop(msgspec.Struct, frozen=True):
+class Stop(msgspec.Struct, frozen=True, gc=False):
     """Stop this attempt: TERM, grace, KILL; then report how it ended."""
 
     token: int
@@ -32,7 +32,7 @@ class Stop(msgspec.Struct, frozen=True):
     cause: str
 
 
-class Drop(msgspec.Struct, frozen=True):
+class Drop(msgspec.Struct, frozen=True, gc=False):
     """This attempt is of no interest any more: stop it if it runs, then forget it."""
 
     token: int
@@ -41,7 +41,7 @@ class Drop(msgspec.Struct, frozen=True):
 Order = Run | Stop | Drop
 
 
-class Report(msgspec.Struct, frozen=True):
+class Report(msgspec.Struct, frozen=True, gc=False):
     """How an attempt stands. Times are ages at sending, because clocks of two hosts differ."""
 
     token: int

@@ -1,4 +1,8 @@
-"""An instance: one run of a workload on one node. An attempt carries a token; tokens only grow."""
+"""An instance: one run of a workload on one node. An attempt carries a token; tokens only grow.
+
+There may be hundreds of thousands of these, and none can be part of a cycle: `gc=False` keeps them out of the
+garbage collector's way, which would otherwise look at all of them again and again.
+"""
 
 import msgspec
 
@@ -12,7 +16,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     revision: int
 
 
-class Decision(msgspec.Struct, frozen=True, array_like=True):
+class Decision(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Why an instance went where it went: the runners-up with their scores, best first."""
 
     strategy: str
@@ -21,7 +25,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     candidates: tuple[tuple[str, int], ...]  # (node, score); the first was taken, a higher score is better
 
 
-class Instance(msgspec.Struct, omit_defaults=True):
+class Instance(msgspec.Struct, omit_defaults=True, gc=False):
     """An instance as it is stored. It exists from its first placement on; before that the workload stands for it."""
 
     workload: str  # the workload's key, PROJECT/NAME
@@ -42,7 +46,7 @@ class Instance(msgspec.Struct, omit_defaults=True):
     failures: int = 0  # attempts that ended by themselves and were tried again
     moving: bool = False  # it is being stopped in order to run elsewhere
     decision: Decision | None = None
-    story: list[Move] = []
+    story: tuple[Move, ...] = ()
 
     @property
     def key(self) -> str:

@@ -29,5 +29,6 @@ class Node(msgspec.Struct, omit_defaults=True):
     draining: bool = False  # wanted by an operator; survives suspicion and loss
     drain_until_ms: int = 0
     session: int = 0
+    hello_ms: int = 0  # when it said the hello of this session, on its own clock
     joined_ms: int = 0
-    story: list[Move] = []
+    story: tuple[Move, ...] = ()

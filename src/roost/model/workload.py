@@ -5,7 +5,7 @@ import msgspec
 from roost.model.limits import DEFAULT_GRACE_MS, DEFAULT_KEEP_MS, DEFAULT_PRIORITY, DEFAULT_RETRIES
 
 
-class Ask(msgspec.Struct, frozen=True, array_like=True):
+class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """What one instance needs of a node. Equal asks share one shortlist, so they must be hashable and small."""
 
     resources: tuple[tuple[str, int], ...] = ()  # sorted by name, no zeros
@@ -15,7 +15,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True):
     require: tuple[str, ...] = ()
 
 
-class Policy(msgspec.Struct, frozen=True, array_like=True):
+class Policy(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """How a workload is treated over its life. Equal policies are shared: a hundred thousand jobs have a handful."""
 
     kind: str
@@ -33,7 +33,7 @@ class Policy(msgspec.Struct, frozen=True, array_like=True):
     keep_ms: int = DEFAULT_KEEP_MS
 
 
-class Workload(msgspec.Struct, omit_defaults=True):
+class Workload(msgspec.Struct, omit_defaults=True, gc=False):
     """A workload as it is stored. Which of its instances wait is derived: all indexes that have no record yet."""
 
     project: str

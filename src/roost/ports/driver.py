@@ -20,18 +20,22 @@ class Limits(msgspec.Struct, frozen=True):
     memory: int = 0
 
 
-class Run(msgspec.Struct, frozen=True):
-    """What to run. `note` is kept with it and given back to whoever comes after us."""
+class Run(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
+    """What to run. `note` is kept with it and given back to whoever comes after us.
+
+    `dir` and `log` are this run's own: what is missing is made, and what is still empty is taken away again within a
+    tenth of a second after `forget`. To its environment come PATH and HOME if absent, ROOST_KEEPER and ROOST_RUN.
+    """
 
     id: str
     steps: list[Step]
     env: dict[str, str]
     dir: str
     log: str
-    timeout_ms: int = 0
-    grace_ms: int = 10_000
+    timeout_ms: int = 0  # from the start of the run; 0: none
+    grace_ms: int = 10_000  # between TERM and KILL
     limits: Limits | None = None
-    leased: bool = True
+    leased: bool = True  # ends, at once, with the lease
     note: str = ""
 
 
@@ -65,10 +69,12 @@ class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     signal: int | None = None
     step: int = 0
     oom: bool = False
-    error: str = ""
-    why: str = ""
+    error: str = ""  # why it could not be started, naming the program
+    why: str = ""  # what `stop` was told
+    codes: list[int] = []  # of each step, where there was more than one or a failure was ignored; negative: a signal
     cpu_ms: float = 0
-    rss_max: int = 0
+    rss_max: int = 0  # bytes; 0: too little to be told from the keeper's own
+    log_size: int = 0
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -81,6 +87,7 @@ class Known(msgspec.Struct, frozen=True):
     step: int = 0
     pid: int = 0
     leased: bool = False
+    limits: str = ""
     ended: Ended | None = None
 
 
@@ -93,7 +100,7 @@ class Runs(msgspec.Struct, frozen=True, tag_field="event", tag="runs"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag_field="event", tag="refused"):
-    """An order that could not be followed."""
+    """An order that could not be followed; a run that was to be started does not exist."""
 
     error: str
     id: str | None = None
@@ -112,10 +119,10 @@ class Driver(Protocol):
         """Begin a run; an id that is known is not begun again."""
 
     def stop(self, id: str, grace_ms: int, why: str) -> None:
-        """TERM, grace, KILL."""
+        """TERM, grace, KILL. Asked again, the shorter grace holds."""
 
     def forget(self, id: str) -> None:
         """Drop what is known of a run that has ended."""
 
     def lease(self, until_ms: int) -> None:
-        """Leased runs may go on until then."""
+        """Leased runs may go on until then. The last word counts."""

@@ -75,19 +75,21 @@ async def serve(config: ServerConfig, on_ready: OnReady | None = None, stopping:
         parts = _assemble(config, store, LogHub(blobs))
         await _load(parts.engine)
         agents_port = await _open_gateway(config, parts.gateway)
+        # Comes after the engine has ended: streams that end before it would look broken, and work would be moved.
+        stack.push_async_callback(parts.gateway.stop, AGENTS_GRACE_S)
         # What was imported and loaded stays: it need not be looked at again whenever garbage is sought.
-        gc.collect()
         gc.freeze()
         with _signals(stopping):
             await _live(parts, listener, agents_port, on_ready, stopping)
+    log.info("stopped", revision=parts.engine.state.revision)
 
 
 async def _live(
     parts: Parts, listener: socket.socket, agents_port: int, on_ready: OnReady | None, stopping: asyncio.Event
 ) -> None:
-    """Run, and end in order: no new requests, the last step, the agents' streams."""
+    """Run, and end in order: streams of changes, requests, and then the last step."""
     async with asyncio.TaskGroup() as group:
-        deciding = group.create_task(parts.engine.run())
+        group.create_task(parts.engine.run())
         serving = group.create_task(parts.web.serve(sockets=[listener]))
         await parts.web.ready.wait()
         port = listener.getsockname()[1]
@@ -99,11 +101,7 @@ async def _live(
         parts.watch.close()
         parts.web.leave()
         await serving
-        # Deciding ends before the agents' streams do: otherwise they would look broken, and work would be moved.
         parts.engine.stop()
-        await deciding
-        await parts.gateway.stop(AGENTS_GRACE_S)
-    log.info("stopped", revision=parts.engine.state.revision)
 
 
 def _assemble(config: ServerConfig, store: Store, logs: LogHub) -> Parts:

@@ -16,6 +16,7 @@ from roost.server import say
 from roost.server.metrics import Histogram
 
 INBOX_MAX = 20_000  # events waiting: beyond this, requests are refused rather than kept waiting for seconds
+TICK_MS = 20  # how exact timers are: a thousand leases looked at in turn are fifty steps a second, not two hundred
 BATCH_MAX = 2_000  # events per step: keeps a step below some 100 ms, so that leases are looked at in time
 
 COMMIT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -187,7 +188,7 @@ class Engine:
         if wake_at is None:
             await self._wake.wait()
             return
-        delay = (wake_at - self.clock.now_ms()) / 1_000
+        delay = (wake_at + -wake_at % TICK_MS - self.clock.now_ms()) / 1_000
         if delay <= 0:
             await asyncio.sleep(0)
             return

@@ -10,20 +10,19 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 
-import structlog
-
 from roost.model.limits import BYTES_MAX
 from roost.ports.blobs import Blobs
+from roost.server import say
 
 LOG_BYTES_MAX = 1 << 30  # per attempt; more than anybody reads, little enough that one run does not fill the disk
 READ_BYTES_MAX = 256 << 10  # per turn of a follower: large enough to be cheap, small enough to be fair
 ENTRIES_MAX = 20_000  # logs remembered beside their blobs; as many as may be open in a large cluster
-SETTLE_S = 5.0  # after a start agents need so long to come back and tell what they have not sent yet
+SETTLE_S = 5.0  # after a start, or bytes from a node that is lost: so long until nobody will tell of the rest any more
 STALL_S = 10.0  # a log that is over and gets nothing for so long stays as it is: its node is gone
 LOOK_S = 1.0  # how often a follower asks whether the attempt is over: one that was lost with its node tells nothing
 ENOUGH = BYTES_MAX  # said instead of a size when nothing more of a log is wanted
 
-log = structlog.get_logger("logs")
+log = say.logger("logs")
 
 
 class Entry:
@@ -31,9 +30,9 @@ class Entry:
 
     __slots__ = ("changed_s", "expected", "readers", "waiter")
 
-    def __init__(self, now_s: float) -> None:
+    def __init__(self, began_s: float) -> None:
         self.expected: int | None = None  # its size in the end
-        self.changed_s = now_s
+        self.changed_s = began_s  # when the last bytes came in this life of the server
         self.readers = 0
         self.waiter: asyncio.Future[None] | None = None
 
@@ -59,8 +58,9 @@ class LogHub:
     ) -> None:
         self._blobs = blobs
         self._size_max = size_max
+        self._settle_s = settle_s
         self._stall_s = stall_s
-        self._settled_s = time.monotonic() + settle_s
+        self._began_s = time.monotonic()
         self._entries: OrderedDict[str, Entry] = OrderedDict()  # the one touched last is at the end
 
     def append(self, name: str, offset: int, data: bytes, done: bool) -> int:
@@ -95,12 +95,11 @@ class LogHub:
     def finished(self, name: str, over: bool) -> bool:
         """Whether nothing will follow. `over`: whether the state says that the attempt has ended."""
         entry = self._entries.get(name)
-        now_s = time.monotonic()
-        if entry is not None and entry.expected is not None:
-            size = self._blobs.size(name) or 0
-            stalled = over and now_s - entry.changed_s > self._stall_s
-            return stalled or size >= min(entry.expected, self._size_max)
-        return over and now_s >= self._settled_s
+        quiet_s = time.monotonic() - (entry.changed_s if entry is not None else self._began_s)
+        if entry is None or entry.expected is None:
+            return over and quiet_s >= self._settle_s
+        size = self._blobs.size(name) or 0
+        return size >= min(entry.expected, self._size_max) or (over and quiet_s >= self._stall_s)
 
     async def follow(
         self, name: str, offset: int, is_over: Callable[[], bool] = lambda: False
@@ -153,7 +152,7 @@ class LogHub:
     def _entry(self, name: str) -> Entry:
         entry = self._entries.get(name)
         if entry is None:
-            entry = self._entries[name] = Entry(time.monotonic())
+            entry = self._entries[name] = Entry(self._began_s)
             self._forget_oldest()
         else:
             self._entries.move_to_end(name)

@@ -80,8 +80,17 @@ class Web(uvicorn.Server):
             backlog=BACKLOG,
         )
         super().__init__(config)
+        self.servers: list[asyncio.base_events.Server] = []
         self.ready = asyncio.Event()
         self._leaving = asyncio.Event()
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until told to leave. Whatever ends it, nothing is left in the loop."""
+        try:
+            await super().serve(sockets)
+        finally:
+            for server in self.servers:
+                server.close()
 
     def leave(self) -> None:
         """Take no more requests, finish those under way, and end."""

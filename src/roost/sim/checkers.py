@@ -1,20 +1,19 @@
 """What must never happen, seen from outside: against what really runs, what is on disk, what clients were told."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from roost.core.check import check, differences
 from roost.core.effects import Step
 from roost.core.explain import why
-from roost.core.state import Settings, State, load
+from roost.core.state import State, load
 from roost.model.frames import Run
 from roost.model.instance import Instance
 from roost.model.states import FINISHED
 from roost.model.workload import Workload
 from roost.ports.store import Change, Snapshot
-from roost.sim.truth import Slot, Truth
+from roost.sim.truth import Truth
 from roost.sim.world import World, Wrong
 
 LOAD_EVERY = 25  # commits: loading costs as much as ten steps
@@ -39,11 +38,11 @@ class Known(msgspec.Struct):
 class Checkers:
     """Everybody tells them everything; they raise Wrong."""
 
-    def __init__(self, world: World, truth: Truth, settings: Settings, snapshot: Any) -> None:
+    def __init__(self, world: World, truth: Truth, snapshot: Callable[[], Snapshot]) -> None:
         self._world = world
         self._truth = truth
-        self._settings = settings
         self._snapshot = snapshot  # a function that reads the disk
+        self.forgetful = False  # the disk dies with the server: what was told need not be true after a crash
         self.steps = 0
         self.commits = 0
         self.serials: dict[str, int] = {}  # workloads on disk
@@ -53,7 +52,7 @@ class Checkers:
         self.accepted: dict[str, bool] = {}  # workloads whose submission was answered with yes
         self.cancelled: dict[str, int] = {}  # workload or instance -> true time at which the cancel was answered
         self.retried: dict[str, int] = {}  # workload -> how often somebody asked to run it again
-        self.failures: dict[Slot, int] = {}
+        self.replaced: dict[str, bool] = {}  # workloads whose name was, or may have been, used again
         self.tokens: dict[int, str] = {}  # every attempt that was ever on disk -> its node
         self._token_max = 0  # before the commit that is being looked at
 
@@ -86,6 +85,11 @@ class Checkers:
             raise Wrong(f"after a load: {trouble}")
         self.what_was_told_is_true()
 
+    def forgotten(self) -> None:
+        """The disk is empty again. What runs and which tokens were given out is true all the same."""
+        for known in (self.serials, self.disk, self.told, self.accepted, self.cancelled):
+            known.clear()
+
     def acted(self, state: State, done: Step) -> None:
         """When a step is durable: what the outside world learns now has to be true for ever."""
         if self.commits % LOAD_EVERY == 0 and done.changes:
@@ -93,7 +97,8 @@ class Checkers:
         for node, status, cause in done.nodes:
             self._world.tell("server", f"{node} is {status}: {cause}")
             if status == "lost":
-                for live in self._truth.leased_on(node):
+                machine = state.nodes[node].identity if node in state.nodes else node
+                for live in self._truth.leased_on(machine):
                     raise Wrong(f"{node} was given up while {live.run.token} of {live.run.workload} runs there leased")
         self._orders_are_known(done)
         for change in done.changes:
@@ -109,6 +114,8 @@ class Checkers:
 
     def answered_submit(self, key: str) -> None:
         """A client was told that its workload is taken in."""
+        if self.forgetful:
+            return
         self.accepted[key] = True
         if key not in self.serials:
             raise Wrong(f"{key} was accepted and is not on disk")
@@ -116,7 +123,7 @@ class Checkers:
     def answered_cancel(self, key: str) -> None:
         """A client was told that a workload or an instance is being stopped."""
         workload = key if key in self.policies else key.rpartition(".")[0]
-        if not self.retried.get(workload):  # otherwise nobody can say which of the two came last
+        if not self.retried.get(workload) and not self.forgetful:  # otherwise nobody can say which of the two came last
             self.cancelled[key] = self._world.now
 
     def asks_retry(self, key: str) -> None:
@@ -125,13 +132,12 @@ class Checkers:
         for known in (self.told, self.cancelled):
             for each in [each for each in known if each == key or each.rpartition(".")[0] == key]:
                 del known[each]
-        for slot in [slot for slot in self.failures if slot[0] == key]:
-            del self.failures[slot]
 
     def replaces(self, key: str) -> None:
         """A client is about to use a finished workload's name again: what was known of the old one is over."""
         self.asks_retry(key)
         self.accepted.pop(key, None)
+        self.replaced[key] = True
 
     # what they check
 
@@ -139,7 +145,9 @@ class Checkers:
         """Endings do not change, and what was accepted is there."""
         for key, told in self.told.items():
             known = self.disk.get(key)
-            if known is None or known != told:
+            if key.rpartition(".")[0] in self.replaced and (known is None or known.serial != told.serial):
+                continue
+            if known != told:
                 raise Wrong(f"{key} was told to be {told}, the disk says {known}")
         for key in self.accepted:
             if key not in self.serials:
@@ -234,8 +242,7 @@ class Checkers:
                     raise Wrong(f"{workload.key}.{index} waits and nobody knows why: {reason}")
 
     def _same_as_disk(self, state: State) -> None:
-        snapshot: Snapshot = self._snapshot()
-        for trouble in differences(state, load(snapshot, state.now_ms, self._settings)):
+        for trouble in differences(state, load(self._snapshot(), state.now_ms, state.settings)):
             raise Wrong(f"the state is not what is on disk: {trouble}")
 
     def _serial_of(self, workload: str) -> int:

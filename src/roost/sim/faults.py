@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from roost.core.state import Settings
 from roost.sim.host import Host
 from roost.sim.net import Net
 from roost.sim.server import Disk, Server
@@ -10,6 +11,8 @@ from roost.sim.world import Clock, World
 DRIFT_PPM_MAX = 10_000  # one per cent: twenty times what NTP corrects at most; 80 ms over a lease of 4 s on two hosts
 WALL_JUMP_MS_MAX = 3_600_000
 EPOCH_MS = 1_700_000_000_000
+LEASES_MS = (1_500, 2_500, 4_000)
+MARGIN_MS = 400  # as for a lease of 4 s; the keeper needs 140 ms of it, the clocks 80
 
 
 class Faults:
@@ -23,6 +26,8 @@ class Faults:
         self._hosts = hosts
         self._calm = False
         self.gone: list[str] = []  # hosts that never come back
+        self._lease_ms = world.one_of(LEASES_MS)
+        self._seed = world.between(0, 99)
 
     def plan(self, until_ms: int) -> None:
         """Some kinds of trouble, each at random moments."""
@@ -35,23 +40,29 @@ class Faults:
             self.crash_host,
             self.leave_host,
             self.crash_server,
+            self.hang_server,
             self.bad_disk,
             self.broken_disk,
         ]
+        likely = self._world.one_of((0.15, 0.3, 0.5))
         for kind in kinds:
-            if self._world.happens(0.45):
-                for _ in range(self._world.one_of((1, 1, 2, 3, 6))):
+            if self._world.happens(likely):
+                for _ in range(self._world.one_of((1, 2, 4, 8))):
                     self._world.at(self._world.between(0, until_ms), self._unless_calm, kind)
 
     def start_server(self) -> None:
-        """A new server process; the wall clock of its host may have been set meanwhile."""
+        """A new server process; its host's clock may have been set meanwhile, and leases made shorter or longer."""
         if not self._server.up:
-            self._server.start(self.new_clock())
+            if self._world.happens(0.3) and not self._disk.forgetful:
+                self._lease_ms = self._world.one_of(LEASES_MS)
+            settings = Settings(lease_ms=self._lease_ms, lease_margin_ms=MARGIN_MS, seed=self._seed)
+            self._server.start(self.new_clock(), settings)
 
     def new_clock(self) -> Clock:
         """The clock of a server: the wall at its start, then monotonic."""
         world = self._world
-        jump = world.between(-WALL_JUMP_MS_MAX, WALL_JUMP_MS_MAX) if world.happens(0.3) else 0
+        jumps = world.happens(0.3) and not self._disk.forgetful  # who remembers nothing has to trust the wall clock
+        jump = world.between(-WALL_JUMP_MS_MAX, WALL_JUMP_MS_MAX) if jumps else 0
         return Clock(world, EPOCH_MS + jump, world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX))
 
     def calm(self) -> None:
@@ -63,10 +74,19 @@ class Faults:
         for host in self._hosts:
             self._net.heal(host.name)
             self._net.of(host.name).clear()
+            if host.agent is not None and host.agent.hung:
+                host.agent.wake()
+            if host.node != host.name:
+                self.gone.append(host.name)
+                host.crash()
+        self._server.wake()
+        self.power_on()
+
+    def power_on(self) -> None:
+        """What is down and not gone for good is started."""
+        for host in self._hosts:
             if host.name not in self.gone:
                 host.boot()
-                if host.agent is not None and host.agent.hung:
-                    host.agent.wake()
         self.start_server()
 
     # kinds of trouble
@@ -75,10 +95,10 @@ class Faults:
         """Loss, delay, repeats and reordering at one host."""
         world, host = self._world, self._host()
         weather = self._net.of(host.name)
-        weather.loss = world.one_of((0.0, 0.05, 0.3))
+        weather.loss = world.one_of((0.0, 0.1, 0.4))
         weather.late = world.one_of((0.0, 0.1, 0.5))
-        weather.repeat = world.one_of((0.0, 0.1, 0.3))
-        weather.ordered = world.happens(0.3)
+        weather.repeat = world.one_of((0.0, 0.2, 0.5))
+        weather.ordered = world.happens(0.2)
         world.tell("faults", f"bad weather at {host.name}")
         world.after(world.between(1_000, 15_000), weather.clear)
 
@@ -129,8 +149,16 @@ class Faults:
     def crash_server(self) -> None:
         """kill -9 of the server."""
         if self._server.up:
+            if self._world.happens(0.3):
+                self.partition()
             self._server.crash()
             self._world.after(self._world.between(50, 9_000), self.start_server)
+
+    def hang_server(self) -> None:
+        """SIGSTOP of the server, for less or more than a lease."""
+        if self._server.up and not self._server.hung:
+            self._server.hang()
+            self._world.after(self._world.between(200, 8_000), self._server.wake)
 
     def bad_disk(self) -> None:
         """Commits that are slow, fail, or are told to have failed."""

@@ -6,16 +6,20 @@ from typing import Any, Protocol
 from roost.agent.actor import Action, Actor, Forget, Halt, Lease, Start
 from roost.model.frames import Answer, Welcome
 from roost.model.node import Facts
-from roost.sim.keeper import Ended, Keeper, Witness
+from roost.ports.driver import Ended, Event, Refused, Started, StepBegan
+from roost.sim.keeper import Keeper, Witness
 from roost.sim.net import End, Net, Stream
 from roost.sim.world import Clock, World
 
 PIPE_MS = 1  # between agent and keeper, both ways; in order, and nothing is lost while both live
-BEAT_MS = 1_000
-WELCOME_MS = 3_000  # a hello that is not answered by then was in vain
-SILENCE_MS = 4_000  # a server that has not spoken for so long is gone
-BACKOFF_MS = (100, 1_500)
+BEATS_PER_LEASE = 4
+WELCOME_MS = 10_000  # as in agent/link.py: a hello that is not answered by then was in vain
+BACKOFF_MS = (25, 1_000)
+GRACE_MS = 500  # for runs when their host is shut down
+FAREWELL_MS = 2_000  # an agent that was asked to end is gone by then, heard or not
 RESTART_MS = (200, 1_200)  # until the keeper has a new agent
+UPTIME_MS_MAX = 1_000_000_000  # what a host's clock may show as the world begins
+BOOT_MS = 1_000  # what it shows when the keeper starts after a reboot
 HANG_MS_MAX = 10_000  # an agent silent for longer is killed by its keeper
 
 
@@ -31,27 +35,31 @@ class Agent:
 
     def __init__(self, host: "Host", facts: Facts) -> None:
         self.host = host
-        self.actor = Actor(host.name, host.identity, facts)
+        self.actor = Actor(host.node, host.identity, facts)
         self.alive = True
         self.hung = False
         self.leaving = False
         self.stream: Stream | None = None
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self._lease_sent = 0
+        self._lease_ms = 0  # what the keeper was told
+        self._unanswered = False
         self._heard_ms = 0
         self._beat_ms = 0
         self._tick_ms: int | None = None
 
     def begin(self) -> None:
         """Take over from the keeper what an earlier agent had started, then look for the server."""
-        now = self._now()
-        for token, kept in sorted(self.host.keeper.runs.items()):
-            self.actor.restored(kept.run, now)
-            if kept.alive:
-                self.actor.started(token, kept.started_ms, now)
-            elif kept.ended is not None:
-                self._ended(token, kept.ended)
-        self.host.keeper.pipe = self
+        now, keeper = self._now(), self.host.keeper
+        greeting = keeper.connect(lambda event: self._later(PIPE_MS, self._happened, event))
+        self._lease_ms = greeting.lease
+        for known in greeting.runs:
+            run = keeper.run_of(known)
+            self.actor.restored(run, now)
+            self.actor.started(run.token, known.started_at, now)
+            if known.step:
+                self.actor.stepped(run.token, known.step, now)
+            if known.ended is not None:
+                self._ended(known.ended)
         self._connect()
 
     # hanging and dying
@@ -111,9 +119,10 @@ class Agent:
         if isinstance(frame, Welcome):
             self.host.world.tell(self.host.name, f"welcomed in session {frame.session}, generation {frame.generation}")
             self._do(self.actor.welcomed(frame, now))
-            self._beat_ms = now + BEAT_MS
+            self._beat_ms = now + self.actor.lease_ms // BEATS_PER_LEASE
         else:
             assert isinstance(frame, Answer)
+            self._unanswered = False
             self._do(self.actor.answered(frame, now))
         self._plan_next()
 
@@ -136,7 +145,8 @@ class Agent:
         stream, now = self.stream, self._now()
         if stream is None:
             return
-        if now - self._heard_ms >= (SILENCE_MS if self.actor.session else WELCOME_MS):
+        patience_ms = self._patience_ms()
+        if now - self._heard_ms >= patience_ms and (self._unanswered or not self.actor.session):
             self.host.world.tell(self.host.name, f"gives up {stream}")
             self.host.net.close(stream, up=True, quietly=self.host.world.happens(0.3))
             self._part()
@@ -150,15 +160,17 @@ class Agent:
 
     def _beat(self, stream: Stream, now: int, *, again: bool) -> None:
         if again:
-            self._beat_ms = now + BEAT_MS
+            self._beat_ms = now + self.actor.lease_ms // BEATS_PER_LEASE
         done = self.leaving and all(each.state == "ended" for each in self.actor.attempts.values())
-        beat = self.actor.beat(now, again=again, leaving=done)
+        beat = self.actor.beat(now, again=again or done, leaving=done)
+        self._unanswered = True
         if beat.reports or beat.lacking or beat.leaving:
             said = [f"{report.token} {report.state} {report.cause}".strip() for report in beat.reports]
             self.host.world.tell(self.host.name, f"beat {beat.sequence}: {said}{' lacking' * beat.lacking}")
         self.host.net.send(stream, beat, up=True)
         if done:
             self.host.world.tell(self.host.name, "says goodbye")
+            self.leaving = False
             self.host.world.after(self.host.world.between(5, 50), self.host.leave_now, self)
 
     def _plan_next(self) -> None:
@@ -168,10 +180,13 @@ class Agent:
             self._plan(self._heard_ms + WELCOME_MS)
             return
         due = self.actor.next_due()
-        at_ms = min(self._beat_ms, self._heard_ms + SILENCE_MS)
-        if due is not None:
-            at_ms = min(at_ms, due)
-        self._plan(self._now() if self.actor.lacking else at_ms)
+        at_ms = self._beat_ms if due is None else min(self._beat_ms, due)
+        if self._unanswered:
+            at_ms = min(at_ms, self._heard_ms + self._patience_ms())
+        self._plan(self._now() if self.actor.lacking or self.leaving else at_ms)
+
+    def _patience_ms(self) -> int:
+        return self.actor.lease_ms * 3 // 4 if self.actor.session else WELCOME_MS
 
     def _plan(self, at_ms: int) -> None:
         if self._tick_ms is None or at_ms < self._tick_ms:
@@ -180,26 +195,22 @@ class Agent:
 
     # the keeper
 
-    def leave(self) -> None:
-        """Stop everything, tell the server, say goodbye."""
-        self.leaving = True
-        self._do(self.actor.halt_all(500))
-        self._plan_next()
-
-    def happened(self, kind: str, token: int, *more: Any) -> None:
-        """The keeper's word about a run."""
-        self._later(PIPE_MS, self._happened, kind, token, more)
-
-    def _happened(self, kind: str, token: int, more: tuple[Any, ...]) -> None:
-        if kind == "started":
-            self.actor.started(token, more[0], self._now())
-        else:
-            self._ended(token, more[0])
-        self._plan_next()
-
-    def _ended(self, token: int, ended: Ended) -> None:
+    def _happened(self, event: Event) -> None:
         now = self._now()
-        self.actor.ended(token, ended.cause, ended.code, ended.signal, 0, ended.error, ended.at_ms, now)
+        if isinstance(event, Started):
+            self.actor.started(int(event.id), event.at, now)
+        elif isinstance(event, StepBegan):
+            self.actor.stepped(int(event.id), event.step, now)
+        elif isinstance(event, Ended):
+            self._ended(event)
+        elif isinstance(event, Refused) and event.id is not None and event.do in ("start", "stop"):
+            self.actor.ended(int(event.id), "stopped", None, None, 0, event.error, now, now)
+        self._plan_next()
+
+    def _ended(self, event: Ended) -> None:
+        self.actor.ended(
+            int(event.id), event.cause, event.code, event.signal, event.step, event.error, event.at, self._now()
+        )
 
     def _do(self, actions: list[Action]) -> None:
         keeper, after = self.host.keeper, self.host.world.after
@@ -207,16 +218,23 @@ class Agent:
             if isinstance(action, Start):
                 after(PIPE_MS, self._order, keeper.start, action.run)
             elif isinstance(action, Halt):
-                after(PIPE_MS, self._order, keeper.stop, action.token, action.grace_ms)
+                after(PIPE_MS, self._order, keeper.stop, action.token, action.grace_ms, action.cause)
             elif isinstance(action, Forget):
                 after(PIPE_MS, self._order, keeper.forget, action.token)
             else:
                 assert isinstance(action, Lease)
-                after(PIPE_MS, self._order, keeper.lease, action.until_ms)
+                if action.until_ms - self._lease_ms >= self.actor.lease_ms // 16 or action.until_ms < self._lease_ms:
+                    self._lease_ms = action.until_ms
+                    after(PIPE_MS, self._order, keeper.lease, action.until_ms)
 
     def _order(self, order: Callable[..., None], *given: Any) -> None:
         if self.host.keeper.alive and (self.alive or self.host.world.happens(0.5)):
             order(*given)
+
+    def leave(self) -> None:
+        """Everything here has been stopped: tell the rest and say goodbye."""
+        self.leaving = True
+        self._awake(self._plan_next)
 
     def _later(self, delay_ms: int, action: Callable[..., None], *given: Any) -> None:
         self.host.world.after(delay_ms, self._awake, action, *given)
@@ -226,19 +244,31 @@ class Agent:
 
 
 class Host:
-    """A machine. Its identity stays over reboots, its clock does not stop, its keeper starts with it."""
+    """A machine. Its identity stays over reboots; its clock begins anew, and so does its keeper."""
 
-    def __init__(self, world: World, net: Net, door: Door, witness: Witness, name: str, facts: Facts, clock: Clock):
+    def __init__(
+        self,
+        world: World,
+        net: Net,
+        door: Door,
+        witness: Witness,
+        name: str,
+        facts: Facts,
+        drift_ppm: int,
+        node: str = "",
+    ) -> None:
         self.world = world
         self.net = net
         self.door = door
         self.name = name
-        self.identity = f"id-{name}"
+        self.node = node or name  # what it calls itself; two machines may use one name
+        self.identity = name
         self.facts = facts
-        self.clock = clock
         self.up = False
+        self._drift_ppm = drift_ppm
         self._witness = witness
-        self.keeper = Keeper(world, name, clock, witness)
+        self.clock = Clock(world, world.between(1, UPTIME_MS_MAX), drift_ppm)
+        self.keeper = Keeper(world, name, self.clock, witness)
         self.agent: Agent | None = None
 
     def boot(self) -> None:
@@ -248,6 +278,8 @@ class Host:
         self.world.tell(self.name, "boots")
         self.up = True
         self._witness.booted(self.name)
+        if self.world.now:
+            self.clock = Clock(self.world, BOOT_MS - self.world.now, self._drift_ppm)
         self.keeper = Keeper(self.world, self.name, self.clock, self._witness)
         self._start_agent(self.keeper)
 
@@ -281,7 +313,17 @@ class Host:
         """An orderly shutdown."""
         if self.agent is not None and self.agent.alive and not self.agent.hung:
             self.world.tell(self.name, "is shut down in order")
-            self.agent.leave()
+            self.keeper.stop_all(GRACE_MS)
+            self._wait_for_idle(self.agent)
+
+    def _wait_for_idle(self, agent: Agent) -> None:
+        """Runs first, while the agent can tell about them; then the agent."""
+        if agent is self.agent and agent.alive:
+            if self.keeper.is_idle():
+                agent.leave()
+                self.world.after(FAREWELL_MS, self.leave_now, agent)
+            else:
+                self.world.after(20, self._wait_for_idle, agent)
 
     def leave_now(self, agent: Agent) -> None:
         """The last word was said: off."""

@@ -1,26 +1,20 @@
-"""A keeper without processes: the same promises about runs, leases, timeouts and endings, on a virtual host.
+"""The keeper of a virtual host: the twin from drivers/fake.py on the host's own clock, with a witness looking on.
 
 It outlives agents and ends with its host. What it starts is the truth that the checkers look at.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
+from roost.drivers.fake import Act, FakeDriver
 from roost.model.frames import Run
+from roost.ports.driver import Ended, Event, Known, Runs, Started, Step
+from roost.ports.driver import Run as Job
 from roost.sim.world import Clock, World
 
-LATE_MS_MAX = 20  # how late a timer fires on a busy host
-TERM_MS_MAX = 60  # how long a process that listens takes to end
-KILL_MS_MAX = 120  # how long a killed group takes to be gone; within the margin of a lease
-
-
-class Behaviour(NamedTuple):
-    """What a run does when it is left alone."""
-
-    duration_ms: int | None  # None: it runs for ever
-    code: int = 0
-    stubborn: bool = False  # does not listen to TERM
-    error: str = ""  # cannot even be started
+#: How late a keeper deals with what is due, at most: a busy host, and a killed group that takes its time to be gone.
+LATE_MS_MAX = 140
+PROMPT_MS_MAX = 3  # most of the time
 
 
 class Witness(Protocol):
@@ -29,8 +23,8 @@ class Witness(Protocol):
     def booted(self, host: str) -> None:
         """A host starts."""
 
-    def behaviour(self, run: Run) -> Behaviour:
-        """What this run will do."""
+    def behaviour(self, run: Run) -> Sequence[Act]:
+        """What the steps of this run will do."""
 
     def began(self, host: str, run: Run) -> None:
         """A process of this run exists from now on."""
@@ -39,163 +33,96 @@ class Witness(Protocol):
         """Nothing of this run exists any more."""
 
 
-class Ended(NamedTuple):
-    """How a run ended, on the host's clock."""
-
-    cause: str
-    code: int | None
-    signal: int | None
-    error: str
-    at_ms: int
-
-
-class Kept:
-    """One run the keeper knows."""
-
-    __slots__ = ("alive", "cause", "deadline_ms", "ended", "run", "started_ms", "stubborn", "term")
-
-    def __init__(self, run: Run, now: int) -> None:
-        self.run = run
-        self.started_ms = now
-        self.cause = ""
-        self.alive = False
-        self.term = False
-        self.stubborn = False
-        self.deadline_ms = 0
-        self.ended: Ended | None = None
-
-
-class Pipe(Protocol):
-    """The agent's end of the socket between keeper and agent."""
-
-    def happened(self, kind: str, token: int, *more: Any) -> None:
-        """Something happened to a run."""
-
-
 class Keeper:
-    """The parent of all runs of one host."""
+    """The parent of all runs of one host. Whoever is connected to it is told what happens."""
 
     def __init__(self, world: World, host: str, clock: Clock, witness: Witness) -> None:
         self._world = world
         self._host = host
         self._clock = clock
         self._witness = witness
-        self.runs: dict[int, Kept] = {}
-        self.lease_until_ms = 0
+        self._driver = FakeDriver(script=self._script, now=clock.now_ms())
+        self._runs: dict[str, Run] = {}
+        self._alive: dict[str, Run] = {}
+        self._wake_ms: int | None = None
         self.alive = True
-        self._watching = False
-        self.pipe: Pipe | None = None
+        self.tell: Callable[[Event], None] | None = None
 
-    # orders
+    def connect(self, tell: Callable[[Event], None]) -> Runs:
+        """A new agent: what there is now; the rest it is told."""
+        self._catch_up()
+        self.tell = tell
+        return self._driver.connect()
+
+    def run_of(self, known: Known) -> Run:
+        """The order that a run was started with; a real keeper has it in the note."""
+        return self._runs[known.id]
 
     def start(self, run: Run) -> None:
-        """Begin a run. A known token is not started again."""
-        if run.token in self.runs or not self.alive:
-            return
-        now = self._clock.now_ms()
-        kept = self.runs[run.token] = Kept(run, now)
-        if run.leased and self.lease_until_ms <= now:
-            self._end(kept, Ended("lease", None, None, "", now))
-            return
-        behaviour = self._witness.behaviour(run)
-        if behaviour.error:
-            self._end(kept, Ended("error", None, None, behaviour.error, now))
-            return
-        kept.alive, kept.stubborn = True, behaviour.stubborn
-        self._witness.began(self._host, run)
-        self._emit("started", run.token, now)
-        if behaviour.duration_ms is not None:
-            self._world.after(behaviour.duration_ms, self._exit, kept, behaviour.code)
-        if run.timeout_ms:
-            self._at(now + run.timeout_ms, self._time_out, kept)
+        """Begin a run. A known one is not begun again."""
+        job = str(run.token)
+        self._runs[job] = run
+        steps = [Step(["work"])] * len(self._witness.behaviour(run))
+        self._follow(
+            lambda: self._driver.start(
+                Job(job, steps, {}, "/", "/", timeout_ms=run.timeout_ms, grace_ms=run.grace_ms, leased=run.leased)
+            )
+        )
 
-    def stop(self, token: int, grace_ms: int) -> None:
+    def stop(self, token: int, grace_ms: int, cause: str) -> None:
         """TERM now, KILL after the grace."""
-        kept = self.runs.get(token)
-        if kept is not None and kept.alive:
-            self._stop(kept, "stopped", grace_ms)
+        self._follow(lambda: self._driver.stop(str(token), grace_ms, cause))
 
     def forget(self, token: int) -> None:
         """Drop an ended run."""
-        kept = self.runs.get(token)
-        if kept is not None and kept.ended is not None:
-            del self.runs[token]
+        self._follow(lambda: self._driver.forget(str(token)))
 
     def lease(self, until_ms: int) -> None:
-        """Leased runs may go on until then. The last word counts, also when it is an earlier time."""
-        earlier = until_ms < self.lease_until_ms
-        self.lease_until_ms = until_ms
-        if earlier or not self._watching:
-            self._watching = True
-            self._at(until_ms, self._look_at_lease)
+        """Leased runs may go on until then. The last word counts."""
+        self._follow(lambda: self._driver.lease(until_ms))
+
+    def stop_all(self, grace_ms: int) -> None:
+        """The host is being shut down."""
+        for job in list(self._alive):
+            self.stop(int(job), grace_ms, "shutdown")
+
+    def is_idle(self) -> bool:
+        """Whether nothing runs."""
+        return not self._alive
 
     def die(self) -> None:
         """The host is gone, and everything on it."""
         self.alive = False
-        for kept in self.runs.values():
-            if kept.alive:
-                kept.alive = False
-                self._witness.over(self._host, kept.run, "host", None)
+        self._driver.lose()
+        for run in self._alive.values():
+            self._witness.over(self._host, run, "host", None)
+        self._alive.clear()
 
-    # what happens by itself
+    def _script(self, job: Job) -> Sequence[Act]:
+        return self._witness.behaviour(self._runs[job.id])
 
-    def _exit(self, kept: Kept, code: int) -> None:
-        if kept.alive:
-            cause = kept.cause or "exited"
-            self._gone(kept, cause, code, None)
+    def _follow(self, order: Callable[[], None]) -> None:
+        if self.alive:
+            self._catch_up()
+            order()
+            self._catch_up()
 
-    def _time_out(self, kept: Kept) -> None:
-        if kept.alive and not kept.cause:
-            self._stop(kept, "timed_out", kept.run.grace_ms)
+    def _catch_up(self) -> None:
+        for event in self._driver.advance(self._clock.now_ms()):
+            if isinstance(event, Started):
+                self._alive[event.id] = self._runs[event.id]
+                self._witness.began(self._host, self._runs[event.id])
+            elif isinstance(event, Ended) and event.id in self._alive:
+                self._witness.over(self._host, self._alive.pop(event.id), event.cause, event.code)
+            if self.tell is not None:
+                self.tell(event)
+        at_ms = self._driver.next_at()
+        if at_ms is not None and (self._wake_ms is None or at_ms < self._wake_ms):
+            self._wake_ms = at_ms
+            late = LATE_MS_MAX if self._world.happens(0.3) else PROMPT_MS_MAX
+            self._world.at(self._clock.true_ms(at_ms) + self._world.between(0, late), self._wake, at_ms)
 
-    def _look_at_lease(self) -> None:
-        if not self.alive:
-            return
-        if self.lease_until_ms > self._clock.now_ms():
-            self._at(self.lease_until_ms, self._look_at_lease)
-            return
-        self._watching = False
-        for kept in list(self.runs.values()):
-            if kept.alive and kept.run.leased:
-                self._stop(kept, "lease", 0)
-
-    def _stop(self, kept: Kept, cause: str, grace_ms: int) -> None:
-        kept.cause = kept.cause or cause
-        now = self._clock.now_ms()
-        if not grace_ms:
-            self._world.after(self._world.between(0, KILL_MS_MAX), self._killed, kept)
-        elif not kept.term:
-            kept.term = True
-            if not kept.stubborn:
-                self._world.after(self._world.between(0, TERM_MS_MAX), self._terminated, kept)
-            kept.deadline_ms = now + grace_ms
-            self._at(kept.deadline_ms, self._kill, kept)
-        elif now + grace_ms < kept.deadline_ms:
-            kept.deadline_ms = now + grace_ms
-            self._at(kept.deadline_ms, self._kill, kept)
-
-    def _kill(self, kept: Kept) -> None:
-        self._world.after(self._world.between(0, KILL_MS_MAX), self._killed, kept)
-
-    def _terminated(self, kept: Kept) -> None:
-        self._gone(kept, kept.cause, None, 15)
-
-    def _killed(self, kept: Kept) -> None:
-        self._gone(kept, kept.cause, None, 9)
-
-    def _gone(self, kept: Kept, cause: str, code: int | None, signal: int | None) -> None:
-        if kept.alive:
-            kept.alive = False
-            self._witness.over(self._host, kept.run, cause, code)
-            self._end(kept, Ended(cause, code, signal, "", self._clock.now_ms()))
-
-    def _end(self, kept: Kept, ended: Ended) -> None:
-        kept.ended = ended
-        self._emit("ended", kept.run.token, ended)
-
-    def _emit(self, kind: str, token: int, *more: Any) -> None:
-        if self.pipe is not None:
-            self.pipe.happened(kind, token, *more)
-
-    def _at(self, shown_ms: int, action: Callable[..., None], *given: Kept) -> None:
-        self._world.at(self._clock.true_ms(shown_ms) + self._world.between(0, LATE_MS_MAX), action, *given)
+    def _wake(self, at_ms: int) -> None:
+        if self.alive and at_ms == self._wake_ms:
+            self._wake_ms = None
+            self._catch_up()

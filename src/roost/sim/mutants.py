@@ -1,48 +1,65 @@
-"""Safety rules switched off, one at a time: each must be noticed, or the simulator would not notice its absence either."""
+"""Safety rules switched off, one at a time. Each must be noticed: otherwise nobody would notice if it were missing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from roost.agent.actor import Action, Actor
-from roost.core import agents, expire, move, retry
+from roost.core import agents, check, expire, lose, move, place, retry
 from roost.core.effects import Step
-from roost.core.lose import lose_node
-from roost.core.state import Contact, State
-from roost.model.events import Reported
-from roost.model.frames import Answer, Report
+from roost.core.state import Contact, Settings, State
+from roost.core.step import HANDLERS
+from roost.model.events import Parted, Reported
+from roost.model.frames import Answer, Order, Run, Welcome
 from roost.model.instance import Instance
 from roost.model.node import Node
-from roost.model.states import HOLDING
-from roost.sim import simulate
-from roost.sim import server as sim_server
+from roost.model.states import FINISHED, HOLDING
+from roost.model.workload import Workload
+from roost.ports.store import Snapshot
+from roost.sim import faults
+from roost.sim import server as simulated
 from roost.sim.keeper import Keeper
 from roost.sim.server import Server
 
-Patch = tuple[Any, str, Any]
+#: (owner, name, what it is instead); an owner that is a mapping has keys instead of names.
+Patch = tuple[Any, Any, Any]
 MUTANTS: dict[str, Callable[[], list[Patch]]] = {}
 
 
 @contextmanager
 def mutated(name: str) -> Iterator[None]:
     """The world with one rule less."""
-    patches = MUTANTS[name]()
-    before = [(owner, attribute, getattr(owner, attribute)) for owner, attribute, _ in patches]
-    for owner, attribute, value in patches:
-        setattr(owner, attribute, value)
+    patches = MUTANTS[name]() if name else []
+    before = [(owner, key, _get(owner, key)) for owner, key, _ in patches]
+    for patch in patches:
+        _set(*patch)
     try:
         yield
     finally:
-        for owner, attribute, value in before:
-            setattr(owner, attribute, value)
+        for patch in before:
+            _set(*patch)
 
 
 def mutant(make: Callable[[], list[Patch]]) -> Callable[[], list[Patch]]:
+    """Put a mutant on the list under its own name."""
     MUTANTS[make.__name__] = make
     return make
 
 
-# the engine
+def _get(owner: Any, key: Any) -> Any:
+    return owner[key] if isinstance(owner, dict) else getattr(owner, key)
+
+
+def _set(owner: Any, key: Any, value: Any) -> None:
+    if isinstance(owner, dict):
+        owner[key] = value
+    else:
+        setattr(owner, key, value)
+
+
+# the engine and the gateway
 
 
 @mutant
@@ -60,11 +77,7 @@ def acts_before_commit() -> list[Patch]:
 @mutant
 def keeps_state_after_failed_commit() -> list[Patch]:
     """What was not made durable is believed all the same."""
-
-    def stubborn(self: Server) -> None:
-        self._wake()
-
-    return [(Server, "_recover", stubborn)]
+    return [(Server, "_recover", lambda self: self._wake())]
 
 
 @mutant
@@ -73,18 +86,15 @@ def answers_lost_nodes() -> list[Patch]:
 
     def heard(self: Server, node: str, session: int) -> bool:
         known = self.state.nodes.get(node)
-        if known is None or known.session != session or not self.ready:
-            return False
-        self._heard[node] = (session, self.clock.now_ms())
-        return True
+        return known is not None and known.session == session and self.ready
 
     return [(Server, "heard", heard), (Server, "_close_lost", lambda self, done: None)]
 
 
 @mutant
-def misses_lost_beats() -> list[Patch]:
-    """A beat may be missing; the acknowledgement of the next one covers it."""
-    return [(sim_server, "MISSING_MAX", 1_000_000)]
+def beats_may_be_missing() -> list[Patch]:
+    """The acknowledgement of a beat covers those before it, also one that never came."""
+    return [(simulated, "MISSING_MAX", 1_000_000)]
 
 
 # leases
@@ -92,20 +102,21 @@ def misses_lost_beats() -> list[Patch]:
 
 @mutant
 def lease_without_margin() -> list[Patch]:
-    """A node is given up at the very moment its lease ends, before the keeper has killed anything."""
-    return [(simulate, "MARGIN_MS", 0)]
+    """A node is given up at the very moment its lease ends, before its keeper has killed anything."""
+    return [(faults, "MARGIN_MS", 0)]
 
 
 @mutant
 def lease_ends_early_at_server() -> list[Patch]:
-    """The server gives work away before the lease of the node has ended."""
-    return [(simulate, "MARGIN_MS", -700)]
+    """The server gives work away while the node still has its lease."""
+    return [(faults, "MARGIN_MS", -700)]
 
 
 @mutant
 def keeper_ignores_lease() -> list[Patch]:
     """Nobody stops what is leased."""
-    return [(Keeper, "_look_at_lease", lambda self: None)]
+    lease = Keeper.lease
+    return [(Keeper, "lease", lambda self, until_ms: lease(self, until_ms + 1_000_000))]
 
 
 @mutant
@@ -122,17 +133,19 @@ def hello_keeps_old_lease() -> list[Patch]:
 
 
 @mutant
-def shortened_lease_counts_at_once() -> list[Patch]:
+def shorter_lease_counts_at_once() -> list[Patch]:
     """After a restart with a shorter lease, nobody remembers the longer ones that agents still hold."""
-    load = sim_server.load
+    load = simulated.load
 
-    def forgetful(snapshot: Any, now: int, settings: Any) -> State:
+    def forgetful(snapshot: Snapshot, now: int, settings: Settings) -> State:
         state = load(snapshot, now, settings)
-        for contact in state.contacts.values():
-            contact.lease_until_ms = min(contact.lease_until_ms, now + settings.lease_ms + settings.lease_margin_ms)
+        for name, contact in state.contacts.items():
+            if state.nodes[name].status != "lost":
+                contact.lease_until_ms = now + settings.lease_ms + settings.lease_margin_ms
+                state.at(contact.lease_until_ms, "lease", name)
         return state
 
-    return [(sim_server, "load", forgetful)]
+    return [(simulated, "load", forgetful)]
 
 
 @mutant
@@ -140,16 +153,14 @@ def exclusive_is_not_exclusive() -> list[Patch]:
     """What must not run twice starts elsewhere as soon as a stream breaks."""
     parted = agents.parted
 
-    def hasty(state: State, out: Step, event: Any, now: int) -> None:
+    def hasty(state: State, out: Step, event: Parted, now: int) -> None:
         parted(state, out, event, now)
         node = state.nodes.get(event.node)
-        if node is not None and node.status == "suspect":
-            for token in sorted(state.held[node.name]):
-                instance = state.held[node.name][token]
-                if instance.state != "stopping":
-                    retry.lost(state, out, instance, "its stream broke", now)
+        for token in sorted(state.held[event.node]) if node is not None and node.status == "suspect" else ():
+            if state.held[event.node][token].state != "stopping":
+                retry.lost(state, out, state.held[event.node][token], "its stream broke", now)
 
-    return [(sim_server.step.__globals__["HANDLERS"], "parted", hasty)]
+    return [(HANDLERS, Parted, hasty)]
 
 
 # what is believed
@@ -163,3 +174,130 @@ def old_sessions_are_heard() -> list[Patch]:
         return state.contacts.get(name)
 
     return [(agents, "contact_of", contact_of)]
+
+
+@mutant
+def old_attempts_are_heard() -> list[Patch]:
+    """A report of an older attempt is taken for one of the attempt that lives."""
+    reported, run_order = agents.reported, place.run_order
+    slots: dict[int, str] = {}
+
+    def noted(state: State, instance: Instance) -> Run:
+        slots[instance.token] = instance.key
+        return run_order(state, instance)
+
+    def gullible(state: State, out: Step, event: Reported, now: int) -> None:
+        reports = []
+        for report in event.reports:
+            instance = state.instances.get(slots.get(report.token, ""))
+            if instance is not None and instance.state in HOLDING and instance.node == event.node:
+                report = msgspec.structs.replace(report, token=instance.token)
+            reports.append(report)
+        reported(state, out, msgspec.structs.replace(event, reports=tuple(reports)), now)
+
+    return [(HANDLERS, Reported, gullible), (place, "run_order", noted)]
+
+
+@mutant
+def reports_count_twice() -> list[Patch]:
+    """The room of an attempt is given back each time its end is reported."""
+    reported = agents.reported
+
+    def doubled(state: State, out: Step, event: Reported, now: int) -> None:
+        for report in event.reports:
+            for instance in state.instances.values():
+                if instance.token == report.token and instance.state in FINISHED and event.node in state.nodes:
+                    asked = state.workloads[instance.workload].policy.ask.resources
+                    state.fleet.take(event.node, asked, -1)
+        reported(state, out, event, now)
+
+    return [(HANDLERS, Reported, doubled)]
+
+
+@mutant
+def ghosts_take_no_room() -> list[Patch]:
+    """What was given away and still runs on a node that is back is not counted there."""
+    return [(agents, "_haunt", lambda state, node, run: None)]
+
+
+@mutant
+def room_is_free_when_stopping() -> list[Patch]:
+    """Room is given back when a stop is asked for, not when it is confirmed."""
+    free = HOLDING - {"stopping"}
+    return [(move, "HOLDING", free), (check, "HOLDING", free)]
+
+
+@mutant
+def placed_is_forgotten_with_its_node() -> list[Patch]:
+    """What was placed on a node that is lost, and not started yet, stays there."""
+    lose_node = lose.lose_node
+
+    def forgetful(state: State, out: Step, node: Node, cause: str, now: int) -> None:
+        held = state.held[node.name]
+        placed = {token: held.pop(token) for token in sorted(held) if held[token].state == "placed"}
+        lose_node(state, out, node, cause, now)
+        held.update(placed)
+
+    return [(expire, "lose_node", forgetful)]
+
+
+@mutant
+def retries_have_no_limit() -> list[Patch]:
+    """What fails is tried again for ever."""
+
+    def always(workload: Workload, instance: Instance, ending: str, now: int) -> bool:
+        return True
+
+    return [(retry, "_tries_again", always)]
+
+
+@mutant
+def tokens_begin_again() -> list[Patch]:
+    """After a restart, tokens begin where they began the first time."""
+    load = simulated.load
+
+    def forgetful(snapshot: Snapshot, now: int, settings: Settings) -> State:
+        state = load(snapshot, now, settings)
+        state.serial = state.meta.born
+        return state
+
+    return [(simulated, "load", forgetful)]
+
+
+# the agent
+
+
+@mutant
+def whole_assignment_only_adds() -> list[Patch]:
+    """What is not in the whole assignment goes on running."""
+
+    def replace(self: Actor, orders: tuple[Order, ...], generation: int, now: int) -> list[Action]:
+        self.generation = generation
+        return [action for order in orders for action in self._obey(order, now)]
+
+    return [(Actor, "_replace", replace)]
+
+
+@mutant
+def gaps_are_ignored() -> list[Patch]:
+    """Orders are followed though others before them are missing."""
+    answered = Actor.answered
+
+    def careless(self: Actor, answer: Answer, now: int) -> list[Action]:
+        if answer.generation > self.generation and not answer.whole:
+            answer = msgspec.structs.replace(answer, base=self.generation)
+        return answered(self, answer, now)
+
+    return [(Actor, "answered", careless)]
+
+
+@mutant
+def welcome_may_come_twice() -> list[Patch]:
+    """A welcome that is repeated takes an agent back to what it was told first."""
+    welcomed = Actor.welcomed
+
+    def forgetful(self: Actor, welcome: Welcome, now: int) -> list[Action]:
+        self.session = 0
+        return welcomed(self, welcome, now)
+
+    return [(Actor, "welcomed", forgetful)]

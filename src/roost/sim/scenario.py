@@ -3,10 +3,10 @@
 from typing import Any
 
 from roost.core.strategies import STRATEGIES
+from roost.drivers.fake import Act
 from roost.model.node import Facts
 from roost.sim.clients import Clients
 from roost.sim.host import Host
-from roost.sim.keeper import Behaviour
 from roost.sim.truth import Truth
 from roost.sim.world import World
 
@@ -24,11 +24,11 @@ def facts_of(world: World, number: int) -> Facts:
 def plan_work(world: World, clients: Clients, truth: Truth, hosts: list[Host], until_ms: int) -> None:
     """Put what people will do on the heap."""
     names = []
-    for number in range(world.between(3, 12)):
+    for number in range(world.between(3, 16)):
         raw = workload(world, f"w{number}")
         key = f"{PROJECT}/{raw['name']}"
-        truth.behaviours[key] = [behaviour(world, raw["kind"]) for _ in range(3)]
-        at_ms = world.between(0, until_ms * 3 // 4)
+        truth.ways[key] = [way(world, raw["kind"], len(raw.get("steps", "1"))) for _ in range(3)]
+        at_ms = world.between(0, until_ms * 9 // 10)
         world.at(at_ms, clients.submit, raw)
         names.append((key, raw, at_ms))
     for key, raw, at_ms in names:
@@ -43,11 +43,11 @@ def plan_work(world: World, clients: Clients, truth: Truth, hosts: list[Host], u
     for host in hosts:
         if world.happens(0.25):
             at_ms = world.between(0, until_ms)
-            world.at(at_ms, clients.drain, host.name, world.one_of((0, 0, 500, 3_000)))
+            world.at(at_ms, clients.drain, host.node, world.one_of((0, 0, 500, 3_000)))
             if world.happens(0.6):
-                world.at(world.between(at_ms, until_ms), clients.resume, host.name)
+                world.at(world.between(at_ms, until_ms), clients.resume, host.node)
         if world.happens(0.1):
-            world.at(world.between(0, until_ms), clients.remove, host.name)
+            world.at(world.between(0, until_ms), clients.remove, host.node)
 
 
 def workload(world: World, name: str) -> dict[str, Any]:
@@ -56,7 +56,6 @@ def workload(world: World, name: str) -> dict[str, Any]:
     raw: dict[str, Any] = {
         "name": name,
         "kind": kind,
-        "command": "work",
         "count": world.one_of((1, 1, 1, 2, 3, 6) if kind == "job" else (1, 1, 2, 3)),
         "resources": {"cpu": world.one_of(("500m", 1, 1, 1, 2, 3)), "memory": world.one_of((0, "256MiB", "1GiB"))},
         "priority": world.one_of((10, 50, 50, 50, 90)),
@@ -66,6 +65,10 @@ def workload(world: World, name: str) -> dict[str, Any]:
         "retries": {"max": world.one_of((0, 1, 2, 3, 10)), "on": ["lost", *world.one_of(ON)]},
         "placement": {"strategy": world.one_of(("", "", *sorted(STRATEGIES)))},
     }
+    if kind == "job" and world.happens(0.2):
+        raw["steps"] = [{"run": "work"}] * world.between(2, 3)
+    else:
+        raw["command"] = "work"
     if world.happens(0.04):
         raw["resources"]["cpu"] = ANCHOR_CPU * 4
     if world.happens(0.1):
@@ -84,12 +87,14 @@ def workload(world: World, name: str) -> dict[str, Any]:
 ON: tuple[tuple[str, ...], ...] = ((), (), ("failed",), ("exit:1",), ("timed_out", "exit:2"))
 
 
-def behaviour(world: World, kind: str) -> Behaviour:
-    """One of the ways the runs of a workload go."""
-    stubborn = world.happens(0.25)
-    if world.happens(0.04):
-        return Behaviour(0, error="no such program")
+def way(world: World, kind: str, steps: int) -> tuple[Act, ...]:
+    """One of the ways the runs of a workload go: what each step does."""
+    term_ms = None if world.happens(0.25) else world.between(0, 60)
     if kind == "service" and world.happens(0.8):
-        return Behaviour(None, stubborn=stubborn)
-    longest = world.one_of((20, 200, 1_000, 4_000, 9_000))
-    return Behaviour(world.between(1, longest), world.one_of((0, 0, 0, 1, 2)), stubborn)
+        return (Act(None, term_ms=term_ms),)
+    acts = []
+    for _ in range(steps):
+        error = "no such program" if world.happens(0.03) else ""
+        longest = world.one_of((20, 300, 2_000, 5_000, 12_000)) // steps
+        acts.append(Act(world.between(1, longest), world.one_of((0, 0, 0, 1, 2)), term_ms=term_ms, error=error))
+    return tuple(acts)

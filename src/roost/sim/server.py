@@ -22,6 +22,7 @@ from roost.stores.memory import Memory
 
 LACKING_MS = 1_000  # these two as in server/gateway.py, which a simulation has no other use for
 COMMIT_MS_MAX = 500
+MISSING_MAX = 0  # beats that may be missing in a stream
 RELOAD_MS = (100, 2_000)
 START_MS = (50, 500)
 
@@ -33,6 +34,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.memory = Memory()
+        self.forgetful = False  # it is the memory of the server itself, and dies with it
         self.broken = False  # nothing can be written or read
         self.fails = 0.0  # the commit did not happen
         self.unsure = 0.0  # the commit happened, and was told as failed
@@ -58,17 +60,17 @@ class Link:
 class Server:
     """One server at a time; a restart is a new life on the same disk."""
 
-    def __init__(self, world: World, net: Net, disk: Disk, settings: Settings, checkers: Checkers) -> None:
+    def __init__(self, world: World, net: Net, disk: Disk, checkers: Checkers) -> None:
         self._world = world
         self._net = net
         self._disk = disk
-        self._settings = settings
+        self._settings = Settings()
         self._checkers = checkers
         self.life = 0
         self.up = False
         self.ready = False
         self.epoch = 0
-        self.state = State(settings)
+        self.state = State(self._settings)
         self.clock = Clock(world, 0, 0)
         self._clear()
 
@@ -83,17 +85,20 @@ class Server:
         self._joining: Counter[str] = Counter()
         self._early: dict[tuple[str, int], Outbox] = {}
         self._current: dict[str, Link] = {}
+        self.hung = False
+        self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
     # life and death
 
-    def start(self, clock: Clock) -> None:
-        """A new process, with the clock that its host shows it."""
+    def start(self, clock: Clock, settings: Settings) -> None:
+        """A new process, with the clock that its host shows it and what its operator chose."""
         self.life += 1
         self._clear()
+        self._settings = settings
         self.up, self.ready = True, False
         self.clock = clock
-        self._world.tell("server", f"starts at {clock.now_ms()}")
-        self._world.after(self._world.between(*START_MS), self._open, self.life)
+        self._world.tell("server", f"starts at {clock.now_ms()} with leases of {settings.lease_ms} ms")
+        self._world.after(self._world.between(*START_MS), self._awake, self._open, self.life)
 
     def crash(self) -> None:
         """kill -9. A commit under way may still reach the disk."""
@@ -103,16 +108,41 @@ class Server:
         for stream in self._links:
             self._net.close(stream, up=False)
         self._clear()
+        if self._disk.forgetful:
+            self._disk.memory = Memory()
+            self._checkers.forgotten()
+
+    def hang(self) -> None:
+        """SIGSTOP: everything waits, only time does not."""
+        self._world.tell("server", "hangs")
+        self.hung = True
+
+    def wake(self) -> None:
+        """SIGCONT: timers and sockets are looked at in any order."""
+        if not self.hung:
+            return
+        self._world.tell("server", "wakes")
+        self.hung = False
+        backlog, self._backlog = self._backlog, []
+        first = backlog if self._world.happens(0.5) else sorted(backlog, key=lambda each: each[0] != self._turn)
+        for action, given in first:
+            self._awake(action, *given)
+
+    def _awake(self, action: Callable[..., None], *given: Any) -> None:
+        if self.hung:
+            self._backlog.append((action, given))
+        else:
+            action(*given)
 
     def reachable(self) -> bool:
         """Whether agents find anybody."""
-        return self.up and self.ready
+        return self.up and self.ready and not self.hung
 
     def _open(self, life: int) -> None:
         if life != self.life:
             return
         if self._disk.broken:
-            self._world.after(self._world.between(*RELOAD_MS), self._open, life)
+            self._world.after(self._world.between(*RELOAD_MS), self._awake, self._open, life)
             return
         self.epoch = self._disk.memory.lead("server")
         self.state = load(self._disk.memory.snapshot(), self.clock.now_ms(), self._settings)
@@ -125,6 +155,9 @@ class Server:
 
     def ask(self, make: Callable[[int], Event], answered: Answered) -> None:
         """Put a request in; the answer comes after the commit."""
+        self._awake(self._ask, make, answered)
+
+    def _ask(self, make: Callable[[int], Event], answered: Answered) -> None:
         if not self.ready:
             answered(NoService("the server is starting"))
             return
@@ -151,7 +184,7 @@ class Server:
     def _sleep_until(self, at_ms: int) -> None:
         if self._wake_ms is None or at_ms < self._wake_ms:
             self._wake_ms = at_ms
-            self._world.at(self.clock.true_ms(at_ms), self._turn, self.life, at_ms)
+            self._world.at(self.clock.true_ms(at_ms), self._awake, self._turn, self.life, at_ms)
 
     def _turn(self, life: int, at_ms: int) -> None:
         if life != self.life or at_ms != self._wake_ms:
@@ -184,7 +217,7 @@ class Server:
 
     def _write(self, life: int, epoch: int, done: Step) -> None:
         disk, world = self._disk, self._world
-        if life != self.life and world.happens(0.5):
+        if life != self.life and (disk.forgetful or world.happens(0.5)):
             return  # it died with its process
         applied = not disk.broken and not world.happens(disk.fails)
         if applied:
@@ -194,7 +227,7 @@ class Server:
                 return  # of a server that died: another one leads by now
             self._checkers.committed(done.changes)
         told = applied and not world.happens(disk.unsure)
-        world.after(world.between(0, 1), self._committed, life, done, told)
+        world.after(world.between(0, 1), self._awake, self._committed, life, done, told)
 
     def _committed(self, life: int, done: Step, told: bool) -> None:
         if life != self.life:
@@ -206,15 +239,18 @@ class Server:
             self._recover()
 
     def _done(self, done: Step) -> None:
+        self._finish(done)
+        if self._inbox:
+            self._wake()
+        elif done.wake_at_ms is not None:
+            self._sleep_until(done.wake_at_ms)
+
+    def _finish(self, done: Step) -> None:
         self._act(done)
         for request, value in done.replies:  # whoever waits for an answer has its turn after the effects
             answered = self._waiting.pop(request, None)
             if answered is not None:
                 answered(value)
-        if self._inbox:
-            self._wake()
-        elif done.wake_at_ms is not None:
-            self._sleep_until(done.wake_at_ms)
 
     def _recover(self) -> None:
         self._world.tell("server", "a commit failed; loads again")
@@ -224,14 +260,23 @@ class Server:
             answered(NoService("the store cannot be written"))
         self._inbox.clear()
         self._reset()
-        self._world.after(self._world.between(0, RELOAD_MS[0]), self._open, self.life)
+        self._world.after(self._world.between(0, RELOAD_MS[0]), self._awake, self._open, self.life)
 
     # the gateway
 
     def received(self, stream: Stream, frame: Any) -> None:
         """A frame from an agent."""
+        self._awake(self._receive, stream, frame)
+
+    def closed(self, stream: Stream) -> None:
+        """A stream broke."""
+        self._awake(self._closed, stream)
+
+    def _receive(self, stream: Stream, frame: Any) -> None:
         link = self._links.get(stream)
         if link is None:
+            if not self.up or not stream.server_open:
+                return
             if isinstance(frame, Hello):
                 self._greet(stream, frame)
             else:
@@ -239,8 +284,7 @@ class Server:
         elif isinstance(frame, Beat) and link.outbox is not None:
             self._beat(link, link.outbox, frame)
 
-    def closed(self, stream: Stream) -> None:
-        """A stream broke."""
+    def _closed(self, stream: Stream) -> None:
         link = self._links.get(stream)
         if link is not None:
             self._end(link)
@@ -276,7 +320,7 @@ class Server:
 
     def _beat(self, link: Link, outbox: Outbox, beat: Beat) -> None:
         """A sign of life, renewed at once; reports are answered after their commit."""
-        missing = beat.sequence > link.sequence + 1
+        missing = beat.sequence > link.sequence + 1 + MISSING_MAX
         link.sequence = max(link.sequence, beat.sequence)
         if missing or beat.session != outbox.session or not self.heard(link.node, outbox.session):
             self._end(link)
@@ -323,6 +367,9 @@ class Server:
         for link in due.values():
             assert link.outbox is not None
             self._send(link, link.outbox.answer())
+        self._close_lost(done)
+
+    def _close_lost(self, done: Step) -> None:
         for node, status, _ in done.nodes:
             if status in ("lost", "gone") and node in self._current:
                 self._end(self._current[node])

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from roost.core.explain import why
-from roost.core.state import Settings
+from roost.model.node import Node
 from roost.model.states import FINISHED
 from roost.model.workload import Workload
 from roost.sim.checkers import Checkers
@@ -16,12 +16,11 @@ from roost.sim.net import Net
 from roost.sim.scenario import facts_of, plan_work
 from roost.sim.server import Disk, Server
 from roost.sim.truth import Truth
-from roost.sim.world import Clock, World, Wrong
+from roost.sim.world import World, Wrong
 
 CHAOS_MS = (6_000, 24_000)
 CALM_MS = 300_000  # a service that kept ending waits a minute; a job array on one core needs some more
 LOOK_MS = 2_000  # how often to look whether all is done
-CLOCK_START_MS_MAX = 1_000_000_000
 
 
 class Outcome(msgspec.Struct):
@@ -65,15 +64,17 @@ class Life:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        lease_ms = world.one_of((1_500, 2_500, 4_000))
-        settings = Settings(lease_ms=lease_ms, lease_margin_ms=400, seed=world.between(0, 99))
         self.truth = Truth(world)
         self.net = Net(world)
         self.disk = Disk()
-        self.checkers = Checkers(world, self.truth, settings, self.disk.memory.snapshot)
-        self.server = Server(world, self.net, self.disk, settings, self.checkers)
+        self.checkers = Checkers(world, self.truth, lambda: self.disk.memory.snapshot())
+        self.server = Server(world, self.net, self.disk, self.checkers)
         self.clients = Clients(world, self.server, self.checkers)
+        self.names: dict[str, str] = {}  # machine -> what it calls itself
+        self.disk.forgetful = self.checkers.forgetful = world.happens(0.1)
         self.hosts = [self._host(number) for number in range(world.between(2, 5))]
+        if world.happens(0.1):
+            self.hosts.append(self._host(len(self.hosts), node=self.hosts[-1].name))
         self.faults = Faults(world, self.net, self.disk, self.server, self.hosts)
 
     def chaos(self) -> None:
@@ -95,7 +96,7 @@ class Life:
         self.clients.answers_lost = 0.0
         self._wait_until(self._requests_answered)
         for host in self.hosts:
-            self.clients.resume(host.name)
+            self.clients.resume(host.node)
         self._wait_until(lambda: self.unfinished(("unsatisfiable", "insufficient_resources")))
         for workload in list(self.server.state.workloads.values()):
             if workload.policy.kind == "service":
@@ -108,6 +109,7 @@ class Life:
         while left := unfinished():
             if self.world.now >= until_ms:
                 raise Wrong(f"not done after {CALM_MS} ms without faults: {left[0]} ({len(left)} in all)")
+            self.faults.power_on()
             self.world.run(self.world.now + LOOK_MS)
 
     def _requests_answered(self) -> list[str]:
@@ -122,15 +124,15 @@ class Life:
             return left
         state = self.server.state
         for host in self.hosts:
-            node = state.nodes.get(host.name)
-            if host.up and (node is None or node.status != "ready"):
+            node = state.nodes.get(host.node)
+            if host.up and (node is None or node.status != "ready") and not (node and self._is_reserved(node)):
                 left.append(f"{host.name} is up and {node.status if node else 'unknown'}")
         for workload in state.workloads.values():
             if not workload.finished_ms:
                 left += self._unfinished(workload, may_wait)
         held = {token: name for name, tokens in state.held.items() for token in tokens}
         for token, live in self.truth.live.items():
-            if held.get(token) != live.host:
+            if held.get(token) != self.names[live.host]:
                 left.append(f"{live.run.workload}.{live.run.index} still runs on {live.host} as {token}")
         return left
 
@@ -139,8 +141,10 @@ class Life:
         for index in range(workload.count):
             instance = state.instances.get(f"{workload.key}.{index}")
             current = instance.state if instance else workload.rest or "queued"
-            kept = policy.when_lost == "keep" and instance is not None and instance.node in self.faults.gone
-            if current == "queued":
+            kept = policy.when_lost == "keep" and instance is not None and self._is_gone(instance.node)
+            if workload.adopted and instance is None:
+                done = True  # of an earlier life of a forgetful server, and nobody spoke of it
+            elif current == "queued":
                 done = why(state, workload.key, index).code in may_wait
             elif instance is None or current in FINISHED:
                 done = True
@@ -152,9 +156,19 @@ class Life:
                 left.append(f"{workload.key}.{index} is {current}")
         return left
 
-    def _host(self, number: int) -> Host:
+    def _is_gone(self, name: str) -> bool:
+        """Whether the machine that a node was last is gone for good."""
+        node = self.server.state.nodes.get(name)
+        return node is not None and node.status == "lost" and node.identity in self.faults.gone
+
+    def _is_reserved(self, node: Node) -> bool:
+        """Whether a name is kept for a machine that is gone, because of work that must not run twice."""
+        return self._is_gone(node.name) and bool(self.server.state.held[node.name])
+
+    def _host(self, number: int, node: str = "") -> Host:
         world, name = self.world, f"n{number}"
         facts = facts_of(world, number)
+        self.names[name] = node or name
         self.truth.add_host(name, facts.resources)
-        clock = Clock(world, world.between(1, CLOCK_START_MS_MAX), world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX))
-        return Host(world, self.net, self.server, self.truth, name, facts, clock)
+        drift_ppm = world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX)
+        return Host(world, self.net, self.server, self.truth, name, facts, drift_ppm, node)

@@ -3,10 +3,12 @@
 from functools import lru_cache
 from typing import NamedTuple
 
+import msgspec
+
+from roost.drivers.fake import Act
 from roost.model.document import check_document, decode_document
 from roost.model.frames import Run
 from roost.model.workload import Policy
-from roost.sim.keeper import Behaviour
 from roost.sim.world import World, Wrong
 
 Slot = tuple[str, int, int]  # (workload, serial, index): one instance, told apart from a namesake before it
@@ -40,7 +42,8 @@ class Truth:
         self.by_slot: dict[Slot, list[int]] = {}  # every attempt that ever ran, oldest first
         self.capacity: dict[str, dict[str, int]] = {}
         self.used: dict[str, dict[str, int]] = {}
-        self.behaviours: dict[str, list[Behaviour]] = {}
+        self.ways: dict[str, list[tuple[Act, ...]]] = {}  # how the runs of each workload may go
+        self._chosen: dict[int, tuple[Act, ...]] = {}
         self.calm = False  # faults are over: nothing fails by itself any more
 
     def add_host(self, host: str, capacity: dict[str, int]) -> None:
@@ -53,12 +56,14 @@ class Truth:
         """A machine starts with nothing running and nothing known."""
         self.boots[host] += 1
 
-    def behaviour(self, run: Run) -> Behaviour:
-        """What this run will do: by chance, one of the ways its workload has."""
-        ways = self.behaviours[run.workload]
-        chosen = self._world.one_of(ways)
-        if self.calm and policy_of(run.document).kind == "service":
-            return Behaviour(None, stubborn=chosen.stubborn)
+    def behaviour(self, run: Run) -> tuple[Act, ...]:
+        """What the steps of this run will do: by chance, one of the ways its workload has."""
+        chosen = self._chosen.get(run.token)
+        if chosen is None:
+            chosen = self._world.one_of(self.ways[run.workload])
+            if self.calm and policy_of(run.document).kind == "service":
+                chosen = tuple(msgspec.structs.replace(act, after_ms=None, error="") for act in chosen)
+            self._chosen[run.token] = chosen
         return chosen
 
     def began(self, host: str, run: Run) -> None:

@@ -84,6 +84,7 @@ class Clock:
 
     def __init__(self, world: World, offset_ms: int, drift_ppm: int) -> None:
         self._world = world
+        self._began = world.now
         self._offset = offset_ms
         self._drift = drift_ppm
 
@@ -93,10 +94,10 @@ class Clock:
 
     def true_ms(self, shown_ms: int) -> int:
         """The first true time at which this clock shows at least that."""
-        true = (shown_ms - self._offset) * PPM // (PPM + self._drift) - 1
+        true = self._began + (shown_ms - self._offset - self._began) * PPM // (PPM + self._drift) - 1
         while self._shown(true) < shown_ms:
             true += 1
         return true
 
     def _shown(self, true_ms: int) -> int:
-        return self._offset + true_ms + true_ms * self._drift // PPM
+        return self._offset + true_ms + (true_ms - self._began) * self._drift // PPM

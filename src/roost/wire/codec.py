@@ -44,7 +44,7 @@ def unpack_agent(frame: pb.AgentFrame) -> Hello | Beat | None:
 
 def pack_server(frame: Welcome | Answer) -> pb.ServerFrame:
     """What a server says, for the wire."""
-    orders = [_pack_order(order) for order in frame.orders]
+    orders = [_pack_order(order) for order in frame.orders] if frame.orders else None
     if isinstance(frame, Welcome):
         welcome = pb.Welcome(
             session=frame.session,

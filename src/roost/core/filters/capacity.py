@@ -7,15 +7,15 @@ from roost.core.fleet import Fleet, Mask
 from roost.model.workload import Ask
 
 
-def mask(fleet: Fleet, ask: Ask, rows: "np.typing.NDArray[np.int64] | None") -> Mask | None:
+def mask(fleet: Fleet, ask: Ask) -> Mask:
     """Nodes whose totals are large enough."""
-    result = np.ones(len(fleet) if rows is None else len(rows), np.bool_)
+    result = np.ones(len(fleet), np.bool_)
     for resource, amount in ask.resources:
         total = fleet.total.get(resource)
         if total is None:
             result[:] = False
         else:
-            result &= (total if rows is None else total[rows]) >= amount
+            result &= total >= amount
     return result
 
 

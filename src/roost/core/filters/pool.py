@@ -6,12 +6,11 @@ from roost.core.fleet import Fleet, Mask
 from roost.model.workload import Ask
 
 
-def mask(fleet: Fleet, ask: Ask, rows: "np.typing.NDArray[np.int64] | None") -> Mask | None:
+def mask(fleet: Fleet, ask: Ask) -> Mask | None:
     """Nodes of the pools asked for."""
     if not ask.pools:
         return None
-    facts = fleet.facts if rows is None else [fleet.facts[row] for row in rows]
-    return np.array([each.pool in ask.pools for each in facts], np.bool_)
+    return np.array([each.pool in ask.pools for each in fleet.facts], np.bool_)
 
 
 def words(fleet: Fleet, ask: Ask, failing: Mask) -> str:

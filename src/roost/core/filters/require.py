@@ -11,12 +11,11 @@ from roost.model.rules import holds, words_of
 from roost.model.workload import Ask
 
 
-def mask(fleet: Fleet, ask: Ask, rows: "np.typing.NDArray[np.int64] | None") -> Mask | None:
+def mask(fleet: Fleet, ask: Ask) -> Mask | None:
     """Nodes for which every rule says yes."""
     if not ask.require:
         return None
-    chosen = range(len(fleet)) if rows is None else rows
-    return np.array([not _broken(fleet, int(row), ask.require) for row in chosen], np.bool_)
+    return np.array([not _broken(fleet, row, ask.require) for row in range(len(fleet))], np.bool_)
 
 
 def words(fleet: Fleet, ask: Ask, failing: Mask) -> str:

@@ -7,18 +7,21 @@ from roost.model.units import show_bytes, show_cpu
 from roost.model.workload import Ask
 
 
-def mask(fleet: Fleet, ask: Ask, rows: "np.typing.NDArray[np.int64] | None") -> Mask | None:
+def mask(fleet: Fleet, ask: Ask) -> Mask:
     """Nodes with room."""
-    result = np.ones(len(fleet) if rows is None else len(rows), np.bool_)
+    result = np.ones(len(fleet), np.bool_)
+    for resource, amount in ask.resources:
+        result &= fleet.free(resource) >= amount
+    return result
+
+
+def allows(fleet: Fleet, ask: Ask, row: int) -> bool:
+    """Whether one node has room."""
     for resource, amount in ask.resources:
         total = fleet.total.get(resource)
-        if total is None:
-            result[:] = False
-            continue
-        used = fleet.used[resource]
-        free = total - used if rows is None else total[rows] - used[rows]
-        result &= free >= amount
-    return result
+        if total is None or total.item(row) - fleet.used[resource].item(row) < amount:
+            return False
+    return True
 
 
 def words(fleet: Fleet, ask: Ask, failing: Mask) -> str:

@@ -6,9 +6,14 @@ from roost.core.fleet import Fleet, Mask
 from roost.model.workload import Ask
 
 
-def mask(fleet: Fleet, ask: Ask, rows: "np.typing.NDArray[np.int64] | None") -> Mask | None:
+def mask(fleet: Fleet, ask: Ask) -> Mask:
     """Nodes that are open for work."""
-    return fleet.open if rows is None else fleet.open[rows]
+    return fleet.open
+
+
+def allows(fleet: Fleet, ask: Ask, row: int) -> bool:
+    """Whether one node is open for work."""
+    return fleet.open.item(row)
 
 
 def words(fleet: Fleet, ask: Ask, failing: Mask) -> str:

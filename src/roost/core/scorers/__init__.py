@@ -1,13 +1,27 @@
-"""Scorers: each is a vector of integers in 0..ONE over rows, higher is better."""
+"""Scorers: each gives every node an integer in 0..ONE, higher is better; all rows at once, or exactly the same for one."""
+
+from typing import Protocol
 
 import numpy as np
 
 from roost.core.fleet import Fleet, Ints
+from roost.model.workload import Ask
 
 ONE = 1_000_000  # a score of 1; integers choose the same node on every machine
 WEIGHTS = (("cpu", 4), ("memory", 4), ("disk", 2))  # in tenths: 0.4 cpu + 0.4 memory + 0.2 disk
 WEIGHT_SUM = 10
-SHARE_BITS = 42  # amount (42 bits) times ONE (20 bits) stays below 63 bits
+HALF = 1_000  # ONE is its square
+AT_ONCE_MAX = (1 << 63) // ONE  # up to here an amount times ONE stays below 63 bits; above, amounts go in two halves
+
+
+class Scorer(Protocol):
+    """A module with these two functions. Small changes go by rows of one, because numpy has fixed costs."""
+
+    def score(self, fleet: Fleet, ask: Ask) -> Ints:
+        """The scores of all rows."""
+
+    def score_one(self, fleet: Fleet, ask: Ask, row: int) -> int:
+        """The score of one row."""
 
 
 def share(part: Ints, total: Ints) -> Ints:
@@ -15,16 +29,15 @@ def share(part: Ints, total: Ints) -> Ints:
 
     A node that came back with less than it uses counts as full, not as worse than that: a score is never below 0.
     """
-    most = int(total.max(initial=0))
-    shift = max(0, most.bit_length() - SHARE_BITS)
-    whole = total >> shift
-    return np.where(whole > 0, np.minimum((part >> shift) * ONE // np.maximum(whole, 1), ONE), 0)
+    part = np.minimum(part, total)
+    whole = np.maximum(total, 1)
+    if int(total.max(initial=0)) < AT_ONCE_MAX:
+        result: Ints = part * ONE // whole
+        return result
+    first, rest = np.divmod(part * HALF, whole)
+    return first * HALF + rest * HALF // whole
 
 
-def columns(fleet: Fleet, resource: str, rows: "np.typing.NDArray[np.int64] | None") -> tuple[Ints, Ints] | None:
-    """(used, total) of a resource for these rows, or None when nobody has it."""
-    if resource not in fleet.total:
-        return None
-    if rows is None:
-        return fleet.used[resource], fleet.total[resource]
-    return fleet.used[resource][rows], fleet.total[resource][rows]
+def share_one(part: int, total: int) -> int:
+    """The same for one node."""
+    return min(part, total) * ONE // total if total else 0

@@ -1,12 +1,15 @@
-"""How much would be left over on a node after placing."""
-
-import numpy as np
+"""How much would be left over on a node after placing: the opposite of tightness."""
 
 from roost.core.fleet import Fleet, Ints
 from roost.core.scorers import ONE, tightness
 from roost.model.workload import Ask
 
 
-def score(fleet: Fleet, ask: Ask, rows: "np.typing.NDArray[np.int64] | None") -> Ints:
-    """The opposite of tightness."""
-    return ONE - tightness.score(fleet, ask, rows)
+def score(fleet: Fleet, ask: Ask) -> Ints:
+    """The scores of all rows."""
+    return ONE - tightness.score(fleet, ask)
+
+
+def score_one(fleet: Fleet, ask: Ask, row: int) -> int:
+    """The score of one row."""
+    return ONE - tightness.score_one(fleet, ask, row)

@@ -1,5 +1,6 @@
 """Bodies: what people send, as plain data. JSON or YAML, bounded in size, depth and repetition, no key twice."""
 
+import asyncio
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from roost.model.errors import Invalid, TooMuch, Unreadable, WrongType
 BODY_BYTES_MAX = 8 << 20  # ten thousand documents of 800 bytes
 # YAML is read at some 5 MB/s while all else waits. One document may have half a megabyte; with comments, twice that.
 YAML_BYTES_MAX = 1 << 20
+BODY_S_MAX = 30.0  # 8 MiB over a slow line; without it, a few idle senders would hold all connections
 DEPTH_MAX = 64  # a document needs 4; deeper is an attack on whoever walks it
 MESSAGE_LENGTH_MAX = 300
 
@@ -26,15 +28,16 @@ T = TypeVar("T")
 async def read_data(request: "Request[Any, Any, Any]") -> Any:
     """The body as plain data: mappings, lists, texts, numbers."""
     kind = _kind(request.scope["headers"])
-    body = await request.body()
+    body = await _body(request)
     return decode_yaml(body) if kind in YAML_TYPES else decode_json(body)
 
 
 async def read_fields(request: "Request[Any, Any, Any]", fields: type[T]) -> T:
     """The body as a few named fields; no body at all means none of them."""
-    headers = request.scope["headers"]
-    body = await request.body()
-    raw = {} if not body else decode_yaml(body) if _kind(headers) in YAML_TYPES else decode_json(body)
+    body = await _body(request)
+    raw: Any = {}
+    if body:
+        raw = decode_yaml(body) if _kind(request.scope["headers"]) in YAML_TYPES else decode_json(body)
     try:
         return msgspec.convert(raw, fields)
     except msgspec.ValidationError as error:
@@ -91,6 +94,30 @@ def taking(fields: type, *, required: bool = True, many: int = 0) -> type[Operat
     return Taking
 
 
+async def _body(request: "Request[Any, Any, Any]") -> bytes:
+    """The bytes of the body. Most come in one piece; whoever sends many pieces has so long and no longer."""
+    for name, value in request.scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > BODY_BYTES_MAX:
+            raise _too_large()
+    pieces: list[bytes] = []
+    size = 0
+    more = True
+    try:
+        async with asyncio.timeout(BODY_S_MAX):
+            while more:
+                message = await request.receive()
+                if message["type"] != "http.request":
+                    raise Unreadable("the connection was closed before the body was there")
+                pieces.append(message["body"])
+                size += len(pieces[-1])
+                if size > BODY_BYTES_MAX:
+                    raise _too_large()
+                more = message.get("more_body", False)
+    except TimeoutError:
+        raise Unreadable(f"the body was not there within {BODY_S_MAX:.0f} s") from None
+    return b"".join(pieces)
+
+
 def _kind(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     kind = b""
     for name, value in headers:
@@ -126,6 +153,10 @@ def _check_depth(data: Any) -> None:
         if not level:
             return
     raise _too_deep()
+
+
+def _too_large() -> TooMuch:
+    return TooMuch(f"a body may have {BODY_BYTES_MAX:,} bytes")
 
 
 def _too_deep() -> Unreadable:

@@ -71,8 +71,6 @@ def answer_error(request: "Request[Any, Any, Any]", error: Exception) -> Respons
     elif isinstance(error, HTTPException) and error.status_code < 500:
         told, status = _translated(error)
         headers.update(error.headers or {})
-    elif isinstance(error, HTTPException) and "disconnected" in error.detail:
-        told, status = RoostError("the connection was closed before the body was there", code="unreadable"), 400
     else:
         log.error("request failed", method=request.method, path=request.scope["path"][:200], exc_info=error)
         told, status = RoostError("something went wrong in the server", code="internal"), 500
@@ -95,6 +93,4 @@ def _translated(error: HTTPException) -> tuple[RoostError, int]:
         return NotFound("there is nothing at this path"), 404
     if isinstance(error, MethodNotAllowedException):
         return RoostError("this path does not know this method", code="method_not_allowed"), 405
-    if error.status_code == 413:
-        return RoostError("the body is too large", code="too_large"), 413
     return RoostError(error.detail or "this request cannot be read", code="bad_request"), error.status_code

@@ -1,17 +1,56 @@
 """Routes: the application out of its handlers."""
 
-from litestar import Litestar
+from functools import lru_cache
+from typing import Any
+from urllib.parse import parse_qsl
+
+from litestar import HttpMethod, Litestar, Request, Response, route
 from litestar.datastructures import State
 from litestar.exceptions import HTTPException
+from litestar.handlers import BaseRouteHandler
+from litestar.params import QueryParameter
+from litestar.routes import HTTPRoute
 
-from roost.model.errors import RoostError
+from roost.model.errors import Invalid, RoostError
 from roost.server.api import changes, health, instances, logs, nodes, workloads
-from roost.server.api.bodies import BODY_BYTES_MAX
 from roost.server.api.doors import Doors
 from roost.server.api.errors import answer_error
 from roost.server.api.schema import schema_config
 
+
+@route(["/v1/workloads", "/v1/nodes/{node:str}"], http_method=HttpMethod.OPTIONS, include_in_schema=False)
+async def options(request: Request[Any, Any, Any]) -> Response[None]:
+    """What can be done here. The framework's own answer names only the first method of a path with several."""
+    here = [each for each in request.app.routes if each.path_format == request.scope["path_template"]]
+    methods = {method for each in here if isinstance(each, HTTPRoute) for method in each.methods}
+    return Response(None, status_code=204, headers={"allow": ", ".join(sorted(methods))})
+
+
+async def refuse_unknown_questions(request: Request[Any, Any, Any]) -> None:
+    """A misspelt parameter that is ignored gives an answer to another question."""
+    asked = request.scope["query_string"]
+    if not asked:
+        return
+    known = _questions(request.route_handler)
+    for name, _ in parse_qsl(asked.decode("latin-1"), keep_blank_values=True):
+        if name not in known:
+            words = (
+                f"there is no such parameter here; known are {', '.join(known)}"
+                if known
+                else "no parameters are known here"
+            )
+            raise Invalid(name[:100], words)
+
+
+@lru_cache(maxsize=256)  # as many as there are handlers
+def _questions(handler: BaseRouteHandler) -> tuple[str, ...]:
+    fields = handler.parsed_fn_signature.parameters
+    told = {name: field.kwarg_definition for name, field in fields.items()}
+    return tuple(each.name or name for name, each in told.items() if isinstance(each, QueryParameter))
+
+
 HANDLERS = [
+    options,
     workloads.submit,
     workloads.submit_batch,
     workloads.list_workloads,
@@ -41,8 +80,8 @@ def make_api(doors: Doors) -> Litestar:
     return Litestar(
         HANDLERS,
         state=State({"doors": doors}),
+        before_request=refuse_unknown_questions,
         exception_handlers={RoostError: answer_error, HTTPException: answer_error, Exception: answer_error},
-        request_max_body_size=BODY_BYTES_MAX,
         openapi_config=schema_config(),
         logging_config=None,
         debug=False,

@@ -1,7 +1,7 @@
 """Workloads: submit, list, look at, ask why, cancel, retry."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -13,12 +13,20 @@ from roost.core.explain import why
 from roost.core.state import State
 from roost.model.document import Document, check_document, encode_document, read_document
 from roost.model.errors import Invalid, NotFound
-from roost.model.events import Cancel, Retry, Submit, Wanted
+from roost.model.events import Cancel, Event, Retry, Submit, Wanted
 from roost.model.workload import Workload
 from roost.server.api.bodies import read_data, read_fields, taking
 from roost.server.api.doors import Doors, doors_of, find
 from roost.server.api.errors import refusals
-from roost.server.views import WhyView, WorkloadDetail, WorkloadView, live_view, why_view, workload_detail
+from roost.server.views import (
+    WhyView,
+    WorkloadDetail,
+    WorkloadView,
+    live_view,
+    why_view,
+    workload_detail,
+    workload_view,
+)
 
 BATCH_MAX = 10_000  # documents in one request: one step of the engine, some hundred milliseconds
 CHECKED_AT_ONCE = 200  # documents checked before others get their turn: some milliseconds
@@ -154,7 +162,8 @@ async def get_why(
 async def cancel(request: Request[Any, Any, Any], project: FromPath[str], name: FromPath[str]) -> WorkloadView:
     """Cancel a workload or one instance. What runs is stopped first; cancelling twice is fine."""
     index = (await read_fields(request, Chosen)).index
-    return await _change(doors_of(request), lambda number: Cancel(number, f"{project}/{name}", index))
+    key = f"{project}/{name}"
+    return await _change(doors_of(request), key, lambda number: Cancel(number, key, index))
 
 
 @post(
@@ -167,12 +176,19 @@ async def cancel(request: Request[Any, Any, Any], project: FromPath[str], name: 
 async def retry(request: Request[Any, Any, Any], project: FromPath[str], name: FromPath[str]) -> WorkloadView:
     """Run again what ended otherwise than well, or one instance however it ended."""
     index = (await read_fields(request, Chosen)).index
-    return await _change(doors_of(request), lambda number: Retry(number, f"{project}/{name}", index))
+    key = f"{project}/{name}"
+    return await _change(doors_of(request), key, lambda number: Retry(number, key, index))
 
 
-async def _change(doors: Doors, make: Any) -> WorkloadView:
-    key = await doors.engine.ask(make)
-    return live_view(doors.engine.state, _there(doors.engine.state, key))
+async def _change(doors: Doors, key: str, make: Callable[[int], Event]) -> WorkloadView:
+    """Ask for a change and show the workload after it; one that is not kept is over and gone by then."""
+    state = doors.engine.state
+    known, progress = state.workloads.get(key), state.progress.get(key)
+    await doors.engine.ask(make)
+    state = doors.engine.state
+    if key in state.workloads or known is None:
+        return live_view(state, _there(state, key))
+    return workload_view(known, progress.begun, progress.counts) if progress else workload_view(known, 0, {})
 
 
 def _wanted(raw: Any, path: str) -> Wanted:

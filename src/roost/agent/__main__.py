@@ -1,0 +1,76 @@
+"""`python -m roost.agent`: an agent as its keeper starts it. Ends by SIGTERM, or when the keeper is gone."""
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import time
+
+import uvloop
+
+from roost.agent.config import Options, read_identity, read_options
+from roost.agent.keeper_proc import AGENT_MARK, MARK, kill_leftovers
+from roost.agent.link import now_ms
+from roost.agent.probe import Meter, facts
+from roost.agent.say import say
+from roost.agent.service import Service
+from roost.drivers.process import ProcessDriver
+from roost.model.errors import Invalid
+
+WRONG_USAGE = 2
+KEEPER_GONE = 3
+ORPHANED_S_MAX = 0.2  # a process that ends closes its sockets a moment before its children get another parent
+
+
+def main() -> int:
+    """The whole life of an agent; returns its exit code."""
+    try:
+        options = read_options(sys.argv[1:], dict(os.environ))
+        socket_path = os.environ.get(AGENT_MARK, "")
+        if not socket_path:
+            raise Invalid(AGENT_MARK, "an agent is started by its keeper: `roost agent`")
+    except Invalid as error:
+        say(str(error))
+        return WRONG_USAGE
+    os.makedirs(options.directory, mode=0o700, exist_ok=True)
+    uvloop.run(_live(options, socket_path, os.getppid()))
+    return 0
+
+
+async def _live(options: Options, socket_path: str, keeper: int) -> None:
+    directory, share = options.directory, options.wishes.share
+    meter = Meter(directory, share)
+    service = Service(
+        directory=directory,
+        name=options.name,
+        identity=read_identity(directory),
+        facts=facts(directory, options.wishes),
+        server=options.server,
+        token=options.token,
+        usage=lambda: meter.usage(now_ms()),
+    )
+    driver = ProcessDriver(service.told, lambda: _keeper_gone(keeper))
+    service.driver = driver
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, service.stop)
+    await driver.connect(socket_path)
+    gc.freeze()
+    await service.run()
+    driver.close()
+
+
+def _keeper_gone(keeper: int) -> None:
+    """The keeper is dead, and nobody watches over what it started: end that. Or another agent has taken our place."""
+    deadline = time.monotonic() + ORPHANED_S_MAX
+    while os.getppid() == keeper and time.monotonic() < deadline:
+        time.sleep(0.005)
+    if os.getppid() == keeper:
+        say("another agent has taken our place at the keeper")
+    else:
+        killed = kill_leftovers(os.environ.get(MARK, ""))
+        say(f"the keeper is gone; {killed} processes that it had started were killed")
+    os._exit(KEEPER_GONE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""How an agent is told what to be: flags, with the environment as a second choice, checked before anything begins."""
+
+import argparse
+import os
+import secrets
+import socket
+from typing import NamedTuple
+
+from roost.agent.probe import Wishes
+from roost.model.document import check_labels, read_resource
+from roost.model.errors import Invalid
+from roost.model.limits import DEFAULT_POOL
+from roost.model.names import check_name, check_node_name, check_text
+
+TOKEN_ENV = "ROOST_AGENT_TOKEN"
+IDENTITY_BYTES = 16  # two machines never get the same one
+SLICES_MAX = 1_000
+
+
+class Options(NamedTuple):
+    """An agent's settings."""
+
+    server: str
+    token: str
+    name: str
+    directory: str
+    wishes: Wishes
+
+
+def read_options(arguments: list[str], environment: dict[str, str]) -> Options:
+    """Flags and environment as settings. Raises Invalid, with the flag and a sentence."""
+    given = _parser(environment).parse_args(arguments)
+    check_node_name(given.name, "--name")
+    return Options(
+        server=_address(given.server),
+        token=_token(given.token_file, environment),
+        name=given.name,
+        directory=os.path.abspath(given.dir),
+        wishes=_wishes(given),
+    )
+
+
+def read_identity(directory: str) -> str:
+    """Which machine this is: drawn once, and kept beside its work."""
+    path = f"{directory}/identity"
+    try:
+        with open(path, encoding="ascii") as file:
+            if identity := file.read().strip():
+                return identity
+    except FileNotFoundError:
+        pass
+    identity = secrets.token_hex(IDENTITY_BYTES)
+    temporary = f"{path}.new"
+    with open(temporary, "w", encoding="ascii") as file:
+        file.write(f"{identity}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    return identity
+
+
+def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="roost.agent", description="An agent, started by its keeper.")
+    parser.add_argument("--server", default=environment.get("ROOST_AGENT_SERVER", ""), help="HOST:PORT")
+    parser.add_argument("--token-file", default="", help=f"default: the variable {TOKEN_ENV}")
+    parser.add_argument("--name", default=environment.get("ROOST_AGENT_NAME") or socket.gethostname())
+    parser.add_argument("--dir", default=environment.get("ROOST_AGENT_DIR", "."), help="for work, logs and identity")
+    parser.add_argument("--label", action="append", default=[], metavar="K=V")
+    parser.add_argument("--resource", action="append", default=[], metavar="K=N")
+    for option in ("--zone", "--rack", "--region", "--cpu", "--memory", "--disk"):
+        parser.add_argument(option, default="")
+    parser.add_argument("--pool", default=DEFAULT_POOL)
+    parser.add_argument("--slice", default="1/1", metavar="I/N", help="this is one of N agents that share the machine")
+    return parser
+
+
+def _wishes(given: argparse.Namespace) -> Wishes:
+    labels = dict(_pair(each, "--label") for each in given.label)
+    check_labels(labels, "--label")
+    for option in ("zone", "rack", "region"):
+        check_text(getattr(given, option), f"--{option}")
+    check_name(given.pool, "--pool")
+    counted = dict(_pair(each, "--resource") for each in given.resource)
+    return Wishes(
+        cpu_m=read_resource("cpu", given.cpu, "--cpu") if given.cpu else None,
+        memory=read_resource("memory", given.memory, "--memory") if given.memory else None,
+        disk=read_resource("disk", given.disk, "--disk") if given.disk else None,
+        resources={name: read_resource(name, amount, f"--resource {name}") for name, amount in counted.items()},
+        labels=labels,
+        zone=given.zone,
+        rack=given.rack,
+        region=given.region,
+        pool=given.pool,
+        share=_share(given.slice),
+    )
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not name or not separator:
+        raise Invalid(option, f"this is like NAME=VALUE, not {text!r:.80}")
+    return name, value
+
+
+def _share(text: str) -> int:
+    number, _, count = text.partition("/")
+    if not number.isdecimal() or not count.isdecimal() or not 1 <= int(number) <= int(count) <= SLICES_MAX:
+        raise Invalid("--slice", f"a slice is like 2/3, the second of three, not {text!r:.40}")
+    return int(count)
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise Invalid("--server", f"a server is HOST:PORT, not {text!r:.200}")
+    return text
+
+
+def _token(path: str, environment: dict[str, str]) -> str:
+    token = environment.get(TOKEN_ENV, "")
+    if path:
+        try:
+            with open(path, encoding="utf-8") as file:
+                token = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Invalid("--token-file", f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    token = token.strip()
+    if not token:
+        raise Invalid("--token-file", f"an agent needs a token, in this file or in {TOKEN_ENV}")
+    if not (token.isascii() and token.isprintable()):
+        raise Invalid("--token-file", "a token is one line of ASCII")
+    return token

@@ -1,0 +1,74 @@
+"""From an order of the server to a run of the driver: its steps, environment, limits, places, and a note for later."""
+
+import base64
+
+import msgspec
+
+from roost.model.document import Document, commands, decode_document, read_resource
+from roost.model.errors import Invalid
+from roost.model.frames import Run
+from roost.ports import driver
+
+_ENCODE = msgspec.msgpack.Encoder().encode
+_DECODE = msgspec.msgpack.Decoder(Run).decode
+
+
+def prepare(run: Run, node: str, directory: str, log: str) -> driver.Run:
+    """What to tell the driver. Raises Invalid when this order cannot be carried out here."""
+    try:
+        document = decode_document(run.document)
+    except msgspec.MsgspecError as error:
+        raise Invalid("document", f"this agent cannot read it: {error}") from None
+    return driver.Run(
+        id=str(run.token),
+        steps=[driver.Step(argv, ignore_failure) for argv, ignore_failure in commands(document)],
+        env=environment(run, document, node),
+        dir=f"{directory}/work/{run.token}",
+        log=log,
+        timeout_ms=run.timeout_ms,
+        grace_ms=run.grace_ms,
+        limits=limits(document),
+        leased=run.leased,
+        note=note(run),
+    )
+
+
+def environment(run: Run, document: Document, node: str) -> dict[str, str]:
+    """What the user wrote, and what a run can know of itself."""
+    return {
+        **document.env,
+        "ROOST_PROJECT": document.project,
+        "ROOST_WORKLOAD": document.name,
+        "ROOST_INDEX": str(run.index),
+        "ROOST_COUNT": str(document.count),
+        "ROOST_ATTEMPT": str(run.attempt),
+        "ROOST_ATTEMPT_TOKEN": str(run.token),
+        "ROOST_NODE": node,
+    }
+
+
+def limits(document: Document) -> driver.Limits | None:
+    """Only what was asked for is enforced: whoever did not say how much a run needs may use what is free."""
+    asked = document.resources
+    if "cpu" not in asked and "memory" not in asked:
+        return None
+    cpu_m = read_resource("cpu", asked.get("cpu", 0), "resources.cpu")
+    return driver.Limits(cpu_m, read_resource("memory", asked.get("memory", 0), "resources.memory"))
+
+
+def log_name(run: Run) -> str:
+    """What the server calls the log of an attempt."""
+    return f"{run.workload}/{run.serial}/{run.index}.{run.attempt}"
+
+
+def note(run: Run) -> str:
+    """The order itself, kept by the keeper for the agent that comes after us."""
+    return base64.b64encode(_ENCODE(run)).decode()
+
+
+def from_note(text: str) -> Run | None:
+    """The order back; None: this is not a note of ours."""
+    try:
+        return _DECODE(base64.b64decode(text, validate=True))
+    except (ValueError, msgspec.MsgspecError):
+        return None

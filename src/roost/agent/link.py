@@ -1,0 +1,237 @@
+"""The link: the agent's stream to the server. Beats go out when something is due, answers go to the actor.
+
+A beat costs more than what it holds, so news wait for each other: a little after every beat, a little longer while the
+server has not answered the last one, because what it will order comes with that answer anyway.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import grpc
+
+from roost.agent.actor import Action, Actor
+from roost.agent.say import say
+from roost.model.frames import Answer, Usage, Welcome
+from roost.wire import agent_pb2 as pb
+from roost.wire.codec import pack_agent, unpack_server
+
+SERVICE = "/roost.agent.v1.Agents"
+BEATS_PER_LEASE = 4
+GAP_MS = 2  # between beats
+ANSWER_GAP_MS = 10  # between beats while an answer is due
+WELCOME_S_MAX = 10.0
+SILENCE_SHARE = 0.75  # of a lease without a word from the server: the stream is dead, whatever TCP says
+USAGE_MS = 10_000
+RETRY_S_MIN, RETRY_S_MAX = 0.05, 0.5
+REFUSED_S = 5.0
+NAME_TAKEN_S = 1.0  # the last one of our name may be on its way out
+NAME_TAKEN_TRIES = 60  # then it is not on its way out
+
+OPTIONS = (
+    ("grpc.http2.bdp_probe", 0),  # a ping with every message costs both sides a third more
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # in truth: how long one attempt may take
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.service_config_disable_resolution", 1),
+)
+
+REFUSALS = {
+    grpc.StatusCode.UNAUTHENTICATED: "the server does not take our token",
+    grpc.StatusCode.INVALID_ARGUMENT: "the server refuses this agent",
+    grpc.StatusCode.UNIMPLEMENTED: "there is no Roost server at this address",
+    grpc.StatusCode.ALREADY_EXISTS: "our name is taken",
+}
+
+Act = Callable[[Sequence[Action]], None]
+Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
+
+
+class Link:
+    """One stream at a time, opened again whenever it breaks. Runs go on meanwhile."""
+
+    def __init__(
+        self, address: str, token: str, actor: Actor, act: Act, welcomed: Callable[[], None],
+        usage: Callable[[], Usage | None],
+    ) -> None:  # fmt: skip
+        self.address = address
+        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._actor = actor
+        self._act = act
+        self._welcomed = welcomed
+        self._usage = usage
+        self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
+        self._connect = self._channel.stream_stream(f"{SERVICE}/Connect")
+        self._ship = self._channel.stream_stream(f"{SERVICE}/Ship")
+        self._told = ""  # what we last said about the connection
+        self._tries = 0
+        self._spoke_ms = 0
+        self._heard_ms = 0
+        self._beat_at_ms = 0  # when a sign of life is due
+        self._usage_at_ms = 0
+        self._unanswered = False
+        self._planned_ms = 0
+        self._waker: asyncio.Future[None] | None = None
+        self._leaving = False
+        self._over = asyncio.Event()  # no stream
+        self._over.set()
+
+    # for the service
+
+    async def run(self) -> None:
+        """Stay connected for ever."""
+        try:
+            while not self._leaving:
+                pause_s = await self._try()
+                await asyncio.sleep(pause_s)
+        finally:
+            await self._channel.close()
+
+    def nudge(self) -> None:
+        """There may be something new to tell."""
+        waker = self._waker
+        if waker is not None and not waker.done() and self._next_ms() < self._planned_ms:
+            waker.set_result(None)
+
+    async def goodbye(self) -> None:
+        """Tell the rest and that we leave, and wait until the server has let us go."""
+        self._leaving = True
+        if self._waker is not None and not self._waker.done():
+            self._waker.set_result(None)
+        await self._over.wait()
+
+    def ship(self) -> Call:
+        """A stream for logs."""
+        return self._ship(metadata=self._metadata, wait_for_ready=True)
+
+    # one stream
+
+    async def _try(self) -> float:
+        """One stream from hello to its end; returns how long to wait before the next."""
+        call = self._connect(metadata=self._metadata)
+        self._over.clear()
+        try:
+            await self._session(call)
+            code, words = grpc.StatusCode.OK, "the server ended the stream"
+        except* (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, OSError) as errors:
+            code, words = await _reason(call, errors)
+        finally:
+            self._actor.parted()
+            call.cancel()
+            self._over.set()
+        return self._pause_s(code, words)
+
+    async def _session(self, call: Call) -> None:
+        now = now_ms()
+        await call.write(pack_agent(self._actor.hello(now)).SerializeToString())
+        async with asyncio.timeout(WELCOME_S_MAX):
+            data = await call.read()
+        frame = unpack_server(pb.ServerFrame.FromString(data)) if data is not grpc.aio.EOF else None
+        if not isinstance(frame, Welcome):
+            raise ConnectionError("the server did not welcome us")
+        self._spoke_ms = self._heard_ms = self._beat_at_ms = now
+        self._unanswered = False
+        self._tries = 0
+        self._tell(f"connected to {self.address} as {self._actor.node}")
+        self._act(self._actor.welcomed(frame, now_ms()))
+        self._plan_beat(now)
+        self._welcomed()
+        async with asyncio.TaskGroup() as group:
+            speaking = group.create_task(self._speak(call))
+            await self._listen(call)
+            speaking.cancel()
+
+    async def _listen(self, call: Call) -> None:
+        while (data := await call.read()) is not grpc.aio.EOF:
+            frame = unpack_server(pb.ServerFrame.FromString(data))
+            now = self._heard_ms = now_ms()
+            if isinstance(frame, Answer):
+                if frame.echo_ms >= self._spoke_ms:
+                    self._unanswered = False
+                self._act(self._actor.answered(frame, now))
+                self.nudge()
+
+    async def _speak(self, call: Call) -> None:
+        leaving = False
+        while not leaving:
+            await self._until_due()
+            now, leaving = now_ms(), self._leaving
+            if now - self._heard_ms > self._actor.lease_ms * SILENCE_SHARE and self._unanswered:
+                raise ConnectionError("the server has stopped answering")
+            again = now >= self._beat_at_ms
+            usage = None
+            if now >= self._usage_at_ms:
+                usage, self._usage_at_ms = self._usage(), now + USAGE_MS
+            beat = self._actor.beat(now, usage, again=again or leaving, leaving=leaving)
+            self._spoke_ms, self._unanswered = now, True
+            self._plan_beat(now)
+            await call.write(pack_agent(beat).SerializeToString())
+        await call.done_writing()
+
+    async def _until_due(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._leaving and (at := self._next_ms()) > (now := now_ms()):
+            self._planned_ms = at
+            waker = self._waker = loop.create_future()
+            timer = loop.call_later((at - now) / 1_000, _wake, waker)
+            try:
+                await waker
+            finally:
+                timer.cancel()
+
+    def _next_ms(self) -> int:
+        """When to speak next: a sign of life, or news, but not too soon after the last word."""
+        due = self._actor.next_due()
+        if due is None and not self._actor.lacking:
+            return self._beat_at_ms
+        soonest = self._spoke_ms + (ANSWER_GAP_MS if self._unanswered else GAP_MS)
+        return min(self._beat_at_ms, max(soonest, due or 0))
+
+    def _plan_beat(self, now: int) -> None:
+        """Four signs of life per lease."""
+        self._beat_at_ms = now + self._actor.lease_ms // BEATS_PER_LEASE
+
+    def _pause_s(self, code: grpc.StatusCode, words: str) -> float:
+        if self._leaving:
+            return 0.0
+        self._tries += 1
+        self._tell(f"{REFUSALS[code]}: {words}" if code in REFUSALS else f"not connected to {self.address}: {words}")
+        if code in REFUSALS:
+            patient = code == grpc.StatusCode.ALREADY_EXISTS and self._tries <= NAME_TAKEN_TRIES
+            return NAME_TAKEN_S if patient else REFUSED_S
+        return min(RETRY_S_MIN * (1 << min(self._tries - 1, 10)), RETRY_S_MAX) * random.uniform(0.5, 1.0)
+
+    def _tell(self, words: str) -> None:
+        if words != self._told:
+            self._told = words
+            say(words)
+
+
+def now_ms() -> int:
+    """This host's monotonic clock, which the keeper reads too."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def _wake(waker: "asyncio.Future[None]") -> None:
+    if not waker.done():
+        waker.set_result(None)
+
+
+async def _reason(call: Call, errors: BaseExceptionGroup) -> tuple[grpc.StatusCode, str]:
+    """Why a stream ended: the server's own words if there are any."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, grpc.aio.AioRpcError):
+        return error.code(), error.details() or error.code().name
+    if call.done():
+        return await call.code(), await call.details() or str(error)
+    return grpc.StatusCode.UNAVAILABLE, str(error) or type(error).__name__

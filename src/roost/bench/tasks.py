@@ -1,0 +1,74 @@
+"""Small tasks, end to end: their CPU against a bare posix_spawn and wait, and the time of one at idle."""
+
+import os
+import resource
+import statistics
+import time
+
+from roost.bench.figure import Figure, figure, tree_cpu_seconds
+from roost.bench.product import Product
+from roost.client import Client
+
+TASKS = 3_000
+WARM = 200
+BARE_ROUNDS = 3
+LATENCY_TASKS = 200
+
+
+def measure() -> list[Figure]:
+    """CPU of the whole tree per task over the CPU of starting the same process bare; latency at idle."""
+    bare = [_bare(TASKS // BARE_ROUNDS)]
+    with Product(agents=1, cpu="2") as product:
+        _run_all(product.client, "warm", WARM)
+        roots = (*product.pids, os.getpid())
+        before, began = tree_cpu_seconds(*roots), time.perf_counter()
+        _run_all(product.client, "task", TASKS)
+        wall = time.perf_counter() - began
+        used = (tree_cpu_seconds(*roots) - before) / TASKS
+        bare += [_bare(TASKS // BARE_ROUNDS) for _ in range(BARE_ROUNDS - 1)]
+        latency = sorted(_latency(product.client, number) for number in range(LATENCY_TASKS))
+    plain = statistics.mean(bare)
+    return [
+        figure("bare_spawn_us", plain * 1e6, "us of CPU", tasks=TASKS),
+        figure("task_us", used * 1e6, "us of CPU", tasks=TASKS, slots=2, tasks_per_s=round(TASKS / wall)),
+        figure("task_over_bare_spawn", used / plain, "times", bound=2.5, goal=1.6),
+        figure(
+            "idle_task_ms_p50",
+            latency[len(latency) // 2] * 1e3,
+            "ms",
+            bound=10.0,
+            goal=3.0,
+            p95=round(latency[len(latency) * 95 // 100] * 1e3, 2),
+        ),
+    ]
+
+
+def _bare(count: int) -> float:
+    """CPU seconds of one posix_spawn and wait of /bin/true."""
+    before = _own_and_children()
+    for _ in range(count):
+        os.waitpid(os.posix_spawn("/bin/true", ["true"], {}, setsid=True), 0)
+    return (_own_and_children() - before) / count
+
+
+def _own_and_children() -> float:
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, kinds))
+
+
+def _run_all(client: Client, name: str, count: int) -> None:
+    """Separate jobs in one request, and the end of the last ones; with two slots the others are over by then."""
+    documents = [{"name": f"{name}-{number}", "command": ["/bin/true"]} for number in range(count)]
+    client.submit_batch(documents)
+    client.wait([("default", str(document["name"])) for document in documents[-4:]])
+    states = client.status().workloads
+    assert states.get("succeeded", 0) >= count, states
+
+
+def _latency(client: Client, number: int) -> float:
+    """Submit to finished, as a client sees it that is connected already."""
+    name = f"idle-{number}"
+    began = time.perf_counter()
+    client.submit({"name": name, "command": ["/bin/true"]})
+    client.wait([("default", name)])
+    return time.perf_counter() - began

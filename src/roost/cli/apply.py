@@ -1,0 +1,98 @@
+"""roost apply: submit the workloads of a file."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from roost.cli.outcome import USAGE, Failure, exit_code_of
+from roost.cli.output import print_json, print_table
+from roost.cli.session import connect, json_option
+from roost.cli.targets import Target
+
+if TYPE_CHECKING:
+    from roost.client import Client
+    from roost.client.types import Workload
+
+FILE_BYTES_MAX = 8 << 20  # as much as the server takes in one request
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  roost apply -f job.yaml
+  roost apply -f web.yaml -f db.yaml          all of them, or none
+  generate | roost apply -f -
+\b
+Next: `roost ps`, `roost wait NAME`, `roost why NAME`.
+"""
+)
+@click.option("-f", "--file", "files", multiple=True, required=True, metavar="FILE", help="YAML or JSON; - is stdin.")
+@json_option
+def apply(files: tuple[str, ...], as_json: bool) -> None:
+    """Submit the workloads of a YAML or JSON file.
+
+    A file may hold several documents, or a list. All of them are taken in, or none. What is there already with the same
+    document stays as it is, so applying twice does no harm.
+    """
+    places = [each for file in files for each in read_file(file)]
+    if not places:
+        raise Failure(f"{', '.join(files)}: there is no workload in it", exit_code=USAGE)
+    with connect() as client:
+        done = _submit(client, places)
+    if as_json:
+        print_json([{"workload": workload, "created": new} for workload, new in done])
+        return
+    rows = [(str(Target(each.project, each.name)), "created" if new else "unchanged", each.state) for each, new in done]
+    print_table(("WORKLOAD", "", "STATE"), rows)
+
+
+def read_file(file: str) -> Iterator[tuple[str, Any]]:
+    """Every document of a file, each with words for where it stands."""
+    import ryaml  # noqa: PLC0415  (only where files are read)
+
+    try:
+        text = (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
+    except OSError as error:
+        raise Failure(f"{file}: {error.strerror}", exit_code=USAGE) from None
+    except UnicodeDecodeError as error:
+        raise Failure(f"{file}: this is not UTF-8: {error.reason} at byte {error.start}", exit_code=USAGE) from None
+    if len(text) > FILE_BYTES_MAX:
+        raise Failure(f"{file}: a file may have {FILE_BYTES_MAX:,} bytes; this one has {len(text):,}", exit_code=USAGE)
+    try:
+        documents = ryaml.loads_all(text) or []
+    except ValueError as error:
+        raise Failure(f"{file}: this is not YAML or JSON: {error}", exit_code=USAGE) from None
+    flat = [each for document in documents for each in (document if isinstance(document, list) else [document])]
+    flat = [document for document in flat if document is not None]
+    for number, document in enumerate(flat, start=1):
+        yield file if len(flat) == 1 else f"{file}: workload {number}", document
+
+
+def _submit(client: "Client", places: list[tuple[str, Any]]) -> list[tuple["Workload", bool]]:
+    """Each workload, and whether it is new."""
+    from roost.client.errors import ApiError  # noqa: PLC0415
+
+    documents = [document for _, document in places]
+    try:
+        if len(documents) == 1:
+            return [client.submit_new(documents[0], same_ok=True)]
+        # A batch does not tell which of its workloads are new; those submitted before it are not.
+        before_ms = client.status().now_ms
+        done = client.submit_batch(documents, same_ok=True)
+        return [(workload, workload.submitted_ms >= before_ms) for workload in done]
+    except ApiError as error:
+        where, field = _where(places, error.path)
+        raise Failure(f"{where}: {field}{error.message}", error.hint, exit_code_of(error)) from None
+
+
+def _where(places: list[tuple[str, Any]], path: str) -> tuple[str, str]:
+    """The document and the field that a path of the server's answer points at: [2].resources.cpu."""
+    number = 0
+    if path.startswith("["):
+        head, _, path = path[1:].partition("]")
+        number = int(head) if head.isdigit() and int(head) < len(places) else 0
+        path = path.lstrip(".")
+    return places[number][0], f"{path}: " if path and path != "$" else ""

@@ -1,0 +1,38 @@
+"""roost status: how the server is doing."""
+
+import click
+
+from roost.cli.output import print_json
+from roost.cli.session import connect, json_option
+from roost.model.units import show_duration
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  roost status
+  roost status --json
+\b
+Next: `roost nodes` for the machines, `roost ps` for the work.
+"""
+)
+@json_option
+def status(as_json: bool) -> None:
+    """Say how the server is doing: its nodes and its work, counted."""
+    with connect() as client:
+        told = client.status()
+        url = client.url
+    if as_json:
+        print_json(told)
+        return
+    click.echo(f"Server:     {url}, Roost {told.version}, {'ready' if told.ready else 'not ready'}")
+    click.echo(f"Revision:   {told.revision}")
+    click.echo(f"Strategy:   {told.strategy}; a node is lost after {show_duration(told.lease_ms)} of silence")
+    click.echo(f"Agents:     {told.agents_connected} connected")
+    click.echo(f"Nodes:      {_counted(told.nodes)}")
+    click.echo(f"Workloads:  {_counted(told.workloads)}")
+    click.echo(f"Instances:  {_counted(told.instances)}")
+
+
+def _counted(counts: dict[str, int]) -> str:
+    return ", ".join(f"{number:,} {state}" for state, number in counts.items() if number) or "none"

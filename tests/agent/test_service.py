@@ -1,0 +1,365 @@
+"""An agent with its server: real gRPC between them, a real engine, and the keeper's twin instead of processes."""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from roost.agent import link as agent_link
+from roost.agent import service as agent_service
+from roost.drivers.fake import Act
+from roost.model.frames import Answer, Beat
+from roost.ports.driver import Known, Refused, Run, Runs
+from roost.stores.memory import Memory, MemoryStore
+from tests.agent.desk import USAGE, PacedDriver, agent, until
+from tests.server.stage import played, stage
+
+
+def for_ever(run: Run) -> Sequence[Act]:
+    return (Act(after_ms=None),)
+
+
+def fails(run: Run) -> Sequence[Act]:
+    return (Act(code=3),)
+
+
+async def test_a_job_runs_and_its_end_is_known(tmp_path: Path) -> None:
+    async with stage() as server, agent(server.port, tmp_path) as (service, driver):
+        await server.submit(command=["/bin/echo", "hi"], env={"A": "b"}, timeout="5s", grace="2s")
+        await server.until(lambda: server.states() == ["succeeded"])
+        await until(lambda: not service.actor.attempts)
+        assert [len(driver.did(what)) for what in ("start", "stop", "forget")] == [1, 0, 1]
+        assert server.instance().exit_code == 0
+        assert not service._logs and not service._sizes and not service._sizes_sum
+
+
+async def test_what_the_driver_is_told(tmp_path: Path) -> None:
+    runs: list[Run] = []
+
+    def remember(run: Run) -> Sequence[Act]:
+        runs.append(run)
+        return (Act(),)
+
+    offer = {"cpu": 4_000, "memory": 1 << 30}
+    async with stage() as server, agent(server.port, tmp_path, script=remember, resources=offer):
+        await server.submit(
+            name="one", steps=[{"run": "a"}, {"run": "b", "ignore_failure": True}], env={"A": "b", "ROOST_INDEX": "7"},
+            timeout="5s", grace="2s", exclusive=False, resources={"cpu": "500m", "memory": "1MiB"},
+        )  # fmt: skip
+        await server.submit(name="two", command="x y", count=2, resources={"gpu": 0})
+        await server.until(lambda: server.states() == ["succeeded"] * 3)
+    one, two = (
+        runs[0],
+        next(run for run in runs if run.env["ROOST_WORKLOAD"] == "two" and run.env["ROOST_INDEX"] == "1"),
+    )
+    assert [(step.argv, step.ignore_failure) for step in one.steps] == [
+        (["/bin/sh", "-c", "a"], False),
+        (["/bin/sh", "-c", "b"], True),
+    ]
+    assert (one.timeout_ms, one.grace_ms, one.leased) == (5_000, 2_000, False)
+    assert one.limits is not None and (one.limits.cpu_m, one.limits.memory) == (500, 1 << 20)
+    assert one.env == {
+        "A": "b",
+        "ROOST_PROJECT": "default",
+        "ROOST_WORKLOAD": "one",
+        "ROOST_INDEX": "0",
+        "ROOST_COUNT": "1",
+        "ROOST_ATTEMPT": "1",
+        "ROOST_ATTEMPT_TOKEN": one.id,
+        "ROOST_NODE": "n1",
+    }
+    assert one.dir == f"{tmp_path}/work/{one.id}" and one.log.startswith(f"{tmp_path}/logs/default~one~")
+    assert two.leased and two.limits is None
+    assert (two.env["ROOST_COUNT"], two.steps[0].argv) == ("2", ["/bin/sh", "-c", "x y"])
+
+
+async def test_failures_and_timeouts_are_told_as_they_were(tmp_path: Path) -> None:
+    async with stage() as server, agent(server.port, tmp_path, script=fails):
+        await server.submit(retries=0)
+        await server.until(lambda: server.states() == ["failed"])
+        assert server.instance().exit_code == 3
+    async with stage() as server, agent(server.port, tmp_path, script=for_ever):
+        await server.submit(timeout="50ms", grace="1s")
+        await server.until(lambda: server.states() == ["timed_out"])
+
+
+async def test_cancelling_stops_with_the_grace_that_was_asked_for(tmp_path: Path) -> None:
+    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (_, driver):
+        await server.submit(grace="3s")
+        await server.until(lambda: server.states() == ["running"])
+        await server.cancel("default/job")
+        await server.until(lambda: server.states() == ["cancelled"])
+        assert [order[1:] for order in driver.did("stop")] == [(3_000, "asked for")]
+
+
+async def test_three_jobs_wait_for_two_agents_and_are_spread(tmp_path: Path) -> None:
+    async with stage() as server:
+        await server.submit(count=3)
+        async with (
+            agent(server.port, tmp_path / "a", "a", script=for_ever) as (_, first),
+            agent(server.port, tmp_path / "b", "b", script=for_ever) as (_, second),
+        ):
+            await server.until(lambda: server.states() == ["running"] * 3)
+            assert len(first.did("start")) + len(second.did("start")) == 3
+
+
+async def test_a_start_is_told_soon_and_use_is_measured(tmp_path: Path) -> None:
+    async with stage() as server, agent(server.port, tmp_path, script=for_ever):
+        await server.submit()
+        await server.until(lambda: server.states() == ["running"])
+        await server.until(lambda: server.engine.state.contacts["n1"].usage == USAGE)
+
+
+async def test_beats_keep_the_lease_and_few_of_them_reach_the_driver(tmp_path: Path) -> None:
+    async with stage(lease_ms=400, lease_margin_ms=40) as server:
+        async with agent(server.port, tmp_path, script=for_ever) as (_, driver):
+            await server.submit(count=4)
+            began = time.monotonic()
+            await until(lambda: time.monotonic() - began > 1.5)
+            assert server.states() == ["running"] * 4
+            assert [status for _, status, _ in server.nodes] == ["ready"]
+            assert len(driver.did("lease")) <= 1.5 / 0.4 * 4 + 3
+
+
+# --- streams that break -----------------------------------------------------------------------------------------------
+
+
+async def test_a_new_agent_adopts_what_the_driver_kept(tmp_path: Path) -> None:
+    driver = PacedDriver(for_ever)
+    async with stage() as server:
+        async with agent(server.port, tmp_path, driver=driver):
+            await server.submit(count=2)
+            await server.until(lambda: server.states() == ["running"] * 2)
+        await server.until(lambda: server.engine.state.nodes["n1"].status == "suspect")
+        async with agent(server.port, tmp_path, driver=driver) as (service, _):
+            await server.until(lambda: server.engine.state.nodes["n1"].status == "ready")
+            assert {attempt.state for attempt in service.actor.attempts.values()} == {"running"}
+            assert server.states() == ["running"] * 2
+            assert [instance.attempt for instance in server.engine.state.instances.values()] == [1, 1]
+            assert len(driver.did("start")) == 2
+
+
+async def test_an_end_while_there_is_no_agent_is_told_by_the_next(tmp_path: Path) -> None:
+    driver = PacedDriver(lambda run: (Act(after_ms=300, code=5),))
+    async with stage() as server:
+        async with agent(server.port, tmp_path, driver=driver):
+            await server.submit(retries=0)
+            await server.until(lambda: server.states() == ["running"])
+        await until(lambda: not driver._live)
+        async with agent(server.port, tmp_path, driver=driver):
+            await server.until(lambda: server.states() == ["failed"])
+            assert server.instance().exit_code == 5
+
+
+async def test_a_restarted_server_finds_everything_as_it_was_and_starts_nothing_again(tmp_path: Path) -> None:
+    memory = Memory()
+    driver = PacedDriver(for_ever)
+    async with stage(MemoryStore(memory)) as server:
+        port = server.port
+        async with agent(port, tmp_path, driver=driver) as (service, _):
+            await server.submit(count=3)
+            await server.until(lambda: server.states() == ["running"] * 3)
+            await server.gateway.stop(0)
+            server.engine.stop()
+            async with stage(MemoryStore(memory), port=port) as again:
+                await again.until(lambda: again.gateway.connected == 1)
+                assert again.states() == ["running"] * 3
+                assert len(driver.did("start")) == 3 and not driver.did("stop")
+                await again.submit(name="next")
+                await again.until(lambda: "running" in again.instance("default/next.0").state)
+                assert service.actor.session
+
+
+async def test_a_server_without_memory_adopts_what_runs(tmp_path: Path) -> None:
+    driver = PacedDriver(for_ever)
+    async with stage() as server:
+        port = server.port
+        async with agent(port, tmp_path, driver=driver):
+            await server.submit(count=2)
+            await server.until(lambda: server.states() == ["running"] * 2)
+            await server.gateway.stop(0)
+            server.engine.stop()
+            async with stage(port=port) as again:
+                await again.until(lambda: again.states() == ["running"] * 2)
+                assert len(driver.did("start")) == 2 and not driver.did("stop")
+                await again.cancel("default/job")
+                await again.until(lambda: again.states() == ["cancelled"] * 2)
+
+
+async def test_no_server_at_first_is_waited_out_with_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_link, "RETRY_S_MAX", 0.05)
+    async with stage() as server:
+        port = server.port
+    async with agent(port, tmp_path) as (service, _):
+        await until(lambda: service.link._tries > 5)
+        async with stage(port=port) as server:
+            await until(lambda: service.actor.session)
+            lines = capsys.readouterr().err.splitlines()
+            assert len([line for line in lines if "not connected" in line]) == 1
+            assert len([line for line in lines if f"connected to 127.0.0.1:{port} as n1" in line]) == 1
+
+
+async def test_a_wrong_token_is_told_in_plain_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with stage() as server, agent(server.port, tmp_path, token="wrong") as (service, _):
+        await until(lambda: service.link._tries)
+        assert "the server does not take our token" in capsys.readouterr().err
+        assert service.link._pause_s(agent_link.grpc.StatusCode.UNAUTHENTICATED, "") == agent_link.REFUSED_S
+
+
+async def test_a_taken_name_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_link, "NAME_TAKEN_S", 0.02)
+    async with stage() as server:
+        async with played(server.port) as other:
+            await other.hello("n1", "another machine")
+            async with agent(server.port, tmp_path) as (service, _):
+                await until(lambda: service.link._tries > 3)
+                await other.close()
+                await server.until(lambda: server.engine.state.nodes["n1"].identity == "machine-n1")
+        told = [line for line in capsys.readouterr().err.splitlines() if "our name is taken" in line]
+        assert len(told) == 1 and "give this agent another --name" in told[0]
+
+
+async def test_a_server_that_stops_answering_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage(lease_ms=300, lease_margin_ms=2_000) as server, agent(server.port, tmp_path) as (service, _):
+        await server.until(lambda: server.gateway.connected == 1)
+        session = service.actor.session
+        monkeypatch.setattr(server.gateway, "_answer_soon", lambda outbox: None)
+        monkeypatch.setattr(server.gateway, "_sign", lambda stream, beat: True)
+        await until(lambda: service.actor.session not in (0, session))
+
+
+async def test_a_lost_delta_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
+        await server.until(lambda: server.gateway.connected == 1)
+        heard = service.actor.answered
+        lost: list[Answer] = []
+
+        def lose_first(answer: Answer, now: int) -> list[agent_link.Action]:
+            if answer.generation and not lost:
+                lost.append(answer)
+                return []
+            return heard(answer, now)
+
+        monkeypatch.setattr(service.actor, "answered", lose_first)
+        await server.submit(name="one")
+        await until(lambda: lost)
+        await server.submit(name="two")
+        await server.until(lambda: server.states() == ["running"] * 2)
+        assert len(driver.did("start")) == 2
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+async def test_asked_to_stop_with_nothing_running_it_says_goodbye(tmp_path: Path) -> None:
+    async with stage() as server, agent(server.port, tmp_path) as (service, _):
+        await server.until(lambda: server.gateway.connected == 1)
+        began = time.monotonic()
+        service.stop()
+        await server.until(lambda: server.engine.state.nodes["n1"].status == "lost")
+        assert time.monotonic() - began < 1
+        assert server.nodes[-1] == ("n1", "lost", "said goodbye")
+
+
+async def test_the_last_reports_go_out_before_the_goodbye(tmp_path: Path) -> None:
+    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
+        await server.submit(retries=0)
+        await server.until(lambda: server.states() == ["running"])
+        for life in list(driver._live.values()):
+            driver.stop(life.run.id, 1_000, "shutdown")
+        service.stop()
+        await server.until(lambda: server.engine.state.nodes["n1"].status == "lost")
+        assert server.states() == ["failed"] and "n1 stopped it" in server.instance().cause
+
+
+async def test_asked_to_stop_while_work_runs_it_leaves_without_a_goodbye(tmp_path: Path) -> None:
+    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (service, _):
+        await server.submit()
+        await server.until(lambda: server.states() == ["running"])
+        service.stop()
+        await server.until(lambda: server.engine.state.nodes["n1"].status == "suspect")
+        assert server.states() == ["running"]
+
+
+# --- odd cases --------------------------------------------------------------------------------------------------------
+
+
+async def test_more_attempts_than_a_node_can_hold_go_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_service, "ATTEMPTS_MAX", 2)
+    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (_, driver):
+        await server.submit(count=3, retries={"max": 0})
+        await server.until(lambda: sorted(server.states()) == ["failed", "running", "running"])
+        assert len(driver.did("start")) == 2
+
+
+async def test_a_run_nobody_knows_is_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with stage() as server, agent(server.port, tmp_path) as (service, driver):
+        service.told(Runs(0, 0, [Known("stray", "no note of ours", "running", 0)]))
+        assert ("stray", 0, "nobody knows what it is") in driver.did("stop")
+
+
+async def test_an_order_the_driver_refuses_goes_elsewhere(tmp_path: Path) -> None:
+    class Closing(PacedDriver):
+        def start(self, run: Run) -> None:
+            self.orders.append(("start", run.id))
+            self._arrange(0)
+            self._out.append(Refused("the keeper is shutting down", run.id, "start"))
+
+    async with stage() as server:
+        async with agent(server.port, tmp_path, driver=Closing(for_ever)):
+            await server.submit(retries={"max": 0})
+            await server.until(lambda: server.states() == ["failed"])
+            assert "stopped it" in server.instance().cause
+
+
+async def test_full_work_directories_of_forgotten_runs_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_service, "SWEEP_S", 0.02)
+    (tmp_path / "work" / "123" / "deep").mkdir(parents=True)
+    (tmp_path / "work" / "123" / "deep" / "file").write_text("left")
+    (tmp_path / "work" / "notes").mkdir()
+    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (_, driver):
+        await server.submit()
+        await server.until(lambda: server.states() == ["running"])
+        (token,) = (run for (run,) in driver.did("start"))
+        os.makedirs(tmp_path / "work" / token)
+        await until(lambda: not (tmp_path / "work" / "123").exists())
+        assert sorted(os.listdir(tmp_path / "work")) == sorted([token, "notes"])
+
+
+async def test_news_of_one_moment_share_a_frame(tmp_path: Path) -> None:
+    beats: list[Beat] = []
+    async with stage() as server, agent(server.port, tmp_path, resources={"cpu": 50_000}) as (service, _):
+        await server.until(lambda: server.gateway.connected == 1)
+        say = service.actor.beat
+
+        def remember(*args: object, **fields: object) -> Beat:
+            beats.append(say(*args, **fields))  # type: ignore[arg-type]
+            return beats[-1]
+
+        service.actor.beat = remember  # type: ignore[method-assign]
+        await server.submit(count=50)
+        await server.until(lambda: server.states() == ["succeeded"] * 50)
+    assert sum(len(beat.reports) for beat in beats) >= 50
+    assert len(beats) <= 10, [len(beat.reports) for beat in beats]
+
+
+async def test_a_hello_may_hold_many_attempts(tmp_path: Path) -> None:
+    async with stage() as server:
+        driver = PacedDriver(for_ever)
+        offer = {"cpu": 1_000_000}
+        async with agent(server.port, tmp_path, driver=driver, resources=offer):
+            await server.submit(count=1_000)
+            await server.until(lambda: server.states() == ["running"] * 1_000)
+        async with agent(server.port, tmp_path, driver=driver, resources=offer) as (service, _):
+            await server.until(lambda: server.gateway.connected == 1)
+            await until(lambda: service.actor.session)
+            assert server.states() == ["running"] * 1_000
+            assert len(driver.did("start")) == 1_000

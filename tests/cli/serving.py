@@ -1,0 +1,74 @@
+"""Real Roosts for tests: a server without nodes, or a whole `roost up`, each in a directory and on ports of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from roost.client import Client
+from roost.client.config import read_config
+
+DEADLINE_S = 30.0
+ROOST = [sys.executable, "-P", "-m", "roost"]
+
+
+class Served:
+    """A running Roost, and how to talk to it."""
+
+    def __init__(self, home: Path, process: "subprocess.Popen[bytes]") -> None:
+        self.home = home
+        self.process = process
+        self.config = home / "client.toml"
+        self.env = {**os.environ, "ROOST_CONFIG": str(self.config)}
+
+    def client(self) -> Client:
+        """A client of its own."""
+        return Client(*read_config(self.config))
+
+    def roost(self, *words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+        """A command, as it is typed."""
+        return subprocess.run([*ROOST, *words], env=self.env, input=stdin, capture_output=True, timeout=DEADLINE_S)
+
+    def output(self) -> str:
+        """What it has said so far."""
+        return (self.home / "output").read_text()
+
+
+@contextmanager
+def serving(home: Path, *words: str) -> Iterator[Served]:
+    """A server (`roost server ...`, `roost up ...`) that is ready, and ended in the end."""
+    with open(home / "output", "wb") as output:
+        argv = [*ROOST, *words, "--data", str(home), "--listen", "127.0.0.1:0"]
+        process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+    served = Served(home, process)
+    try:
+        wait_until(lambda: served.config.exists() or process.poll() is not None)
+        assert process.poll() is None, served.output()
+        yield served
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(DEADLINE_S)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def up(home: Path, *words: str, agents: int = 1) -> Iterator[Served]:
+    """`roost up` with all its nodes connected."""
+    with serving(home, "up", "--agents", str(agents), *words) as served, served.client() as client:
+        wait_until(lambda: sum(node.status == "ready" for node in client.nodes()) == agents)
+        yield served
+
+
+def wait_until(happened: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
+    """Wait for something that nobody tells of."""
+    end = time.monotonic() + deadline_s
+    while not happened():
+        assert time.monotonic() < end, "it has not happened in time"
+        time.sleep(0.01)

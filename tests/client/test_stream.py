@@ -1,0 +1,102 @@
+"""Server-sent events: however the bytes are cut, the same events come out, and a broken stream goes on."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from roost.client.errors import ApiError, Unreachable
+from roost.client.logs import LogFollower
+from roost.client.stream import Body, Event, Events, Follower, next_of
+from roost.client.transport import Transport
+from roost.client.types import Attempt, Ending
+from tests.client.wires import answer, events, wire
+
+SENT = b"id: 1-5\n\nid: 2-5\nevent: change\ndata: {}\n\n: still here\n\ndata: a\ndata: b\r\n\r\nevent: end\ndata:\n\n"
+SEEN = [Event("2-5", "change", "{}"), Event("2-5", "message", "a\nb"), Event("2-5", "end", "")]
+
+
+@given(cuts=some.lists(some.integers(0, len(SENT)), max_size=8))
+def test_events_do_not_depend_on_where_the_bytes_are_cut(cuts: list[int]) -> None:
+    parser = Events()
+    edges = [0, *sorted(cuts), len(SENT)]
+    parts = [SENT[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    assert [event for part in parts for event in parser.feed(part)] == SEEN
+    assert parser.last_id == "2-5"
+
+
+def test_a_mark_without_an_event_is_a_place_to_come_back_to() -> None:
+    parser = Events()
+    assert parser.feed(b"id: 7-1\n\n") == []
+    assert parser.last_id == "7-1"
+
+
+@given(pieces=some.lists(some.binary(min_size=1, max_size=40), max_size=6), step=some.integers(1, 50))
+def test_chunks_become_the_body_again(pieces: list[bytes], step: int) -> None:
+    raw = b"".join(b"%x;note=1\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+    body = Body(chunked=True)
+    assert b"".join(body.feed(raw[at : at + step]) for at in range(0, len(raw), step)) == b"".join(pieces)
+    assert body.ended
+
+
+def follower(url: str, kind: type[Follower] = Follower) -> Follower:
+    transport = Transport(url, "secret")
+    return kind(lambda last_id: transport.stream("/events", None, last_id))
+
+
+def test_a_stream_that_breaks_goes_on_after_the_last_event() -> None:
+    first = events(b"id: 4-9\nevent: change\ndata: one\n\nid: 5-9\n\n")
+    second = events(b"id: 6-9\nevent: change\ndata: two\n\n")
+    with wire([first], [second]) as server, follower(server.url) as following:
+        assert following.next(10) == Event("4-9", "change", "one")
+        assert following.next(10) == Event("6-9", "change", "two")
+    assert b"Last-Event-ID" not in server.requests[0]
+    assert b"Last-Event-ID: 5-9\r\n" in server.requests[1]  # the mark counts, though it was no event
+    assert b"Authorization: Bearer secret\r\n" in server.requests[1]
+
+
+def test_nothing_comes_and_the_time_is_kept() -> None:
+    with wire([events(b": still here\n\n"), b""]) as server, follower(server.url) as following:
+        began = time.monotonic()
+        assert following.next(0.2) is None
+        assert 0.15 < time.monotonic() - began < 5
+
+
+def test_a_refusal_is_told_and_not_tried_again() -> None:
+    refusal = answer(b'{"code":"not_found","message":"there is no workload default/x"}', "404 Not Found")
+    with wire([refusal]) as server, follower(server.url) as following, pytest.raises(ApiError) as caught:
+        following.next(10)
+    assert (caught.value.status, caught.value.code) == (404, "not_found")
+
+
+def test_a_server_that_stays_away_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roost.client.stream.PATIENCE_S", 0.1)
+    with wire() as server:
+        pass
+    with follower(server.url) as following, pytest.raises(Unreachable):
+        following.next(10)
+
+
+def test_many_streams_are_read_in_one_place() -> None:
+    one, two = events(b"data: one\n\n"), events(b"data: two\n\n")
+    with wire([one, b""]) as first, wire([two, b""]) as second:
+        following = [follower(first.url), follower(second.url)]
+        seen = [next_of(following, 10), next_of(following, 10)]
+        assert sorted(found[1].data for found in seen if found) == ["one", "two"]
+        for each in following:
+            each.close()
+
+
+def test_a_log_is_bytes_attempts_and_an_end() -> None:
+    told = (
+        b'id: 1.2\ndata: /wA=\n\nevent: attempt\ndata: {"attempt":2,"node":"n","cause":"lost"}\n\nid: 2.0\n\n'
+        b'event: end\ndata: {"state":"failed","attempt":2,"cause":"exit code 3","exit_code":3,"signal":null}\n\n'
+    )
+    with wire([events(told)]) as server:
+        log = follower(server.url, LogFollower)
+        assert isinstance(log, LogFollower)
+        assert log.piece(10) == b"\xff\x00"
+        assert log.piece(10) == Attempt(2, "n", "lost")
+        assert log.piece(10) == Ending("failed", 2, "exit code 3", 3, None)
+        log.close()

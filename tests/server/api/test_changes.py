@@ -1,0 +1,137 @@
+"""Changes over the API: everything once and in order, resumed without gaps or repeats."""
+
+import json
+
+from roost.server.watch import Watch
+from tests.server.house import Events, House, events, house, over_http
+
+
+async def changes(told: Events, number: int) -> list[tuple[int, str, str]]:
+    """The next changes: revision, key, what."""
+    found = [json.loads((await told.next())["data"]) for _ in range(number)]
+    return [(each["revision"], each["key"], each["what"]) for each in found]
+
+
+async def test_every_change_is_told_once_with_its_object() -> None:
+    async with house() as made, over_http(made) as client:
+        async with events(client, "/v1/changes") as told:
+            await told.next(marks=True)
+            await made.submit("a")
+            change = json.loads((await told.next())["data"])
+            assert (change["kind"], change["key"], change["what"]) == ("workload", "default/a", "put")
+            assert change["object"] == {**await made.get("/v1/workloads", name="a")}["items"][0]
+            agent = await made.agent()
+            kinds = {each[1] for each in await changes(told, 2)}
+            assert kinds == {"n1", "default/a.0"}
+            await agent.ends(agent.orders()[0], 0)
+            seen = [json.loads((await told.next())["data"]) for _ in range(2)]
+            states = {each["kind"]: each["object"]["state"] for each in seen}
+            assert states == {"instance": "succeeded", "workload": "succeeded"}
+
+
+async def test_a_list_and_the_changes_after_it_leave_no_gap() -> None:
+    async with house() as made, over_http(made) as client:
+        await made.submit("a")
+        revision = (await made.get("/v1/workloads"))["revision"]
+        await made.submit("b")
+        async with events(client, "/v1/changes", since=revision) as told:
+            assert await changes(told, 1) == [(revision + 1, "default/b", "put")]
+
+
+async def test_who_comes_back_gets_what_was_missed_and_nothing_twice() -> None:
+    async with house() as made, over_http(made) as client:
+        seen: list[tuple[int, str, str]] = []
+        last = ""
+        for number in range(5):
+            async with events(client, "/v1/changes", last=last) as told:
+                if not last:
+                    await told.next(marks=True)
+                    await made.submit(f"job-{number}-a")
+                seen += await changes(told, 1)
+                await made.submit(f"job-{number}-b")
+                seen += await changes(told, 1)
+                await told.next(marks=True)
+                last = told.last_id
+            await made.submit(f"job-{number + 1}-a")
+        keys = [key for _, key, _ in seen]
+        assert keys == [f"default/job-{number}-{letter}" for number in range(5) for letter in "ab"]
+        revisions = [revision for revision, _, _ in seen]
+        assert revisions == list(range(revisions[0], revisions[0] + 10))
+
+
+async def test_only_what_is_wanted_is_told() -> None:
+    async with house() as made, over_http(made) as client:
+        async with (
+            events(client, "/v1/changes", kind="node") as nodes,
+            events(client, "/v1/changes", workload="default/web") as web,
+            events(client, "/v1/changes", kind=["workload", "instance"]) as work,
+        ):
+            for told in (nodes, web, work):
+                await told.next(marks=True)
+            await made.submit("web-1")
+            await made.submit("web")
+            await made.agent()
+            assert [key for _, key, _ in await changes(nodes, 1)] == ["n1"]
+            assert [key for _, key, _ in await changes(web, 2)] == ["default/web", "default/web.0"]
+            assert [key for _, key, _ in await changes(work, 4)] == [
+                "default/web-1", "default/web", "default/web-1.0", "default/web.0"
+            ]  # fmt: skip
+
+
+async def test_what_is_gone_is_told_too() -> None:
+    async with house() as made, over_http(made) as client:
+        await made.submit("a")
+        async with events(client, "/v1/changes") as told:
+            await told.next(marks=True)
+            await made.post("/v1/workloads/default/a/cancel")
+            await made.submit("a", command="false")
+            first, second = [json.loads((await told.next())["data"]) for _ in range(2)]
+            assert (first["object"]["state"], first["what"]) == ("cancelled", "put")
+            assert (second["object"]["state"], second["what"]) == ("queued", "put")
+
+
+async def test_who_was_away_for_too_long_is_told_to_list_again() -> None:
+    async with house(watch=Watch(changes_max=3)) as made, over_http(made) as client:
+        await made.submit("a")
+        since = made.engine.state.revision
+        for number in range(5):
+            await made.submit(f"b-{number}")
+        async with events(client, "/v1/changes", since=since) as told:
+            event = await told.next()
+            assert event["event"] == "reset"
+            assert json.loads(event["data"])["revision"] == made.engine.state.revision
+            await made.submit("c")
+            assert [key for _, key, _ in await changes(told, 1)] == ["default/c"]
+
+
+async def test_numbers_of_another_life_mean_nothing() -> None:
+    async with house() as made, over_http(made) as client:
+        await made.submit("a")
+        for since in ("1-12345", str(made.engine.state.revision + 1)):
+            async with events(client, "/v1/changes", since=since) as told:
+                assert (await told.next())["event"] == "reset"
+
+
+async def test_watchers_are_counted_and_sent_away_when_the_server_stops() -> None:
+    async with house() as made, over_http(made) as client:
+        async with events(client, "/v1/changes") as told:
+            await told.next(marks=True)
+            assert made.watch.subscribers == 1
+            made.watch.close()
+            assert (await told.next())["event"] == "stopping"
+            assert await told.ended()
+        await made.until(lambda: made.watch.subscribers == 0)
+
+
+async def test_a_watcher_that_goes_away_is_forgotten() -> None:
+    async with house() as made, over_http(made) as client:
+        async with events(client, "/v1/changes") as told:
+            await told.next(marks=True)
+        await made.until(lambda: made.watch.subscribers == 0)
+        await gone(made)
+
+
+async def gone(made: House) -> None:
+    """And the next change goes to nobody."""
+    await made.submit("later")
+    assert made.watch.subscribers == 0

@@ -1,0 +1,225 @@
+"""A house: a whole server in one process with stores in memory. Agents are played by hand, straight into the engine."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from roost.blobs.memory import MemoryBlobs
+from roost.core.effects import Orders
+from roost.core.state import Settings
+from roost.model.events import Joined, Parted, Reported
+from roost.model.frames import Drop, Hello, Report, Run, Stop
+from roost.model.node import Facts
+from roost.ports.store import Store
+from roost.server.api.doors import Doors
+from roost.server.api.routes import make_api
+from roost.server.auth import Door
+from roost.server.engine import Clock, Engine
+from roost.server.logs import LogHub
+from roost.server.metrics import Census, Metrics
+from roost.server.perform import Perform
+from roost.server.watch import Watch
+from roost.server.web import Web, listen
+from roost.stores.memory import MemoryStore
+
+TOKEN = "the-token-of-the-house"
+DEADLINE_S = 10.0
+
+
+class Streams:
+    """The agents' door, for those who look at what went out instead of sending it."""
+
+    def __init__(self) -> None:
+        self.sent: list[Orders] = []
+        self.acknowledged: dict[str, int] = {}
+        self.closed: list[str] = []
+        self.resets = 0
+        self.connected = 0
+
+    def send(self, orders: Orders) -> None:
+        self.sent.append(orders)
+
+    def acknowledge(self, acknowledged: dict[str, int]) -> None:
+        self.acknowledged.update(acknowledged)
+
+    def close(self, node: str) -> None:
+        self.closed.append(node)
+
+    def reset(self) -> None:
+        self.resets += 1
+
+
+class Played:
+    """An agent played by hand."""
+
+    def __init__(self, house: "House", name: str) -> None:
+        self.house = house
+        self.name = name
+        self.session = 0
+        self.sequence = 0
+
+    async def hello(self, cpu: int = 4_000, **facts: Any) -> None:
+        """Say hello."""
+        facts = {"resources": {"cpu": cpu, "memory": 1 << 30}, **facts}
+        hello = Hello(self.name, f"machine-{self.name}", Facts(**facts), 1)
+        self.session = await self.house.engine.ask(lambda request: Joined(request, hello))
+
+    def orders(self, kind: type = Run) -> list[Any]:
+        """What it was ordered, oldest first."""
+        sent = [orders for orders in self.house.streams.sent if orders.node == self.name]
+        return [order for orders in sent for order in orders.orders if isinstance(order, kind)]
+
+    async def says(self, *reports: Report) -> None:
+        """Report, and wait until that is durable."""
+        self.sequence += 1
+        self.house.engine.tell(Reported(self.name, self.session, self.sequence, reports))
+        await self.house.until(lambda: self.house.streams.acknowledged.get(self.name, 0) >= self.sequence)
+
+    async def starts(self, run: Run) -> None:
+        await self.says(Report(run.token, "running"))
+
+    async def ends(self, run: Run, code: int = 0, **fields: Any) -> None:
+        await self.says(Report(run.token, "ended", cause="exited", code=code, **fields))
+
+    async def stops(self, stop: Stop) -> None:
+        await self.says(Report(stop.token, "ended", cause="stopped", signal=15))
+
+    async def parts(self) -> None:
+        """Its stream breaks."""
+        self.house.engine.tell(Parted(self.name, self.session))
+        await self.house.until(lambda: not self.house.engine.state.contacts[self.name].connected)
+
+
+class House:
+    """What a server is made of."""
+
+    def __init__(self, store: Store, settings: Settings, watch: Watch) -> None:
+        self.watch = watch
+        self.logs = LogHub(MemoryBlobs(), settle_s=0.0, stall_s=0.5)
+        self.perform = Perform(self.watch, self.logs)
+        self.streams = Streams()
+        self.perform.attach(self.streams)
+        self.engine = Engine(store, settings, self.perform, Clock())
+        census = Census()
+        metrics = Metrics(self.engine, self.perform, census)
+        self.api = make_api(Doors(self.engine, self.watch, self.logs, census, metrics))
+        self.door = Door(self.api, TOKEN)
+        transport = httpx.ASGITransport(app=self.door)
+        self.client = httpx.AsyncClient(
+            transport=transport, base_url="http://house", headers={"authorization": f"Bearer {TOKEN}"}
+        )
+
+    async def agent(self, name: str = "n1", **facts: Any) -> Played:
+        """An agent that has said hello."""
+        agent = Played(self, name)
+        await agent.hello(**facts)
+        return agent
+
+    async def submit(self, name: str = "job", **fields: Any) -> dict[str, Any]:
+        """Submit a workload that is taken in."""
+        answer = await self.client.post("/v1/workloads", json={"name": name, "command": "true", **fields})
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    async def get(self, path: str, expect: int = 200, **query: Any) -> Any:
+        """What is at a path."""
+        answer = await self.client.get(path, params=query)
+        assert answer.status_code == expect, answer.text
+        return answer.json()
+
+    async def post(self, path: str, body: Any = None, expect: int = 200) -> Any:
+        """The answer to a request."""
+        answer = await self.client.post(path, json=body) if body is not None else await self.client.post(path)
+        assert answer.status_code == expect, answer.text
+        return answer.json()
+
+    async def until(self, holds: Callable[[], Any]) -> Any:
+        """Wait until something holds of the state, looked at after every commit."""
+        async with asyncio.timeout(DEADLINE_S):
+            while not (found := holds()):
+                await asyncio.sleep(0.001)
+        return found
+
+    def snapshot(self) -> tuple[int, list[str], int]:
+        """What must stay as it is when a request is refused."""
+        state = self.engine.state
+        return state.revision, sorted(state.workloads), len(state.instances)
+
+
+@asynccontextmanager
+async def house(store: Store | None = None, watch: Watch | None = None, **settings: Any) -> AsyncIterator[House]:
+    """A house that stands as long as the block."""
+    made = House(store or MemoryStore(), Settings(**settings), watch or Watch())
+    await made.engine.open("house")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(made.engine.run())
+        await made.until(lambda: made.engine.steps)
+        try:
+            yield made
+        finally:
+            made.watch.close()
+            made.engine.stop()
+            await made.client.aclose()
+
+
+@asynccontextmanager
+async def over_http(made: House) -> AsyncIterator[httpx.AsyncClient]:
+    """A client over a real connection: streams come as they are written."""
+    web = Web(made.door, grace_s=2.0)
+    listener = listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(web.serve(sockets=[listener]))
+        await web.ready.wait()
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=DEADLINE_S
+        ) as client:
+            yield client
+        web.leave()
+
+
+class Events:
+    """Server-sent events of one answer, one after the other."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self._lines = answer.aiter_lines()
+        self.last_id = ""
+
+    async def next(self, *, marks: bool = False) -> dict[str, str]:
+        """The next event: id, event, data. Signs of life are skipped, and marks unless asked for."""
+        fields: dict[str, str] = {}
+        async with asyncio.timeout(DEADLINE_S):
+            async for line in self._lines:
+                if line.startswith(":"):
+                    continue
+                if line:
+                    name, _, value = line.partition(": ")
+                    fields[name] = value
+                    continue
+                self.last_id = fields.get("id", self.last_id)
+                if "data" in fields or (marks and fields):
+                    return fields
+                fields = {}
+        raise AssertionError("the stream has ended")
+
+    async def ended(self) -> bool:
+        """Whether nothing more comes."""
+        async with asyncio.timeout(DEADLINE_S):
+            return [line async for line in self._lines if line and not line.startswith((":", "id"))] == []
+
+
+@asynccontextmanager
+async def events(client: httpx.AsyncClient, path: str, last: str = "", **query: Any) -> AsyncIterator[Events]:
+    """The events at a path, from the moment that the server has begun to tell them."""
+    headers = {"last-event-id": last} if last else {}
+    async with client.stream("GET", path, params=query, headers=headers) as answer:
+        assert answer.status_code == 200, await answer.aread()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        yield Events(answer)
+
+
+__all__ = ["Drop", "Events", "House", "Played", "Run", "Stop", "Streams", "TOKEN", "events", "house", "over_http"]

@@ -1,0 +1,220 @@
+"""The server as a whole: started, stopped in order, started again; and what keeps it from starting, in one sentence."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+from roost.server.app import CannotStart, serve
+from roost.server.config import ServerConfig
+from roost.server.web import listen
+from tests.server.house import events
+from tests.server.stage import Played, played
+
+ADMIN, AGENT = "the-admins-token", "the-agents-token"
+DEADLINE_S = 20.0
+
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from roost.server.app import run
+from roost.server.config import ServerConfig
+given = json.loads(sys.argv[1])
+config = ServerConfig(**{**given, "data": Path(given["data"])})
+sys.exit(run(config, lambda port, agents_port: print(json.dumps([port, agents_port]), flush=True)))
+"""
+
+pytestmark = pytest.mark.serial
+
+
+def config(data: Path, **given: Any) -> ServerConfig:
+    return ServerConfig(
+        **{"data": data, "port": 0, "agents_port": 0, "admin_token": ADMIN, "agent_token": AGENT, **given}
+    )
+
+
+@asynccontextmanager
+async def serving(data: Path, **given: Any) -> AsyncIterator[tuple[httpx.AsyncClient, int]]:
+    """A server in this process; a client of it, and the agents' port."""
+    stopping = asyncio.Event()
+    ready: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(serve(config(data, **given), lambda *ports: ready.set_result(ports), stopping))
+        port, agents_port = await asyncio.wait_for(ready, DEADLINE_S)
+        headers = {"authorization": f"Bearer {ADMIN}"}
+        async with httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=DEADLINE_S
+        ) as client:
+            yield client, agents_port
+        stopping.set()
+
+
+@contextmanager
+def process(data: Path, **given: Any) -> Iterator[subprocess.Popen[str]]:
+    """A server in a process of its own."""
+    told = {"data": str(data), "port": 0, "agents_port": 0, "admin_token": ADMIN, "agent_token": AGENT, **given}
+    command = [sys.executable, "-c", PROGRAM, json.dumps(told)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield running
+    finally:
+        running.kill()
+        running.communicate()
+
+
+def ports(running: subprocess.Popen[str]) -> tuple[int, int]:
+    assert running.stdout is not None
+    line = running.stdout.readline()
+    assert line, running.communicate()
+    port, agents_port = json.loads(line)
+    return port, agents_port
+
+
+async def test_what_was_taken_in_is_there_after_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (client, _):
+        answer = await client.post("/v1/workloads", json={"name": "kept", "command": "true"})
+        assert answer.status_code == 201
+        revision = (await client.get("/v1/status")).json()["revision"]
+    async with serving(tmp_path) as (client, _):
+        page = (await client.get("/v1/workloads")).json()
+        assert [each["name"] for each in page["items"]] == ["kept"] and page["revision"] >= revision
+        async with events(client, "/v1/changes", since=revision - 1) as told:
+            assert (await told.next())["event"] == "reset"
+
+
+async def test_a_job_goes_through_the_whole_server(tmp_path: Path) -> None:
+    async with serving(tmp_path, strategy="best_fit") as (client, agents_port), played(agents_port, AGENT) as agent:
+        await agent.hello("n1")
+        await client.post("/v1/workloads", json={"name": "job", "command": "true"})
+        assert (await agent.orders()).orders[0].workload == "default/job"
+        view = (await client.get("/v1/workloads/default/job")).json()
+        assert view["state"] == "running"
+        status = (await client.get("/v1/status")).json()
+        assert (status["strategy"], status["agents_connected"], status["nodes"]) == ("best_fit", 1, {"ready": 1})
+
+
+async def test_a_stop_ends_streams_and_moves_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (client, agents_port):
+        agent = Played(agents_port, AGENT)
+        await agent.hello("n1")
+        await client.post("/v1/workloads", json={"name": "job", "command": "true", "exclusive": False})
+        await agent.orders()
+        async with asyncio.TaskGroup() as group, events(client, "/v1/changes") as told:
+            await told.next(marks=True)
+            following = group.create_task(told.next())
+            await asyncio.sleep(0)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert (await following)["event"] == "stopping"
+            assert await told.ended()
+    assert (await agent.ending())[0] == grpc.StatusCode.UNAVAILABLE
+    await agent.close()
+    async with serving(tmp_path) as (client, _):
+        instance = (await client.get("/v1/workloads/default/job/instances/0")).json()
+        assert (instance["state"], instance["attempt"], instance["node"]) == ("placed", 1, "n1")
+
+
+def test_a_signal_stops_in_order(tmp_path: Path) -> None:
+    with process(tmp_path) as running:
+        port, _ = ports(running)
+        answer = httpx.post(
+            f"http://127.0.0.1:{port}/v1/workloads",
+            json={"name": "job", "command": "true"},
+            headers={"authorization": f"Bearer {ADMIN}"},
+        )
+        assert answer.status_code == 201
+        running.send_signal(signal.SIGTERM)
+        output, lines = running.communicate(timeout=DEADLINE_S)
+        assert running.returncode == 0
+        told = [json.loads(line)["event"] for line in lines.splitlines()]
+        assert told[0] == "ready" and told[-1] == "stopped"
+        assert ADMIN not in lines + output and AGENT not in lines + output
+        assert not (tmp_path / "roost.db-wal").exists()  # a clean end
+
+
+def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+    with process(tmp_path) as running:
+        port, _ = ports(running)
+        # A request whose body never comes keeps the server waiting for its grace.
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=DEADLINE_S) as client, open_request(port):
+            assert client.get("/livez").status_code == 200
+            running.send_signal(signal.SIGINT)
+            wait_until_closed(port)
+            began = time.monotonic()
+            running.send_signal(signal.SIGINT)
+            assert running.wait(DEADLINE_S) == 130
+            assert time.monotonic() - began < 2.0
+
+
+@contextmanager
+def open_request(port: int) -> Iterator[None]:
+    import socket
+
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        head = (
+            f"POST /v1/workloads HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\nContent-Length: 99\r\n\r\n{{"
+        )
+        connection.sendall(head.encode())
+        yield
+
+
+def wait_until_closed(port: int) -> None:
+    """The first signal has been seen: nobody listens any more."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        try:
+            httpx.get(f"http://127.0.0.1:{port}/livez", timeout=1.0)
+        except httpx.ConnectError:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the server still listens")
+
+
+def refusal(data: Path, **given: Any) -> str:
+    """What a server that does not start says: one line, exit code 1, no traceback."""
+    with process(data, **given) as running:
+        output, lines = running.communicate(timeout=DEADLINE_S)
+        assert running.returncode == 1 and output == ""
+        assert "Traceback" not in lines
+        told = [line for line in lines.splitlines() if line.startswith("roost server: ")]
+        assert len(told) == 1, lines
+        return told[0]
+
+
+def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    taken = listen("127.0.0.1", 0)
+    port = taken.getsockname()[1]
+    assert f"127.0.0.1:{port}" in refusal(tmp_path, port=port) and "--port" in refusal(tmp_path, port=port)
+    assert str(port) in refusal(tmp_path, agents_port=port)
+    taken.close()
+
+
+def test_a_damaged_store_is_told(tmp_path: Path) -> None:
+    (tmp_path / "roost.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 5_000)
+    assert "roost.db" in refusal(tmp_path)
+
+
+def test_a_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    assert "file" in refusal(tmp_path / "file" / "data")
+
+
+def test_an_unknown_strategy_is_told_with_the_known_ones(tmp_path: Path) -> None:
+    assert "round_robin" in refusal(tmp_path, strategy="cleverest")
+
+
+async def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (client, _):
+        with pytest.raises(CannotStart, match="in use"):
+            await serve(config(tmp_path))
+        assert (await client.get("/readyz")).status_code == 200

@@ -1,0 +1,65 @@
+"""What an operator can choose, and what is refused before anything is opened."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roost.model.errors import Invalid
+from roost.server.config import ServerConfig, check_config, from_environment
+
+
+def config(**given: Any) -> ServerConfig:
+    return ServerConfig(**{"data": Path("data"), "admin_token": "secret-admin", "agent_token": "secret-agent", **given})
+
+
+def test_the_defaults_are_fine() -> None:
+    check_config(config())
+    settings = config(strategy="best_fit", lease_ms=20_000, seed=7).settings()
+    assert (settings.strategy, settings.lease_ms, settings.lease_margin_ms, settings.seed) == (
+        "best_fit",
+        20_000,
+        2_000,
+        7,
+    )
+    assert config(lease_ms=1_000).settings().lease_margin_ms == 200
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "code"),
+    [
+        ("strategy", "cleverest", "invalid_strategy"),
+        ("strategy", "", "invalid_strategy"),
+        ("store", "punchcards", "invalid"),
+        ("log_level", "loud", "invalid"),
+        ("lease_ms", 999, "invalid"),
+        ("lease_ms", 600_001, "invalid"),
+        ("port", -1, "invalid"),
+        ("port", 65_536, "invalid"),
+        ("agents_port", 8420, "invalid"),
+        ("seed", -1, "invalid"),
+        ("admin_token", "short", "invalid"),
+        ("agent_token", "with space", "invalid"),
+        ("agent_token", "ünïcödé-token", "invalid"),
+    ],
+)
+def test_what_cannot_work_is_named(setting: str, value: Any, code: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        check_config(config(**{setting: value}))
+    assert (refused.value.path, refused.value.code) == (setting, code)
+
+
+def test_an_unknown_strategy_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(Invalid, match="best_fit.*least_loaded.*round_robin"):
+        check_config(config(strategy="cleverest"))
+
+
+def test_tokens_are_not_printed() -> None:
+    assert "secret" not in repr(config())
+
+
+def test_the_environment_can_say_some_of_it() -> None:
+    told = from_environment(
+        {"SCHEDULING_STRATEGY": "best_fit", "ROOST_TOKEN": "t", "ROOST_AGENT_TOKEN": "", "HOME": "x"}
+    )
+    assert told == {"strategy": "best_fit", "admin_token": "t"}
