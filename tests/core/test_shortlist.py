@@ -159,12 +159,14 @@ def compare(asks: list[Ask], story: list[tuple[str, str, Any]]) -> None:
             continue
         strategy = STRATEGIES[name]
         for ask in asks:
-            scores = kept.of(ask, strategy).refresh(fleet)
+            shortlist = kept.of(ask, strategy)
+            shortlist.refresh(fleet)
             plain = plain_scores(fleet, ask, strategy)
-            assert scores.tolist() == plain
+            assert shortlist.scores.tolist() == plain
+            assert shortlist.eligible == len([score for score in plain if score >= 0])
             if plain:
                 last = min(last, len(plain) - 1)
-                row = strategy.pick(scores, last, detail)
+                row = strategy.pick(shortlist.scores, last, detail)
                 assert row == plain_pick(strategy, plain, last, detail)
                 last = max(row, last)
 

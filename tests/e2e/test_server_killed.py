@@ -24,7 +24,7 @@ def test_twenty_kills_lose_nothing_and_restart_nothing(tmp_path: Path) -> None:
         accepted: list[str] = []
         submitting = threading.Thread(target=_submit, args=(product, ran, accepted))
         submitting.start()
-        for kill in range(KILLS):
+        for _ in range(KILLS):
             before = len(_lines(ran))
             goal = min(before + 10, JOBS)
             product.wait_until(lambda goal=goal: len(_lines(ran)) >= goal or not submitting.is_alive())

@@ -3,17 +3,12 @@
 import asyncio
 import socket
 import ssl
-from typing import Any
 
 import grpc
 import pytest
 
-from roost.core.effects import Orders
-from roost.model.document import encode_document, read_document
-from roost.model.frames import Answer, Beat, Drop, Hello, Report, Run, Stop, Usage
+from roost.model.frames import Answer, Beat, Drop, Hello, Report, Stop, Usage
 from roost.model.node import Facts
-from roost.server.admission import check_hello
-from roost.server.outbox import Outbox
 from roost.wire import agent_pb2 as pb
 from tests.server.stage import DEADLINE_S, SERVICE, TOKEN, Played, Stage, ended, played, runs_of, stage
 
@@ -173,59 +168,6 @@ async def test_without_the_token_nothing_is_heard(token: str) -> None:
         assert not server.engine.state.nodes
 
 
-def run_of(**fields: Any) -> Run:
-    document = {"name": "job", "command": ["/bin/true"], **fields.pop("document", {})}
-    given = {"token": 5, "workload": "default/job", "index": 0, "attempt": 1, "serial": 3, **fields}
-    return Run(document=encode_document(read_document(document)), **given)
-
-
-OFFER = {"cpu": 1_000}
-WRONG = {
-    "no name": (Hello("", "m", Facts(OFFER), 0), "node: a name cannot be empty"),
-    "a name that leads elsewhere": (Hello("../x", "m", Facts(OFFER), 0), "node: a name is made of"),
-    "no identity": (Hello("n", "", Facts(OFFER), 0), "identity"),
-    "a negative amount": (Hello("n", "m", Facts({"cpu": -1}), 0), "resources.cpu"),
-    "an absurd amount": (Hello("n", "m", Facts({"memory": 1 << 60}), 0), "resources.memory"),
-    "a resource without a name": (Hello("n", "m", Facts({"": 1}), 0), "resources."),
-    "too many resources": (Hello("n", "m", Facts({f"r{n}": 1 for n in range(33)}), 0), "resources"),
-    "a label of two lines": (Hello("n", "m", Facts(OFFER, {"a": "b\nc"}), 0), "labels.a"),
-    "a long zone": (Hello("n", "m", Facts(OFFER, zone="z" * 300), 0), "zone"),
-    "a bad pool": (Hello("n", "m", Facts(OFFER, pool="a/b"), 0), "pool"),
-    "many drivers": (Hello("n", "m", Facts(OFFER, drivers=tuple(f"d{n}" for n in range(99))), 0), "drivers"),
-    "a run of garbage": (
-        Hello("n", "m", Facts(OFFER), 0, ((Run(5, "default/job", 0, 1, b"\xc1"), Report(5, "running")),)),
-        "runs[5].document",
-    ),
-    "a run under another name": (
-        Hello("n", "m", Facts(OFFER), 0, ((run_of(workload="default/other"), Report(5, "running")),)),
-        "runs[5].workload",
-    ),
-    "an index beyond the count": (
-        Hello("n", "m", Facts(OFFER), 0, ((run_of(index=1), Report(5, "running")),)),
-        "runs[5].index",
-    ),
-    "a report of another": (Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(6, "running")),)), "runs"),
-    "a run told twice": (Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(5, "running")),) * 2), "runs"),
-    "a run that waits": (
-        Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(5, "queued")),)),
-        "an agent reports starting, running or ended, not 'queued'",
-    ),
-}
-
-
-@pytest.mark.parametrize("hello, words", WRONG.values(), ids=WRONG.keys())
-async def test_a_hello_that_makes_no_sense_is_refused_in_words(hello: Hello, words: str) -> None:
-    async with stage() as server, played(server.port) as agent:
-        await agent.say(hello)
-        code, said = await agent.ending()
-        assert code == grpc.StatusCode.INVALID_ARGUMENT and words in said
-        assert not server.engine.state.nodes
-
-
-def test_a_hello_with_an_attempt_is_fine() -> None:
-    check_hello(Hello("n.example", "m", Facts(OFFER), 0, ((run_of(), Report(5, "running")),)))
-
-
 @pytest.mark.parametrize(
     "report",
     [
@@ -290,22 +232,6 @@ async def test_stop_orders_follow_run_orders() -> None:
         await server.cancel("default/job")
         assert (await agent.orders()).orders == (Stop(run.token, 3_000, "asked for"),)
         await agent.quiet()
-
-
-def test_what_gathers_in_an_outbox_is_one_answer() -> None:
-    outbox = Outbox(9)
-    outbox.order(Orders("n", 9, 0, 1, True, (run_of(token=1),)))
-    assert outbox.welcome(5, 6).generation == 1
-    outbox.order(Orders("n", 9, 1, 2, False, (Drop(1),)))
-    outbox.order(Orders("n", 9, 2, 3, False, (Drop(2),)))
-    outbox.echo(10)
-    outbox.acknowledge(4)
-    assert outbox.answer() == Answer(9, 10, 4, 1, 3, False, (Drop(1), Drop(2)))
-    assert outbox.answer() == Answer(9, 0, 4)
-    outbox.order(Orders("n", 9, 3, 4, False, (Drop(3),)))
-    outbox.order(Orders("n", 9, 4, 5, True, ()))
-    outbox.order(Orders("n", 9, 5, 6, False, (Drop(5),)))
-    assert outbox.answer() == Answer(9, 0, 4, 4, 6, True, (Drop(5),))
 
 
 # --- whatever else comes to the port ----------------------------------------------------------------------------------

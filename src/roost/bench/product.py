@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -51,7 +52,7 @@ class Product:
         try:
             self.start_server()
             for number in range(self._agents):
-                self._start_agent(f"node-{number + 1}")
+                self.start_agent(f"node-{number + 1}")
             self.wait_until(lambda: self.client.status().agents_connected >= self._agents)
         except BaseException:
             self._end()
@@ -79,12 +80,12 @@ class Product:
         self._processes[0].kill()
         self._processes.pop(0).wait()
 
-    def wait_until(self, holds: "object") -> None:
+    def wait_until(self, holds: Callable[[], object]) -> None:
         """Until something holds of the running product."""
         deadline = time.monotonic() + START_S_MAX
         while True:
             try:
-                if holds():  # type: ignore[operator]
+                if holds():
                     return
             except Unreachable:
                 pass
@@ -95,16 +96,19 @@ class Product:
                 raise TimeoutError(f"nothing came of it within {START_S_MAX} s")
             time.sleep(LOOK_S)
 
-    def _start_agent(self, name: str) -> None:
+    def start_agent(self, name: str, *, server: str = "") -> int:
+        """Start an agent's keeper; its process id."""
         home = self.data / name
         home.mkdir(parents=True)
         token = self.data / "agent.token"
         token.touch(mode=0o600)
         token.write_text(self.agent_token)
-        options = ["--server", self.agents_address, "--token-file", str(token), "--name", name, "--dir", str(home)]
+        options = ["--server", server or self.agents_address, "--token-file", str(token)]
+        options += ["--name", name, "--dir", str(home)]
         options += ["--cpu", self._cpu] if self._cpu else []
         log = (home / "agent.log").open("wb")
         self._processes.append(subprocess.Popen([*ROOST, "agent", *options], stdout=log, stderr=log))
+        return self._processes[-1].pid
 
     def _end(self) -> None:
         for process in reversed(self._processes):  # agents first: they say goodbye

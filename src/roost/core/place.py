@@ -9,9 +9,9 @@ from roost.core.explain import blockers_of
 from roost.core.fleet import Fleet, Ints
 from roost.core.move import finish_if_over, move
 from roost.core.order import Line, Waiting
-from roost.core.shortlist import NOT_ELIGIBLE
+from roost.core.shortlist import NOT_ELIGIBLE, Shortlist
 from roost.core.state import State
-from roost.core.strategies import STRATEGIES, Strategy
+from roost.core.strategies import STRATEGIES
 from roost.model.instance import Decision, Instance, Move
 from roost.model.limits import CANDIDATES_MAX
 
@@ -66,14 +66,15 @@ def _place_head(state: State, out: Step, line: Line, head: Waiting, now: int) ->
     if not len(fleet):
         return False
     strategy = STRATEGIES[line.ask.strategy or state.settings.strategy]
-    scores = state.shortlists.of(line.ask, strategy).refresh(fleet)
+    shortlist = state.shortlists.of(line.ask, strategy)
+    shortlist.refresh(fleet)
+    if not shortlist.eligible:
+        return False
     last = _last_row(fleet, state.meta.cursors.get(strategy.name, "")) if strategy.cursor else -1
     drawn = _drawn(state.settings.seed, state.serial) if strategy.chance else 0
-    row = strategy.pick(scores, last, drawn)
-    if row < 0:
-        return False
+    row = strategy.pick(shortlist.scores, last, drawn)
     instance = _instance_of(state, head)
-    instance.decision = _decision(fleet, strategy, scores, row)
+    instance.decision = _decision(fleet, shortlist, row)
     instance.node = fleet.names[row]
     instance.attempt += 1
     instance.token = state.next_serial()
@@ -102,24 +103,23 @@ def _instance_of(state: State, head: Waiting) -> Instance:
     return instance
 
 
-def _decision(fleet: Fleet, strategy: Strategy, scores: Ints, row: int) -> Decision:
+def _decision(fleet: Fleet, shortlist: Shortlist, row: int) -> Decision:
     """The node taken and the best of the others."""
-    values = scores.tolist()
-    size = len(values)
-    if size <= SMALL_FLEET:
-        best = sorted(range(size), key=values.__getitem__, reverse=True)[:CANDIDATES_MAX]  # of equal ones the first
-    else:
-        best = _best_rows(scores)
-    rows = [row] + [each for each in best if each != row and values[each] >= 0]
-    candidates = tuple([(fleet.names[each], values[each]) for each in rows[:CANDIDATES_MAX]])
-    return Decision(strategy.name, size - values.count(NOT_ELIGIBLE), size, candidates)
+    scores = shortlist.scores
+    others = [each for each in _best_rows(scores)[: shortlist.eligible] if each != row]
+    rows = [row, *others[: CANDIDATES_MAX - 1]]
+    candidates = tuple([(fleet.names[each], scores.item(each)) for each in rows])
+    return Decision(shortlist.strategy.name, shortlist.eligible, len(scores), candidates)
 
 
 def _best_rows(scores: Ints) -> list[int]:
-    """The best rows, of equal ones the first by name; some scans are cheaper than sorting."""
+    """The best rows, of equal ones the first by name."""
+    if len(scores) <= SMALL_FLEET:
+        values = scores.tolist()
+        return sorted(range(len(values)), key=values.__getitem__, reverse=True)[:CANDIDATES_MAX]
     left = scores.copy()
-    best = []
-    for _ in range(CANDIDATES_MAX):
+    best: list[int] = []
+    for _ in range(CANDIDATES_MAX):  # some scans are cheaper than sorting
         best.append(int(left.argmax()))
         left[best[-1]] = NOT_ELIGIBLE
     return best

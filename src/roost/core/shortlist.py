@@ -18,7 +18,7 @@ ONE_BY_ONE_SHARE = 64  # in large fleets one row costs as much as scanning this 
 class Shortlist:
     """Scores of all nodes for one ask and strategy; NOT_ELIGIBLE where a filter says no."""
 
-    __slots__ = ("ask", "fits", "layout", "position", "scores", "strategy")
+    __slots__ = ("ask", "eligible", "fits", "layout", "position", "scores", "strategy")
 
     def __init__(self, ask: Ask, strategy: Strategy) -> None:
         self.ask = ask
@@ -27,18 +27,20 @@ class Shortlist:
         self.position = 0
         self.fits: Mask = np.zeros(0, np.bool_)
         self.scores: Ints = np.zeros(0, np.int64)
+        self.eligible = 0  # how many nodes every filter says yes to
 
-    def refresh(self, fleet: Fleet) -> Ints:
-        """The scores as of now."""
+    def refresh(self, fleet: Fleet) -> None:
+        """Bring the scores up to now."""
         changed = fleet.changed_since(self.position) if self.layout == fleet.layout else None
         rows = None if changed is None else dict.fromkeys(changed)
         if rows is None or len(rows) > max(ONE_BY_ONE_MIN, len(fleet) // ONE_BY_ONE_SHARE):
             self._scan(fleet)
         else:
             for row in rows:
-                self.scores[row] = self._score_one(fleet, row)
+                before, score = self.scores.item(row), self._score_one(fleet, row)
+                self.eligible += (score >= 0) - (before >= 0)
+                self.scores[row] = score
         self.position = fleet.position
-        return self.scores
 
     def _scan(self, fleet: Fleet) -> None:
         if self.layout != fleet.layout:
@@ -48,6 +50,7 @@ class Shortlist:
         for each in DYNAMIC:
             eligible = eligible & each.mask(fleet, self.ask)
         self.scores = np.where(eligible, self.strategy.score(fleet, self.ask), NOT_ELIGIBLE)
+        self.eligible = int(np.count_nonzero(eligible))
 
     def _score_one(self, fleet: Fleet, row: int) -> int:
         if not self.fits[row]:

@@ -135,3 +135,22 @@ async def gone(made: House) -> None:
     """And the next change goes to nobody."""
     await made.submit("later")
     assert made.watch.subscribers == 0
+
+
+async def test_a_reader_that_does_not_read_is_cut_off_and_holds_up_nobody() -> None:
+    async with house(watch=Watch(changes_max=1_000)) as made, over_http(made) as client:
+        async with events(client, "/v1/changes") as slow:
+            await slow.next(marks=True)
+            for batch in range(4):  # some 12 MB, more than lies in buffers on the way
+                documents = [{"name": f"job-{batch}-{number}", "command": "true"} for number in range(10_000)]
+                await made.post("/v1/workloads/batch", documents, expect=201)
+            async with events(client, "/v1/changes") as quick:
+                await quick.next(marks=True)
+                await made.submit("last")
+                assert await changes(quick, 1) == [(made.engine.state.revision, "default/last", "put")]
+            seen = 0
+            while (event := await slow.next())["event"] == "change":
+                seen += 1
+            assert event["event"] == "reset" and 0 < seen < 40_000
+            await made.submit("after")
+            assert [key for _, key, _ in await changes(slow, 1)] == ["default/after"]

@@ -32,10 +32,11 @@ def share(part: Ints, total: Ints) -> Ints:
     part = np.minimum(part, total)
     whole = np.maximum(total, 1)
     if int(total.max(initial=0)) < AT_ONCE_MAX:
-        result: Ints = part * ONE // whole
-        return result
-    first, rest = np.divmod(part * HALF, whole)
-    return first * HALF + rest * HALF // whole
+        shares: Ints = part * ONE // whole
+    else:
+        first, rest = np.divmod(part * HALF, whole)
+        shares = first * HALF + rest * HALF // whole
+    return shares
 
 
 def share_one(part: int, total: int) -> int:

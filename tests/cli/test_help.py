@@ -1,0 +1,96 @@
+"""Help that teaches: every command has examples and says what comes next; wrong words are met with the right ones."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from roost import __version__
+from roost.cli import COMMANDS, root
+from roost.cli.outcome import USAGE
+
+NAMES = [name for section in COMMANDS.values() for name in section]
+WRITTEN_ELSEWHERE = {"sim", "bench"}  # registered here, written by whoever owns them
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """Every command of ours, groups and what is in them."""
+    context = click.Context(root)
+    for name in NAMES:
+        if name in WRITTEN_ELSEWHERE:
+            continue
+        command = root.get_command(context, name)
+        assert command is not None
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {inner}", each) for inner, each in command.commands.items())
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands()), ids=lambda value: value if isinstance(value, str) else "")
+def test_every_command_has_examples_and_says_what_comes_next(name: str, command: click.Command) -> None:
+    result = CliRunner().invoke(root, [*name.split(), "--help"])
+    assert result.exit_code == 0
+    assert "Examples:" in result.stdout
+    assert f"roost {name}" in result.stdout.partition("Examples:")[2]
+    assert "Next" in result.stdout.partition("Examples:")[2]
+    for option in command.params:
+        assert not isinstance(option, click.Option) or option.help or option.name == "until", option.name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_is_there_and_documented(name: str) -> None:
+    assert CliRunner().invoke(root, [name, "--help"]).exit_code == 0
+    assert f"  {name} " in CliRunner().invoke(root, ["--help"]).stdout
+
+
+def test_version() -> None:
+    assert CliRunner().invoke(root, ["--version"]).stdout == f"roost, version {__version__}\n"
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("log", "logs"), ("stats", "status"), ("applay", "apply")])
+def test_a_wrong_command_is_met_with_the_right_one(wrong: str, right: str) -> None:
+    result = CliRunner().invoke(root, [wrong])
+    assert result.exit_code == USAGE
+    assert f"'{right}'" in result.stderr
+
+
+def test_a_wrong_option_is_met_with_the_right_one() -> None:
+    result = CliRunner().invoke(root, ["run", "--timout", "3", "--", "true"])
+    assert result.exit_code == USAGE
+    assert "--timeout" in result.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str) -> None:
+    result = CliRunner().invoke(root, ["completion", shell])
+    assert result.exit_code == 0
+    assert "_ROOST_COMPLETE" in result.stdout
+
+
+def test_completion_knows_commands() -> None:
+    env = {"_ROOST_COMPLETE": "bash_complete", "COMP_WORDS": "roost st", "COMP_CWORD": "1"}
+    done = subprocess.run([sys.executable, "-P", "-m", "roost"], env=env, capture_output=True, text=True)
+    assert "status" in done.stdout or "roost" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "heavy"),
+    [
+        (["--help"], {"msgspec", "http.client", "rich", "numpy", "ryaml", "roost.core", "asyncio"}),
+        (["ps"], {"rich", "numpy", "ryaml", "roost.core", "asyncio", "roost.server"}),
+        (["up", "--help"], {"msgspec", "rich", "numpy", "roost.core", "asyncio", "roost.server"}),
+    ],
+)
+def test_commands_import_only_what_they_need(words: list[str], heavy: set[str]) -> None:
+    script = (
+        "import sys\nfrom roost.cli import root\n"
+        f"root({words!r}, standalone_mode=False) if '--help' in {words!r} else None\n"
+        "from roost.cli.ps import ps\nprint(*sys.modules, file=sys.stderr)"
+    )
+    if words == ["ps"]:
+        script = "import sys, roost.cli.ps, roost.client.client\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert heavy & set(done.stderr.split()) == set()
