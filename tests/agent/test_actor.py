@@ -30,7 +30,7 @@ def running(*tokens: int) -> Actor:
     actor = actor_of(*(run(token) for token in tokens))
     for token in tokens:
         actor.started(token, 1, 1)
-    actor.answered(Answer(SESSION, acknowledged=actor.beat(2).sequence), 3)
+    actor.answered(Answer(SESSION, acknowledged=actor.beat(STARTING_DUE_MS).sequence), 3)
     return actor
 
 
@@ -241,15 +241,18 @@ def test_a_start_can_wait_a_little_and_an_end_cannot() -> None:
     assert actor.next_due() == 30
 
 
-def test_a_beat_for_an_end_takes_along_what_could_have_waited() -> None:
+def test_a_beat_for_an_end_leaves_out_what_can_wait() -> None:
     actor = actor_of(run(1), run(2), run(3))
     actor.started(1, 20, 20)
     ends(actor, 2, at_ms=30)
-    assert [(report.token, report.state) for report in actor.beat(30).reports] == [
+    assert [(report.token, report.state) for report in actor.beat(30).reports] == [(2, "ended")]
+    assert actor.next_due() == 20 + RUNNING_DUE_MS
+    assert [(report.token, report.state) for report in actor.beat(70, again=True).reports] == [
         (1, "running"),
         (2, "ended"),
-        (3, "starting"),
     ]
+    assert actor.next_due() == STARTING_DUE_MS
+    assert tokens(actor.beat(STARTING_DUE_MS)) == [3]
     assert actor.next_due() is None
 
 
@@ -265,7 +268,8 @@ def test_steps_are_told() -> None:
     actor = running(1)
     actor.stepped(1, 2, 100)
     assert actor.next_due() == 100 + RUNNING_DUE_MS
-    assert actor.beat(101).reports == (Report(1, "running", 100, step=2),)
+    assert actor.beat(101).reports == ()
+    assert actor.beat(150).reports == (Report(1, "running", 149, step=2),)
 
 
 def test_the_first_end_counts() -> None:

@@ -65,7 +65,7 @@ BAD = [
     b"[]",
     b"7",
     b"\xff\xfe{}",
-    b'{"do":"start"} {}',
+    b'{"do":"ping"} {}',
     b"[" * 100_000,
     b'{"do":"dance"}',
     b'{"do":["start"]}',
@@ -209,14 +209,22 @@ def test_what_is_empty_goes_and_what_is_not_stays(stage: Stage, client: Client) 
 
 
 def test_an_empty_directory_and_log_are_used_again(stage: Stage, client: Client) -> None:
-    finish(stage, client, "a")
+    client.send(stage.order("a", "true"))
+    client.ended("a")
+    before = inodes(stage, "a")
+    client.send({"do": "forget", "id": "a"})
+    until(lambda: not (stage.work / "a").exists(), "the directory to be put away")
     client.send(stage.order("b", "pwd; ls -A; stat -c %a . $HOME.log; touch new"))
     assert client.ended("b")["code"] == 0
     assert stage.log("b") == f"{stage.work}/b\n700\n600\n".encode()
-    assert not list((stage.dir / "spare").iterdir()), "the spares were not taken"
+    assert inodes(stage, "b") == before
     client.send({"do": "forget", "id": "b"})
     finish(stage, client, "c")
     assert (stage.work / "b" / "new").exists()
+
+
+def inodes(stage: Stage, id: str) -> tuple[int, int]:
+    return (stage.work / id).stat().st_ino, (stage.work / f"{id}.log").stat().st_ino
 
 
 def test_what_was_touched_is_not_used_again(stage: Stage, client: Client) -> None:

@@ -6,9 +6,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from roost.cli.keepers import pids_of, running_keeper
 from roost.client import Client
 from roost.client.config import read_config
 
@@ -41,8 +42,9 @@ class Served:
 @contextmanager
 def serving(home: Path, *words: str) -> Iterator[Served]:
     """A server (`roost server ...`, `roost up ...`) that is ready, and ended in the end."""
+    (home / "client.toml").unlink(missing_ok=True)
     with open(home / "output", "wb") as output:
-        argv = [*ROOST, *words, "--data", str(home), "--listen", "127.0.0.1:0"]
+        argv = [*ROOST, words[0], "--data", str(home), "--listen", "127.0.0.1:0", *words[1:]]
         process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
     served = Served(home, process)
     try:
@@ -56,6 +58,15 @@ def serving(home: Path, *words: str) -> Iterator[Served]:
             process.wait(DEADLINE_S)
         finally:
             process.kill()
+            end_all(home)
+
+
+def end_all(home: Path) -> None:
+    """Nothing of a test that failed may stay: keepers outlive a server that was killed."""
+    for node in (home / "nodes").glob("*"):
+        for pid in [running_keeper(node), *pids_of(node)]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL) if pid else None
 
 
 @contextmanager

@@ -1,18 +1,92 @@
 """From the options of `roost run` to a workload, and from how it ended to an exit code."""
 
+from typing import Any
+
+import click
 import pytest
-from click.testing import CliRunner
 
 from roost.cli.run import exit_code_of, make_document, run
 from roost.client.types import Ending
-
-NOTHING = {param.name: param.get_default(CliRunner().get_default_prog_name and __import__("click").Context(run)) for param in run.params}
-
-
-def document(*argv: str, **given: object) -> dict[str, object]:
-    return make_document(argv, {**NOTHING, "resources": (), "variables": (), "require": (), "project": "default", **given})
+from roost.model.document import check_document, read_document
 
 
-def test_arguments_stay_a_list() -> None:
-    made = document("sh", "-c", "echo $HOME", name="x")
-    assert made == {"name": "x", "project": "default", "command": ["sh", "-c", "echo $HOME"], "resources": {}, "count": 1}
+def document(*words: str) -> dict[str, Any]:
+    """The workload that these words ask for; whatever it is, the server would take it."""
+    given = run.make_context("run", list(words)).params
+    made = make_document(given.pop("argv"), given)
+    check_document(read_document(made))
+    return made
+
+
+def test_what_was_not_said_is_left_to_the_server() -> None:
+    made = document("--name", "x", "--", "sh", "-c", "echo $HOME")
+    assert made == {
+        "name": "x",
+        "project": "default",
+        "command": ["sh", "-c", "echo $HOME"],
+        "resources": {},
+        "count": 1,
+    }
+
+
+def test_options_after_the_command_belong_to_the_command() -> None:
+    assert document("ls", "--name", "-d")["command"] == ["ls", "--name", "-d"]
+    assert document("--", "--odd")["command"] == ["--odd"]
+
+
+def test_everything_that_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FROM_HERE", "yes")
+    words = (
+        "--cpu 500m --memory 1GiB --disk 2G --gpu 1 --resource licence=2 -e A=b=c -e FROM_HERE --timeout 10m "
+        "--grace 3s --queue-timeout 1h --priority 70 --count 3 --pool ci --require zone=='a' --strategy best_fit "
+        "--retries 5 --no-exclusive -p web"
+    )
+    made = document(*words.split(), "--", "true")
+    assert made.pop("name").startswith("true-")
+    assert made == {
+        "project": "web",
+        "command": ["true"],
+        "resources": {"cpu": "500m", "memory": "1GiB", "disk": "2G", "gpu": 1, "licence": "2"},
+        "count": 3,
+        "env": {"A": "b=c", "FROM_HERE": "yes"},
+        "placement": {"pool": "ci", "strategy": "best_fit", "require": ["zone=='a'"]},
+        "timeout": "10m",
+        "grace": "3s",
+        "queue_timeout": "1h",
+        "priority": 70,
+        "retries": 5,
+        "exclusive": False,
+    }
+
+
+def test_no_retries_is_not_the_same_as_nothing_said() -> None:
+    assert document("--retries", "0", "--priority", "0", "--", "true").items() >= {"retries": 0, "priority": 0}.items()
+
+
+@pytest.mark.parametrize("program", ["/usr/bin/python3.11", "./build.sh", "...", "naïve", "x" * 200, "a--b-"])
+def test_names_that_are_made_are_good_names(program: str) -> None:
+    assert document("--", program)["name"] != document("--", program)["name"]
+
+
+def test_a_variable_that_is_not_there_is_wrong_usage() -> None:
+    with pytest.raises(click.UsageError, match="NOT_SET_ANYWHERE"):
+        document("-e", "NOT_SET_ANYWHERE", "--", "true")
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        (Ending("succeeded", exit_code=0), 0),
+        (Ending("failed", exit_code=7), 7),
+        (Ending("failed", signal=9), 137),
+        (Ending("failed", cause="not found in PATH"), 1),
+        (Ending("timed_out", signal=15), 124),
+        (Ending("cancelled", signal=15), 143),
+        (Ending("cancelled"), 1),
+        (Ending("expired"), 1),
+        (Ending("rejected"), 4),
+        (Ending("gone"), 1),
+    ],
+)
+def test_how_it_ended_is_the_exit_code(ending: Ending, code: int) -> None:
+    assert exit_code_of(ending) == code

@@ -66,8 +66,8 @@ def test_the_log_of_changes_is_bounded_and_says_when_it_cannot_tell(monkeypatch:
     fleet = fleet_of(a=4, b=4)
     start = fleet.position
     fleet.take("b", [("cpu", 1)])
-    assert fleet.changed_since(start) == [1]
-    assert fleet.changed_since(fleet.position) == []
+    assert fleet.changed_since(start) == (1,)
+    assert fleet.changed_since(fleet.position) == ()
     for _ in range(20):
         fleet.take("a", [("cpu", 1)])
     assert fleet.changed_since(start) is None

@@ -97,8 +97,8 @@ class Actor:
         self.lease_ms = 0
         self.lease_until_ms = 0
         self.lacking = False
-        self._news: set[int] = set()  # attempts that changed since the last beat
-        self._due_ms: int | None = None  # when the first of them must be told
+        self._news: dict[int, int] = {}  # attempts that changed, and when the server must be told
+        self._due_ms: int | None = None  # the first of those times
 
     # the link
 
@@ -108,7 +108,7 @@ class Actor:
         runs = tuple((attempt.run, attempt.report(now)) for _, attempt in sorted(self.attempts.items()))
         for attempt in self.attempts.values():
             attempt.sent = 0
-        self._news, self._due_ms = set(), None
+        self._news, self._due_ms = {}, None
         return Hello(self.node, self.identity, self.facts, now, runs)
 
     def welcomed(self, welcome: Welcome, now: int) -> list[Action]:
@@ -149,15 +149,23 @@ class Actor:
         return self._due_ms if self.session else None
 
     def beat(self, now: int, usage: Usage | None = None, *, again: bool = False, leaving: bool = False) -> Beat:
-        """All that is new; with `again` also what was told but not yet acknowledged."""
+        """All that is due; with `again` also what was told but not yet acknowledged.
+
+        What is not due waits: a run that ends soon is then told in one report, and the server decides once.
+        """
         self.sequence += 1
         reports = []
-        for token in sorted(self.attempts if again else self._news):
+        news, self._news = self._news, {}
+        for token in sorted(self.attempts if again else news):
             attempt = self.attempts.get(token)
-            if attempt is not None and (token in self._news or attempt.sent > self.acknowledged):
+            if attempt is None:
+                continue
+            if news.get(token, now) > now:
+                self._news[token] = news[token]
+            elif token in news or attempt.sent > self.acknowledged:
                 reports.append(attempt.report(now))
                 attempt.sent = self.sequence
-        self._news, self._due_ms = set(), None
+        self._due_ms = min(self._news.values(), default=None)
         beat = Beat(self.session, self.sequence, now, self.generation, tuple(reports), usage, self.lacking, leaving)
         self.lacking = False
         return beat
@@ -262,6 +270,7 @@ class Actor:
         return [Forget(token) for token in done]
 
     def _changed(self, attempt: Attempt, due_ms: int) -> None:
-        self._news.add(attempt.run.token)
+        token = attempt.run.token
+        due_ms = self._news[token] = min(due_ms, self._news.get(token, due_ms))
         self._due_ms = due_ms if self._due_ms is None else min(self._due_ms, due_ms)
         attempt.sent = 0

@@ -1,7 +1,7 @@
 """The link: the agent's stream to the server. Beats go out when something is due, answers go to the actor.
 
-A beat costs more than what it holds, so news wait for each other: a little after every beat, a little longer while the
-server has not answered the last one, because what it will order comes with that answer anyway.
+A beat costs more than what it holds, so news wait for each other. The first of them goes out at once; while they keep
+coming, each waits a moment for others to share its beat, and the server decides about all of them at once.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ from roost.wire.codec import pack_agent, unpack_server
 
 SERVICE = "/roost.agent.v1.Agents"
 BEATS_PER_LEASE = 4
-GAP_MS = 2  # between beats
-ANSWER_GAP_MS = 10  # between beats while an answer is due
+HOLD_MS = int(__import__("os").environ.get("HOLD","3"))  # how long news wait for others
+BUSY_MS = 50  # ... if the last ones are not longer ago than this
 WELCOME_S_MAX = 10.0
 SILENCE_SHARE = 0.75  # of a lease without a word from the server: the stream is dead, whatever TCP says
 USAGE_MS = 10_000
@@ -71,9 +71,10 @@ class Link:
         self._channel = grpc.aio.insecure_channel(address, options=OPTIONS)
         self._connect = self._channel.stream_stream(f"{SERVICE}/Connect")
         self._ship = self._channel.stream_stream(f"{SERVICE}/Ship")
-        self._told = ""  # what we last said about the connection
+        self._said = ""  # what we last said about the connection
         self._tries = 0
         self._spoke_ms = 0
+        self._told_ms = 0  # when we last had news
         self._heard_ms = 0
         self._beat_at_ms = 0  # when a sign of life is due
         self._usage_at_ms = 0
@@ -172,6 +173,8 @@ class Link:
                 usage, self._usage_at_ms = self._usage(), now + USAGE_MS
             beat = self._actor.beat(now, usage, again=again or leaving, leaving=leaving)
             self._spoke_ms, self._unanswered = now, True
+            if beat.reports:
+                self._told_ms = now
             self._plan_beat(now)
             await call.write(pack_agent(beat).SerializeToString())
         await call.done_writing()
@@ -192,8 +195,8 @@ class Link:
         due = self._actor.next_due()
         if due is None and not self._actor.lacking:
             return self._beat_at_ms
-        soonest = self._spoke_ms + (ANSWER_GAP_MS if self._unanswered else GAP_MS)
-        return min(self._beat_at_ms, max(soonest, due or 0))
+        hold_ms = HOLD_MS if due is not None and due - self._told_ms < BUSY_MS else 0
+        return min(self._beat_at_ms, (due or 0) + hold_ms)
 
     def _plan_beat(self, now: int) -> None:
         """Four signs of life per lease."""
@@ -210,8 +213,8 @@ class Link:
         return min(RETRY_S_MIN * (1 << min(self._tries - 1, 10)), RETRY_S_MAX) * random.uniform(0.5, 1.0)
 
     def _tell(self, words: str) -> None:
-        if words != self._told:
-            self._told = words
+        if words != self._said:
+            self._said = words
             say(words)
 
 

@@ -28,6 +28,8 @@ class DataDir:
         self.admin_token_path = self.path / ADMIN_TOKEN
         self.agent_token_path = self.path / AGENT_TOKEN
         self.client_config_path = self.path / CLIENT_CONFIG
+        # It is written when the server is ready; an old one would send whoever waits for it to where nobody is.
+        self.client_config_path.unlink(missing_ok=True)
 
     def admin_token(self) -> str:
         """Made on first use, kept over restarts."""

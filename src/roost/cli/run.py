@@ -51,6 +51,7 @@ Next: with -d, `roost logs -f NAME` and `roost wait NAME`.
 @click.option("-e", "--env", "variables", multiple=True, metavar="K=V", help="For the command; K alone: as it is here.")
 @click.option("--timeout", metavar="DURATION", help="How long it may run, like 10m.")
 @click.option("--queue-timeout", metavar="DURATION", help="How long it may wait for a place.")
+@click.option("--grace", metavar="DURATION", help="Between SIGTERM and SIGKILL when it is stopped. [default: 10s]")
 @click.option("--priority", type=int, help="0 to 100, higher first. [default: 50]")
 @click.option("--count", type=int, default=1, show_default=True, help="How many of it.")
 @click.option("--pool", default="", help="Only on nodes of this pool.")
@@ -94,7 +95,7 @@ def make_document(argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
     optional = {
         "env": dict(_variable(each) for each in given["variables"]),
         "placement": placement,
-        **{name: given[name] for name in ("timeout", "queue_timeout", "priority", "retries")},
+        **{name: given[name] for name in ("timeout", "queue_timeout", "grace", "priority", "retries")},
         "exclusive": False if given["no_exclusive"] else None,
     }
     return document | {name: value for name, value in optional.items() if value not in (None, {})}

@@ -136,8 +136,9 @@ def nothing_waits_for_ever(state: State) -> Complaints:
     first: dict[tuple[str, str], int] = {}
     for at_ms, kind, key in state.timers:
         first[kind, key] = min(at_ms, first.get((kind, key), at_ms))
+    longest = state.now_ms + state.meta.lease_ms + state.settings.lease_margin_ms  # it may have been longer once
     for name, node in state.nodes.items():
-        lease = state.contacts[name].lease_until_ms
+        lease = max(state.contacts[name].lease_until_ms, longest)
         if node.status != "lost" and first.get(("lease", name), lease + 1) > lease:
             yield f"nobody looks at the lease of {name}"
         if node.draining and node.drain_until_ms > state.now_ms and ("drain", name) not in first:

@@ -33,6 +33,8 @@ class Fleet:
         self.freed = 0
         self.log: list[int] = []
         self.dropped = 0
+        self._asked = (-1, -1)
+        self._changed_rows: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -101,10 +103,16 @@ class Fleet:
             return np.zeros(len(self.names), np.int64)
         return self.total[resource] - self.used[resource]
 
-    def changed_since(self, position: int) -> list[int] | None:
-        """Rows changed since a position of the log; None when that is too long ago."""
-        start = position - self.dropped
-        return None if start < 0 else self.log[start:]
+    def changed_since(self, position: int) -> tuple[int, ...] | None:
+        """Rows changed since a position of the log, each once; None when that is too long ago.
+
+        The last answer is kept, because a thousand lines ask the same question one after the other.
+        """
+        if self._asked != (position, self.position):
+            start = position - self.dropped
+            self._changed_rows = None if start < 0 else tuple(dict.fromkeys(self.log[start:]))
+            self._asked = (position, self.position)
+        return self._changed_rows
 
     @property
     def position(self) -> int:

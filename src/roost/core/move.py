@@ -1,5 +1,7 @@
 """The one place where an instance or a node changes its state: the table, the story, the room it takes, the counts."""
 
+from sys import intern
+
 from roost.core.effects import Step
 from roost.core.state import Contact, State, is_over
 from roost.model.frames import Drop
@@ -27,6 +29,7 @@ def move(state: State, out: Step, instance: Instance, to: str, cause: str, at_ms
         instance.moving = False
         out.order(instance.node, Drop(instance.token))
         _settle_drain(state, out, instance.node, at_ms)
+    cause = intern(cause)  # hundreds of thousands of stories are told in the same few sentences
     instance.state = to
     instance.since_ms = at_ms
     instance.cause = cause

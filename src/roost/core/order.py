@@ -1,7 +1,8 @@
 """The queue: who waits, and in which order. Priority first, then age; asks that look alike wait in one line.
 
 A line is a group of equal (ask, priority). When its head does not fit, nobody in the line fits, so the whole line is
-passed over until something is freed: a pass costs what changed, not how many wait.
+passed over until something is freed; and then only the nodes that changed since can take it. A pass costs what
+changed, not how many wait.
 """
 
 from bisect import insort
@@ -9,6 +10,7 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
+from roost.core.fleet import Fleet
 from roost.model.workload import Ask, Workload
 
 if TYPE_CHECKING:
@@ -32,7 +34,13 @@ class Line:
         self.priority = priority
         self.fresh: deque[Workload] = deque()
         self.again: list[tuple[int, int, str]] = []
-        self.blocked_at = -1  # the fleet's `freed` when the head last did not fit
+        self.blocked_at = -1  # the fleet's `freed` when the head last fitted nowhere
+        self.layout = -1  # and its layout and position then; -1: it has fitted since
+        self.position = 0
+
+    def block(self, fleet: Fleet) -> None:
+        """The head fits nowhere as the fleet is now."""
+        self.blocked_at, self.layout, self.position = fleet.freed, fleet.layout, fleet.position
 
     def head(self, state: "State") -> Waiting | None:
         """The oldest that still waits; what has ended meanwhile is dropped on the way."""
@@ -51,6 +59,7 @@ class Line:
 
     def take(self, head: Waiting) -> None:
         """The head was placed. A fresh workload leaves the line by itself when its last index has begun."""
+        self.layout = -1
         if head.again:
             heappop(self.again)
 
@@ -60,6 +69,19 @@ class Queue:
 
     def __init__(self) -> None:
         self.lines: dict[tuple[Ask, int], Line] = {}
+        self._seen = -1  # the fleet's `freed` at the last pass
+        self._awake: dict[Line, None] = {}  # lines somebody has come to since
+
+    def due(self, freed: int) -> list[Line]:
+        """The lines a pass has to look at: all of them when something was freed, else only those with somebody new."""
+        lines = list(self._awake if freed == self._seen else self.lines.values())
+        self._awake.clear()
+        self._seen = freed
+        return lines
+
+    def look_again(self) -> None:
+        """The pass could not go through all lines."""
+        self._seen = -1
 
     def add_fresh(self, workload: Workload) -> None:
         """A workload waits with all its instances that never ran. Whoever comes back keeps its place by age."""
@@ -71,9 +93,7 @@ class Queue:
 
     def add_again(self, workload: Workload, index: int) -> None:
         """An instance that ran before waits for another attempt; its age counts from the first submission."""
-        line = self._line(workload)
-        heappush(line.again, (workload.serial, index, workload.key))
-        line.blocked_at = -1
+        heappush(self._line(workload).again, (workload.serial, index, workload.key))
 
     def forget(self, line: Line) -> None:
         """Nobody waits in this line any more."""
@@ -84,4 +104,5 @@ class Queue:
         line = self.lines.get((ask, priority))
         if line is None:
             line = self.lines[ask, priority] = Line(ask, priority)
+        self._awake[line] = None
         return line

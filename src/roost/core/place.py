@@ -6,46 +6,50 @@ from heapq import heapify, heappop, heappush
 from roost.core.assign import run_order
 from roost.core.effects import Placed, Step
 from roost.core.explain import blockers_of
+from roost.core.filters import DYNAMIC
 from roost.core.fleet import Fleet, Ints
 from roost.core.move import finish_if_over, move
 from roost.core.order import Line, Waiting
 from roost.core.shortlist import NOT_ELIGIBLE, Shortlist
 from roost.core.state import State
 from roost.core.strategies import STRATEGIES
-from roost.model.instance import Decision, Instance, Move
+from roost.model.instance import Decision, Instance, Move, pack_decision
 from roost.model.limits import CANDIDATES_MAX
 
 MASK_64 = (1 << 64) - 1
+ROWS_MAX = 32  # changed rows looked at one by one, half a microsecond each: a whole shortlist costs more than all
 SMALL_FLEET = 32  # below this, sorting in Python beats numpy's fixed costs
 
 
 def place(state: State, out: Step, now: int) -> bool:
     """Place what fits. True: there is more to place than one pass may do."""
-    heads: list[tuple[int, int, int, Line, Waiting]] = []
-    for number, line in enumerate(list(state.queue.lines.values())):
-        if line.blocked_at == state.fleet.freed:
+    fleet, queue = state.fleet, state.queue
+    heads: list[tuple[int, int, Line, Waiting]] = []  # an age is nobody else's, so lines are never compared
+    for line in queue.due(fleet.freed):
+        if line.blocked_at == fleet.freed:
             continue
         head = line.head(state)
         if head is None:
-            state.queue.forget(line)
+            queue.forget(line)
         else:
-            heads.append((-line.priority, head.serial, number, line, head))
+            heads.append((-line.priority, head.serial, line, head))
     heapify(heads)
     placed = 0
     while heads:
         if placed >= state.settings.placements_max:
+            queue.look_again()
             return True
-        _, _, number, line, head = heappop(heads)
-        if not _place_head(state, out, line, head, now):
-            line.blocked_at = state.fleet.freed
+        _, _, line, head = heappop(heads)
+        if _is_still_blocked(fleet, line) or not _place_head(state, out, line, head, now):
+            line.block(fleet)
             continue
         placed += 1
         line.take(head)
         following = line.head(state)
         if following is None:
-            state.queue.forget(line)
+            queue.forget(line)
         else:
-            heappush(heads, (-line.priority, following.serial, number, line, following))
+            heappush(heads, (-line.priority, following.serial, line, following))
     return False
 
 
@@ -61,6 +65,14 @@ def reject_waiting(state: State, out: Step, now: int) -> None:
     state.rejectable.clear()
 
 
+def _is_still_blocked(fleet: Fleet, line: Line) -> bool:
+    """Whether a line that fitted nowhere fits nowhere now either: only the rows that changed since could take it."""
+    rows = fleet.changed_since(line.position) if line.layout == fleet.layout else None
+    if rows is None or len(rows) > ROWS_MAX:
+        return False
+    return not any(all(each.allows(fleet, line.ask, row) for each in DYNAMIC) for row in rows)
+
+
 def _place_head(state: State, out: Step, line: Line, head: Waiting, now: int) -> bool:
     fleet = state.fleet
     if not len(fleet):
@@ -74,7 +86,7 @@ def _place_head(state: State, out: Step, line: Line, head: Waiting, now: int) ->
     drawn = _drawn(state.settings.seed, state.serial) if strategy.chance else 0
     row = strategy.pick(shortlist.scores, last, drawn)
     instance = _instance_of(state, head)
-    instance.decision = _decision(fleet, shortlist, row)
+    instance.decided = pack_decision(_decision(fleet, shortlist, row))
     instance.node = fleet.names[row]
     instance.attempt += 1
     instance.token = state.next_serial()

@@ -31,8 +31,7 @@ class Shortlist:
 
     def refresh(self, fleet: Fleet) -> None:
         """Bring the scores up to now."""
-        changed = fleet.changed_since(self.position) if self.layout == fleet.layout else None
-        rows = None if changed is None else dict.fromkeys(changed)
+        rows = fleet.changed_since(self.position) if self.layout == fleet.layout else None
         if rows is None or len(rows) > max(ONE_BY_ONE_MIN, len(fleet) // ONE_BY_ONE_SHARE):
             self._scan(fleet)
         else:

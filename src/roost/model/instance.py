@@ -16,7 +16,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     revision: int
 
 
-class Decision(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Decision(msgspec.Struct, frozen=True, array_like=True):
     """Why an instance went where it went: the runners-up with their scores, best first."""
 
     strategy: str
@@ -45,10 +45,19 @@ class Instance(msgspec.Struct, omit_defaults=True, gc=False):
     losses: int = 0  # attempts that ended because a node was lost
     failures: int = 0  # attempts that ended by themselves and were tried again
     moving: bool = False  # it is being stopped in order to run elsewhere
-    decision: Decision | None = None
+    decided: bytes = b""  # the decision, packed: it is stored and shown but never read by a rule, so it may be small
     story: tuple[Move, ...] = ()
 
     @property
     def key(self) -> str:
         """PROJECT/NAME.INDEX"""
         return f"{self.workload}.{self.index}"
+
+    @property
+    def decision(self) -> Decision | None:
+        """Why it is, or was last, where it is."""
+        return _DECISIONS.decode(self.decided) if self.decided else None
+
+
+_DECISIONS = msgspec.msgpack.Decoder(Decision)
+pack_decision = msgspec.msgpack.Encoder().encode

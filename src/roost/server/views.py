@@ -5,7 +5,7 @@ else `stopping` if one is stopping, else `queued`. Once it is over: the first of
 and cancelled that any instance ended in, else `succeeded`. What never ran counts as what the workload made of it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -271,7 +271,7 @@ def decision_view(decision: Decision) -> DecisionView:
     return DecisionView(decision.strategy, decision.eligible, decision.considered, candidates)
 
 
-def story_view(story: list[Move]) -> list[Line]:
+def story_view(story: Sequence[Move]) -> list[Line]:
     """The story of an instance or a node, oldest line first."""
     return [Line(move.at_ms, move.state, move.cause, move.revision) for move in story]
 

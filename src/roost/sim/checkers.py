@@ -180,13 +180,14 @@ class Checkers:
             if new.token <= self._token_max:
                 raise Wrong(f"{key} got token {new.token}, {self._token_max} was given out before")
             self.tokens[new.token] = instance.node
+            self._tried_often_enough(instance, serial)
         if new.state != (old.state if old else ""):
             self._world.tell("disk", f"{key} {new.state} token {new.token}: {instance.cause}")
         self.disk[key] = new
         if new.state in FINISHED and instance.token:
-            self._ending_is_true(instance, serial)
+            self._ending_is_true(instance)
 
-    def _ending_is_true(self, instance: Instance, serial: int) -> None:
+    def _ending_is_true(self, instance: Instance) -> None:
         """What the disk says of an ending is what really happened."""
         token, live = instance.token, self._truth.live.get(instance.token)
         ending = self._truth.endings.get(token)
@@ -199,7 +200,6 @@ class Checkers:
         if instance.state == "failed" and instance.exit_code is not None:
             if ending is None or ending.code != instance.exit_code:
                 raise Wrong(f"{instance.key} is told to have failed with {instance.exit_code}; really: {ending}")
-        self._tried_often_enough(instance, serial)
 
     def _tried_often_enough(self, instance: Instance, serial: int) -> None:
         policy = self.policies[instance.workload].policy

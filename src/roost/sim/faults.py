@@ -46,14 +46,14 @@ class Faults:
         ]
         likely = self._world.one_of((0.15, 0.3, 0.5))
         for kind in kinds:
-            if self._world.happens(likely):
+            if self._world.happens(likely + 0.2 * (kind == self.bad_weather)):
                 for _ in range(self._world.one_of((1, 2, 4, 8))):
                     self._world.at(self._world.between(0, until_ms), self._unless_calm, kind)
 
     def start_server(self) -> None:
         """A new server process; its host's clock may have been set meanwhile, and leases made shorter or longer."""
         if not self._server.up:
-            if self._world.happens(0.3) and not self._disk.forgetful:
+            if self._world.happens(0.5) and not self._disk.forgetful:
                 self._lease_ms = self._world.one_of(LEASES_MS)
             settings = Settings(lease_ms=self._lease_ms, lease_margin_ms=MARGIN_MS, seed=self._seed)
             self._server.start(self.new_clock(), settings)
@@ -73,7 +73,8 @@ class Faults:
         self._disk.broken = False
         for host in self._hosts:
             self._net.heal(host.name)
-            self._net.of(host.name).clear()
+            for way in self._net.of(host.name):
+                way.set()
             if host.agent is not None and host.agent.hung:
                 host.agent.wake()
             if host.node != host.name:
@@ -92,23 +93,26 @@ class Faults:
     # kinds of trouble
 
     def bad_weather(self) -> None:
-        """Loss, delay, repeats and reordering at one host."""
-        world, host = self._world, self._host()
-        weather = self._net.of(host.name)
-        weather.loss = world.one_of((0.0, 0.1, 0.4))
-        weather.late = world.one_of((0.0, 0.1, 0.5))
-        weather.repeat = world.one_of((0.0, 0.2, 0.5))
-        weather.ordered = world.happens(0.2)
-        world.tell("faults", f"bad weather at {host.name}")
-        world.after(world.between(1_000, 15_000), weather.clear)
+        """Loss, delay, repeats and reordering, one way or both, at one host or at all of them."""
+        world = self._world
+        loss, late = world.one_of((0.0, 0.1, 0.4)), world.one_of((0.0, 0.1, 0.5))
+        repeat, ordered = world.one_of((0.0, 0.2, 0.5)), world.happens(0.2)
+        directions = world.one_of(((0,), (1,), (0, 1)))
+        for_ms = world.between(1_000, 15_000)
+        world.tell("faults", f"weather {directions}: loss {loss}, late {late}, repeat {repeat}, ordered {ordered}")
+        for host in self._hosts if world.happens(0.4) else [self._host()]:
+            for direction in directions:
+                way = self._net.of(host.name)[direction]
+                way.set(loss, late, repeat, ordered=ordered)
+                world.after(for_ms, way.set)
 
     def partition(self) -> None:
         """One host cannot speak, or not hear, or neither."""
         world, host = self._world, self._host()
-        weather = self._net.of(host.name)
-        weather.up_blocked = world.happens(0.7)
-        weather.down_blocked = not weather.up_blocked or world.happens(0.5)
-        world.tell("faults", f"{host.name} cut off, up {weather.up_blocked}, down {weather.down_blocked}")
+        down, up = self._net.of(host.name)
+        up.blocked = world.happens(0.7)
+        down.blocked = not up.blocked or world.happens(0.5)
+        world.tell("faults", f"{host.name} cut off, up {up.blocked}, down {down.blocked}")
         world.after(world.between(300, 14_000), self._net.heal, host.name)
 
     def break_stream(self) -> None:
@@ -149,10 +153,11 @@ class Faults:
     def crash_server(self) -> None:
         """kill -9 of the server."""
         if self._server.up:
-            if self._world.happens(0.3):
+            if self._world.happens(0.5):
                 self.partition()
             self._server.crash()
-            self._world.after(self._world.between(50, 9_000), self.start_server)
+            longest = self._world.one_of((300, 1_500, 9_000))
+            self._world.after(self._world.between(50, longest), self.start_server)
 
     def hang_server(self) -> None:
         """SIGSTOP of the server, for less or more than a lease."""

@@ -92,8 +92,7 @@ class Agent:
     def _connect(self) -> None:
         if self.stream is not None or not self.host.up:
             return
-        weather = self.host.net.of(self.host.name)
-        if weather.up_blocked or weather.down_blocked or not self.host.door.reachable():
+        if self.host.net.is_blocked(self.host.name) or not self.host.door.reachable():
             self._later(self.host.world.between(*BACKOFF_MS), self._connect)
             return
         self.stream = self.host.net.open(self.host.name, self, self.host.door)
@@ -154,14 +153,14 @@ class Agent:
         if self.actor.session:
             due = self.actor.next_due()
             regular = now >= self._beat_ms
-            if regular or self.actor.lacking or (due is not None and due <= now):
+            if regular or self.actor.lacking or self._is_done() or (due is not None and due <= now):
                 self._beat(stream, now, again=regular)
         self._plan_next()
 
     def _beat(self, stream: Stream, now: int, *, again: bool) -> None:
         if again:
             self._beat_ms = now + self.actor.lease_ms // BEATS_PER_LEASE
-        done = self.leaving and all(each.state == "ended" for each in self.actor.attempts.values())
+        done = self._is_done()
         beat = self.actor.beat(now, again=again or done, leaving=done)
         self._unanswered = True
         if beat.reports or beat.lacking or beat.leaving:
@@ -183,7 +182,10 @@ class Agent:
         at_ms = self._beat_ms if due is None else min(self._beat_ms, due)
         if self._unanswered:
             at_ms = min(at_ms, self._heard_ms + self._patience_ms())
-        self._plan(self._now() if self.actor.lacking or self.leaving else at_ms)
+        self._plan(self._now() if self.actor.lacking or self._is_done() else at_ms)
+
+    def _is_done(self) -> bool:
+        return self.leaving and all(each.state == "ended" for each in self.actor.attempts.values())
 
     def _patience_ms(self) -> int:
         return self.actor.lease_ms * 3 // 4 if self.actor.session else WELCOME_MS

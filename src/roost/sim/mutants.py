@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from roost.agent.actor import Action, Actor
-from roost.core import agents, check, expire, lose, move, place, retry
+from roost.core import agents, assign, check, expire, lose, move, place, retry
 from roost.core.effects import Step
 from roost.core.state import Contact, Settings, State
 from roost.core.step import HANDLERS
@@ -179,7 +179,7 @@ def old_sessions_are_heard() -> list[Patch]:
 @mutant
 def old_attempts_are_heard() -> list[Patch]:
     """A report of an older attempt is taken for one of the attempt that lives."""
-    reported, run_order = agents.reported, place.run_order
+    reported, run_order = agents.reported, assign.run_order
     slots: dict[int, str] = {}
 
     def noted(state: State, instance: Instance) -> Run:

@@ -19,35 +19,37 @@ class End(Protocol):
         """The stream is over, seen from this end."""
 
 
-class Weather:
-    """How the way between one host and the server is just now."""
+class Way:
+    """How one direction between a host and the server is just now. On a good day all arrives, in order."""
 
-    __slots__ = ("down_blocked", "late", "loss", "ordered", "repeat", "up_blocked")
+    __slots__ = ("blocked", "late", "loss", "ordered", "repeat")
 
     def __init__(self) -> None:
-        self.clear()
+        self.blocked = False
+        self.set()
 
-    def clear(self) -> None:
-        """A good day: nothing is lost, and all comes in order."""
-        self.loss = 0.0
-        self.late = 0.0
-        self.repeat = 0.0
-        self.ordered = True
-        self.up_blocked = False
-        self.down_blocked = False
+    def set(self, loss: float = 0.0, late: float = 0.0, repeat: float = 0.0, *, ordered: bool = True) -> None:
+        """The weather changes."""
+        self.loss = loss
+        self.late = late
+        self.repeat = repeat
+        self.ordered = ordered
+
+
+Ways = tuple[Way, Way]  # down to the agent, up to the server
 
 
 class Stream:
     """A stream of one agent's life. Either side may know that it is over while the other does not yet."""
 
-    __slots__ = ("agent", "agent_open", "held", "host", "last", "number", "server", "server_open", "weather")
+    __slots__ = ("agent", "agent_open", "held", "host", "last", "number", "server", "server_open", "ways")
 
-    def __init__(self, number: int, host: str, agent: End, server: End, weather: Weather) -> None:
+    def __init__(self, number: int, host: str, agent: End, server: End, ways: Ways) -> None:
         self.number = number
         self.host = host
         self.agent = agent
         self.server = server
-        self.weather = weather
+        self.ways = ways
         self.agent_open = True
         self.server_open = True
         self.last = [0, 0]  # when the latest message of each direction arrives: down, up
@@ -64,13 +66,17 @@ class Net:
         self._world = world
         self._number = 0
         self.streams: list[Stream] = []
-        self.weather: dict[str, Weather] = {}
+        self._ways: dict[str, Ways] = {}
 
-    def of(self, host: str) -> Weather:
-        """The weather at a host."""
-        if host not in self.weather:
-            self.weather[host] = Weather()
-        return self.weather[host]
+    def of(self, host: str) -> Ways:
+        """The ways between a host and the server."""
+        if host not in self._ways:
+            self._ways[host] = (Way(), Way())
+        return self._ways[host]
+
+    def is_blocked(self, host: str) -> bool:
+        """Whether no new stream can be opened."""
+        return any(way.blocked for way in self.of(host))
 
     def open(self, host: str, agent: End, server: End) -> Stream:
         """A new stream."""
@@ -82,22 +88,22 @@ class Net:
 
     def send(self, stream: Stream, frame: Any, *, up: bool) -> None:
         """Send a frame up to the server or down to the agent."""
-        weather, world = stream.weather, self._world
-        if weather.up_blocked if up else weather.down_blocked:
-            if weather.ordered:
+        way, world = stream.ways[up], self._world
+        if way.blocked:
+            if way.ordered:
                 stream.held.append((up, frame))  # as TCP does: sent again until it gets through
             return
-        if world.happens(weather.loss):
+        if world.happens(way.loss):
             world.tell("net", f"{stream} lost {'up' if up else 'down'} {type(frame).__name__}")
             return
         self._carry(stream, frame, up)
-        if world.happens(weather.repeat):
+        if world.happens(way.repeat):
             self._carry(stream, frame, up)
 
     def heal(self, host: str) -> None:
         """The way is free again: what was held up gets through."""
-        weather = self.of(host)
-        weather.up_blocked = weather.down_blocked = False
+        for way in self.of(host):
+            way.blocked = False
         for stream in self.streams:
             if stream.host == host and stream.held:
                 held, stream.held = stream.held, []
@@ -110,15 +116,14 @@ class Net:
             stream.agent_open = False
         else:
             stream.server_open = False
-        blocked = stream.weather.up_blocked if up else stream.weather.down_blocked
-        if not quietly and not blocked:
+        if not quietly and not stream.ways[up].blocked:
             self._world.after(self._world.between(0, FIN_MS_MAX), self._fin, stream, up)
 
     def _carry(self, stream: Stream, frame: Any, up: bool) -> None:
-        world, weather = self._world, stream.weather
-        delay = world.between(1, LATE_MS_MAX) if world.happens(weather.late) else world.between(1, DELAY_MS_MAX)
+        world, way = self._world, stream.ways[up]
+        delay = world.between(1, LATE_MS_MAX) if world.happens(way.late) else world.between(1, DELAY_MS_MAX)
         at_ms = world.now + delay
-        if weather.ordered:
+        if way.ordered:
             at_ms = max(at_ms, stream.last[up])
             stream.last[up] = at_ms
         world.at(at_ms, self._arrive, stream, frame, up)

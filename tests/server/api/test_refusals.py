@@ -292,3 +292,18 @@ async def test_a_defect_is_told_without_its_details(capsys: pytest.CaptureFixtur
         told = await made.get("/v1/workloads/default/job", expect=500)
         assert told["code"] == "internal" and "NoneType" not in str(told)
         made.engine.state.workloads = {}
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/v1/workloads?sate=running", "sate"),
+        ("/v1/workloads?state=running&only=x", "only"),
+        ("/v1/status?verbose", "verbose"),
+        ("/v1/nodes?=x", ""),
+    ],
+)
+async def test_a_misspelt_question_is_refused_instead_of_answered_otherwise(made: House, path: str, name: str) -> None:
+    answer = await made.client.get(path)
+    told = answer.json()
+    assert (answer.status_code, told["code"], told["path"]) == (422, "invalid", name)

@@ -1,0 +1,91 @@
+"""Many seeds, one after the other or on several processes, with a mutant if wished: what failed, and what was noticed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+
+import msgspec
+
+from roost.sim.mutants import MUTANTS, mutated
+from roost.sim.simulate import Outcome, simulate
+
+CHUNK = 10  # seeds per message between processes: a third of a second of work
+FAILURES_MAX = 20  # kept with their stories; after that there is something to repair first
+
+
+class Tally(msgspec.Struct):
+    """What became of many seeds."""
+
+    seeds: int = 0
+    steps: int = 0
+    commits: int = 0
+    runs: int = 0
+    virtual_ms: int = 0
+    failures: list[Outcome] = []
+
+    def add(self, outcome: Outcome) -> None:
+        """One more."""
+        self.seeds += 1
+        self.steps += outcome.steps
+        self.commits += outcome.commits
+        self.runs += outcome.runs
+        self.virtual_ms += outcome.virtual_ms
+        if outcome.trouble:
+            self.failures.append(outcome)
+
+
+class Caught(msgspec.Struct):
+    """Whether a rule that was switched off was noticed, and by which seed."""
+
+    mutant: str
+    rule: str
+    seed: int | None
+    trouble: str = ""
+
+
+def run_seeds(seeds: Sequence[int], jobs: int, progress: Callable[[Tally], None]) -> Tally:
+    """Live through all seeds, or until too many have failed."""
+    tally = Tally()
+    for outcome in _outcomes(seeds, jobs):
+        tally.add(outcome)
+        progress(tally)
+        if len(tally.failures) >= FAILURES_MAX:
+            break
+    return tally
+
+
+def catch(mutant: str, seeds: Sequence[int]) -> Caught:
+    """Live through seeds with one rule switched off, until it is noticed."""
+    rule = " ".join((MUTANTS[mutant].__doc__ or "").split())
+    with mutated(mutant):
+        for seed in seeds:
+            outcome = simulate(seed)
+            if outcome.trouble:
+                return Caught(mutant, rule, seed, outcome.trouble)
+    return Caught(mutant, rule, None)
+
+
+def catch_all(seeds: Sequence[int], jobs: int) -> Iterator[Caught]:
+    """Every mutant, in the order of the list."""
+    if jobs == 1:
+        yield from (catch(mutant, seeds) for mutant in MUTANTS)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(catch, MUTANTS, [seeds] * len(MUTANTS))
+
+
+def _outcomes(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
+    if jobs == 1:
+        yield from map(simulate, seeds)
+        return
+    waiting = iter(seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK))
+    with ProcessPoolExecutor(jobs) as pool:
+        # As many as keep all processes busy, not all: a long run that is stopped has little left to finish.
+        running = [pool.submit(_chunk, chunk) for chunk in islice(waiting, jobs * 2)]
+        while running:
+            yield from running.pop(0).result()
+            running += [pool.submit(_chunk, chunk) for chunk in islice(waiting, 1)]
+
+
+def _chunk(seeds: Sequence[int]) -> list[Outcome]:
+    return [simulate(seed) for seed in seeds]

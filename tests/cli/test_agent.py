@@ -1,0 +1,60 @@
+"""roost agent and roost server apart: another machine joins, works and leaves."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from roost.cli.keepers import pids_of, running_keeper
+from tests.cli.serving import DEADLINE_S, ROOST, Served, serving, wait_until
+
+pytestmark = pytest.mark.serial
+
+FACTS = (
+    "--name gpu-1 --zone a --rack r7 --pool ci --cpu 3 --memory 1GiB --disk 2GiB --resource licence=4 --label disk=nvme"
+).split()
+
+
+def agents_port(served: Served) -> str:
+    return served.output().split("agents connect to port ")[1].split()[0]
+
+
+def test_a_node_joins_works_and_leaves(tmp_path: Path) -> None:
+    home, node = tmp_path / "server", tmp_path / "node"
+    home.mkdir()
+    with serving(home, "server") as served, served.client() as client:
+        words = ["agent", "--server", f"127.0.0.1:{agents_port(served)}", "--token-file", str(home / "agent.token")]
+        agent = subprocess.Popen([*ROOST, *words, "--dir", str(node), *FACTS])
+        try:
+            wait_until(lambda: [each.status for each in client.nodes()] == ["ready"])
+            assert agent.pid == running_keeper(node)  # the command became the keeper
+            known = client.node("gpu-1")
+            assert (known.zone, known.rack, known.pool, known.labels["disk"]) == ("a", "r7", "ci", "nvme")
+            totals = {name: room.total for name, room in known.resources.items()}
+            assert totals == {"cpu_milli": 3_000, "memory": 1 << 30, "disk": 2 << 30, "licence": 4}
+            done = served.roost(
+                "run", "--pool", "ci", "--require", "labels.disk == 'nvme'", "--", "sh", "-c", "echo $ROOST_NODE"
+            )
+            assert (done.returncode, done.stdout) == (0, b"gpu-1\n")
+        finally:
+            agent.send_signal(signal.SIGTERM)
+            assert agent.wait(DEADLINE_S) == 0
+        assert pids_of(node) == []
+        wait_until(lambda: client.node("gpu-1").status == "lost")
+        assert served.roost("nodes", "remove", "gpu-1").returncode == 0
+        assert client.nodes() == []
+
+
+def test_a_token_file_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
+    words = ["agent", "--server", "127.0.0.1:1", "--token-file", str(tmp_path / "no"), "--dir", str(tmp_path)]
+    done = subprocess.run([*ROOST, *words], capture_output=True)
+    assert done.returncode == 2
+    assert b"there is no file" in done.stderr
+
+
+def test_a_server_says_what_is_wrong_with_its_settings(tmp_path: Path) -> None:
+    for words in (("--strategy", "psychic"), ("--lease", "5"), ("--seed", "-1")):
+        done = subprocess.run([*ROOST, "server", "--data", str(tmp_path), *words], capture_output=True)
+        assert done.returncode == 2
+        assert words[0].removeprefix("--").encode() in done.stderr

@@ -1,0 +1,195 @@
+"""Work on one real node, as users see it: output, exit codes, signals, logs, waiting."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from roost.client import Client
+from tests.cli.serving import DEADLINE_S, ROOST, Served, up, wait_until
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with up(tmp_path_factory.mktemp("up")) as served:
+        yield served
+
+
+@pytest.fixture
+def client(one: Served) -> Iterator[Client]:
+    with one.client() as client:
+        yield client
+
+
+def started(one: Served, *words: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([*ROOST, *words], env=one.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def test_output_and_success(one: Served) -> None:
+    done = one.roost("run", "--", "echo", "hello")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"hello\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--", "sh", "-c", "exit 7"), 7),
+        (("--", "sh", "-c", "kill -9 $$"), 137),
+        (("--", "sh", "-c", "kill -TERM $$"), 143),
+        (("--timeout", "500ms", "--", "sleep", "60"), 124),
+        (("--", "no-such-program-anywhere"), 1),
+        (("--cpu", "1000", "--queue-timeout", "300ms", "--", "true"), 1),
+        (("--", "sh", "-c", "exit 255"), 255),
+    ],
+)
+def test_exit_codes(one: Served, words: tuple[str, ...], code: int) -> None:
+    assert one.roost("run", *words).returncode == code
+
+
+def test_output_is_untouched(one: Served) -> None:
+    line = b"x" * 65_531
+    script = r"printf '\377\000\r\n'; head -c 65531 /dev/zero | tr '\0' x; printf 'no end' >&2"
+    done = one.roost("run", "--", "sh", "-c", script)
+    assert (done.returncode, done.stdout) == (0, b"\xff\x00\r\n" + line + b"no end")
+
+
+def test_arguments_and_variables_arrive_as_they_are(one: Served) -> None:
+    done = one.roost(
+        "run", "-e", "GREETING=a b", "--", "sh", "-c", 'printf "%s|" "$GREETING" "$@"', "sh", "", "a  b", "*"
+    )
+    assert done.stdout == b"a b||a  b|*|"
+
+
+def test_what_has_no_place_says_why_while_it_waits(one: Served) -> None:
+    done = one.roost("run", "--cpu", "1000", "--queue-timeout", "2s", "--", "true")
+    assert done.returncode == 1
+    assert b"needs 1000 cpu" in done.stderr
+    assert b"expired" in done.stderr
+    detached = one.roost("run", "-d", "--name", "huge", "--cpu", "1000", "--", "true")
+    assert (detached.returncode, detached.stdout) == (4, b"huge\n")
+    assert one.roost("why", "huge", "--json").returncode == 0
+    assert json.loads(one.roost("why", "huge", "--json").stdout)["code"] == "unsatisfiable"
+    assert one.roost("cancel", "huge").returncode == 0
+
+
+def test_several_instances_side_by_side(one: Served) -> None:
+    done = one.roost(
+        "run", "--name", "many", "--count", "3", "--cpu", "100m", "--", "sh", "-c", "echo I am $ROOST_INDEX"
+    )
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == [b"many.0 | I am 0", b"many.1 | I am 1", b"many.2 | I am 2"]
+    one_by_one = one.roost("logs", "many").stdout
+    assert one_by_one == b"".join(b"==> many.%d <==\nI am %d\n" % (each, each) for each in range(3))
+    assert one.roost("logs", "many.1").stdout == b"I am 1\n"
+
+
+def test_the_first_instance_that_fails_gives_the_exit_code(one: Served) -> None:
+    done = one.roost("run", "--count", "3", "--cpu", "100m", "--", "sh", "-c", 'exit "$ROOST_INDEX"')
+    assert done.returncode == 1
+
+
+def test_events_as_json(one: Served) -> None:
+    done = one.roost("run", "--json", "--name", "told", "--", "sh", "-c", "echo hi; exit 3")
+    assert done.returncode == 3
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [event["event"] for event in events if event["event"] != "attempt"] == ["submitted", "output", "end"]
+    assert (events[-1]["state"], events[-1]["exit_code"]) == ("failed", 3)
+
+
+def test_ctrl_c_cancels_and_waits(one: Served, client: Client) -> None:
+    run = started(one, "run", "--name", "stopped", "--", "sleep", "60")
+    wait_until(lambda: [each.state for each in client.workloads(name="stopped")] == ["running"])
+    run.send_signal(signal.SIGINT)
+    assert run.wait(DEADLINE_S) == 130
+    assert client.workload("default", "stopped").state == "cancelled"
+
+
+def test_ctrl_c_twice_leaves(one: Served, client: Client) -> None:
+    stubborn = "trap '' TERM; echo ready; while true; do sleep 0.1; done"
+    run = started(one, "run", "--name", "stubborn", "--grace", "3s", "--", "sh", "-c", stubborn)
+    assert run.stdout is not None
+    assert run.stdout.readline() == b"ready\n"
+    run.send_signal(signal.SIGINT)
+    wait_until(lambda: client.workload("default", "stubborn").state == "stopping")
+    run.send_signal(signal.SIGINT)
+    assert run.wait(5) == 130
+    assert client.workload("default", "stubborn").state == "stopping"
+    assert [each.state for each in client.wait([("default", "stubborn")], timeout_s=DEADLINE_S)] == ["cancelled"]
+
+
+def test_nobody_reads_any_more(one: Served, client: Client) -> None:
+    run = started(one, "run", "--name", "yes", "--", "yes")
+    assert run.stdout is not None
+    assert run.stdout.read(4) == b"y\ny\n"
+    run.stdout.close()
+    assert run.wait(DEADLINE_S) == 141
+    assert client.wait([("default", "yes")], timeout_s=DEADLINE_S)[0].state == "cancelled"
+    logs = started(one, "logs", "yes")
+    assert logs.stdout is not None
+    assert logs.stdout.read(4) == b"y\ny\n"
+    logs.stdout.close()
+    assert logs.wait(DEADLINE_S) == 141
+
+
+def test_the_life_of_a_job(one: Served, client: Client) -> None:
+    """It fails, is looked at from all sides, is retried, and succeeds."""
+    script = 'echo attempt $ROOST_ATTEMPT; test "$ROOST_ATTEMPT" -gt 1'
+    assert one.roost("run", "-d", "--name", "flaky", "--", "sh", "-c", script).returncode == 0
+    waited = one.roost("wait", "flaky", "--timeout", "20s")
+    assert waited.returncode == 1
+    assert b"flaky is failed" in waited.stderr
+    shown = one.roost("show", "flaky").stdout.decode()
+    for word in ("failed", "node-1", "exit code 1", "placed", "running"):
+        assert word in shown
+    assert one.roost("retry", "flaky").returncode == 0
+    assert one.roost("wait", "flaky", "--timeout", "20s").returncode == 0
+    assert one.roost("logs", "flaky").stdout == b"attempt 2\n"
+    assert one.roost("logs", "flaky", "--attempt", "1").stdout == b"attempt 1\n"
+    assert "least_loaded chose node-1" in one.roost("why", "flaky").stdout.decode()
+    assert [each["name"] for each in json.loads(one.roost("ps", "--state", "succeeded", "--json").stdout)].count(
+        "flaky"
+    )
+
+
+def test_logs_are_followed_to_the_end(one: Served, client: Client) -> None:
+    assert one.roost("run", "-d", "--name", "slow", "--", "sh", "-c", "echo begin; sleep 1; echo end").returncode == 0
+    done = one.roost("logs", "-f", "slow")
+    assert (done.returncode, done.stdout) == (0, b"begin\nend\n")
+
+
+def test_a_service_runs_until_it_is_cancelled(one: Served, client: Client) -> None:
+    document = b"name: web\nkind: service\nresources: {cpu: 100m}\ncommand: while true; do date; sleep 0.2; done\n"
+    assert b"created" in one.roost("apply", "-f", "-", stdin=document).stdout
+    assert one.roost("wait", "web", "--for", "running", "--timeout", "20s").returncode == 0
+    assert b"unchanged" in one.roost("apply", "-f", "-", stdin=document).stdout
+    assert one.roost("wait", "web", "--timeout", "200ms").returncode == 124
+    assert one.roost("cancel", "web").returncode == 0
+    assert one.roost("wait", "web", "--timeout", "20s").returncode == 1
+    assert client.workload("default", "web").state == "cancelled"
+
+
+def test_a_node_is_shown_drained_and_put_back(one: Served, client: Client) -> None:
+    assert one.roost("run", "-d", "--name", "held", "--cpu", "500m", "--", "sleep", "60").returncode == 0
+    client.wait([("default", "held")], "running", DEADLINE_S)
+    shown = one.roost("nodes", "show", "node-1").stdout.decode()
+    for words in ("Status:   ready", "0.5 of ", "%)", "memory", "held.0", "Measured:"):
+        assert words in shown, shown
+    assert one.roost("nodes", "remove", "node-1").returncode == 1
+    assert b"draining" in one.roost("drain", "node-1", "--deadline", "10m").stderr
+    assert json.loads(one.roost("nodes", "--json").stdout)[0]["status"] == "draining"
+    waiting = one.roost("run", "-d", "--name", "behind", "--", "true")
+    assert waiting.returncode == 4
+    assert b"ready" in one.roost("drain", "node-1", "--resume").stderr
+    assert one.roost("wait", "behind", "--timeout", "20s").returncode == 0
+    assert one.roost("cancel", "held").returncode == 0
+    assert one.roost("wait", "held", "--timeout", "20s").returncode == 1
+
+
+def test_the_client_runs_to_the_end_and_reads_the_log(client: Client) -> None:
+    done = client.run_to_end({"name": "api", "command": "echo from the client"}, timeout_s=DEADLINE_S)
+    assert (done.state, client.log("default", "api")) == ("succeeded", b"from the client\n")
+    assert [line.state for line in client.instance("default", "api").story][-1] == "succeeded"
