@@ -83,10 +83,10 @@ def test_placement() -> None:
     assert done.returncode == 0, done.stderr.decode()
     nodes = {each["instance"]: each["node"] for each in json.loads(done.stdout)["placements"]}
     assert nodes == {
-        "default/web.0": "busy",
-        "default/web.1": "busy",
-        "default/database.0": "large",
-        "default/batch.0": "busy",
+        "web.0": "busy",
+        "web.1": "busy",
+        "database.0": "large",
+        "batch.0": "busy",
     }
 
 

@@ -231,7 +231,8 @@ def test_asked_twice_there_is_no_more_grace(stage: Theatre) -> None:
 
 
 def test_an_agent_that_does_not_end_is_killed(stage: Theatre) -> None:
-    keeper = stage.keeper(agent=("/bin/sh", "-c", "trap '' TERM; while :; do sleep 1; done"))
+    deaf = ("/bin/sh", "-c", "trap '' TERM; while :; do sleep 1; done")
+    keeper = stage.keeper("--agent-silence-ms", "3600000", agent=deaf)
     client = stage.client()
     client.send(stage.order("a", "setsid sh -c 'echo $$; exec sleep 100' & echo $$; exec sleep 100"))
     stage.pids("a", 2)

@@ -127,16 +127,19 @@ def test_a_shortlist_says_what_a_full_scan_says_with_long_memories(
     compare(asks, story)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_a_shortlist_says_what_a_full_scan_says_in_a_large_fleet_over_a_long_time(seed: int) -> None:
+@pytest.mark.parametrize("unit", [1, (1 << 48) + 12_345], ids=["bytes", "pebibytes"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_shortlist_says_what_a_full_scan_says_in_a_large_fleet_over_a_long_time(seed: int, unit: int) -> None:
     chance = random.Random(seed)
 
     def ask() -> Ask:
-        amounts = {"cpu": chance.choice([0, 1, 2]), "memory": chance.choice([0, 1, 3]), "gpu": chance.choice([0, 0, 0, 1])}
+        memory = chance.choice([0, 1, 3]) * unit // chance.choice([1, 7])
+        amounts = {"cpu": chance.choice([0, 1, 2]), "memory": memory, "gpu": chance.choice([0, 0, 0, 1])}
         return Ask(tuple(sorted((name, amount) for name, amount in amounts.items() if amount)))
 
     def offer() -> Facts:
-        return Facts({name: chance.randint(0, 16) for name in ("cpu", "memory", "disk", "gpu")})
+        large = {name: chance.randint(0, 16) * unit for name in ("memory", "disk")}
+        return Facts({name: chance.randint(0, 16) for name in ("cpu", "gpu")} | large)
 
     names = [f"n{number:02}" for number in range(60)]
     story: list[tuple[str, str, Any]] = [("join", name, offer()) for name in names]

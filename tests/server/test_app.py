@@ -93,8 +93,10 @@ async def test_what_was_taken_in_is_there_after_a_restart(tmp_path: Path) -> Non
             assert (await told.next())["event"] == "reset"
 
 
-async def test_a_job_goes_through_the_whole_server(tmp_path: Path) -> None:
-    async with serving(tmp_path, strategy="best_fit") as (client, agents_port), played(agents_port, AGENT) as agent:
+@pytest.mark.parametrize("store", ["sqlite", "memory"])
+async def test_a_job_goes_through_the_whole_server(tmp_path: Path, store: str) -> None:
+    given = {"strategy": "best_fit", "store": store}
+    async with serving(tmp_path, **given) as (client, agents_port), played(agents_port, AGENT) as agent:
         await agent.hello("n1")
         await client.post("/v1/workloads", json={"name": "job", "command": "true"})
         assert (await agent.orders()).orders[0].workload == "default/job"

@@ -189,6 +189,21 @@ async def test_a_report_that_makes_no_sense_ends_the_stream_and_changes_nothing(
         assert server.states() == ["placed"]
 
 
+async def test_signs_of_life_and_reports_follow_each_other_and_a_gap_ends_the_stream() -> None:
+    async with stage() as server, played(server.port) as agent:
+        await agent.hello()
+        await server.submit()
+        (run,) = runs_of(await agent.orders())
+        for _ in range(3):
+            await agent.quiet()
+        await agent.beat(ended(run))
+        assert (await agent.answer()).acknowledged == agent.sequence
+        agent.sequence += 1
+        await agent.beat(Report(run.token, "ended"))
+        code, words = await agent.ending()
+        assert code == grpc.StatusCode.ABORTED and "missing" in words
+
+
 async def test_words_of_another_session_end_the_stream() -> None:
     async with stage() as server, played(server.port) as agent:
         await agent.hello()

@@ -20,7 +20,7 @@ from roost.wire.codec import pack_agent, unpack_server
 
 SERVICE = "/roost.agent.v1.Agents"
 BEATS_PER_LEASE = 4
-HOLD_MS = int(__import__("os").environ.get("HOLD","3"))  # how long news wait for others
+HOLD_MS = 2  # how long news wait for others
 BUSY_MS = 50  # ... if the last ones are not longer ago than this
 WELCOME_S_MAX = 10.0
 SILENCE_SHARE = 0.75  # of a lease without a word from the server: the stream is dead, whatever TCP says

@@ -8,6 +8,7 @@ import grpc
 import uvloop
 
 from roost.agent.actor import Actor
+from roost.agent.link import OPTIONS
 from roost.model.frames import Answer, Welcome
 from roost.model.node import Facts
 from roost.wire import agent_pb2_grpc
@@ -37,7 +38,7 @@ async def main(address: str, token: str, first: int, count: int) -> None:
 
 async def _live(address: str, token: str, name: str, gate: asyncio.Semaphore, joined: object) -> None:
     actor = Actor(name, name, Facts({"cpu": 4_000, "memory": 1 << 33, "disk": 1 << 36}))
-    options = [("grpc.use_local_subchannel_pool", 1)]
+    options = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
     async with grpc.aio.insecure_channel(address, options=options) as channel:
         await gate.acquire()
         metadata = (("authorization", f"Bearer {token}"),)

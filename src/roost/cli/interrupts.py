@@ -14,6 +14,7 @@ class Interrupts:
     def __init__(self) -> None:
         self.count = 0
         self.last = 0
+        self.patience = 1  # so many are only counted; one more strikes after all, because nobody seems to look
         self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._before: dict[signal.Signals, Any] = {}
         self._wakeup_before = -1
@@ -42,3 +43,5 @@ class Interrupts:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         self.last = number
+        if self.count > self.patience:
+            raise KeyboardInterrupt

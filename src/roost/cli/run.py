@@ -72,10 +72,10 @@ def run(ctx: click.Context, argv: tuple[str, ...], detach: bool, as_json: bool, 
     """
     document = make_document(argv, given)
     with connect() as client:
-        workload = client.submit(document)
         if detach:
-            ctx.exit(_leave(client, workload, as_json))
-        ctx.exit(_attach(client, workload, as_json))
+            ctx.exit(_leave(client, client.submit(document), as_json))
+        with Interrupts() as interrupts:  # before it is submitted: from then on there is something to cancel
+            ctx.exit(_attach(client, client.submit(document), interrupts, as_json))
 
 
 def make_document(argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _leave(client: "Client", workload: "Workload", as_json: bool) -> int:
     return NOT_PLACED
 
 
-def _attach(client: "Client", workload: "Workload", as_json: bool) -> int:
+def _attach(client: "Client", workload: "Workload", interrupts: Interrupts, as_json: bool) -> int:
     """Follow to the end; the exit code is the first instance's that did not succeed."""
     from roost.cli.following import JsonSink, PrefixSink, Sink, follow_all  # noqa: PLC0415
 
@@ -137,14 +137,14 @@ def _attach(client: "Client", workload: "Workload", as_json: bool) -> int:
     if as_json:
         print_json_line({"event": "submitted", "workload": workload})
     first = 0 if workload.state == "queued" else 1
-    with Interrupts() as interrupts:
-        watcher = Watcher(client, targets[0], interrupts)
-        try:
-            endings = follow_all(client, targets, kind, attempt=first, tick=watcher.tick, wake_fd=interrupts.fd)
-        except BrokenPipeError:
-            client.cancel(workload.project, workload.name)  # nobody reads it any more
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            return BROKEN_PIPE
+    interrupts.patience = 2
+    watcher = Watcher(client, targets[0], interrupts)
+    try:
+        endings = follow_all(client, targets, kind, attempt=first, tick=watcher.tick, wake_fd=interrupts.fd)
+    except BrokenPipeError:
+        client.cancel(workload.project, workload.name)  # nobody reads it any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return BROKEN_PIPE
     if watcher.left:
         say(f"left; `roost wait {workload.name}` waits until it has stopped")
         return SIGNAL_BASE + interrupts.last

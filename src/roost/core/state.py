@@ -1,6 +1,7 @@
 """The state: what is stored, and the indexes derived from it. Changed only by the functions of this package."""
 
 from heapq import heappush
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ from roost.core.fleet import Fleet
 from roost.core.order import Queue
 from roost.core.shortlist import Shortlists
 from roost.model.frames import Usage
-from roost.model.instance import Instance
+from roost.model.instance import Instance, Move
 from roost.model.node import Node
 from roost.model.states import FINISHED, HOLDING
 from roost.model.workload import Ask, Policy, Workload
@@ -182,7 +183,7 @@ def load(snapshot: Snapshot, now: int, settings: Settings | None = None) -> Stat
     for kind, _, value in snapshot.records:
         assert value is not None
         if kind == "instance":
-            instances.append(_INSTANCE.decode(value))
+            instances.append(_with_shared_words(_INSTANCE.decode(value)))
         elif kind == "workload":
             workload = _WORKLOAD.decode(value)
             workload.policy = state.shared(workload.policy)
@@ -226,6 +227,16 @@ def _load_node(state: State, node: Node, now: int) -> None:
         state.watch_lease(node.name)
     if node.draining and node.drain_until_ms:
         state.at(node.drain_until_ms, "drain", node.name)
+
+
+def _with_shared_words(instance: Instance) -> Instance:
+    """Decoding makes new strings for the same few words; shared, an instance takes half the memory."""
+    instance.workload, instance.node = intern(instance.workload), intern(instance.node)
+    instance.state, instance.cause = intern(instance.state), intern(instance.cause)
+    instance.story = tuple(
+        [Move(line.at_ms, intern(line.state), intern(line.cause), line.revision) for line in instance.story]
+    )
+    return instance
 
 
 def _load_instance(state: State, instance: Instance) -> None:

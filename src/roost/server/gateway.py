@@ -64,12 +64,13 @@ class Refusal(Exception):
 class Stream:
     """One agent that is connected."""
 
-    __slots__ = ("behind_since_ms", "node", "outbox", "refusal", "waiting_since_ms")
+    __slots__ = ("behind_since_ms", "node", "outbox", "refusal", "sequence", "waiting_since_ms")
 
     def __init__(self, node: str, outbox: Outbox) -> None:
         self.node = node
         self.outbox = outbox
         self.refusal: Refusal | None = None
+        self.sequence = 0  # of the newest beat
         self.waiting_since_ms = 0  # a beat with reports that is not answered yet
         self.behind_since_ms = 0
 
@@ -255,6 +256,7 @@ class Gateway:
         outbox = stream.outbox
         if (
             beat.session != outbox.session
+            or beat.sequence != stream.sequence + 1
             or beat.generation != outbox.generation
             or stream.waiting_since_ms
             or beat.reports
@@ -264,6 +266,7 @@ class Gateway:
             or not self._engine.heard(stream.node, outbox.session, None)
         ):
             return False
+        stream.sequence = beat.sequence
         outbox.echo(beat.sent_ms)
         self._answer_soon(outbox)
         return True
@@ -277,6 +280,9 @@ class Gateway:
         except Invalid as error:
             log.warning("agent refused", node=node, reason=str(error))
             raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
+        if beat.sequence > stream.sequence + 1:  # an acknowledgement covers all before it, so none may be missing
+            raise Refusal(grpc.StatusCode.ABORTED, f"beats before {beat.sequence} are missing; say hello again")
+        stream.sequence = max(stream.sequence, beat.sequence)
         if beat.session != outbox.session or not engine.heard(node, outbox.session, beat.usage):
             raise Refusal(grpc.StatusCode.ABORTED, "this session is over; say hello again")
         outbox.echo(beat.sent_ms)

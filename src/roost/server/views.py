@@ -15,7 +15,6 @@ from roost.core.scorers import ONE
 from roost.core.state import State
 from roost.model.errors import NotFound
 from roost.model.instance import Decision, Instance, Move
-from roost.model.states import FINISHED
 from roost.model.workload import Workload
 
 WORST_FIRST = ("failed", "timed_out", "rejected", "expired", "cancelled")
@@ -307,11 +306,6 @@ def why_view(why: Why) -> WhyView:
 def unit_name(resource: str) -> str:
     """A resource's name with its unit where the unit is not plain: cpu_milli, gpu_milli, memory (bytes)."""
     return f"{resource}_milli" if resource in ("cpu", "gpu") else resource
-
-
-def is_over(instance: Instance) -> bool:
-    """Whether it ended and does not come back by itself."""
-    return instance.state in FINISHED
 
 
 def _instance_fields(instance: Instance) -> dict[str, Any]:

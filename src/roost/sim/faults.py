@@ -15,6 +15,9 @@ LEASES_MS = (1_500, 2_500, 4_000)
 MARGIN_MS = 400  # as for a lease of 4 s; the keeper needs 140 ms of it, the clocks 80
 
 
+Kind = Callable[[], None]
+
+
 class Faults:
     """Draws trouble and puts it on the heap until the calm."""
 
@@ -31,7 +34,7 @@ class Faults:
 
     def plan(self, until_ms: int) -> None:
         """Some kinds of trouble, each at random moments."""
-        kinds: list[Callable[[], None]] = [
+        kinds: list[Kind] = [
             self.bad_weather,
             self.partition,
             self.break_stream,
@@ -44,11 +47,17 @@ class Faults:
             self.bad_disk,
             self.broken_disk,
         ]
-        likely = self._world.one_of((0.15, 0.3, 0.5))
-        for kind in kinds:
-            if self._world.happens(likely + 0.2 * (kind == self.bad_weather)):
-                for _ in range(self._world.one_of((1, 2, 4, 8))):
-                    self._world.at(self._world.between(0, until_ms), self._unless_calm, kind)
+        for kind, times in self._draw(kinds):
+            for _ in range(times):
+                self._world.at(self._world.between(0, until_ms), self._unless_calm, kind)
+
+    def _draw(self, kinds: list[Kind]) -> list[tuple[Kind, int]]:
+        """A little of many kinds, or much of two: rare meetings need the second."""
+        world = self._world
+        if world.happens(0.4):
+            return [(world.one_of(kinds), world.between(4, 10)) for _ in range(2)]
+        likely = world.one_of((0.15, 0.3, 0.5))
+        return [(kind, world.one_of((1, 2, 4, 8))) for kind in kinds if world.happens(likely)]
 
     def start_server(self) -> None:
         """A new server process; its host's clock may have been set meanwhile, and leases made shorter or longer."""
@@ -191,6 +200,6 @@ class Faults:
     def _host(self) -> Host:
         return self._world.one_of(self._hosts)
 
-    def _unless_calm(self, kind: Callable[[], None]) -> None:
+    def _unless_calm(self, kind: Kind) -> None:
         if not self._calm:
             kind()

@@ -1,4 +1,4 @@
-"""Many seeds, one after the other or on several processes, with a mutant if wished: what failed, and what was noticed."""
+"""Many seeds, on one process or several, with a mutant if wished: what failed, and what was noticed."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor

@@ -31,7 +31,7 @@ from roost.server.views import (
 BATCH_MAX = 10_000  # documents in one request: one step of the engine, some hundred milliseconds
 CHECKED_AT_ONCE = 200  # documents checked before others get their turn: some milliseconds
 PAGE_MAX = 1_000
-SCAN_MAX = 20_000  # workloads looked at for one page: a filter that matches little costs some ten milliseconds
+SCAN_MAX = 10_000  # workloads looked at for one page: a filter that matches little costs some ten milliseconds
 
 WorkloadState = Literal[
     "queued", "running", "stopping", "succeeded", "failed", "timed_out", "cancelled", "expired", "rejected"
