@@ -107,6 +107,7 @@ def test_v1_bounds_are_found_per_controller(tmp_path: Path) -> None:
         },
     )
     assert probe.bounds_of(f"{proc}/self") == Bounds(cpu_m=1500, memory=GIB)
+    assert probe.memory_bound(f"{tmp_path}/m/a/b") is None, "no machine has that much"
 
 
 def test_a_machine_without_cgroups_has_no_bounds(tmp_path: Path) -> None:

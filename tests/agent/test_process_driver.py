@@ -270,14 +270,18 @@ async def test_orders_of_one_turn_are_one_write_and_silence_is_filled(
     monkeypatch.setattr(process, "PING_S", 0.05)
     driver = ProcessDriver(lambda event: None, lambda: None)
     await driver.connect(str(tmp_path / "keeper.sock"))
+    writes: list[bytes] = []
+    monkeypatch.setattr(driver._transport, "write", writes.append)
     for id in ("a", "b", "c"):
         driver.start(Run(id, [Step(["true"])], {}, "/d", "/l"))
     driver.forget("x")
-    await eventually(lambda: len(peer.reads) >= 3)
-    assert peer.reads[0].count(b"\n") == 5 and peer.reads[0].startswith(b'{"do":"ping"}\n{"do":"start","id":"a"')
-    assert peer.reads[1:3] == [b'{"do":"ping"}\n'] * 2
+    await eventually(lambda: len(writes) >= 3)
+    assert writes[0].count(b"\n") == 5 and writes[0].startswith(b'{"do":"ping"}\n{"do":"start","id":"a"')
+    assert writes[1:3] == [b'{"do":"ping"}\n'] * 2
     driver.close()
     driver.forget("nobody hears it")
+    await eventually(lambda: not driver._out)
+    assert b"nobody" not in b"".join(writes)
 
 
 async def test_words_in_pieces_are_put_together_and_the_end_is_told_once(peer: Peer, tmp_path: Path) -> None:

@@ -300,7 +300,7 @@ class Life(RuleBasedStateMachine):
         }
 
 
-Life.TestCase.settings = settings(stateful_step_count=50)
+Life.TestCase.settings = settings(stateful_step_count=30)
 test_anything_may_happen = Life.TestCase
 
 

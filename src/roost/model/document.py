@@ -276,7 +276,7 @@ def _join(path: str, field: str) -> str:
 def _told(error: msgspec.ValidationError, path: str) -> Invalid:
     """msgspec's sentence and path (`... - at `$.count``) in our form."""
     text, _, where = str(error).partition(" - at `")
-    field = where.rstrip("`").removeprefix("$").removeprefix(".")
+    field = where.rstrip("`").removeprefix("key` in `").removeprefix("$").removeprefix(".")
     if text.startswith("Object contains unknown field"):
         unknown = text.partition("`")[2].rstrip("`")
         field = f"{field}.{unknown}" if field else unknown

@@ -52,10 +52,11 @@ class Faults:
                 self._world.at(self._world.between(0, until_ms), self._unless_calm, kind)
 
     def _draw(self, kinds: list[Kind]) -> list[tuple[Kind, int]]:
-        """A little of many kinds, or much of two: rare meetings need the second."""
+        """A little of many kinds, or much of two: rare meetings need the second, above all those of network and server."""
         world = self._world
-        if world.happens(0.4):
-            return [(world.one_of(kinds), world.between(4, 10)) for _ in range(2)]
+        if world.happens(0.5):
+            often = [*kinds, *[self.bad_weather, self.partition, self.crash_server] * 3]
+            return [(world.one_of(often), world.between(4, 10)) for _ in range(2)]
         likely = world.one_of((0.15, 0.3, 0.5))
         return [(kind, world.one_of((1, 2, 4, 8))) for kind in kinds if world.happens(likely)]
 
@@ -104,12 +105,12 @@ class Faults:
     def bad_weather(self) -> None:
         """Loss, delay, repeats and reordering, one way or both, at one host or at all of them."""
         world = self._world
-        loss, late = world.one_of((0.0, 0.1, 0.4)), world.one_of((0.0, 0.1, 0.5))
-        repeat, ordered = world.one_of((0.0, 0.2, 0.5)), world.happens(0.2)
-        directions = world.one_of(((0,), (1,), (0, 1)))
-        for_ms = world.between(1_000, 15_000)
+        loss, late = world.one_of((0.0, 0.1, 0.3, 0.5)), world.one_of((0.0, 0.0, 0.1, 0.5))
+        repeat, ordered = world.one_of((0.0, 0.2, 0.6)), world.happens(0.2)
+        directions = world.one_of(((0,), (0,), (1,), (0, 1)))
+        for_ms = world.between(2_000, 15_000)
         world.tell("faults", f"weather {directions}: loss {loss}, late {late}, repeat {repeat}, ordered {ordered}")
-        for host in self._hosts if world.happens(0.4) else [self._host()]:
+        for host in self._hosts if world.happens(0.6) else [self._host()]:
             for direction in directions:
                 way = self._net.of(host.name)[direction]
                 way.set(loss, late, repeat, ordered=ordered)

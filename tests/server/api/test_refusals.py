@@ -153,7 +153,6 @@ async def test_yaml_that_cannot_be_read_is_refused(made: House, body: str | byte
         "- name: x\n",
         "just words\n",
         "42\n",
-        "1: 2\nname: x\ncommand: y\n",
         "name: x\ncommand: y\nenv: {a: 1}\n",
         "name: x\ncommand: y\ntimeout: .nan\n",
         "name: x\ncommand: y\ntimeout: .inf\n",
@@ -307,3 +306,9 @@ async def test_a_misspelt_question_is_refused_instead_of_answered_otherwise(made
     answer = await made.client.get(path)
     told = answer.json()
     assert (answer.status_code, told["code"], told["path"]) == (422, "invalid", name)
+
+
+@pytest.mark.parametrize(("body", "path"), [("name: x\n1: 2\n", "$"), ("name: x\ncommand: y\nenv: {1: a}\n", "env")])
+async def test_a_key_that_is_no_text_is_refused_where_it_is(made: House, body: str, path: str) -> None:
+    status, told = await refused(made, body, YAML)
+    assert (status, told["path"]) == (422, path)
