@@ -10,8 +10,9 @@ TARGET = Path(__file__).resolve().parent.parent / "docs" / "states.md"
 PAGE = """\
 # States
 
-Printed from `src/roost/model/states.py` by `python tools/states.py`; a test holds it to the code. A row is where something
-is, a column where it may go. Whatever is not marked is refused: an assertion in the core, a 409 with the story at the API.
+Printed from `src/roost/model/states.py` by `python tools/states.py`; a test holds it to the code. A row is where
+something is, a column where it may go. Whatever is not marked is refused: an assertion in the core, a 409 with the
+story at the API.
 
 ## Instances
 

@@ -1,5 +1,6 @@
 """Limits on runs: with the cgroups of this machine, and what is written where for those of another kind."""
 
+import binascii
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -36,10 +37,11 @@ def python(script: str) -> list[str]:
     return ["python3", "-c", script]
 
 
-def groups(keeper: int) -> list[Path]:
-    """The groups that exist for runs of this keeper: it makes them below its own."""
-    at = cgroup.detect(f"/proc/{keeper}")
-    return [path for base in {at.cpu, at.memory} for path in Path(base).glob("roost-*-*") if path.is_dir()]
+def groups(stage: Stage) -> list[Path]:
+    """The groups that exist for runs of this stage's keepers: named after its directory, below the keeper's own."""
+    at = cgroup.detect(f"/proc/{stage.keepers[-1].pid}")
+    name = f"roost-{binascii.crc32(bytes(stage.dir)):08x}-*"
+    return [path for base in {at.cpu, at.memory} for path in Path(base).glob(name) if path.is_dir()]
 
 
 @needs_cgroups
@@ -82,14 +84,14 @@ def test_every_process_is_born_inside_and_the_keeper_stays_outside(stage: Stage,
     client.next("step", "a")
     pid = client.next("step", "a")["pid"]
     until(lambda: stage.log("a").endswith(f"\n{pid}\n".encode()), "the second step to speak")
-    made = groups(keeper)
+    made = groups(stage)
     text = stage.log("a").decode()
     assert text.count("roost-") == 2 * (1 if HERE.kind == "v2" else 2)
     assert all(str(pid) in (group / "cgroup.procs").read_text().split() for group in made)
     assert Path(f"/proc/{keeper}/cgroup").read_text() == before
     client.send({"do": "stop", "id": "a"})
     assert client.ended("a")["signal"] == signal.SIGTERM
-    until(lambda: groups(keeper) == [], "the groups to be removed")
+    until(lambda: groups(stage) == [], "the groups to be removed")
 
 
 @needs_cgroups
@@ -100,7 +102,7 @@ def test_who_left_the_process_group_is_still_in_the_cgroup(stage: Stage, client:
     client.send(stage.order("a", daemon, limits={"memory": 64 * MIB}))
     assert client.ended("a")["code"] == 4
     assert not alive(int(stage.log("a")))
-    until(lambda: groups(stage.keepers[0].pid) == [], "the groups to be removed")
+    until(lambda: groups(stage) == [], "the groups to be removed")
 
 
 @needs_cgroups
@@ -110,7 +112,7 @@ def test_a_program_that_is_missing_leaves_no_group_and_the_keeper_where_it_was(s
     client.send(stage.order("a", ["/no/such/program"], limits={"memory": 64 * MIB, "cpu_m": 100}))
     assert "no such program" in client.ended("a")["error"]
     assert Path(f"/proc/{keeper}/cgroup").read_text() == before
-    until(lambda: groups(keeper) == [], "the groups to be removed")
+    until(lambda: groups(stage) == [], "the groups to be removed")
 
 
 @needs_cgroups
@@ -118,7 +120,7 @@ def test_the_groups_of_a_killed_keeper_are_removed_by_the_next(stage: Stage, cli
     keeper = stage.keepers[0]
     client.send(stage.order("a", "exec sleep 100", limits={"memory": 64 * MIB, "cpu_m": 100}))
     client.next("started")
-    left = groups(keeper.pid)
+    left = groups(stage)
     assert left
     keeper.kill()
     keeper.wait()
@@ -159,8 +161,13 @@ def test_v2_is_found_by_its_controllers(tmp_path: Path) -> None:
     top = tmp_path / "cg"
     own = top / "service"
     own.mkdir(parents=True)
-    (own / "cgroup.controllers").write_text("cpu io memory pids\n")
+    (top / "cgroup.controllers").write_text("cpu io memory pids\n")
     mount = f"31 23 0:28 / {top} rw,relatime - cgroup2 cgroup2 rw\n"
+    found = cgroup.detect(str(pretend(tmp_path, "0::/service\n", mount)))
+    assert (found.kind, found.cpu, found.home) == ("v2", str(top / "roost"), str(own)), (
+        "nothing was handed to the service"
+    )
+    (own / "cgroup.controllers").write_text("cpu memory\n")
     found = cgroup.detect(str(pretend(tmp_path, "0::/service\n", mount)))
     assert (found.kind, found.cpu, found.memory, found.home) == ("v2", str(own), str(own), str(own))
     (own / "roost-keeper").mkdir()

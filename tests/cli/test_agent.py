@@ -25,10 +25,12 @@ def test_a_node_joins_works_and_leaves(tmp_path: Path) -> None:
     home.mkdir()
     with serving(home, "server") as served, served.client() as client:
         words = ["agent", "--server", f"127.0.0.1:{agents_port(served)}", "--token-file", str(home / "agent.token")]
-        agent = subprocess.Popen([*ROOST, *words, "--dir", str(node), *FACTS])
+        with open(tmp_path / "agent.out", "wb") as output:
+            agent = subprocess.Popen([*ROOST, *words, "--dir", str(node), *FACTS], stderr=output)
         try:
             wait_until(lambda: [each.status for each in client.nodes()] == ["ready"])
             assert agent.pid == running_keeper(node)  # the command became the keeper
+            assert "connected to 127.0.0.1:" in (tmp_path / "agent.out").read_text()
             known = client.node("gpu-1")
             assert (known.zone, known.rack, known.pool, known.labels["disk"]) == ("a", "r7", "ci", "nvme")
             totals = {name: room.total for name, room in known.resources.items()}
@@ -50,7 +52,25 @@ def test_a_token_file_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
     words = ["agent", "--server", "127.0.0.1:1", "--token-file", str(tmp_path / "no"), "--dir", str(tmp_path)]
     done = subprocess.run([*ROOST, *words], capture_output=True)
     assert done.returncode == 2
-    assert b"there is no file" in done.stderr
+    assert b"--token-file: " in done.stderr
+
+
+@pytest.mark.parametrize("words", [("--cpu", "many"), ("--name", "a b"), ("--label", "x"), ("--pool", "../x")])
+def test_what_an_agent_cannot_be_is_said_at_once(tmp_path: Path, words: tuple[str, str]) -> None:
+    (tmp_path / "token").write_text("secret-token")
+    given = [
+        "agent",
+        "--server",
+        "127.0.0.1:1",
+        "--token-file",
+        str(tmp_path / "token"),
+        "--dir",
+        str(tmp_path / "node"),
+    ]
+    done = subprocess.run([*ROOST, *given, *words], capture_output=True, timeout=DEADLINE_S)
+    assert done.returncode == 2
+    assert words[0].encode() in done.stderr
+    assert not (tmp_path / "node").exists()
 
 
 def test_a_server_says_what_is_wrong_with_its_settings(tmp_path: Path) -> None:

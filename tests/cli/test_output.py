@@ -71,3 +71,12 @@ def test_events_are_one_line_of_json_each(capfdbinary: Any) -> None:
     assert [line["event"] for line in lines] == ["output", "attempt", "output", "end"]
     assert lines[0] == {"event": "output", "project": "default", "name": "x", "index": 3, "data": "b25lCnR3"}
     assert (lines[3]["state"], lines[3]["exit_code"]) == ("succeeded", 0)
+
+
+def test_a_terminal_sees_states_in_colour_and_lines_that_fit(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr("roost.cli.output._terminal_width", lambda: 24)
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)
+    print_table(("NAME", "STATE", "CAUSE"), [("a", "failed", "2 failed, 1 succeeded, and more")])
+    header, row = capsys.readouterr().out.splitlines()
+    assert header == "\x1b[1mNAME  STATE   CAUSE\x1b[0m"
+    assert row == "a     \x1b[31mfailed\x1b[0m  2 failed,…"

@@ -4,11 +4,13 @@ import threading
 from collections.abc import Iterator
 from itertools import count
 
+import msgspec
 import pytest
 
 from roost.client import ApiError, Client, WaitTimedOut
 from roost.client.types import Change
 from tests.cli.serving import Served
+from tests.client.wires import answer, events, wire
 
 NUMBERS = count()
 
@@ -145,6 +147,20 @@ def test_waiting_has_an_end(client: Client, name: str) -> None:
     for until in ("finished", "running"):
         with pytest.raises(WaitTimedOut, match=name):
             client.wait([("default", name)], until, timeout_s=0.1)  # type: ignore[arg-type]
+
+
+def test_after_a_reset_it_is_looked_at_again() -> None:
+    """A server that was away for long cannot tell what happened meanwhile: it might be just what is waited for."""
+    waits = {"project": "default", "name": "x", "kind": "job", "count": 1, "priority": 50, "submitted_ms": 1}
+    pages = [
+        {"revision": 5, "items": [{**waits, "state": "running", "counts": {"running": 1}}]},
+        {"revision": 90, "items": [{**waits, "state": "failed", "counts": {"failed": 1}, "finished_ms": 2}]},
+    ]
+    calls = [answer(msgspec.json.encode(page)) for page in pages]
+    reset = events(b'id: 90-2\nevent: reset\ndata: {"revision":90,"message":"list again"}\n\n')
+    with wire(calls, [reset, b""]) as server, Client(server.url) as client:
+        assert client.wait([("default", "x")], timeout_s=20)[0].state == "failed"
+    assert b"/v1/changes?since=5&kind=workload&workload=default%2Fx" in server.requests[1]
 
 
 def test_run_to_end_gives_up_in_time_and_the_workload_stays(client: Client, name: str) -> None:

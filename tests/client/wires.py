@@ -25,10 +25,13 @@ class Wire:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            with connection:
-                for answer in script:
-                    self.requests.append(_read_request(connection))
-                    connection.sendall(answer)
+            threading.Thread(target=self._follow, args=(connection, script), daemon=True).start()
+
+    def _follow(self, connection: socket.socket, script: Script) -> None:
+        with connection:
+            for answer in script:
+                self.requests.append(_read_request(connection))
+                connection.sendall(answer)
 
     def close(self) -> None:
         self._listener.close()

@@ -86,11 +86,13 @@ class Scene:
         )
         return self.step(Heard(beats))
 
-    def hello(self, name: str, *runs: str | tuple[Run, Report], identity: str = "", **offer: Any) -> Step:
+    def hello(
+        self, name: str, *runs: str | tuple[Run, Report], identity: str = "", sent_ms: int = 0, **offer: Any
+    ) -> Step:
         """An agent says hello, running these instances (by name; as their attempts stand) or these very runs."""
         told = tuple(self.as_told(each) if isinstance(each, str) else each for each in runs)
         facts = offer.pop("facts", None) or facts_of(**offer)
-        return self.step(Joined(1, Hello(name, identity or f"machine-{name}", facts, 0, told)))
+        return self.step(Joined(1, Hello(name, identity or f"machine-{name}", facts, sent_ms, told)))
 
     def submit(self, *documents: dict[str, Any], same_ok: bool = False) -> Step:
         return self.step(Submit(1, tuple(wanted(document) for document in documents), same_ok))

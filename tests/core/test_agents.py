@@ -1,5 +1,6 @@
 """What agents say: hello and its names, reports that count, and reports that do not."""
 
+import msgspec
 import pytest
 
 from roost.model.frames import Report
@@ -73,10 +74,24 @@ def test_a_name_is_not_given_to_a_stranger_while_what_must_not_run_twice_is_kept
     scene.wait("5s", silent="a")
     done = scene.hello("a", identity="another", cpu=1)
     assert said(done) == {
-        "replies": ["409 already_exists: node: the last node named a may still be running default/web.0; cancel that first"]
+        "replies": [
+            "409 already_exists: node: the last node named a may still be running default/web.0; cancel that first"
+        ]
     }
     scene.cancel("web")
     assert said(scene.hello("a", identity="another", cpu=1))["replies"] == ["welcome"]
+
+
+def test_a_hello_that_was_overtaken_by_a_later_one_is_to_be_said_again() -> None:
+    scene = Scene()
+    scene.hello("a", sent_ms=200)
+    scene.submit(job("web"))
+    scene.running("web.0")
+    (reply,) = said(scene.hello("a", sent_ms=199))["replies"]
+    assert reply.startswith("503 stale_hello: node a has said hello after this one")
+    assert scene.states("web.0") == ["running"]
+    scene.wait("5s", silent="a")
+    assert said(scene.hello("a", sent_ms=1))["replies"] == ["welcome"], "its machine has started again"
 
 
 # reports that count
@@ -108,7 +123,7 @@ def test_the_life_of_an_instance() -> None:
         (Report(0, "ended", cause="exited", code=0), "succeeded", "exit code 0"),
         (Report(0, "ended", cause="exited", code=1), "failed", "exit code 1"),
         (Report(0, "ended", cause="exited", signal=9), "failed", "ended by signal 9"),
-        (Report(0, "ended", cause="exited", signal=9, error="out of memory"), "failed", "ended by signal 9 (out of memory)"),
+        (Report(0, "ended", cause="exited", signal=9, error="too much"), "failed", "ended by signal 9 (too much)"),
         (Report(0, "ended", cause="timed_out", signal=9), "timed_out", "ran past its timeout"),
         (Report(0, "ended", cause="error", error="no such program"), "failed", "no such program"),
     ],
@@ -120,7 +135,7 @@ def test_how_it_ended_is_how_it_is_told(report: Report, state: str, cause: str, 
     if before == "running":
         scene.running("web.0")
     token = scene.instance("web.0").token
-    done = scene.report("a", Report(**{field: getattr(report, field) for field in report.__struct_fields__} | {"token": token}))
+    done = scene.report("a", msgspec.structs.replace(report, token=token))
     assert said(done) == {"changes": [f"instance web.0 {state}", "workload web"], "orders": ["a: drop"]}
     ended = scene.instance("web.0")
     assert (ended.cause, ended.exit_code, ended.signal) == (cause, report.code, report.signal)
@@ -295,7 +310,10 @@ def test_goodbye_of_an_empty_node_is_a_loss_at_once() -> None:
 def test_goodbye_of_a_node_that_still_holds_work_waits_for_the_lease() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
-    assert said(scene.part("a", leaving=True)) == {"changes": ["node a suspect"], "nodes": ["a suspect: its stream broke"]}
+    assert said(scene.part("a", leaving=True)) == {
+        "changes": ["node a suspect"],
+        "nodes": ["a suspect: its stream broke"],
+    }
     assert scene.states("web.0") == ["placed"]
 
 

@@ -1,5 +1,9 @@
 """What is due: queue timeouts, deadlines, retention; and what does not count."""
 
+import pytest
+
+from roost.core import state as states
+from roost.core import sweep as sweeping
 from roost.core.explain import why
 from tests.core.scene import Scene, job, said, service
 
@@ -153,3 +157,29 @@ def test_finished_work_that_never_ran_is_bounded_too() -> None:
         scene.submit(job(name))
         scene.cancel(name)
     assert list(scene.state.workloads) == ["default/two", "default/three"]
+
+
+def test_timers_of_what_has_gone_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping, "TIMERS_SPARE", 20)
+    scene = Scene("a", "b", finished_max=3)
+    scene.part("b")
+    scene.remove("b")
+    for number in range(200):
+        scene.submit(job(f"job-{number}", deadline="30d", queue_timeout="1d"))
+        scene.ended(f"job-{number}.0")
+    assert len(scene.state.timers) < 60
+    scene.hello("b")
+    scene.wait("5s", silent="b")
+    assert scene.state.nodes["b"].status == "lost", "the lease of a node that was forgotten and came back is looked at"
+    scene.wait("7d")
+    assert not scene.state.workloads
+
+
+def test_policies_are_shared_but_not_hoarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "POLICIES_MAX", 3)
+    scene = Scene()
+    for number in range(20):
+        scene.submit(job(f"one-{number}", priority=number), job(f"two-{number}", priority=number))
+        assert len(scene.state.policies) <= 3
+        workloads = scene.state.workloads
+        assert workloads[f"default/one-{number}"].policy is workloads[f"default/two-{number}"].policy

@@ -76,6 +76,10 @@ def test_the_log_of_changes_is_bounded_and_says_when_it_cannot_tell(monkeypatch:
 
 def test_a_node_nobody_knows_is_an_error_of_ours() -> None:
     fleet = fleet_of(a=4)
-    for wrong in (lambda: fleet.take("x", []), lambda: fleet.leave("x"), lambda: fleet.set_open("x", is_open=True, is_online=True)):
+    for wrong in (
+        lambda: fleet.take("x", []),
+        lambda: fleet.leave("x"),
+        lambda: fleet.set_open("x", is_open=True, is_online=True),
+    ):
         with pytest.raises(AssertionError, match="x is not in the fleet"):
             wrong()

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from roost.core.effects import Step
 from roost.core.explain import why
-from roost.core.state import Settings, load
+from roost.core.state import load
 from roost.core.step import step
 from roost.model.events import Cancel, Drain, Event, Heard, Joined, Parted, Remove, Reported, Resume, Retry, Submit
 from roost.model.frames import Drop, Hello, Report, Run
@@ -30,6 +30,7 @@ NAMES = ("one", "two", "three", "four", "five", "six", "seven")
 KEYS = tuple(f"default/{name}" for name in NAMES)
 WAITING = {"no_nodes", "insufficient_resources", "unsatisfiable", "backoff"}
 
+CAUSES = st.sampled_from(["lost", "failed", "timed_out", "exit:3"])
 DOCUMENTS = st.fixed_dictionaries(
     {"name": st.sampled_from(NAMES), "command": st.just("true")},
     optional={
@@ -37,9 +38,7 @@ DOCUMENTS = st.fixed_dictionaries(
         "count": st.integers(1, 5),
         "priority": st.integers(0, 2),
         "resources": st.fixed_dictionaries({"cpu": st.integers(0, 3)}),
-        "retries": st.fixed_dictionaries(
-            {"max": st.integers(0, 2), "on": st.lists(st.sampled_from(["lost", "failed", "timed_out", "exit:3"]), max_size=3)}
-        ),
+        "retries": st.fixed_dictionaries({"max": st.integers(0, 2), "on": st.lists(CAUSES, max_size=3)}),
         "queue_timeout": st.sampled_from([1, 20, 300]),
         "deadline": st.sampled_from([2, 60, 600]),
         "when_full": st.sampled_from(["queue", "reject"]),
@@ -140,7 +139,9 @@ class Life(RuleBasedStateMachine):
         if node in self.scene.state.nodes:
             self.sessions[node].append(self.scene.state.nodes[node].session)
 
-    @rule(node=st.sampled_from(NODES), which=st.integers(0, 20), report=REPORTS, again=st.booleans(), stale=st.booleans())
+    @rule(
+        node=st.sampled_from(NODES), which=st.integers(0, 20), report=REPORTS, again=st.booleans(), stale=st.booleans()
+    )
     def report(self, node: str, which: int, report: dict[str, Any], again: bool, stale: bool) -> None:
         """About something it holds, or about anything that was ever started anywhere."""
         held = sorted(self.scene.state.held.get(node, ()))
@@ -273,7 +274,9 @@ class Life(RuleBasedStateMachine):
             assert token > max(self.tokens, default=0), "a token was given twice"
             self.tokens.append(token)
             for resource, used, total in placed.resources:
-                assert used <= total or resource not in asked, f"{placed.instance} was placed on {placed.node} beyond its {resource}"
+                assert used <= total or resource not in asked, (
+                    f"{placed.instance} on {placed.node}: too much {resource}"
+                )
         assert self.scene.state.serial >= self.serial
         self.serial = self.scene.state.serial
 

@@ -3,7 +3,9 @@
 import pytest
 
 from roost.core.strategies import STRATEGIES
-from tests.core.scene import Scene, job, said
+from roost.model.events import Joined
+from roost.model.frames import Hello
+from tests.core.scene import Scene, facts_of, job, said
 
 
 def placed(scene: Scene) -> list[str]:
@@ -18,6 +20,16 @@ def test_no_agents_then_two_come_and_the_jobs_spread() -> None:
     hellos = [scene.hello("a", cpu=2), scene.hello("b", cpu=2)]
     assert [len(done.placed) for done in hellos] == [2, 1]
     assert sorted(scene.where("one.0", "two.0", "three.0")) == ["a", "a", "b"]
+
+
+def test_two_that_come_at_once_share_the_jobs_however_large_they_are() -> None:
+    scene = Scene()
+    scene.submit(job("one"), job("two"), job("three"))
+    done = scene.step(*[Joined(1, Hello(name, name, facts_of(cpu=64), 0)) for name in ("a", "b")])
+    assert said(done)["orders"] == [
+        "a: whole: run one.0 attempt 1, run three.0 attempt 1",
+        "b: whole: run two.0 attempt 1",
+    ]
 
 
 def test_three_jobs_on_two_equal_nodes_spread_two_and_one() -> None:

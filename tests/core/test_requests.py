@@ -214,8 +214,7 @@ def test_retry_of_a_named_instance_runs_it_again_however_it_ended() -> None:
     scene.ended("web.0")
     assert said(scene.retry("web")) == {
         "replies": [
-            "409 nothing_to_retry: nothing of default/web has failed; "
-            "name an instance (web.0) to run it again anyway"
+            "409 nothing_to_retry: nothing of default/web has failed; name an instance (web.0) to run it again anyway"
         ]
     }
     scene.retry("web.0")

@@ -1,8 +1,10 @@
 """A server that starts again: on its store, or without any memory. What ran is never started a second time."""
 
+import msgspec
+
 from roost.core.explain import why
-from roost.core.state import SERIALS_RESERVED
-from roost.model.frames import Report, Run
+from roost.core.state import BACKOFF_MAX_MS, SERIALS_RESERVED, Settings
+from roost.model.frames import Report
 from tests.core.scene import Scene, job, said, service
 
 
@@ -78,6 +80,34 @@ def test_the_store_hears_of_serials_once_in_a_while_only() -> None:
 
 def change_kinds(done: object) -> list[str]:
     return [change.kind for change in done.changes]  # type: ignore[attr-defined]
+
+
+def test_a_node_keeps_the_lease_it_was_given_when_leases_are_shorter_after_a_restart() -> None:
+    scene = Scene("a", "b", lease_ms=20_000)
+    scene.submit(job("web"))
+    scene.running("web.0")
+    scene.settings = Settings(lease_ms=4_000)
+    scene.restart()
+    scene.hello("b")
+    scene.wait("19s")
+    assert scene.where("web.0") == ["a"]
+    scene.wait("2s")
+    assert scene.where("web.0") == ["b"]
+    assert said(scene.hello("a"))["replies"] == ["welcome"]
+    scene.wait("5s", silent="a")
+    assert scene.state.nodes["a"].status == "lost", "from now on the shorter lease counts"
+
+
+def test_a_pause_does_not_last_for_ever_when_the_clock_was_set_back() -> None:
+    scene = Scene("a")
+    scene.submit(service("web"))
+    scene.ended("web.0", code=1)
+    scene.now -= 3_600_000
+    scene.restart()
+    scene.hello("a")
+    scene.now += BACKOFF_MAX_MS
+    scene.wait("1s")
+    assert scene.states("web.0") == ["placed"]
 
 
 # without memory
@@ -226,9 +256,9 @@ def test_a_server_with_memory_takes_nothing_over_that_it_has_given_away() -> Non
 def test_a_run_that_cannot_be_read_any_more_is_not_taken_over_and_stops_nobody() -> None:
     scene, told = forgetful()
     node, (run, report) = told["web.0"]
-    for broken in ({"document": b"\xff"}, {"document": b"\x81\xa4name\xa0"}, {"workload": "default/other"}, {"index": 1}):
-        fields = {field: getattr(run, field) for field in run.__struct_fields__} | broken
-        done = scene.hello(node, (Run(**fields), report))
+    unreadable, refused = {"document": b"\xff"}, {"document": b"\x81\xa4name\xa0"}
+    for broken in (unreadable, refused, {"workload": "default/other"}, {"index": 1}):
+        done = scene.hello(node, (msgspec.structs.replace(run, **broken), report))
         assert said(done)["orders"] == ["a: whole: nothing"]
         assert not scene.state.workloads
 

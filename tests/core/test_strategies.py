@@ -15,7 +15,7 @@ DEFAULT = {"cpu": (8, 6), "memory": (16_000, 12_000), "disk": (100_000, 80_000)}
 
 
 def scene_of(*nodes: dict[str, tuple[float, float]], **settings: Any) -> Scene:
-    """Nodes n1, n2, ... with {resource: (total, free)} in cores and megabytes; the default node where nothing is said."""
+    """Nodes n1, n2, ... with {resource: (total, free)} in cores and megabytes, else as the default node."""
     scene = Scene(**settings)
     scene.checked = False  # what is in use here is held by nobody
     for number, given in enumerate(nodes, start=1):
@@ -116,7 +116,7 @@ def test_round_robin_passes_over_who_is_full_and_who_has_left() -> None:
     scene.part("n2")
     scene.remove("n2")
     scene.drain("n3")
-    scene.submit(job("next", placement={"strategy": "round_robin"}), job("after", placement={"strategy": "round_robin"}))
+    scene.submit(*[job(name, placement={"strategy": "round_robin"}) for name in ("next", "after")])
     assert scene.where("next.0", "after.0") == ["n4", "n1"]
 
 

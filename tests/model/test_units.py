@@ -105,9 +105,7 @@ def test_whatever_is_written_becomes_an_integer_within_bounds_or_is_refused(
 
 @EACH
 @given(exponent=st.integers(0, 6_000), sign=st.sampled_from([1, -1]))
-def test_absurd_numbers_are_refused_not_a_crash(
-    read: Callable[[Quantity, str], int], exponent: int, sign: int
-) -> None:
+def test_absurd_numbers_are_refused_not_a_crash(read: Callable[[Quantity, str], int], exponent: int, sign: int) -> None:
     try:
         assert 0 <= read(sign * 10**exponent, "here") <= READERS[read]
     except Invalid:

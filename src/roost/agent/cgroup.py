@@ -10,6 +10,7 @@ import signal
 
 PERIOD_US = 100_000  # the kernel's own default
 QUOTA_US_MIN = 1_000  # the kernel refuses less: 10 milli-cores
+SHARED = "roost"  # at the top of a v2 tree, for keepers that have no group of their own
 KEEPER_LEAF = "roost-keeper"  # v2 allows no processes beside run groups, so the keeper moves down one level
 
 
@@ -144,19 +145,26 @@ def detect(proc: str = "/proc/self") -> Cgroups:
     """What could be done here, found by looking only: nothing is moved or made."""
     mounts = mounts_of(read(f"{proc}/mountinfo"))
     own = groups_of(read(f"{proc}/cgroup"))
-    if "" in own and "cgroup2" in mounts:
-        here = place_of(mounts["cgroup2"], own[""])
-        base = here[: -len(KEEPER_LEAF) - 1] if here.endswith("/" + KEEPER_LEAF) else here
-        if {"cpu", "memory"} <= set(read(f"{base}/cgroup.controllers").split()):
-            return _detect_v2(base, here, mounts["cgroup2"][0])
+    if "" in own and "cgroup2" in mounts and {"cpu", "memory"} <= _controllers(mounts["cgroup2"][0]):
+        return _detect_v2(place_of(mounts["cgroup2"], own[""]), mounts["cgroup2"][0])
     return _detect_v1(mounts, own)
 
 
-def _detect_v2(base: str, here: str, top: str) -> Cgroups:
-    for place in (base, f"{top}/roost"):
-        if os.access(place if os.path.isdir(place) else top, os.W_OK):
-            return Cgroups("v2", cpu=place, memory=place, home=here)
-    return Cgroups("none", f"cgroup v2 at {base} is not writable; run the keeper as root or delegate the group to it")
+def _detect_v2(here: str, top: str) -> Cgroups:
+    """Our own group where controllers were handed to it (a service that may delegate), or one at the top."""
+    base = here[: -len(KEEPER_LEAF) - 1] if here.endswith("/" + KEEPER_LEAF) else here
+    if {"cpu", "memory"} <= _controllers(base) and os.access(base, os.W_OK):
+        return Cgroups("v2", cpu=base, memory=base, home=here)
+    shared = f"{top}/{SHARED}"
+    if os.access(shared if os.path.isdir(shared) else top, os.W_OK):
+        return Cgroups("v2", cpu=shared, memory=shared, home=here)
+    return Cgroups(
+        "none", f"cgroup v2 at {base} is not ours to write; run the keeper as root, or delegate the group to it"
+    )
+
+
+def _controllers(group: str) -> set[str]:
+    return set(read(f"{group}/cgroup.controllers").split())
 
 
 def _detect_v1(mounts: dict[str, tuple[str, str]], own: dict[str, str]) -> Cgroups:
@@ -180,28 +188,35 @@ def prepare(found: Cgroups) -> Cgroups:
     """Make ready what `detect` found; to be called before the keeper has children. v1 needs nothing.
 
     v2: a group with processes cannot hand controllers to groups below it. So the keeper steps down into a leaf; where
-    others share its group (a login session), the groups go below /roost at the top of the tree instead.
+    others share its group (a login session), the groups go below a shared one at the top of the tree instead.
     """
     if found.kind != "v2":
         return found
     here, base = found.home, found.cpu
-    leaf = here if here.endswith("/" + KEEPER_LEAF) else f"{base}/{KEEPER_LEAF}"
+    top = mounts_of(read("/proc/self/mountinfo"))["cgroup2"][0]
+    if base == f"{top}/{SHARED}":
+        return _prepare_shared(top, here)
+    leaf = f"{base}/{KEEPER_LEAF}"
     try:
         os.makedirs(leaf, exist_ok=True)
         write(f"{leaf}/cgroup.procs", "0")
         write(f"{base}/cgroup.subtree_control", "+cpu +memory")
         return Cgroups("v2", cpu=base, memory=base, home=leaf)
-    except OSError as first:
-        try:
-            write(f"{here}/cgroup.procs", "0")
-            remove(leaf)
-            top = mounts_of(read("/proc/self/mountinfo"))["cgroup2"][0]
-            os.makedirs(f"{top}/roost", exist_ok=True)
-            write(f"{top}/cgroup.subtree_control", "+cpu +memory")
-            write(f"{top}/roost/cgroup.subtree_control", "+cpu +memory")
-            return Cgroups("v2", cpu=f"{top}/roost", memory=f"{top}/roost", home=here)
-        except OSError as second:
-            return Cgroups("none", f"cgroup v2 controllers cannot be handed down: {first}; {second}")
+    except OSError:
+        write(f"{here}/cgroup.procs", "0")
+        remove(leaf)
+        return _prepare_shared(top, here)
+
+
+def _prepare_shared(top: str, here: str) -> Cgroups:
+    shared = f"{top}/{SHARED}"
+    try:
+        os.makedirs(shared, exist_ok=True)
+        write(f"{top}/cgroup.subtree_control", "+cpu +memory")
+        write(f"{shared}/cgroup.subtree_control", "+cpu +memory")
+    except OSError as error:
+        return Cgroups("none", f"cgroup v2 controllers cannot be handed down: {error}")
+    return Cgroups("v2", cpu=shared, memory=shared, home=here)
 
 
 def clear(at: Cgroups, prefix: str) -> None:

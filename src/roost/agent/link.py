@@ -81,7 +81,9 @@ class Link:
         self._unanswered = False
         self._planned_ms = 0
         self._waker: asyncio.Future[None] | None = None
-        self._leaving = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._leaving = False  # every beat says so
+        self._ending = False  # the next beat is the last
         self._over = asyncio.Event()  # no stream
         self._over.set()
 
@@ -90,7 +92,7 @@ class Link:
     async def run(self) -> None:
         """Stay connected for ever."""
         try:
-            while not self._leaving:
+            while not self._ending:
                 pause_s = await self._try()
                 await asyncio.sleep(pause_s)
         finally:
@@ -98,15 +100,18 @@ class Link:
 
     def nudge(self) -> None:
         """There may be something new to tell."""
-        waker = self._waker
-        if waker is not None and not waker.done() and self._next_ms() < self._planned_ms:
-            waker.set_result(None)
+        if self._waker is not None and not self._waker.done() and self._next_ms() < self._planned_ms:
+            self._disarm()
+            self._arm()
+
+    def leave(self) -> None:
+        """The node is going out of service: from the next beat on the server knows."""
+        self._leaving = True
 
     async def goodbye(self) -> None:
-        """Tell the rest and that we leave, and wait until the server has let us go."""
-        self._leaving = True
-        if self._waker is not None and not self._waker.done():
-            self._waker.set_result(None)
+        """Tell the rest and that we are gone, and wait until the server has let us go."""
+        self._leaving = self._ending = True
+        self._wake()
         await self._over.wait()
 
     def ship(self) -> Call:
@@ -161,17 +166,17 @@ class Link:
                 self.nudge()
 
     async def _speak(self, call: Call) -> None:
-        leaving = False
-        while not leaving:
+        last = False
+        while not last:
             await self._until_due()
-            now, leaving = now_ms(), self._leaving
+            now, last = now_ms(), self._ending
             if now - self._heard_ms > self._actor.lease_ms * SILENCE_SHARE and self._unanswered:
                 raise ConnectionError("the server has stopped answering")
             again = now >= self._beat_at_ms
             usage = None
             if now >= self._usage_at_ms:
                 usage, self._usage_at_ms = self._usage(), now + USAGE_MS
-            beat = self._actor.beat(now, usage, again=again or leaving, leaving=leaving)
+            beat = self._actor.beat(now, usage, again=again or last, leaving=self._leaving)
             self._spoke_ms, self._unanswered = now, True
             if beat.reports:
                 self._told_ms = now
@@ -180,15 +185,26 @@ class Link:
         await call.done_writing()
 
     async def _until_due(self) -> None:
-        loop = asyncio.get_running_loop()
-        while not self._leaving and (at := self._next_ms()) > (now := now_ms()):
-            self._planned_ms = at
-            waker = self._waker = loop.create_future()
-            timer = loop.call_later((at - now) / 1_000, _wake, waker)
+        while not self._ending and self._next_ms() > now_ms():
+            self._waker = asyncio.get_running_loop().create_future()
+            self._arm()
             try:
-                await waker
+                await self._waker
             finally:
-                timer.cancel()
+                self._disarm()
+
+    def _arm(self) -> None:
+        self._planned_ms = self._next_ms()
+        delay_s = max(0, self._planned_ms - now_ms()) / 1_000
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._wake)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wake(self) -> None:
+        if self._waker is not None and not self._waker.done():
+            self._waker.set_result(None)
 
     def _next_ms(self) -> int:
         """When to speak next: a sign of life, or news, but not too soon after the last word."""
@@ -203,7 +219,7 @@ class Link:
         self._beat_at_ms = now + self._actor.lease_ms // BEATS_PER_LEASE
 
     def _pause_s(self, code: grpc.StatusCode, words: str) -> float:
-        if self._leaving:
+        if self._ending:
             return 0.0
         self._tries += 1
         self._tell(f"{REFUSALS[code]}: {words}" if code in REFUSALS else f"not connected to {self.address}: {words}")
@@ -221,11 +237,6 @@ class Link:
 def now_ms() -> int:
     """This host's monotonic clock, which the keeper reads too."""
     return time.monotonic_ns() // 1_000_000
-
-
-def _wake(waker: "asyncio.Future[None]") -> None:
-    if not waker.done():
-        waker.set_result(None)
 
 
 async def _reason(call: Call, errors: BaseExceptionGroup) -> tuple[grpc.StatusCode, str]:

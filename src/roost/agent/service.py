@@ -22,6 +22,8 @@ LEASE_STEPS = 16  # a lease is told to the driver when it grew by this part: bur
 KEEPER_S_MAX = 5.0  # the keeper answers at once
 LAST_EVENTS_S = 0.3  # what the keeper said before it asked us to end is here by then
 FAREWELL_S = 1.7  # with the above: we are gone two seconds after we were asked
+SHUTDOWN = "shutdown"  # why the keeper stops what runs when it is asked to end
+CLOSING = "shutting down"  # ... and why it starts nothing more
 SWEEP_S = 30.0  # between looks at work directories that runs have left full
 
 
@@ -90,6 +92,8 @@ class Service:
         name = self._logs.get(token)
         if name is not None:
             self.spool.ended(name, event.log_size)
+        if event.why == SHUTDOWN:
+            self.link.leave()
         self._changed.set()
 
     def _restore(self, event: Runs, now: int) -> None:
@@ -115,10 +119,13 @@ class Service:
             self._ended(known.ended, now)
 
     def _refused(self, event: Refused, now: int) -> None:
-        """An order the driver did not follow. What it does not run here, another node may."""
+        """An order the driver did not follow. What a driver that is closing does not run, another node may."""
         say(f"the driver refuses to {event.do or 'understand'} {event.id or ''}: {event.error}")
+        closing = event.do == "start" and CLOSING in event.error
+        if closing:
+            self.link.leave()
         if event.do in ("start", "stop") and event.id is not None and event.id.isdecimal():
-            self._give_up(int(event.id), "stopped", event.error, now)
+            self._give_up(int(event.id), "stopped" if closing or event.do == "stop" else "error", event.error, now)
 
     def _give_up(self, token: int, cause: str, error: str, now: int) -> None:
         self.actor.ended(token, cause, None, None, 0, _line(error), now, now)

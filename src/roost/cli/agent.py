@@ -14,15 +14,17 @@ from roost.cli.session import pairs
 @click.command(
     epilog="""\b
 Examples:
-  roost agent --server roost.example:7001 --token-file agent.token
-  roost agent --server 10.0.0.1:7001 --token-file t --name gpu-1 --resource gpu=4 --label disk=nvme --zone a
+  roost agent --server roost.example:8421 --token-file agent.token
+  roost agent --server 10.0.0.1:8421 --token-file t --name gpu-1 --resource gpu=4 --label disk=nvme --zone a
 \b
 Next: `roost nodes` on any machine with a client.toml shows the new node.
 """
 )
 @click.option("--server", required=True, metavar="HOST:PORT", help="Where the server listens for agents.")
 @click.option(
-    "--token-file", type=click.Path(path_type=Path), required=True, help="The agents' token (DIR/agent.token)."
+    "--token-file",
+    type=click.Path(path_type=Path),
+    help="The agents' token (the server's DIR/agent.token). [default: $ROOST_AGENT_TOKEN]",
 )
 @click.option("--name", default=socket.gethostname, show_default="host name", help="The node's name.")
 @click.option(
@@ -38,7 +40,7 @@ Next: `roost nodes` on any machine with a client.toml shows the new node.
 @click.option("--disk", default="", help="Disk to offer, like 100GiB. [default: what is free in --dir]")
 @click.option("--resource", "resources", multiple=True, callback=pairs, metavar="K=N", help="Other things to count.")
 def agent(
-    server: str, token_file: Path, name: str, directory: Path | None, labels: tuple[str, ...],
+    server: str, token_file: Path | None, name: str, directory: Path | None, labels: tuple[str, ...],
     resources: tuple[str, ...], **facts: str,
 ) -> None:  # fmt: skip
     """Make this machine a node of a server.
@@ -46,14 +48,16 @@ def agent(
     The agent's keeper stays in the foreground: it is the parent of all work, and restarts the agent when that dies.
     Ctrl-C or SIGTERM stops the work, then the agent.
     """
+    from roost.agent.config import read_options  # noqa: PLC0415  (not for `--help`)
+
     home = (directory or data_home() / "agent").absolute()
-    if not token_file.is_file():
-        raise click.BadParameter(f"there is no file {token_file}", param_hint="--token-file")
-    options = ["--server", server, "--token-file", str(token_file.absolute()), "--name", name, "--dir", str(home)]
+    options = ["--server", server, "--name", name, "--dir", str(home)]
+    options += ["--token-file", str(token_file.absolute())] if token_file else []
     for option, value in facts.items():
         options += [f"--{option}", value] if value else []
     for option, values in (("--label", labels), ("--resource", resources)):
         options += [word for value in values for word in (option, value)]
+    read_options(options, dict(os.environ))  # a keeper would start an agent that cannot be again and again
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     argv = keeper_argv(home, agent_argv(*options))
     os.execv(argv[0], argv)

@@ -46,7 +46,7 @@ def apply(files: tuple[str, ...], as_json: bool) -> None:
         print_json([{"workload": workload, "created": new} for workload, new in done])
         return
     rows = [(str(Target(each.project, each.name)), "created" if new else "unchanged", each.state) for each, new in done]
-    print_table(("WORKLOAD", "", "STATE"), rows)
+    print_table(("WORKLOAD", "RESULT", "STATE"), rows)
 
 
 def read_file(file: str) -> Iterator[tuple[str, Any]]:

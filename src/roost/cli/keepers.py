@@ -11,24 +11,17 @@ KEEPER = Path(__file__).resolve().parent.parent / "agent" / "keeper.py"
 LOCK_NAME = "keeper.lock"  # held by a keeper for as long as it lives, with its pid inside
 STARTED_NAME = "started.json"  # how the keeper of this directory was started
 LOG_NAME = "keeper.log"
+AGENT_LOG_NAME = "agent.log"
 LAST_WORDS_BYTES = 4_096  # of a log, to tell why a keeper ended
 
 
-def keeper_argv(directory: Path, agent_argv: list[str]) -> list[str]:
-    """The command line of a keeper: a Python without site-packages, so that it starts at once."""
-    agent_log = str(directory / "agent.log")
-    return [
-        sys.executable,
-        "-I",
-        "-S",
-        str(KEEPER),
-        "--dir",
-        str(directory),
-        "--agent-log",
-        agent_log,
-        "--",
-        *agent_argv,
-    ]
+def keeper_argv(directory: Path, agent_argv: list[str], agent_log: Path | None = None) -> list[str]:
+    """The command line of a keeper: a Python without site-packages, so that it starts at once.
+
+    Without a log of its own, the agent writes where the keeper does.
+    """
+    log = ["--agent-log", str(agent_log)] if agent_log else []
+    return [sys.executable, "-I", "-S", str(KEEPER), "--dir", str(directory), *log, "--", *agent_argv]
 
 
 def agent_argv(*options: str) -> list[str]:
@@ -81,7 +74,7 @@ def start_keeper(name: str, directory: Path, agent: list[str]) -> Keeper:
     One that is still there and was started in the same way is taken over with all it runs; any other is ended first.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    argv = keeper_argv(directory, agent)
+    argv = keeper_argv(directory, agent, directory / AGENT_LOG_NAME)
     pid = running_keeper(directory)
     if pid:
         left = Keeper(name, directory, pid, adopted=True)

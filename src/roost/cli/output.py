@@ -40,11 +40,10 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(line[column]) for line in (header, *rows)) for column in range(len(header))]
     room = _terminal_width()
     for number, line in enumerate((header, *rows)):
-        cells = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        text = "  ".join(cells).rstrip()
+        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         if room and len(text) > room:
             text = text[: room - 1] + "…"
-        click.echo(click.style(text, bold=True) if number == 0 else _painted(text, line))
+        click.echo(click.style(text, bold=True) if number == 0 else _painted(text, line, widths))
 
 
 def say(words: str) -> None:
@@ -87,11 +86,14 @@ def plain(name: str) -> str:
     return name.removesuffix("_milli")
 
 
-def _painted(text: str, cells: Sequence[str]) -> str:
-    for cell in cells:
-        color = COLORS.get(cell)
-        if color:
-            return text.replace(cell, click.style(cell, fg=color), 1) if text.count(cell) == 1 else text
+def _painted(text: str, cells: Sequence[str], widths: Sequence[int]) -> str:
+    """A line with its state in colour; the others are found where they stand, not by what they say."""
+    start = 0
+    for cell, width in zip(cells, widths, strict=True):
+        color, end = COLORS.get(cell), start + len(cell)
+        if color and end <= len(text):
+            return text[:start] + click.style(text[start:end], fg=color) + text[end:]
+        start += width + 2
     return text
 
 

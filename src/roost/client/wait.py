@@ -72,7 +72,7 @@ def _touched(event: Event, found: dict[Key, Workload]) -> list[Key]:
 
 
 def _reached(workload: Workload, until: Until) -> bool:
-    if workload.is_over or until == "finished":
+    if until == "finished":
         return workload.is_over
     up = sum(number for state, number in workload.counts.items() if state == "running" or state in FINISHED)
     return up >= workload.count

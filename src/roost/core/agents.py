@@ -65,14 +65,16 @@ def reported(state: State, out: Step, event: Reported, now: int) -> None:
 def parted(state: State, out: Step, event: Parted, now: int) -> None:
     """The stream broke: no new work goes there, and what may run twice starts elsewhere at once."""
     contact = contact_of(state, event.node, event.session)
-    if contact is None or not contact.connected:
+    if contact is None:
         return
     node = state.nodes[event.node]
     if event.leaving and not state.held[node.name]:
         lose_node(state, out, node, "said goodbye", now)
         return
+    if not contact.connected:
+        return
     contact.connected = False
-    settle_node(state, out, node, "its stream broke", now)
+    settle_node(state, out, node, "is leaving" if event.leaving else "its stream broke", now)
     for token in sorted(state.held[node.name]):
         instance = state.held[node.name][token]
         policy = state.workloads[instance.workload].policy

@@ -19,6 +19,7 @@ from roost.ports.store import Change, Snapshot
 SERIALS_RESERVED = 100_000  # serials promised per write of the meta record: one extra row in 100,000 placements
 SERIALS_PER_MS = 1_000  # an empty store begins at now * this, so a server without memory never reuses a token
 BACKOFF_MAX_MS = 60_000  # the longest pause before a service is restarted
+POLICIES_MAX = 10_000  # shared at a time, some 5 MB; whoever needs more gains little by sharing
 GONE_AFTER_MS = 86_400_000  # a lost node that holds nothing is forgotten after a day
 
 
@@ -84,6 +85,7 @@ class State:
         self.progress: dict[str, Progress] = {}
         self.held: dict[str, dict[int, Instance]] = {}
         self.timers: list[tuple[int, str, str]] = []
+        self.timers_most = 0  # more than this, and those of what has gone are thrown out
         self.lease_timers: set[str] = set()  # nodes that have a timer; only ever asked for members
         self.finished: dict[str, None] = {}  # keys of finished workloads, oldest first
         self.finished_instances = 0
@@ -149,6 +151,8 @@ class State:
 
     def shared(self, policy: Policy) -> Policy:
         """One object for equal policies."""
+        if policy not in self.policies and len(self.policies) >= POLICIES_MAX:
+            self.policies.clear()
         return self.policies.setdefault(policy, policy)
 
     def touch_workload(self, workload: Workload) -> None:

@@ -1,8 +1,13 @@
 """What was kept long enough goes: by retention, and the oldest first when there is too much."""
 
+from collections.abc import Container
+from heapq import heapify
+
 from roost.core.effects import Step
 from roost.core.state import State
 from roost.model.workload import Workload
+
+TIMERS_SPARE = 10_000  # timers of what has gone that may lie about; 200 bytes each
 
 
 def sweep(state: State, out: Step) -> None:
@@ -10,6 +15,8 @@ def sweep(state: State, out: Step) -> None:
     most = state.settings.finished_max
     while max(state.finished_instances, len(state.finished)) > most:
         forget(state, out, state.workloads[next(iter(state.finished))])
+    if len(state.timers) > state.timers_most:
+        _sweep_timers(state)
 
 
 def forget(state: State, out: Step, workload: Workload) -> None:
@@ -27,3 +34,21 @@ def forget(state: State, out: Step, workload: Workload) -> None:
     state.finished.pop(key, None)
     state.dirty["workload", key] = None
     out.swept.append(f"{key}/{workload.serial}")
+
+
+def _sweep_timers(state: State) -> None:
+    """Throw out the timers of what has gone: a job that is kept for a week may be forgotten within minutes."""
+    owners: dict[str, Container[str]] = {
+        "lease": state.nodes,
+        "drain": state.nodes,
+        "gone": state.nodes,
+        "queue": state.workloads,
+        "sweep": state.workloads,
+        "adopted": state.workloads,
+        "ready": state.instances,
+    }
+    kept = [timer for timer in state.timers if timer[1] not in owners or timer[2] in owners[timer[1]]]
+    heapify(kept)
+    state.timers = kept
+    state.timers_most = 2 * len(kept) + TIMERS_SPARE
+    state.lease_timers.intersection_update(state.nodes)

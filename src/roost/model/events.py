@@ -81,7 +81,7 @@ class Reported(msgspec.Struct, frozen=True, tag=True):
 
 
 class Parted(msgspec.Struct, frozen=True, tag=True):
-    """An agent's stream broke; `leaving`: it said goodbye, having stopped what it ran."""
+    """An agent's stream broke; `leaving`: its node is going out of service, and is gone once nothing runs there."""
 
     node: str
     session: int

@@ -94,7 +94,7 @@ class Beat(msgspec.Struct, frozen=True):
     reports: tuple[Report, ...] = ()
     usage: Usage | None = None
     lacking: bool = False  # deltas do not follow: send the whole set
-    leaving: bool = False  # the last beat: everything here has been stopped
+    leaving: bool = False  # the node is going out of service: no new work, and goodbye once nothing runs
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from roost.agent.actor import Actor
 from roost.core.check import check, differences
 from roost.core.effects import Step
 from roost.core.explain import why
@@ -19,6 +20,7 @@ from roost.sim.world import World, Wrong
 LOAD_EVERY = 25  # commits: loading costs as much as ten steps
 ASK_WHY_EVERY = 9  # steps
 
+RUNS = ("placed", "starting", "running")
 WAITING_CODES = ("no_nodes", "insufficient_resources", "unsatisfiable", "backoff")
 
 _INSTANCE = msgspec.msgpack.Decoder(Instance)
@@ -43,6 +45,7 @@ class Checkers:
         self._truth = truth
         self._snapshot = snapshot  # a function that reads the disk
         self.forgetful = False  # the disk dies with the server: what was told need not be true after a crash
+        self._state = State()  # as it is in the server's memory
         self.steps = 0
         self.commits = 0
         self.serials: dict[str, int] = {}  # workloads on disk
@@ -61,6 +64,7 @@ class Checkers:
     def stepped(self, state: State, done: Step) -> None:
         """After every step, before anybody hears of it."""
         self.steps += 1
+        self._state = state
         for trouble in check(state):
             raise Wrong(f"after a step: {trouble}")
         if state.dirty:
@@ -81,6 +85,7 @@ class Checkers:
 
     def loaded(self, state: State) -> None:
         """After every load: what was told is still true."""
+        self._state = state
         for trouble in check(state):
             raise Wrong(f"after a load: {trouble}")
         self.what_was_told_is_true()
@@ -109,6 +114,28 @@ class Checkers:
                     self.told[change.key] = _known(instance, serial)
                 else:
                     self.told.pop(change.key, None)
+
+    # the agents
+
+    def followed(self, actor: Actor, session: int, generation: int) -> None:
+        """After every word an agent got: it went forward, and what it believes to be known is on disk."""
+        if actor.session == session and actor.generation < generation:
+            raise Wrong(f"{actor.node} went back from orders {generation} to {actor.generation}")
+        for token, attempt in actor.attempts.items():
+            if attempt.state == "ended" and 0 < attempt.sent <= actor.acknowledged:
+                known = self.disk.get(f"{attempt.run.workload}.{attempt.run.index}")
+                if known is not None and known.token == token and known.state in RUNS:
+                    raise Wrong(f"{actor.node} was told that the end of {token} is known, the disk says {known}")
+
+    def caught_up(self, actor: Actor) -> None:
+        """With every beat: an agent that has followed all orders has what it is to run."""
+        state, node = self._state, actor.node
+        if node not in state.nodes or state.nodes[node].session != actor.session:
+            return
+        if state.contacts[node].generation == actor.generation:
+            for token in state.held[node]:
+                if token not in actor.attempts:
+                    raise Wrong(f"{actor.node} has followed all orders up to {actor.generation} and lacks {token}")
 
     # the clients
 

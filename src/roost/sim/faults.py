@@ -11,7 +11,7 @@ from roost.sim.world import Clock, World
 DRIFT_PPM_MAX = 10_000  # one per cent: twenty times what NTP corrects at most; 80 ms over a lease of 4 s on two hosts
 WALL_JUMP_MS_MAX = 3_600_000
 EPOCH_MS = 1_700_000_000_000
-LEASES_MS = (1_500, 2_500, 4_000)
+LEASES_MS = (1_500, 1_500, 4_000, 4_000)
 MARGIN_MS = 400  # as for a lease of 4 s; the keeper needs 140 ms of it, the clocks 80
 
 
@@ -52,7 +52,7 @@ class Faults:
                 self._world.at(self._world.between(0, until_ms), self._unless_calm, kind)
 
     def _draw(self, kinds: list[Kind]) -> list[tuple[Kind, int]]:
-        """A little of many kinds, or much of two: rare meetings need the second, above all those of network and server."""
+        """A little of many kinds, or much of two: what has to meet in order to hurt meets rarely otherwise."""
         world = self._world
         if world.happens(0.5):
             often = [*kinds, *[self.bad_weather, self.partition, self.crash_server] * 3]
@@ -61,10 +61,8 @@ class Faults:
         return [(kind, world.one_of((1, 2, 4, 8))) for kind in kinds if world.happens(likely)]
 
     def start_server(self) -> None:
-        """A new server process; its host's clock may have been set meanwhile, and leases made shorter or longer."""
+        """A new server process; its host's clock may have been set meanwhile."""
         if not self._server.up:
-            if self._world.happens(0.5) and not self._disk.forgetful:
-                self._lease_ms = self._world.one_of(LEASES_MS)
             settings = Settings(lease_ms=self._lease_ms, lease_margin_ms=MARGIN_MS, seed=self._seed)
             self._server.start(self.new_clock(), settings)
 
@@ -161,13 +159,19 @@ class Faults:
         self._world.after(self._world.between(3_000, 12_000), self._boot, host)
 
     def crash_server(self) -> None:
-        """kill -9 of the server."""
-        if self._server.up:
-            if self._world.happens(0.5):
-                self.partition()
-            self._server.crash()
-            longest = self._world.one_of((300, 1_500, 9_000))
-            self._world.after(self._world.between(50, longest), self.start_server)
+        """kill -9 of the server; the next one may have shorter or longer leases."""
+        world = self._world
+        if not self._server.up:
+            return
+        self._server.crash()
+        before, longest_ms = self._lease_ms, world.one_of((300, 1_500, 9_000))
+        if world.happens(0.5) and not self._disk.forgetful:
+            self._lease_ms = world.one_of(LEASES_MS)
+        if self._lease_ms < before:
+            longest_ms = 300  # the nasty case: longer leases are still held
+        if self._lease_ms < before or world.happens(0.3):
+            self.partition()
+        world.after(world.between(50, longest_ms), self.start_server)
 
     def hang_server(self) -> None:
         """SIGSTOP of the server, for less or more than a lease."""

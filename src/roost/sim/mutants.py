@@ -18,8 +18,9 @@ from roost.model.node import Node
 from roost.model.states import FINISHED, HOLDING
 from roost.model.workload import Workload
 from roost.ports.store import Snapshot
-from roost.sim import faults
+from roost.sim import faults, gateway
 from roost.sim import server as simulated
+from roost.sim.gateway import Gateway
 from roost.sim.keeper import Keeper
 from roost.sim.server import Server
 
@@ -88,13 +89,13 @@ def answers_lost_nodes() -> list[Patch]:
         known = self.state.nodes.get(node)
         return known is not None and known.session == session and self.ready
 
-    return [(Server, "heard", heard), (Server, "_close_lost", lambda self, done: None)]
+    return [(Server, "heard", heard), (Gateway, "_close_lost", lambda self, done: None)]
 
 
 @mutant
 def beats_may_be_missing() -> list[Patch]:
     """The acknowledgement of a beat covers those before it, also one that never came."""
-    return [(simulated, "MISSING_MAX", 1_000_000)]
+    return [(gateway, "MISSING_MAX", 1_000_000)]
 
 
 # leases
@@ -174,6 +175,18 @@ def old_sessions_are_heard() -> list[Patch]:
         return state.contacts.get(name)
 
     return [(agents, "contact_of", contact_of)]
+
+
+@mutant
+def old_hellos_are_heard() -> list[Patch]:
+    """A hello that was overtaken by a later one is believed."""
+    return [(agents, "_is_stale", lambda node, hello: False)]
+
+
+@mutant
+def names_are_given_to_strangers() -> list[Patch]:
+    """A machine gets the name of another one that may still be running what must not run twice."""
+    return [(agents, "_refusal", lambda state, node, hello, now: "")]
 
 
 @mutant
@@ -276,6 +289,19 @@ def whole_assignment_only_adds() -> list[Patch]:
         return [action for order in orders for action in self._obey(order, now)]
 
     return [(Actor, "_replace", replace)]
+
+
+@mutant
+def untold_ends_are_forgotten() -> list[Patch]:
+    """What has ended and is to be dropped goes at once, also when the server was not told of the end."""
+    drop = Actor._drop
+
+    def forgetful(self: Actor, token: int, now: int) -> list[Action]:
+        if token in self.attempts and self.attempts[token].state == "ended":
+            self._news.discard(token)
+        return drop(self, token, now)
+
+    return [(Actor, "_drop", forgetful)]
 
 
 @mutant

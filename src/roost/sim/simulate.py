@@ -11,7 +11,7 @@ from roost.model.workload import Workload
 from roost.sim.checkers import Checkers
 from roost.sim.clients import Clients
 from roost.sim.faults import DRIFT_PPM_MAX, Faults
-from roost.sim.host import Host
+from roost.sim.host import Host, Site
 from roost.sim.net import Net
 from roost.sim.scenario import facts_of, plan_work
 from roost.sim.server import Disk, Server
@@ -70,6 +70,7 @@ class Life:
         self.checkers = Checkers(world, self.truth, lambda: self.disk.memory.snapshot())
         self.server = Server(world, self.net, self.disk, self.checkers)
         self.clients = Clients(world, self.server, self.checkers)
+        self._site = Site(world, self.net, self.server, self.truth, self.checkers)
         self.names: dict[str, str] = {}  # machine -> what it calls itself
         self.disk.forgetful = self.checkers.forgetful = world.happens(0.1)
         self.hosts = [self._host(number) for number in range(world.between(2, 5))]
@@ -171,4 +172,4 @@ class Life:
         self.names[name] = node or name
         self.truth.add_host(name, facts.resources)
         drift_ppm = world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX)
-        return Host(world, self.net, self.server, self.truth, name, facts, drift_ppm, node)
+        return Host(self._site, name, facts, drift_ppm, node)

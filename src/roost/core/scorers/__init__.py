@@ -1,4 +1,4 @@
-"""Scorers: each gives every node an integer in 0..ONE, higher is better; all rows at once, or exactly the same for one."""
+"""Scorers: every node gets an integer in 0..ONE, higher is better; all rows at once, or exactly the same for one."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""How little would be left over on a node after placing: 1 - what remains, each resource as a share of its own total."""
+"""How little would be left over on a node after placing: 1 - what remains, each as a share of its own total."""
 
 import numpy as np
 

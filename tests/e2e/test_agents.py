@@ -1,0 +1,317 @@
+"""Real servers, keepers, agents and processes: what is killed, stopped, cut off or restarted, and what comes of it."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+
+from roost.bench.product import Product
+from roost.client import types
+
+ADOPTED_S_MAX = 1.0
+LOST_S_MAX = 5.0
+ELSEWHERE_S_MAX = 0.3
+BURST_S = 20.0  # how much later than promised a busy machine may be before a test calls it wrong
+
+TICKING = "while :; do date +%s%N >> {0}/$ROOST_ATTEMPT; sleep 0.02; done"
+
+pytestmark = pytest.mark.serial
+
+
+def agent_of(keeper: int) -> int:
+    """The agent of a keeper; 0: there is none just now."""
+    found = subprocess.run(["pgrep", "-P", str(keeper), "-f", "roost.agent"], capture_output=True, text=True)
+    return int(found.stdout.split()[0]) if found.stdout.strip() else 0
+
+
+def ticks(folder: Path, attempt: int) -> list[int]:
+    """The moments at which an attempt was seen alive, by one clock for all."""
+    path = folder / str(attempt)
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def timed(product: Product, holds: Callable[[], object]) -> float:
+    """How long until something holds."""
+    began = time.monotonic()
+    product.wait_until(holds)
+    return time.monotonic() - began
+
+
+def instance(product: Product, name: str) -> types.Instance:
+    return product.client.instance("default", name)
+
+
+def is_state(product: Product, name: str, *states: str) -> Callable[[], bool]:
+    return lambda: instance(product, name).state in states
+
+
+def kill_node(product: Product, keeper: int) -> None:
+    """A machine loses its power: keeper, agent and work are gone at once."""
+    process = next(each for each in product._processes if each.pid == keeper)
+    product._processes.remove(process)
+    home = next(path for path in product.data.iterdir() if (path / "keeper.lock").exists() and _pid(path) == keeper)
+    pids = [int(name) for name in os.listdir("/proc") if name.isdecimal() and _is_of(int(name), home)]
+    os.kill(keeper, signal.SIGSTOP)
+    for pid in [*pids, keeper]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.wait()
+
+
+def _pid(home: Path) -> int:
+    return int((home / "keeper.lock").read_text() or 0)
+
+
+def _is_of(pid: int, home: Path) -> bool:
+    try:
+        return f"ROOST_KEEPER={home}\0".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+
+
+# --- the agent dies, hangs, or leaves -----------------------------------------------------------------------------------
+
+
+def test_a_killed_agent_stops_nothing_and_the_next_one_adopts_it(tmp_path: Path) -> None:
+    with Product(agents=1) as product:
+        keeper = product.pids[-1]
+        script = f"echo before; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo after; exit 7"
+        product.client.submit({"name": "long", "command": script, "retries": 0})
+        product.wait_until(lambda: product.client.log("default", "long") == b"before\n")
+        product.wait_until(is_state(product, "long", "running"))
+        killed = agent_of(keeper)
+        os.kill(killed, signal.SIGKILL)
+        back_s = timed(product, lambda: agent_of(keeper) not in (0, killed) and _is_ready(product, 1))
+        assert back_s < ADOPTED_S_MAX + BURST_S
+        (tmp_path / "go").touch()
+        product.wait_until(is_state(product, "long", "failed"))
+        story = instance(product, "long")
+        assert (story.exit_code, story.attempt) == (7, 1)
+        assert b"".join(piece.data for piece in product.client.follow_log("default", "long")) == b"before\nafter\n"
+
+
+def test_an_end_while_the_agent_is_dead_is_not_lost(tmp_path: Path) -> None:
+    with Product(agents=1) as product:
+        keeper = product.pids[-1]
+        script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo done; exit 3"
+        product.client.submit({"name": "quick", "command": script, "retries": 0})
+        product.wait_until(is_state(product, "quick", "running"))
+        os.kill(agent_of(keeper), signal.SIGKILL)
+        (tmp_path / "go").touch()
+        product.wait_until(is_state(product, "quick", "failed"))
+        assert (instance(product, "quick").exit_code, instance(product, "quick").attempt) == (3, 1)
+        product.wait_until(lambda: product.client.log("default", "quick") == b"done\n")
+
+
+def test_a_stopped_agent_loses_its_exclusive_work_at_the_end_of_the_lease_and_it_never_runs_twice(
+    tmp_path: Path,
+) -> None:
+    with Product(agents=1) as product:
+        keeper = product.pids[-1]
+        product.client.submit({"name": "ticker", "command": TICKING.format(tmp_path)})
+        product.wait_until(lambda: ticks(tmp_path, 1))
+        product.start_agent("other")
+        product.wait_until(lambda: _is_ready(product, 2))
+        agent = agent_of(keeper)
+        os.kill(agent, signal.SIGSTOP)
+        moved_s = timed(product, lambda: ticks(tmp_path, 2))
+        assert moved_s < LOST_S_MAX + BURST_S
+        os.kill(agent, signal.SIGCONT)
+        product.wait_until(lambda: _is_ready(product, 2))
+        seen = len(ticks(tmp_path, 2))
+        product.wait_until(lambda: len(ticks(tmp_path, 2)) > seen + 10)
+        assert ticks(tmp_path, 1)[-1] < ticks(tmp_path, 2)[0]
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
+        assert instance(product, "ticker").node == "other"
+
+
+def test_a_node_that_leaves_stops_its_work_and_it_moves_at_once(tmp_path: Path) -> None:
+    with Product(agents=1) as product:
+        keeper = product.pids[-1]
+        product.client.submit({"name": "ticker", "command": TICKING.format(tmp_path)})
+        product.wait_until(lambda: ticks(tmp_path, 1))
+        product.start_agent("other")
+        product.wait_until(lambda: _is_ready(product, 2))
+        process = product._processes.pop()
+        product._processes.insert(1, process)
+        leaving = product._processes.pop()
+        assert leaving.pid == keeper
+        leaving.terminate()
+        moved_s = timed(product, lambda: ticks(tmp_path, 2))
+        assert leaving.wait(20) == 0
+        assert moved_s < 2 + BURST_S
+        assert ticks(tmp_path, 1)[-1] < ticks(tmp_path, 2)[0]
+        assert product.client.node("node-1").status == "lost"
+
+
+# --- a whole node dies --------------------------------------------------------------------------------------------------
+
+
+def test_work_of_a_dead_node_runs_elsewhere_within_five_seconds(tmp_path: Path) -> None:
+    with Product(agents=1) as product:
+        keeper = product.pids[-1]
+        product.client.submit({"name": "ticker", "command": f"echo here; {TICKING.format(tmp_path)}"})
+        product.wait_until(lambda: ticks(tmp_path, 1))
+        product.start_agent("other")
+        product.wait_until(lambda: _is_ready(product, 2))
+        product.wait_until(lambda: product.client.log("default", "ticker", attempt=1) == b"here\n")
+        kill_node(product, keeper)
+        moved_s = timed(product, lambda: ticks(tmp_path, 2))
+        assert moved_s < LOST_S_MAX + BURST_S
+        assert ticks(tmp_path, 1)[-1] < ticks(tmp_path, 2)[0]
+        story = instance(product, "ticker")
+        assert (story.node, story.attempt, story.losses) == ("other", 2, 1)
+        assert product.client.node("node-1").status == "lost"
+        assert product.client.log("default", "ticker", attempt=1) == b"here\n"
+
+
+def test_what_may_run_twice_starts_elsewhere_as_soon_as_the_stream_breaks(tmp_path: Path) -> None:
+    with Product(agents=1) as product:
+        keeper = product.pids[-1]
+        product.client.submit({"name": "ticker", "command": TICKING.format(tmp_path), "exclusive": False})
+        product.wait_until(lambda: ticks(tmp_path, 1))
+        product.start_agent("other")
+        product.wait_until(lambda: _is_ready(product, 2))
+        broke = time.time_ns()
+        kill_node(product, keeper)
+        product.wait_until(lambda: ticks(tmp_path, 2))
+        moved_s = (ticks(tmp_path, 2)[0] - broke) / 1e9
+        assert moved_s < ELSEWHERE_S_MAX + BURST_S
+
+
+# --- the server ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_killed_server_restarts_nothing(tmp_path: Path) -> None:
+    with Product(agents=1, cpu="8") as product:
+        for number in range(4):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            product.client.submit({"name": f"t-{number}", "command": TICKING.format(folder)})
+        product.wait_until(lambda: all(ticks(tmp_path / str(number), 1) for number in range(4)))
+        product.kill_server()
+        product.start_server()
+        product.wait_until(lambda: _is_ready(product, 1))
+        product.wait_until(lambda: all(instance(product, f"t-{number}").state == "running" for number in range(4)))
+        seen = [len(ticks(tmp_path / str(number), 1)) for number in range(4)]
+        product.wait_until(lambda: all(len(ticks(tmp_path / str(n), 1)) > seen[n] + 5 for n in range(4)))
+        assert all(instance(product, f"t-{number}").attempt == 1 for number in range(4))
+        assert all(os.listdir(tmp_path / str(number)) == ["1"] for number in range(4))
+
+
+def test_logs_are_whole_after_a_restart_in_the_middle(tmp_path: Path) -> None:
+    script = f"seq 1 2000; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; seq 2001 4000"
+    with Product(agents=1) as product:
+        product.client.submit({"name": "writer", "command": script})
+        product.wait_until(lambda: len(product.client.log("default", "writer").split()) == 2000)
+        product.kill_server()
+        (tmp_path / "go").touch()
+        product.start_server()
+        product.wait_until(is_state(product, "writer", "succeeded"))
+        text = b"".join(piece.data for piece in product.client.follow_log("default", "writer"))
+        assert text == b"".join(b"%d\n" % number for number in range(1, 4001))
+
+
+# --- logs ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command, expected",
+    [
+        (["head", "-c", "65531", "/dev/zero"], b"\0" * 65_531),
+        ("head -c 65531 /dev/zero | tr '\\0' x; echo", b"x" * 65_531 + b"\n"),
+        (["python3", "-c", "import os; os.write(1, bytes(range(256)) * 4)"], bytes(range(256)) * 4),
+        (["/bin/true"], b""),
+        ("printf 'to both'; printf ' of them' >&2", b"to both of them"),
+    ],
+    ids=["zeros", "a long line", "all bytes", "nothing", "both streams"],
+)
+def test_log_bytes_arrive_as_they_were_written(command: str | list[str], expected: bytes) -> None:
+    with Product(agents=1) as product:
+        product.client.run_to_end({"name": "writer", "command": command}, timeout_s=30)
+        assert b"".join(piece.data for piece in product.client.follow_log("default", "writer")) == expected
+
+
+def test_a_log_of_twenty_megabytes_arrives_whole(tmp_path: Path) -> None:
+    noise = os.urandom(1 << 20) * 20
+    (tmp_path / "noise").write_bytes(noise)
+    with Product(agents=1) as product:
+        product.client.run_to_end({"name": "big", "command": ["cat", str(tmp_path / "noise")]}, timeout_s=60)
+        assert b"".join(piece.data for piece in product.client.follow_log("default", "big")) == noise
+        logs = product.data / "node-1" / "logs"
+        product.wait_until(lambda: not list(logs.iterdir()))
+
+
+# --- strangers ----------------------------------------------------------------------------------------------------------
+
+
+def test_garbage_on_the_agents_port_disturbs_nobody() -> None:
+    with Product(agents=1) as product:
+        address = ("127.0.0.1", product.agents_port)
+        for sent in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", os.urandom(50_000), b""):
+            for _ in range(5):
+                with socket.create_connection(address) as connection:
+                    try:
+                        connection.sendall(sent)
+                    except OSError:
+                        continue
+        with grpc.insecure_channel(product.agents_address) as channel:
+            call = channel.stream_stream("/roost.agent.v1.Agents/Connect")
+            assert _code(call(iter([b"\xff"]))) == grpc.StatusCode.UNAUTHENTICATED
+            known = (("authorization", f"Bearer {product.agent_token}"),)
+            assert _code(call(iter([b"\xff" * 100]), metadata=known)) == grpc.StatusCode.INVALID_ARGUMENT
+        product.client.run_to_end({"name": "after", "command": ["/bin/true"]}, timeout_s=30)
+        assert instance(product, "after").state == "succeeded"
+
+
+def test_a_second_agent_of_the_same_name_is_refused_until_the_first_is_gone() -> None:
+    with Product(agents=1) as product:
+        token = product.data / "agent.token"
+        home = product.data / "imposter"
+        home.mkdir()
+        with (home / "out").open("wb") as out:
+            options = ["--server", product.agents_address, "--token-file", str(token), "--name", "node-1"]
+            argv = ["python", "-m", "roost", "agent", *options, "--dir", str(home)]
+            argv[0] = os.sys.executable  # type: ignore[attr-defined]
+            imposter = subprocess.Popen(argv, stdout=out, stderr=out)
+        try:
+            product.wait_until(lambda: "our name is taken" in (home / "agent.log").read_text())
+            identity = (home / "identity").read_text().strip()
+            assert product.client.status().agents_connected == 1
+            first = product._processes.pop()
+            first.terminate()
+            first.wait()
+            product.wait_until(lambda: _is_ready(product, 1))
+            assert identity != (product.data / "node-1" / "identity").read_text().strip()
+        finally:
+            imposter.terminate()
+            imposter.wait()
+
+
+def test_an_agent_is_connected_soon_after_its_start() -> None:
+    with Product(agents=0) as product:
+        began = time.monotonic()
+        product.start_agent("n1")
+        product.wait_until(lambda: product.client.status().agents_connected == 1)
+        assert time.monotonic() - began < 1.5 + BURST_S
+
+
+def _is_ready(product: Product, count: int) -> bool:
+    return product.client.status().nodes.get("ready", 0) == count
+
+
+def _code(call: grpc.Call) -> grpc.StatusCode:
+    try:
+        list(call)
+    except grpc.RpcError as error:
+        code: grpc.StatusCode = error.code()
+        return code
+    return grpc.StatusCode.OK
