@@ -1,10 +1,10 @@
 """The typed Python client.
 
-    from roost.client import Client, find_config
+from roost.client import Client, find_config
 
-    with Client(*find_config()) as client:
-        done = client.run_to_end({"name": "hello", "command": "echo hello"})
-        print(done.state, client.log("default", "hello"))
+with Client(*find_config()) as client:
+    done = client.run_to_end({"name": "hello", "command": "echo hello"})
+    print(done.state, client.log("default", "hello"))
 """
 
 from importlib import import_module

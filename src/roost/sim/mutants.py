@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from roost.agent.actor import Action, Actor
+from roost.agent.actor import Action, Actor, Forget
 from roost.core import agents, assign, check, expire, lose, move, place, retry
 from roost.core.effects import Step
 from roost.core.state import Contact, Settings, State
@@ -298,7 +298,8 @@ def untold_ends_are_forgotten() -> list[Patch]:
 
     def forgetful(self: Actor, token: int, now: int) -> list[Action]:
         if token in self.attempts and self.attempts[token].state == "ended":
-            self._news.discard(token)
+            del self.attempts[token]
+            return [Forget(token)]
         return drop(self, token, now)
 
     return [(Actor, "_drop", forgetful)]

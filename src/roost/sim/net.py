@@ -117,7 +117,8 @@ class Net:
         else:
             stream.server_open = False
         if not quietly and not stream.ways[up].blocked:
-            self._world.after(self._world.between(0, FIN_MS_MAX), self._fin, stream, up)
+            at_ms = self._world.now + self._world.between(0, FIN_MS_MAX)
+            self._world.at(max(at_ms, stream.last[up]), self._fin, stream, up)  # the last word is the last to arrive
 
     def _carry(self, stream: Stream, frame: Any, up: bool) -> None:
         world, way = self._world, stream.ways[up]
@@ -125,7 +126,7 @@ class Net:
         at_ms = world.now + delay
         if way.ordered:
             at_ms = max(at_ms, stream.last[up])
-            stream.last[up] = at_ms
+        stream.last[up] = max(at_ms, stream.last[up])
         world.at(at_ms, self._arrive, stream, frame, up)
 
     def _arrive(self, stream: Stream, frame: Any, up: bool) -> None:
