@@ -312,7 +312,7 @@ def test_goodbye_of_a_node_that_still_holds_work_waits_for_the_lease() -> None:
     scene.submit(job("web"))
     assert said(scene.part("a", leaving=True)) == {
         "changes": ["node a suspect"],
-        "nodes": ["a suspect: its stream broke"],
+        "nodes": ["a suspect: is leaving"],
     }
     assert scene.states("web.0") == ["placed"]
 

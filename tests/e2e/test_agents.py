@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,16 @@ def instance(product: Product, name: str) -> types.Instance:
     return product.client.instance("default", name)
 
 
+def followed(product: Product, name: str) -> bytes:
+    """A whole log, as whoever follows it gets it."""
+    pieces: list[bytes] = []
+    with product.client.follow_log("default", name) as follower:
+        while not isinstance(piece := follower.piece(timeout_s=60), types.Ending):
+            assert piece is not None, "the log did not end"
+            pieces += [piece] if isinstance(piece, bytes) else []
+    return b"".join(pieces)
+
+
 def is_state(product: Product, name: str, *states: str) -> Callable[[], bool]:
     return lambda: instance(product, name).state in states
 
@@ -77,7 +88,7 @@ def _is_of(pid: int, home: Path) -> bool:
         return False
 
 
-# --- the agent dies, hangs, or leaves -----------------------------------------------------------------------------------
+# --- the agent dies, hangs, or leaves ---------------------------------------------------------------------------------
 
 
 def test_a_killed_agent_stops_nothing_and_the_next_one_adopts_it(tmp_path: Path) -> None:
@@ -95,7 +106,7 @@ def test_a_killed_agent_stops_nothing_and_the_next_one_adopts_it(tmp_path: Path)
         product.wait_until(is_state(product, "long", "failed"))
         story = instance(product, "long")
         assert (story.exit_code, story.attempt) == (7, 1)
-        assert b"".join(piece.data for piece in product.client.follow_log("default", "long")) == b"before\nafter\n"
+        assert followed(product, "long") == b"before\nafter\n"
 
 
 def test_an_end_while_the_agent_is_dead_is_not_lost(tmp_path: Path) -> None:
@@ -140,9 +151,7 @@ def test_a_node_that_leaves_stops_its_work_and_it_moves_at_once(tmp_path: Path) 
         product.wait_until(lambda: ticks(tmp_path, 1))
         product.start_agent("other")
         product.wait_until(lambda: _is_ready(product, 2))
-        process = product._processes.pop()
-        product._processes.insert(1, process)
-        leaving = product._processes.pop()
+        leaving = product._processes.pop(1)
         assert leaving.pid == keeper
         leaving.terminate()
         moved_s = timed(product, lambda: ticks(tmp_path, 2))
@@ -152,7 +161,7 @@ def test_a_node_that_leaves_stops_its_work_and_it_moves_at_once(tmp_path: Path) 
         assert product.client.node("node-1").status == "lost"
 
 
-# --- a whole node dies --------------------------------------------------------------------------------------------------
+# --- a whole node dies ------------------------------------------------------------------------------------------------
 
 
 def test_work_of_a_dead_node_runs_elsewhere_within_five_seconds(tmp_path: Path) -> None:
@@ -187,7 +196,7 @@ def test_what_may_run_twice_starts_elsewhere_as_soon_as_the_stream_breaks(tmp_pa
         assert moved_s < ELSEWHERE_S_MAX + BURST_S
 
 
-# --- the server ---------------------------------------------------------------------------------------------------------
+# --- the server -------------------------------------------------------------------------------------------------------
 
 
 def test_a_killed_server_restarts_nothing(tmp_path: Path) -> None:
@@ -216,11 +225,11 @@ def test_logs_are_whole_after_a_restart_in_the_middle(tmp_path: Path) -> None:
         (tmp_path / "go").touch()
         product.start_server()
         product.wait_until(is_state(product, "writer", "succeeded"))
-        text = b"".join(piece.data for piece in product.client.follow_log("default", "writer"))
+        text = followed(product, "writer")
         assert text == b"".join(b"%d\n" % number for number in range(1, 4001))
 
 
-# --- logs ---------------------------------------------------------------------------------------------------------------
+# --- logs -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -237,7 +246,7 @@ def test_logs_are_whole_after_a_restart_in_the_middle(tmp_path: Path) -> None:
 def test_log_bytes_arrive_as_they_were_written(command: str | list[str], expected: bytes) -> None:
     with Product(agents=1) as product:
         product.client.run_to_end({"name": "writer", "command": command}, timeout_s=30)
-        assert b"".join(piece.data for piece in product.client.follow_log("default", "writer")) == expected
+        assert followed(product, "writer") == expected
 
 
 def test_a_log_of_twenty_megabytes_arrives_whole(tmp_path: Path) -> None:
@@ -245,12 +254,12 @@ def test_a_log_of_twenty_megabytes_arrives_whole(tmp_path: Path) -> None:
     (tmp_path / "noise").write_bytes(noise)
     with Product(agents=1) as product:
         product.client.run_to_end({"name": "big", "command": ["cat", str(tmp_path / "noise")]}, timeout_s=60)
-        assert b"".join(piece.data for piece in product.client.follow_log("default", "big")) == noise
+        assert followed(product, "big") == noise
         logs = product.data / "node-1" / "logs"
         product.wait_until(lambda: not list(logs.iterdir()))
 
 
-# --- strangers ----------------------------------------------------------------------------------------------------------
+# --- strangers --------------------------------------------------------------------------------------------------------
 
 
 def test_garbage_on_the_agents_port_disturbs_nobody() -> None:
@@ -279,11 +288,10 @@ def test_a_second_agent_of_the_same_name_is_refused_until_the_first_is_gone() ->
         home.mkdir()
         with (home / "out").open("wb") as out:
             options = ["--server", product.agents_address, "--token-file", str(token), "--name", "node-1"]
-            argv = ["python", "-m", "roost", "agent", *options, "--dir", str(home)]
-            argv[0] = os.sys.executable  # type: ignore[attr-defined]
+            argv = [sys.executable, "-m", "roost", "agent", *options, "--dir", str(home)]
             imposter = subprocess.Popen(argv, stdout=out, stderr=out)
         try:
-            product.wait_until(lambda: "our name is taken" in (home / "agent.log").read_text())
+            product.wait_until(lambda: "our name is taken" in (home / "out").read_text())
             identity = (home / "identity").read_text().strip()
             assert product.client.status().agents_connected == 1
             first = product._processes.pop()

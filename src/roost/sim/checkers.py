@@ -11,7 +11,7 @@ from roost.core.explain import why
 from roost.core.state import State, load
 from roost.model.frames import Run
 from roost.model.instance import Instance
-from roost.model.states import FINISHED
+from roost.model.states import FINISHED, HOLDING
 from roost.model.workload import Workload
 from roost.ports.store import Change, Snapshot
 from roost.sim.truth import Truth
@@ -211,15 +211,15 @@ class Checkers:
         if new.state != (old.state if old else ""):
             self._world.tell("disk", f"{key} {new.state} token {new.token}: {instance.cause}")
         self.disk[key] = new
-        if new.state in FINISHED and instance.token:
+        live = self._truth.live.get(new.token)
+        if new.state not in HOLDING and live is not None and live.run.leased:
+            raise Wrong(f"{key} is {new.state} ({instance.cause}) while {new.token} runs on {live.host}")
+        if new.state in FINISHED and new.token:
             self._ending_is_true(instance)
 
     def _ending_is_true(self, instance: Instance) -> None:
         """What the disk says of an ending is what really happened."""
-        token, live = instance.token, self._truth.live.get(instance.token)
-        ending = self._truth.endings.get(token)
-        if live is not None and live.run.leased:
-            raise Wrong(f"{instance.key} is {instance.state} and {token} still runs on {live.host}")
+        ending = self._truth.endings.get(instance.token)
         if instance.state == "succeeded" and (ending is None or (ending.cause, ending.code) != ("exited", 0)):
             raise Wrong(f"{instance.key} is told to have succeeded; really: {ending}")
         if instance.state == "timed_out" and (ending is None or ending.cause != "timed_out"):

@@ -131,6 +131,8 @@ class Life:
         for workload in state.workloads.values():
             if not workload.finished_ms:
                 left += self._unfinished(workload, may_wait)
+        for name, contact in state.contacts.items():
+            left += [f"{name} counts the room of {token}, which nobody waits for" for token in contact.ghosts]
         held = {token: name for name, tokens in state.held.items() for token in tokens}
         for token, live in self.truth.live.items():
             if held.get(token) != self.names[live.host]:
