@@ -1,6 +1,7 @@
 """Logs on their way: as they were written, while they are written, after restarts, and nothing about silent runs."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from roost.blobs.memory import MemoryBlobs
 from roost.drivers.fake import Act
 from roost.ports.driver import Ended, Event, Started
+from roost.server.logs import ENOUGH
 from roost.stores.memory import Memory, MemoryStore
 from tests.agent.desk import PacedDriver, agent, until
 from tests.server.stage import Stage, stage
@@ -144,3 +146,40 @@ async def test_trouble_with_logs_is_waited_out_and_work_goes_on(
         await server.until(lambda: server.states() == ["succeeded"])
         monkeypatch.setattr(server.logs, "append", keep)
         await until(lambda: server.logs.size(log_of(server)) == 5)
+
+
+async def test_a_file_that_is_no_log_is_left_alone_and_disturbs_nobody(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "notes.txt").write_bytes(b"somebody's")
+    async with stage() as server, agent(server.port, tmp_path, driver=Printing(b"words")):
+        (tmp_path / "logs" / "more~notes").write_bytes(b"of somebody")
+        await server.submit()
+        await server.until(lambda: server.states() == ["succeeded"])
+        await until(lambda: server.logs.size(log_of(server)) == 5)
+        await until(lambda: sorted(os.listdir(tmp_path / "logs")) == ["more~notes", "notes.txt"])
+
+
+async def test_of_a_log_nobody_wants_more_of_the_disk_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roost.agent.spool.HOLE_BYTES", 1 << 20)
+    async with stage() as server:
+        server.logs._size_max = 1_000
+        async with agent(server.port, tmp_path, driver=Printing(b"x" * 2_000, None)) as (service, driver):
+            await server.submit()
+            await server.until(lambda: server.states() == ["running"])
+            await until(lambda: service.spool._logs[log_of(server)].kept == ENOUGH)
+            (life,) = driver._live.values()
+            with open(life.run.log, "ab") as file:
+                file.write(b"y" * (4 << 20))
+            found = os.stat(life.run.log)
+            if not service.spool._logs[log_of(server)].holed:
+                await until(lambda: service.spool._logs[log_of(server)].holed)
+                found = os.stat(life.run.log)
+            assert found.st_size == 2_000 + (4 << 20)
+            assert found.st_blocks * 512 < 1 << 20 or not _punches(tmp_path)
+
+
+def _punches(folder: Path) -> bool:
+    """Whether the file system here can give back a part of a file."""
+    return subprocess.run(["fallocate", "-l", "1M", "-p", folder / "probe"], capture_output=True).returncode == 0

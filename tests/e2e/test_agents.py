@@ -18,7 +18,7 @@ from roost.client import types
 ADOPTED_S_MAX = 1.0
 LOST_S_MAX = 5.0
 ELSEWHERE_S_MAX = 0.3
-BURST_S = 20.0  # how much later than promised a busy machine may be before a test calls it wrong
+BURST_S = 2.0  # how much later than promised a busy machine may be before a test calls it wrong
 
 TICKING = "while :; do date +%s%N >> {0}/$ROOST_ATTEMPT; sleep 0.02; done"
 
@@ -67,14 +67,18 @@ def kill_node(product: Product, keeper: int) -> None:
     process = next(each for each in product._processes if each.pid == keeper)
     product._processes.remove(process)
     home = next(path for path in product.data.iterdir() if (path / "keeper.lock").exists() and _pid(path) == keeper)
-    pids = [int(name) for name in os.listdir("/proc") if name.isdecimal() and _is_of(int(name), home)]
     os.kill(keeper, signal.SIGSTOP)
-    for pid in [*pids, keeper]:
+    for pid in [*pids_of(home), keeper]:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
     process.wait()
+
+
+def pids_of(home: Path) -> list[int]:
+    """What the keeper of a directory has started, and what that has started."""
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal() and _is_of(int(name), home)]
 
 
 def _pid(home: Path) -> int:
@@ -142,6 +146,18 @@ def test_a_stopped_agent_loses_its_exclusive_work_at_the_end_of_the_lease_and_it
         assert ticks(tmp_path, 1)[-1] < ticks(tmp_path, 2)[0]
         assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
         assert instance(product, "ticker").node == "other"
+
+
+def test_nothing_runs_on_when_the_keeper_is_killed(tmp_path: Path) -> None:
+    with Product(agents=1) as product:
+        product.client.submit({"name": "ticker", "command": TICKING.format(tmp_path)})
+        product.wait_until(lambda: ticks(tmp_path, 1))
+        keeper = product._processes.pop()
+        home = product.data / "node-1"
+        keeper.kill()
+        keeper.wait()
+        product.wait_until(lambda: not pids_of(home))
+        product.wait_until(lambda: product.client.node("node-1").status in ("suspect", "lost"))
 
 
 def test_a_node_that_leaves_stops_its_work_and_it_moves_at_once(tmp_path: Path) -> None:

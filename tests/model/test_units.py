@@ -90,6 +90,37 @@ def test_what_is_refused_and_how(read: Callable[[Quantity, str], int], written: 
     assert len(refused.value.message) < 200
 
 
+@pytest.mark.parametrize(("letter", "power"), [("k", 1), ("K", 1), ("M", 2), ("G", 3), ("T", 4), ("P", 5)])
+def test_every_unit_of_size(letter: str, power: int) -> None:
+    for suffix in ("", "B"):
+        assert byte_count(f"3{letter}{suffix}", "") == 3 * 1_000**power
+        if letter != "k":
+            assert byte_count(f"3{letter}i{suffix}", "") == 3 * 1_024**power
+    assert byte_count("3B", "") == 3
+
+
+@pytest.mark.parametrize(("unit", "ms"), [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)])
+def test_every_unit_of_time(unit: str, ms: int) -> None:
+    assert duration_ms(f"3{unit}", "") == 3 * ms
+    assert duration_ms("3w", "") == 3 * 7 * 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0"), (1_023, "1023"), (1_024, "1KiB"), (1_536, "1.5KiB"), ((1 << 20) - 1, "1023.99KiB"), (5 << 50, "5PiB")],
+)
+def test_sizes_are_shown_in_the_largest_unit_that_keeps_them_readable(count: int, shown: str) -> None:
+    assert show_bytes(count) == shown
+
+
+@pytest.mark.parametrize(
+    ("ms", "shown"),
+    [(0, "0ms"), (999, "999ms"), (1_500, "1.5s"), (60_000, "1m"), (5_400_000, "1h30m"), (93_784_000, "1d2h")],
+)
+def test_durations_are_shown_as_people_say_them(ms: int, shown: str) -> None:
+    assert show_duration(ms) == shown
+
+
 @EACH
 @given(written=st.one_of(st.text(max_size=20), st.integers(), st.floats(), st.booleans()))
 def test_whatever_is_written_becomes_an_integer_within_bounds_or_is_refused(

@@ -8,6 +8,7 @@ import asyncio
 import ctypes
 import os
 import random
+import re
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -23,6 +24,7 @@ RETRY_S_MIN, RETRY_S_MAX = 0.2, 3.0
 ANSWER_S_MAX = 30.0  # a server that keeps a megabyte for longer is not going to
 HOLE_BYTES = 64 << 20  # of a log the server wants no more of, so much is given back to the disk at a time
 
+_FILE = re.compile(r"[\w-]+~[\w-]+~\d+~\d+\.\d+", re.ASCII)
 _PUNCH = 0x3  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 
 Open = Callable[[], "grpc.aio.StreamStreamCall[bytes, bytes]"]
@@ -73,6 +75,8 @@ class Spool:
         kept = {name.replace("/", "~") for name in self._live()}
         waiting = {name.replace("/", "~") for name in ended}
         for file in sorted(os.listdir(self._folder)):
+            if not _FILE.fullmatch(file):
+                continue
             if file in kept:
                 self._grown(file)
             elif size := os.stat(f"{self._folder}/{file}").st_size:
@@ -215,7 +219,8 @@ class Spool:
             return 0
 
     def _grown(self, file: str) -> None:
-        self._push(self._log(file.replace("~", "/")))
+        if _FILE.fullmatch(file):
+            self._push(self._log(file.replace("~", "/")))
 
     def _push(self, log: Log) -> None:
         if not log.queued and not log.is_shipped:

@@ -71,7 +71,12 @@ Examples:
     "--seeds", type=click.IntRange(1), default=None, help=f"How many seeds. [default: {SEEDS}, or 1 with --seed]"
 )
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="On how many processes.")
-@click.option("--mutant", type=click.Choice(list(MUTANTS)), help="Switch this safety rule off; it has to be noticed.")
+@click.option(
+    "--mutant",
+    type=click.Choice(list(MUTANTS)),
+    metavar="NAME",
+    help="Switch this safety rule off; it has to be noticed.",
+)
 @click.option("--mutants", is_flag=True, help="Switch each safety rule off in turn.")
 @click.option("--trace", is_flag=True, help="Print the story of each seed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

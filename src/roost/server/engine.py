@@ -192,11 +192,11 @@ class Engine:
         if delay <= 0:
             await asyncio.sleep(0)
             return
+        timer = asyncio.get_running_loop().call_later(delay, self._wake.set)
         try:
-            async with asyncio.timeout(delay):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+            await self._wake.wait()
+        finally:
+            timer.cancel()
 
     async def _recover(self, error: StoreError) -> None:
         """The store did not take a commit: what is in memory is worth nothing. Load again, or say why not and retry."""

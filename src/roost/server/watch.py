@@ -24,14 +24,6 @@ MARK_EVERY = 1_000  # commits that somebody does not want to see before the plac
 KINDS = ("workload", "instance", "node")
 
 
-class Frame(NamedTuple):
-    """A change as it is sent. `owner` is the workload or node it is about."""
-
-    kind: str
-    owner: str
-    data: bytes
-
-
 class Wanted(NamedTuple):
     """Which changes somebody wants to see: of these kinds, and of one workload (PROJECT/NAME) or all."""
 
@@ -53,7 +45,7 @@ class Commit:
         self.changes = changes
         self.size = 0
         self._notes: dict[str, Any] = {}
-        self._frames: dict[int, Frame] = {}
+        self._frames: dict[int, bytes] = {}
         for kind, key, value in changes:
             if value is None:
                 continue
@@ -67,17 +59,15 @@ class Commit:
     def told(self, wanted: Wanted, start: int) -> bytes:
         """The changes from one on, as many as are encoded at once, for somebody who wants some of them."""
         stop = min(start + BURST_MAX, len(self.changes))
-        frames = [self._frame(at) for at in range(start, stop) if self.changes[at].kind in wanted.kinds]
-        return b"".join([frame.data for frame in frames if not wanted.workload or frame.owner == wanted.workload])
+        return b"".join([self._frame(at) for at in range(start, stop) if _is_wanted(self.changes[at], wanted)])
 
-    def _frame(self, at: int) -> Frame:
+    def _frame(self, at: int) -> bytes:
         frame = self._frames.get(at)
         if frame is None:
             kind, key, value = self.changes[at]
             what = "gone" if value is None else "put"
             told = {"revision": self.revision, "kind": kind, "key": key, "what": what, "object": self._view(at)}
-            owner = key.rpartition(".")[0] if kind == "instance" else key
-            frame = self._frames[at] = Frame(kind, owner, sse.event(told, event="change"))
+            frame = self._frames[at] = sse.event(told, event="change")
         return frame
 
     def _view(self, at: int) -> Any:
@@ -247,6 +237,15 @@ class Watch:
 def event_id(revision: int, life: int) -> str:
     """A revision, and the life of the state it belongs to: a store without memory counts from the start again."""
     return f"{revision}-{life}"
+
+
+def _is_wanted(change: Change, wanted: Wanted) -> bool:
+    """Asked before anything is encoded. An instance belongs to its workload, and a node to none."""
+    if change.kind not in wanted.kinds:
+        return False
+    if not wanted.workload:
+        return True
+    return (change.key.rpartition(".")[0] if change.kind == "instance" else change.key) == wanted.workload
 
 
 _INSTANCE = msgspec.msgpack.Decoder(Instance)

@@ -54,8 +54,9 @@ class Checkers:
         self.told: dict[str, Known] = {}  # endings that were told to whoever watches
         self.accepted: dict[str, bool] = {}  # workloads whose submission was answered with yes
         self.cancelled: dict[str, int] = {}  # workload or instance -> true time at which the cancel was answered
-        self.retried: dict[str, int] = {}  # workload -> how often somebody asked to run it again
-        self.replaced: dict[str, bool] = {}  # workloads whose name was, or may have been, used again
+        self.retried: dict[
+            str, int
+        ] = {}  # workload -> how often somebody asked to run it, or another of its name, again
         self.tokens: dict[int, str] = {}  # every attempt that was ever on disk -> its node
         self._token_max = 0  # before the commit that is being looked at
 
@@ -164,7 +165,6 @@ class Checkers:
         """A client is about to use a finished workload's name again: what was known of the old one is over."""
         self.asks_retry(key)
         self.accepted.pop(key, None)
-        self.replaced[key] = True
 
     # what they check
 
@@ -172,9 +172,7 @@ class Checkers:
         """Endings do not change, and what was accepted is there."""
         for key, told in self.told.items():
             known = self.disk.get(key)
-            if key.rpartition(".")[0] in self.replaced and (known is None or known.serial != told.serial):
-                continue
-            if known != told:
+            if known != told and not self.retried.get(key.rpartition(".")[0]):
                 raise Wrong(f"{key} was told to be {told}, the disk says {known}")
         for key in self.accepted:
             if key not in self.serials:
@@ -182,7 +180,7 @@ class Checkers:
 
     def _workload_written(self, key: str, value: bytes | None) -> None:
         if value is None:
-            self.serials.pop(key, None)
+            self._workload_swept(key)
             return
         workload = _WORKLOAD.decode(value)
         before = self.serials.get(key, 0)
@@ -190,6 +188,15 @@ class Checkers:
             raise Wrong(f"{key} had serial {before} and has {workload.serial} now")
         self.serials[key] = workload.serial
         self.policies[key] = workload
+
+    def _workload_swept(self, key: str) -> None:
+        """What is over for long enough, or one finished workload too many, may be forgotten."""
+        if not self.policies[key].finished_ms:
+            raise Wrong(f"{key} was forgotten before it was over")
+        self.serials.pop(key, None)
+        self.accepted.pop(key, None)
+        for each in [each for each in self.told if each.rpartition(".")[0] == key]:
+            del self.told[each]
 
     def _instance_written(self, key: str, value: bytes | None) -> None:
         if value is None:

@@ -30,7 +30,8 @@ class Faults:
         self._calm = False
         self.gone: list[str] = []  # hosts that never come back
         self._lease_ms = world.one_of(LEASES_MS)
-        self._seed = world.between(0, 99)
+        self._placements_max = world.one_of((2, 2_000, 2_000))
+        self._finished_max = world.one_of((5, 200_000, 200_000))
 
     def plan(self, until_ms: int) -> None:
         """Some kinds of trouble, each at random moments."""
@@ -39,6 +40,7 @@ class Faults:
             self.partition,
             self.break_stream,
             self.kill_agent,
+            self.overtake_hello,
             self.hang_agent,
             self.crash_host,
             self.leave_host,
@@ -63,8 +65,15 @@ class Faults:
     def start_server(self) -> None:
         """A new server process; its host's clock may have been set meanwhile."""
         if not self._server.up:
-            settings = Settings(lease_ms=self._lease_ms, lease_margin_ms=MARGIN_MS, seed=self._seed)
-            self._server.start(self.new_clock(), settings)
+            self._server.start(self.new_clock(), self._settings())
+
+    def _settings(self) -> Settings:
+        return Settings(
+            lease_ms=self._lease_ms,
+            lease_margin_ms=MARGIN_MS,
+            placements_max=self._placements_max,
+            finished_max=self._finished_max,
+        )
 
     def new_clock(self) -> Clock:
         """The clock of a server: the wall at its start, then monotonic."""
@@ -138,6 +147,15 @@ class Faults:
     def kill_agent(self) -> None:
         """kill -9 of an agent."""
         self._host().kill_agent()
+
+    def overtake_hello(self) -> None:
+        """An agent's hello takes the long way; the agent dies meanwhile, and the next one's hello is faster."""
+        host = self._host()
+        way = self._net.of(host.name)[1]
+        way.set(late=1.0, ordered=False)
+        host.kill_agent()
+        self._world.after(1_300, way.set)
+        self._world.after(1_300, host.kill_agent)
 
     def hang_agent(self) -> None:
         """SIGSTOP of an agent."""

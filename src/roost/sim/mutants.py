@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from roost.agent.actor import Action, Actor, Forget
+from roost.agent.actor import Action, Actor
 from roost.core import agents, assign, check, expire, lose, move, place, retry
 from roost.core.effects import Step
 from roost.core.state import Contact, Settings, State
@@ -289,20 +289,6 @@ def whole_assignment_only_adds() -> list[Patch]:
         return [action for order in orders for action in self._obey(order, now)]
 
     return [(Actor, "_replace", replace)]
-
-
-@mutant
-def untold_ends_are_forgotten() -> list[Patch]:
-    """What has ended and is to be dropped goes at once, also when the server was not told of the end."""
-    drop = Actor._drop
-
-    def forgetful(self: Actor, token: int, now: int) -> list[Action]:
-        if token in self.attempts and self.attempts[token].state == "ended":
-            del self.attempts[token]
-            return [Forget(token)]
-        return drop(self, token, now)
-
-    return [(Actor, "_drop", forgetful)]
 
 
 @mutant

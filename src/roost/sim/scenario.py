@@ -81,6 +81,8 @@ def workload(world: World, name: str) -> dict[str, Any]:
         raw["deadline"] = world.one_of(("1s", "5s", "12s"))
     if world.happens(0.08):
         raw["when_full"] = "reject"
+    if world.happens(0.15):
+        raw["keep"] = world.one_of(("0s", "1s", "5s"))
     return raw
 
 

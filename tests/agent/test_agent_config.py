@@ -1,0 +1,82 @@
+"""How an agent is told what to be: flags, environment, and what is refused before anything begins."""
+
+from pathlib import Path
+
+import pytest
+
+from roost.agent.config import read_identity, read_options
+from roost.model.errors import Invalid
+
+TOKEN = {"ROOST_AGENT_TOKEN": "secret"}
+SERVER = ["--server", "roost.example:8421"]
+
+
+def test_flags_become_settings(tmp_path: Path) -> None:
+    flags = [
+        *SERVER, "--name", "gpu-1.example", "--dir", str(tmp_path), "--label", "disk=nvme", "--label", "a=b=c",
+        "--resource", "licence=3", "--zone", "a", "--rack", "r1", "--region", "eu", "--pool", "ci", "--cpu", "500m",
+        "--memory", "2GiB", "--disk", "10G", "--slice", "2/4",
+    ]  # fmt: skip
+    options = read_options(flags, TOKEN)
+    assert (options.server, options.token, options.name) == ("roost.example:8421", "secret", "gpu-1.example")
+    wishes = options.wishes
+    assert (wishes.cpu_m, wishes.memory, wishes.disk, wishes.share) == (500, 2 << 30, 10**10, 4)
+    assert (wishes.zone, wishes.rack, wishes.region, wishes.pool) == ("a", "r1", "eu", "ci")
+    assert (wishes.labels, wishes.resources) == ({"disk": "nvme", "a": "b=c"}, {"licence": 3})
+    assert options.directory == str(tmp_path)
+
+
+def test_nothing_said_means_as_found() -> None:
+    wishes = read_options(SERVER, TOKEN).wishes
+    assert (wishes.cpu_m, wishes.memory, wishes.disk, wishes.share, wishes.pool) == (None, None, None, 1, "default")
+
+
+def test_the_environment_is_the_second_choice(tmp_path: Path) -> None:
+    environment = {**TOKEN, "ROOST_AGENT_SERVER": "h:1", "ROOST_AGENT_NAME": "n", "ROOST_AGENT_DIR": str(tmp_path)}
+    options = read_options([], environment)
+    assert (options.server, options.name, options.directory) == ("h:1", "n", str(tmp_path))
+    assert read_options(["--name", "m"], environment).name == "m"
+
+
+def test_a_token_file_comes_before_the_environment(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from the file\n")
+    assert read_options([*SERVER, "--token-file", str(tmp_path / "token")], TOKEN).token == "from the file"
+
+
+@pytest.mark.parametrize(
+    "flags, field",
+    [
+        ([], "--server"),
+        (["--server", "nobody"], "--server"),
+        (["--server", "h:99999"], "--server"),
+        ([*SERVER, "--name", "a b"], "--name"),
+        ([*SERVER, "--label", "nothing"], "--label"),
+        ([*SERVER, "--cpu", "many"], "--cpu"),
+        ([*SERVER, "--memory", "-1"], "--memory"),
+        ([*SERVER, "--resource", "licence=some"], "--resource licence"),
+        ([*SERVER, "--slice", "5/4"], "--slice"),
+        ([*SERVER, "--slice", "0/4"], "--slice"),
+        ([*SERVER, "--pool", "a/b"], "--pool"),
+        ([*SERVER, "--token-file", "/nowhere/token"], "--token-file"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_flag(flags: list[str], field: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        read_options(flags, TOKEN)
+    assert refused.value.path == field
+
+
+def test_without_a_token_there_is_no_agent() -> None:
+    with pytest.raises(Invalid, match="ROOST_AGENT_TOKEN"):
+        read_options(SERVER, {})
+
+
+def test_a_machine_keeps_its_identity(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    identity = read_identity(str(tmp_path / "a"))
+    assert len(identity) == 32
+    assert read_identity(str(tmp_path / "a")) == identity
+    assert read_identity(str(tmp_path / "b")) != identity
+    (tmp_path / "a" / "identity").write_text("")
+    assert len(read_identity(str(tmp_path / "a"))) == 32, "one that was cut off is drawn again"

@@ -1,0 +1,114 @@
+"""The invariants notice what is broken: each index of the state bent once."""
+
+from collections.abc import Callable
+
+import pytest
+
+from roost.core.check import RULES, check, differences
+from roost.core.state import State, load
+from roost.model.workload import Ask
+from tests.core.scene import Scene, job, service
+
+
+def scene() -> Scene:
+    """A node with something of every kind: running, waiting, finished, and a ghost."""
+    made = Scene("a", cpu=2)
+    made.submit(job("done"), service("up"), job("long", count=3, queue_timeout="1h"))
+    made.running("done.0", "up.0")
+    made.ended("done.0")
+    made.hello("b", cpu=1)
+    made.drain("b", "1h")
+    return made
+
+
+def lose_a_timer(kind: str) -> Callable[[State], None]:
+    def bend(state: State) -> None:
+        state.timers[:] = [timer for timer in state.timers if timer[1] != kind]
+
+    return bend
+
+
+def bent(rule: str, bend: Callable[[State], object]) -> object:
+    return pytest.param(rule, bend, id=rule)
+
+
+def set_state(state: State, key: str, to: str) -> None:
+    state.instances[f"default/{key}"].state = to
+
+
+BENT = [
+    bent("room_is_what_is_held", lambda state: state.fleet.take("a", (("cpu", 1),))),
+    bent("room_is_what_is_held", lambda state: state.contacts["a"].ghosts.update({1: Ask((("cpu", 1),))})),
+    bent("room_is_what_is_held", lambda state: state.fleet.total["cpu"].fill(7)),
+    bent("room_is_what_is_held", lambda state: state.fleet.leave("a")),
+    bent("room_is_enough", lambda state: state.fleet.take("a", (("cpu", 5_000),))),
+    bent("holders_are_held", lambda state: state.held["a"].popitem()),
+    bent("holders_are_held", lambda state: set_state(state, "up.0", "queued")),
+    bent("instances_are_whole", lambda state: set_state(state, "up.0", "lost")),
+    bent("instances_are_whole", lambda state: setattr(state.instances["default/done.0"], "finished_ms", 0)),
+    bent("instances_are_whole", lambda state: setattr(state.instances["default/up.0"], "token", state.serial + 1)),
+    bent("instances_are_whole", lambda state: setattr(state.instances["default/up.0"], "node", "")),
+    bent("progress_is_counted", lambda state: state.progress["default/up"].counts.update(running=2)),
+    bent("progress_is_counted", lambda state: setattr(state.progress["default/long"], "begun", 0)),
+    bent("progress_is_counted", lambda state: setattr(state.progress["default/long"], "begun", 3)),
+    bent("workloads_end_once", lambda state: state.finished.clear()),
+    bent("workloads_end_once", lambda state: setattr(state, "finished_instances", 5)),
+    bent("workloads_end_once", lambda state: setattr(state.workloads["default/up"], "finished_ms", 5)),
+    bent("who_waits_is_queued", lambda state: state.queue.lines.clear()),
+    bent("nothing_waits_for_ever", lose_a_timer("lease")),
+    bent("nothing_waits_for_ever", lose_a_timer("queue")),
+    bent("nothing_waits_for_ever", lose_a_timer("sweep")),
+    bent("nothing_waits_for_ever", lose_a_timer("drain")),
+    bent("nodes_are_as_they_seem", lambda state: setattr(state.nodes["a"], "status", "suspect")),
+    bent("nodes_are_as_they_seem", lambda state: state.fleet.set_open("b", is_open=True, is_online=True)),
+    bent(
+        "nodes_are_as_they_seem", lambda state: state.contacts["a"].ghosts.update(dict.fromkeys(state.held["a"], Ask()))
+    ),
+    bent("serials_only_grow", lambda state: setattr(state, "serial", state.meta.reserved + 1)),
+]
+
+
+@pytest.mark.parametrize(("rule", "bend"), BENT)
+def test_what_is_bent_is_noticed(rule: str, bend: Callable[[State], object]) -> None:
+    state = scene().state
+    assert check(state) == []
+    bend(state)
+    complaints = check(state)
+    assert any(complaint.startswith(f"{rule}: ") for complaint in complaints), complaints
+
+
+def test_every_rule_is_bent_once() -> None:
+    assert {param.values[0] for param in BENT} == {rule.__name__ for rule in RULES}
+
+
+def test_a_waiting_instance_without_line_and_timer_is_noticed() -> None:
+    made = Scene("a", cpu=1)
+    made.submit(service("up"))
+    made.running("up.0")
+    made.ended("up.0")
+    assert check(made.state) == []
+    lose_a_timer("ready")(made.state)
+    assert check(made.state) == ["who_waits_is_queued: default/up.0 waits in no line and for no moment"]
+
+
+@pytest.mark.parametrize(
+    ("facet", "bend"),
+    [
+        ("workloads", lambda state: setattr(state.workloads["default/long"], "cause", "x")),
+        ("instances", lambda state: setattr(state.instances["default/up.0"], "cause", "x")),
+        ("nodes", lambda state: setattr(state.nodes["a"], "session", 1)),
+        ("meta", lambda state: setattr(state.meta, "reserved", 1)),
+        ("progress", lambda state: state.progress["default/up"].counts.update(running=2)),
+        ("held", lambda state: state.held["a"].popitem()),
+        ("used", lambda state: state.fleet.take("a", (("cpu", 1),))),
+        ("total", lambda state: state.fleet.total["cpu"].fill(7)),
+        ("waiting", lambda state: state.queue.lines.clear()),
+        ("finished", lambda state: state.finished.clear()),
+    ],
+)
+def test_states_that_differ_are_told_apart(facet: str, bend: Callable[[State], object]) -> None:
+    made = scene()
+    stored = load(made.memory.snapshot(), made.now, made.settings)
+    assert differences(made.state, stored) == []
+    bend(made.state)
+    assert facet in [each.partition(":")[0] for each in differences(made.state, stored)]

@@ -1,0 +1,228 @@
+"""What the simulator found, each as the smallest scene that shows it."""
+
+from typing import Any
+
+import pytest
+
+from roost.agent.actor import Actor, Forget, Lease, Start
+from roost.core.effects import Step
+from roost.core.state import Settings
+from roost.model.events import Joined
+from roost.model.frames import Answer, Drop, Hello, Run, Welcome
+from roost.model.node import Facts
+from tests.core.scene import Scene, facts_of, job, said, service
+
+BACK_MS = 600_000  # ten minutes
+
+
+def hello(scene: Scene, name: str, sent_ms: int, *runs: str) -> Step:
+    """A hello that was sent at this time of its agent's clock."""
+    told = tuple(scene.as_told(each) for each in runs)
+    return scene.step(Joined(1, Hello(name, f"machine-{name}", facts_of(), sent_ms, told)))
+
+
+def actor_of(*orders: Run) -> Actor:
+    """An agent that said hello at 100 and was welcomed with these orders, in generation 1 and with a lease of 4 s."""
+    actor = Actor("n1", "machine", Facts({"cpu": 4_000}))
+    actor.hello(100)
+    actor.welcomed(Welcome(7, 100, 4_000, 1, orders), 101)
+    return actor
+
+
+def run(token: int) -> Run:
+    return Run(token, f"default/w{token}", 0, 1, b"document")
+
+
+# the lease has passed, and nobody has looked at it yet
+
+
+@pytest.mark.parametrize("event", ["its stream breaks", "it is drained", "it is resumed"])
+def test_a_node_found_to_be_out_of_its_lease_loses_its_work_too(event: str) -> None:
+    """It became lost by the way, and its work stayed with it for ever."""
+    scene = Scene("a", "b", cpu=1)
+    scene.submit(job("web"))
+    scene.running("web.0")
+    assert scene.where("web.0") == ["a"]
+    if event != "its stream breaks":
+        scene.part("a")
+    scene.wait("4s", silent="a")
+    scene.now += 1_000
+    {"its stream breaks": scene.part, "it is drained": scene.drain, "it is resumed": scene.resume}[event]("a")
+    assert scene.state.nodes["a"].status == "lost"
+    assert (scene.states("web.0"), scene.where("web.0")) == (["placed"], ["b"])
+
+
+# clocks
+
+
+def test_what_waits_for_another_attempt_does_not_wait_for_a_clock_that_was_set_back() -> None:
+    """The server's clock was ten minutes back after a restart, and the attempt waited for them to pass."""
+    scene = Scene("a", cpu=1)
+    scene.submit(job("web"))
+    scene.wait("5s", silent="a")
+    assert scene.states("web.0") == ["queued"]
+    scene.now -= BACK_MS
+    scene.restart()
+    scene.hello("a", cpu=1)
+    assert scene.states("web.0") == ["placed"]
+
+
+def test_a_pause_before_a_restart_is_never_longer_than_the_longest_pause() -> None:
+    scene = Scene("a", cpu=1)
+    scene.submit(service("web"))
+    scene.running("web.0")
+    scene.ended("web.0")
+    assert scene.states("web.0") == ["queued"]
+    scene.now -= BACK_MS
+    scene.restart()
+    scene.hello("a", cpu=1)
+    scene.wait("59s")
+    assert scene.states("web.0") == ["queued"]
+    scene.hello("a", cpu=1)
+    scene.wait("1s")
+    assert scene.states("web.0") == ["placed"]
+
+
+# hellos that are late
+
+
+def test_a_hello_that_was_overtaken_by_a_later_one_is_refused() -> None:
+    """It knew nothing of what the node was told since: that was given away while it ran."""
+    scene = Scene(cpu=1)
+    hello(scene, "a", 200)
+    scene.submit(job("web"))
+    scene.running("web.0")
+    late = hello(scene, "a", 100)
+    assert said(late) == {
+        "replies": [
+            "503 stale_hello: node a has said hello after this one, which got lost on its way; say it again",
+        ]
+    }
+    assert scene.states("web.0") == ["running"]
+
+
+def test_it_is_refused_also_by_a_server_that_has_just_started() -> None:
+    scene = Scene(cpu=1)
+    hello(scene, "a", 200)
+    scene.submit(job("web"))
+    scene.running("web.0")
+    scene.restart()
+    hello(scene, "a", 100)
+    assert scene.states("web.0") == ["running"]
+    hello(scene, "a", 300, "web.0")
+    assert scene.states("web.0") == ["running"]
+
+
+def test_a_machine_whose_clock_began_anew_is_taken_once_its_old_lease_has_ended() -> None:
+    scene = Scene(cpu=1)
+    hello(scene, "a", 200_000)
+    assert "503" in said(hello(scene, "a", 50))["replies"][0]
+    scene.wait("5s", silent="a")
+    assert said(hello(scene, "a", 90))["replies"] == ["welcome"]
+
+
+# leases that were longer once
+
+
+def test_a_restart_with_a_shorter_lease_waits_for_the_longer_ones_that_agents_still_hold() -> None:
+    """Work was given away while its node still had the lease of the server before."""
+    scene = Scene("a", "b", cpu=1, lease_ms=10_000)
+    scene.submit(job("web"))
+    scene.running("web.0")
+    scene.settings = Settings(lease_ms=1_000)
+    scene.restart()
+    scene.hello("b", cpu=1)
+    scene.wait("10s")
+    assert scene.where("web.0") == ["a"]
+    scene.wait("400ms")
+    assert scene.where("web.0") == ["b"]
+
+
+def test_a_hello_does_not_make_a_longer_lease_shorter_as_its_answer_may_get_lost() -> None:
+    scene = Scene("a", cpu=1, lease_ms=10_000)
+    scene.settings = Settings(lease_ms=1_000)
+    scene.restart()
+    scene.hello("a", cpu=1)
+    assert scene.state.contacts["a"].lease_until_ms == scene.now + 10_400
+    scene.wait("10s", silent="a")
+    assert scene.state.nodes["a"].status == "ready"
+
+
+def test_a_shorter_lease_counts_once_the_longer_ones_have_ended() -> None:
+    scene = Scene("a", cpu=1, lease_ms=10_000)
+    scene.settings = Settings(lease_ms=1_000)
+    scene.restart()
+    scene.hello("a", cpu=1)
+    scene.wait("10s")
+    scene.restart()
+    scene.wait("1400ms")
+    assert scene.state.nodes["a"].status == "lost"
+
+
+# servers that forget
+
+
+def kept_in_two_places(**fields: Any) -> tuple[Scene, Any]:
+    """A server that forgot a service of two replicas, one on each node; one of the nodes has come back."""
+    scene = Scene("a", "b", cpu=1)
+    scene.submit(service("web", count=2, **fields))
+    scene.running("web.0", "web.1")
+    first = scene.as_told("web.0")
+    scene.now += 1_000
+    scene.restart(forgetful=True)
+    scene.hello("a", first, cpu=2)
+    return scene, first
+
+
+def test_a_replica_nobody_spoke_of_is_not_started_before_every_lease_has_ended_and_been_enforced() -> None:
+    scene, _ = kept_in_two_places()
+    scene.wait("4399ms")
+    assert scene.counts("web") == {"running": 1}
+    scene.wait("1ms")
+    assert scene.counts("web") == {"running": 1, "placed": 1}
+
+
+def test_a_replica_that_is_kept_out_of_touch_is_not_started_again_elsewhere() -> None:
+    """No lease ends it, so it may be running for ever."""
+    scene, _ = kept_in_two_places(when_lost="keep")
+    scene.wait("1h")
+    assert scene.counts("web") == {"running": 1}
+
+
+# agents
+
+
+def test_an_end_between_hello_and_welcome_is_told_before_it_is_forgotten() -> None:
+    """The server had heard of a run and never of its end: it counted its room for ever."""
+    actor = actor_of(run(1))
+    actor.started(1, 102, 102)
+    actor.parted()
+    actor.hello(200)
+    actor.ended(1, "exited", 0, None, 0, "", 300, 300)
+    actions = actor.welcomed(Welcome(8, 200, 4_000, 1, ()), 400)
+    assert actions == [Lease(4_200)]
+    beat = actor.beat(400)
+    assert [(report.token, report.state) for report in beat.reports] == [(1, "ended")]
+    assert actor.answered(Answer(8, base=1, generation=2, orders=(Drop(1),)), 410) == [Forget(1)]
+
+
+def test_a_welcome_that_comes_twice_is_heard_once() -> None:
+    """The second one took the agent back to its first orders: what had ended was started again."""
+    actor = actor_of()
+    welcome = Welcome(7, 100, 4_000, 1, (run(1),))
+    assert actor.answered(Answer(7, base=1, generation=2, orders=(run(2),)), 120) == [Start(run(2))]
+    assert actor.welcomed(welcome, 130) == []
+    assert (actor.generation, list(actor.attempts)) == (2, [2])
+
+
+def test_an_echo_that_comes_late_takes_nothing_from_the_lease() -> None:
+    actor = actor_of()
+    assert actor.answered(Answer(7, echo_ms=900), 1_000) == [Lease(4_900)]
+    assert actor.answered(Answer(7, echo_ms=500), 1_001) == []
+
+
+def test_the_lease_of_a_new_session_counts_also_when_it_is_shorter() -> None:
+    actor = actor_of()
+    actor.parted()
+    actor.hello(200)
+    assert actor.welcomed(Welcome(8, 200, 1_000, 1, ()), 210) == [Lease(1_200)]
