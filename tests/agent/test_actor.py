@@ -172,6 +172,7 @@ def test_dropping_what_runs_stops_it_and_it_is_forgotten_once_its_end_is_known()
     actor = running(1)
     dropped = Answer(SESSION, base=1, generation=2, orders=(Drop(1),))
     assert actor.answered(dropped, 5) == [Halt(1, 700, "dropped")]
+    actor.beat(9)
     ends(actor, 1)
     beat = actor.beat(11)
     assert tokens(beat) == [1]

@@ -112,15 +112,39 @@ async def test_a_start_is_told_soon_and_use_is_measured(tmp_path: Path) -> None:
         await server.until(lambda: server.engine.state.contacts["n1"].usage == USAGE)
 
 
-async def test_beats_keep_the_lease_and_few_of_them_reach_the_driver(tmp_path: Path) -> None:
+async def test_beats_keep_the_lease(tmp_path: Path) -> None:
     async with stage(lease_ms=400, lease_margin_ms=40) as server:
-        async with agent(server.port, tmp_path, script=for_ever) as (_, driver):
+        async with agent(server.port, tmp_path, script=for_ever):
             await server.submit(count=4)
             began = time.monotonic()
             await until(lambda: time.monotonic() - began > 1.5)
             assert server.states() == ["running"] * 4
             assert [status for _, status, _ in server.nodes] == ["ready"]
-            assert len(driver.did("lease")) <= 1.5 / 0.4 * 4 + 3
+
+
+async def test_a_burst_of_answers_is_one_word_about_the_lease(tmp_path: Path) -> None:
+    async with stage(lease_ms=60_000) as server, agent(server.port, tmp_path) as (_, driver):
+        for number in range(20):
+            await server.submit(name=f"job-{number}")
+            await server.until(
+                lambda number=number: len(server.states()) > number and set(server.states()) == {"succeeded"}
+            )
+        assert len(driver.did("start")) == 20
+        assert len(driver.did("lease")) <= 3
+
+
+async def test_news_wait_for_others_only_while_there_are_many(tmp_path: Path) -> None:
+    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
+        await server.submit()
+        await server.until(lambda: server.states() == ["running"])
+        link, token = service.link, next(iter(service.actor.attempts))
+        now = agent_link.now_ms()
+        service.actor.ended(token, "exited", 0, None, 0, "", now, now)
+        link._beat_at_ms = now + 1_000
+        link._told_ms = now - agent_link.BUSY_MS
+        assert link._next_ms() == now
+        link._told_ms = now - 1
+        assert link._next_ms() == now + agent_link.HOLD_MS
 
 
 # --- streams that break -----------------------------------------------------------------------------------------------
@@ -226,7 +250,7 @@ async def test_a_taken_name_is_waited_for(
 
 
 async def test_a_server_that_stops_answering_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with stage(lease_ms=300, lease_margin_ms=2_000) as server, agent(server.port, tmp_path) as (service, _):
+    async with stage(lease_ms=300, lease_margin_ms=60_000) as server, agent(server.port, tmp_path) as (service, _):
         await server.until(lambda: server.gateway.connected == 1)
         session = service.actor.session
         monkeypatch.setattr(server.gateway, "_answer_soon", lambda outbox: None)

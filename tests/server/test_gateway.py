@@ -101,6 +101,7 @@ async def test_a_goodbye_ends_the_node_at_once_and_its_last_reports_count() -> N
         sequence = await agent.beat(ended(run), leaving=True)
         assert (await agent.answer()).acknowledged == sequence
         await server.until(lambda: server.engine.state.nodes["n1"].status == "lost")
+        assert server.nodes[-1] == ("n1", "lost", "said goodbye")
         assert server.states() == ["succeeded"]
 
 
@@ -208,7 +209,8 @@ async def test_words_of_another_session_end_the_stream() -> None:
     async with stage() as server, played(server.port) as agent:
         await agent.hello()
         await agent.say(Beat(agent.session - 1, 1, 5, 0))
-        assert (await agent.ending())[0] == grpc.StatusCode.ABORTED
+        code, words = await agent.ending()
+        assert code == grpc.StatusCode.ABORTED and "this session is over" in words
 
 
 async def test_a_node_that_was_lost_is_not_answered_and_has_to_say_hello_again() -> None:

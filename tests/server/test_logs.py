@@ -61,7 +61,8 @@ def test_an_announced_log_without_bytes_makes_no_blob() -> None:
     assert hub.size(LOG) is None
 
 
-async def test_followers_get_what_is_there_and_then_what_comes() -> None:
+async def test_followers_get_what_is_there_and_then_what_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "LOOK_S", 60)
     hub = hub_of()
     hub.append(LOG, 0, b"one ", False)
     reader, late = Reader(hub), Reader(hub, 2)
@@ -86,7 +87,8 @@ async def test_a_log_ends_when_it_has_the_bytes_that_its_report_told() -> None:
     assert hub.finished(LOG, over=False)
 
 
-async def test_bytes_before_the_report_are_fine_too() -> None:
+async def test_bytes_before_the_report_are_fine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "LOOK_S", 60)
     hub = hub_of()
     reader = Reader(hub)
     hub.append(LOG, 0, b"abc", False)

@@ -2,13 +2,14 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from roost.agent.actor import Actor, Forget, Lease, Start
 from roost.core.effects import Step
 from roost.core.state import Settings
 from roost.model.events import Joined
-from roost.model.frames import Answer, Drop, Hello, Run, Welcome
+from roost.model.frames import Answer, Drop, Hello, Report, Run, Welcome
 from roost.model.node import Facts
 from tests.core.scene import Scene, facts_of, job, said, service
 
@@ -187,6 +188,43 @@ def test_a_replica_that_is_kept_out_of_touch_is_not_started_again_elsewhere() ->
     scene, _ = kept_in_two_places(when_lost="keep")
     scene.wait("1h")
     assert scene.counts("web") == {"running": 1}
+
+
+def told_of_two_attempts() -> tuple[Scene, Any, Any]:
+    """A server that forgot a job; one agent knows of its first attempt, which was lost, another runs the second."""
+    scene = Scene("a", "b", "c", cpu=1)
+    scene.submit(job("web"))
+    scene.running("web.0")
+    first, _ = scene.as_told("web.0")
+    scene.wait("5s", silent="a")
+    scene.running("web.0")
+    second = scene.as_told("web.0")
+    scene.now += 1_000
+    scene.restart(forgetful=True)
+    return scene, (first, Report(first.token, "ended", cause="lease")), second
+
+
+def test_an_attempt_that_was_lost_is_not_tried_again_while_a_silent_agent_may_be_running_the_next() -> None:
+    """The agent that had lost the first attempt spoke first, and a third one began beside the second."""
+    scene, first, _ = told_of_two_attempts()
+    scene.hello("a", first, cpu=1)
+    scene.wait("4399ms")
+    assert scene.states("web.0") == ["queued"]
+    scene.wait("1ms")
+    assert scene.states("web.0") == ["placed"]
+
+
+@pytest.mark.parametrize("ending", ["lease", "exited"])
+def test_the_later_attempt_counts_whoever_speaks_first(ending: str) -> None:
+    scene, (run, report), second = told_of_two_attempts()
+    report = msgspec.structs.replace(report, cause=ending, code=1 if ending == "exited" else None)
+    scene.hello("a", (run, report), cpu=1)
+    assert scene.states("web.0") == ["queued" if ending == "lease" else "failed"]
+    scene.hello("b", second, cpu=1)
+    assert (scene.states("web.0"), scene.where("web.0")) == (["running"], ["b"])
+    assert scene.instance("web.0").attempt == 2
+    scene.hello("a", (run, report), cpu=1)
+    assert scene.where("web.0") == ["b"]
 
 
 # agents

@@ -9,6 +9,7 @@ from roost.model.errors import Invalid
 from roost.model.frames import Report, Run
 from roost.model.instance import Instance, Move
 from roost.model.node import Node
+from roost.model.states import HOLDING
 from roost.model.workload import Policy, Workload
 
 
@@ -16,9 +17,14 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
     """Take over an attempt of an earlier life; not if its name has been given to something else since."""
     key = f"{run.workload}.{run.index}"
     workload = state.workloads.get(run.workload) or _known_again(state, run, now)
-    if workload is None or workload.serial != run.serial or workload.rest or key in state.instances:
+    if workload is None or workload.serial != run.serial or workload.rest:
+        return False
+    known = state.instances.get(key)
+    if known is not None and (known.state in HOLDING or known.token >= run.token):
         return False
     reopen(state, workload)
+    if known is not None:  # another agent has spoken of an earlier attempt, which had ended
+        state.progress_of(workload).counts[known.state] -= 1
     state_now = "starting" if report.state == "starting" else "running"
     instance = Instance(run.workload, run.index, state_now, run.attempt, run.token, node.name, since_ms=now)
     instance.started_ms = now - report.started_ago_ms

@@ -44,6 +44,8 @@ def lost(state: State, out: Step, instance: Instance, cause: str, now: int) -> N
 def requeue(state: State, out: Step, instance: Instance, cause: str, now: int, delay_ms: int = 0) -> None:
     """Let an instance wait for another attempt, at once or after a pause."""
     workload = state.workloads[instance.workload]
+    if workload.adopted:  # an agent that has not spoken yet may be running a later attempt
+        delay_ms = max(delay_ms, state.settled_ms() - now)
     move(state, out, instance, "queued", cause, now)
     instance.node = ""
     instance.finished_ms = 0

@@ -132,6 +132,10 @@ class State:
             self.touch_meta()
         return self.serial
 
+    def settled_ms(self) -> int:
+        """When every lease has ended that a server before this one, of which nothing is known, may have given."""
+        return self.meta.born // SERIALS_PER_MS + self.settings.lease_ms + self.settings.lease_margin_ms
+
     def progress_of(self, workload: Workload) -> Progress:
         """The progress of a workload, made on first use: what only waits has none."""
         progress = self.progress.get(workload.key)

@@ -52,6 +52,7 @@ class Checkers:
         self.policies: dict[str, Workload] = {}
         self.disk: dict[str, Known] = {}  # instances on disk
         self.told: dict[str, Known] = {}  # endings that were told to whoever watches
+        self.swept: dict[str, bool] = {}  # workloads that were forgotten, once at least
         self.accepted: dict[str, bool] = {}  # workloads whose submission was answered with yes
         self.cancelled: dict[str, int] = {}  # workload or instance -> true time at which the cancel was answered
         self.retried: dict[
@@ -142,7 +143,7 @@ class Checkers:
 
     def answered_submit(self, key: str) -> None:
         """A client was told that its workload is taken in."""
-        if self.forgetful:
+        if self.forgetful or key in self.swept:
             return
         self.accepted[key] = True
         if key not in self.serials:
@@ -190,9 +191,11 @@ class Checkers:
         self.policies[key] = workload
 
     def _workload_swept(self, key: str) -> None:
-        """What is over for long enough, or one finished workload too many, may be forgotten."""
-        if not self.policies[key].finished_ms:
-            raise Wrong(f"{key} was forgotten before it was over")
+        """What is over for long enough, or one finished workload too many, may be forgotten; what runs may not."""
+        for live in self._truth.live.values():
+            if live.run.workload == key and live.run.leased:
+                raise Wrong(f"{key} was forgotten while {live.run.token} runs on {live.host}")
+        self.swept[key] = True
         self.serials.pop(key, None)
         self.accepted.pop(key, None)
         for each in [each for each in self.told if each.rpartition(".")[0] == key]:

@@ -135,7 +135,8 @@ class Life:
             left += [f"{name} counts the room of {token}, which nobody waits for" for token in contact.ghosts]
         held = {token: name for name, tokens in state.held.items() for token in tokens}
         for token, live in self.truth.live.items():
-            if held.get(token) != self.names[live.host]:
+            node = state.nodes.get(self.names[live.host])
+            if held.get(token) != self.names[live.host] and not (node and self._is_reserved(node)):
                 left.append(f"{live.run.workload}.{live.run.index} still runs on {live.host} as {token}")
         return left
 
