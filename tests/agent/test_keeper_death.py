@@ -130,7 +130,7 @@ def test_the_end_of_the_lease_is_kept_when_there_is_no_agent_at_all(stage: Theat
     pid = client.next("started")["pid"]
     client.socket.close()
     until(lambda: not alive(pid), "the leased run to end")
-    until(lambda: stage.client().runs["runs"][0]["ended"]["cause"] == "lease", "the end to be known")
+    until(lambda: (stage.client().runs["runs"][0]["ended"] or {}).get("cause") == "lease", "the end to be known")
 
 
 def test_a_lease_that_is_renewed_ends_nothing(stage: Theatre) -> None:

@@ -160,6 +160,38 @@ def test_a_shorter_lease_counts_once_the_longer_ones_have_ended() -> None:
     assert scene.state.nodes["a"].status == "lost"
 
 
+# work that is kept
+
+
+def test_what_was_kept_out_of_touch_and_cancelled_is_not_run_again_before_its_end_is_confirmed() -> None:
+    """No lease ends it, so cancelling it there and asking for another run made two."""
+    scene = Scene("a", "b", cpu=1)
+    scene.submit(job("web", when_lost="keep"))
+    scene.running("web.0")
+    run = scene.as_told("web.0")
+    scene.wait("5s", silent="a")
+    scene.cancel("web")
+    assert scene.states("web.0") == ["cancelled"]
+    refusal = "409 may_still_run: default/web.0 may still be running on a, which has not confirmed its end"
+    assert said(scene.retry("web")) == {"replies": [refusal]}
+    scene.hello("a", run, cpu=1)
+    assert said(scene.retry("web")) == {"replies": [refusal]}
+    scene.report("a", Report(run[0].token, "ended", cause="stopped", signal=15))
+    scene.retry("web")
+    assert scene.states("web.0") == ["placed"]
+
+
+def test_it_can_be_run_again_once_its_node_was_removed() -> None:
+    scene = Scene("a", "b", cpu=1)
+    scene.submit(job("web", when_lost="keep"))
+    scene.running("web.0")
+    scene.wait("5s", silent="a")
+    scene.cancel("web")
+    scene.remove("a")
+    scene.retry("web")
+    assert (scene.states("web.0"), scene.where("web.0")) == (["placed"], ["b"])
+
+
 # servers that forget
 
 

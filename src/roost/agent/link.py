@@ -133,6 +133,10 @@ class Link:
             self._actor.parted()
             call.cancel()
             self._over.set()
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # A task group that has errors of its own forgets, before Python 3.13, that it was cancelled.
+            raise asyncio.CancelledError
         return self._pause_s(code, words)
 
     async def _session(self, call: Call) -> None:

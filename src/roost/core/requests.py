@@ -113,11 +113,25 @@ def retry(state: State, out: Step, event: Retry, now: int) -> None:
         words = f"nothing of {workload.key} has failed; name an instance ({workload.name}.0) to run it again anyway"
         out.reply(event.request, Conflict(words, code="nothing_to_retry"))
         return
+    for instance in chosen:
+        if _may_still_run(state, workload, instance):
+            words = f"{instance.key} may still be running on {instance.node}, which has not confirmed its end"
+            out.reply(event.request, Conflict(words, code="may_still_run"))
+            return
     _reopen(state, workload, fresh=fresh, now=now)
     for instance in chosen:
         instance.losses = instance.failures = 0
         requeue(state, out, instance, "retry asked for", now)
     out.reply(event.request, workload.key)
+
+
+def _may_still_run(state: State, workload: Workload, instance: Instance) -> bool:
+    """What is kept on a node has no lease: cancelled while the node was out of touch, nobody knows when it stops."""
+    policy, node = workload.policy, state.nodes.get(instance.node)
+    if node is None or not policy.exclusive or policy.when_lost != "keep" or instance.state != "cancelled":
+        return False
+    unconfirmed = instance.exit_code is None and instance.signal is None and instance.attempt > 0
+    return unconfirmed and (node.status == "lost" or instance.token in state.contacts[node.name].ghosts)
 
 
 def stop(state: State, out: Step, instance: Instance, cause: str, now: int, *, moving: bool = False) -> None:
