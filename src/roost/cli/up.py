@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import signal
 import socket
 import sys
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 LISTEN = "127.0.0.1:8420"  # as in server/config.py, which is too heavy to import before the agents have been started
 AGENTS_MAX = 64  # local nodes are for trying things out; each is two processes
+QUIET_PORTS = range(20_000, 32_000)  # below those the kernel gives to connections: free now is free in a second
+QUIET_PORTS_TRIED = 50
 END_S_MAX = 20.0  # keepers give work 5 s and their agent 3 s to end; who takes longer is killed
 
 
@@ -151,12 +154,20 @@ def _addresses(listen: Address, agents: Address | None) -> tuple[Address, Addres
     if agents is None:
         agents = Address(listen.host, listen.port + 1 if listen.port else 0)
     _check_free(listen, "--listen")
-    port = _check_free(agents, "--agents-listen")
-    return listen, agents._replace(port=port)
+    if agents.port:
+        _check_free(agents, "--agents-listen")
+        return listen, agents
+    for port in random.sample(QUIET_PORTS, QUIET_PORTS_TRIED):
+        try:
+            _check_free(agents._replace(port=port), "--agents-listen")
+        except Failure:
+            continue
+        return listen, agents._replace(port=port)
+    raise Failure(f"found no free port for agents on {agents.host}", "choose one with --agents-listen")
 
 
-def _check_free(address: Address, option: str) -> int:
-    """The port, a free one for 0. Better to find out before anything was started."""
+def _check_free(address: Address, option: str) -> None:
+    """Better to find out before anything was started."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -165,8 +176,6 @@ def _check_free(address: Address, option: str) -> int:
         except OSError as error:
             hint = f"is another `roost up` running? Choose another address with {option}; port 0 is any free one"
             raise Failure(f"cannot listen on {address}: {error.strerror or error}", hint) from None
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _start(home: DataDir, name: str, server: Address, agents: int) -> Keeper:

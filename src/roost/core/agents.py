@@ -23,7 +23,7 @@ def joined(state: State, out: Step, event: Joined, now: int) -> None:
         if refusal:
             out.reply(event.request, Conflict(refusal, code="already_exists", path="node"))
             return
-        if _is_stale(node, hello):
+        if _is_stale(state, node, hello, now):
             words = f"node {node.name} has said hello after this one, which got lost on its way; say it again"
             out.reply(event.request, NoService(words, code="stale_hello"))
             return
@@ -171,12 +171,15 @@ def _refusal(state: State, node: Node, hello: Hello, now: int) -> str:
     return ""
 
 
-def _is_stale(node: Node, hello: Hello) -> bool:
+def _is_stale(state: State, node: Node, hello: Hello, now: int) -> bool:
     """A hello that was overtaken by a later one knows nothing of what the node was told since.
 
-    The clock of a machine begins anew when it reboots; then its hello is taken once its old lease has ended.
+    The clock of a machine begins anew when it reboots. Its hello is taken a lease after its old lease has ended: an old
+    one that is still on its way is not to be expected then, and whoever lives says hello again.
     """
-    return node.status != "lost" and node.identity == hello.identity and hello.sent_ms < node.hello_ms
+    if node.identity != hello.identity or hello.sent_ms >= node.hello_ms:
+        return False
+    return node.status != "lost" or now < state.contacts[node.name].lease_until_ms + state.settings.lease_ms
 
 
 def _reconnect(state: State, node: Node, now: int) -> None:

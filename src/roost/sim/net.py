@@ -108,7 +108,8 @@ class Net:
             if stream.host == host and stream.held:
                 held, stream.held = stream.held, []
                 for up, frame in held:
-                    self._carry(stream, frame, up)
+                    if stream.agent_open if up else stream.server_open:  # a socket without a process gives up
+                        self._carry(stream, frame, up)
 
     def close(self, stream: Stream, *, up: bool, quietly: bool = False) -> None:
         """One side ends the stream (`up`: the agent does). The other may hear of it soon, or not at all."""
