@@ -1,10 +1,11 @@
 """How an agent is told what to be: flags, environment, and what is refused before anything begins."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from roost.agent.config import read_identity, read_options
+from roost.agent.config import read_identity, read_life, read_options
 from roost.model.errors import Invalid
 
 TOKEN = {"ROOST_AGENT_TOKEN": "secret"}
@@ -80,3 +81,9 @@ def test_a_machine_keeps_its_identity(tmp_path: Path) -> None:
     assert read_identity(str(tmp_path / "b")) != identity
     (tmp_path / "a" / "identity").write_text("")
     assert len(read_identity(str(tmp_path / "a"))) == 32, "one that was cut off is drawn again"
+
+
+def test_two_keepers_have_two_lives() -> None:
+    ours = read_life(os.getpid())
+    assert read_life(os.getpid()) == ours
+    assert read_life(1) != ours

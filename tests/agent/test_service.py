@@ -144,7 +144,7 @@ async def test_news_wait_for_others_only_while_there_are_many(tmp_path: Path) ->
         link._told_ms = now - agent_link.BUSY_MS
         assert link._next_ms() == now
         link._told_ms = now - 1
-        assert link._next_ms() == now + agent_link.HOLD_MS
+        assert now < link._next_ms() < now + 10
 
 
 # --- streams that break -----------------------------------------------------------------------------------------------
@@ -251,10 +251,9 @@ async def test_a_taken_name_is_waited_for(
 
 async def test_a_server_that_stops_answering_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage(lease_ms=300, lease_margin_ms=60_000) as server, agent(server.port, tmp_path) as (service, _):
-        await server.until(lambda: server.gateway.connected == 1)
-        session = service.actor.session
-        monkeypatch.setattr(server.gateway, "_answer_soon", lambda outbox: None)
+        session = await until(lambda: service.actor.session)
         monkeypatch.setattr(server.gateway, "_sign", lambda stream, beat: True)
+        monkeypatch.setattr(server.gateway, "_beat", lambda stream, beat: None)
         await until(lambda: service.actor.session not in (0, session))
 
 

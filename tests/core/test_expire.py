@@ -167,7 +167,9 @@ def test_timers_of_what_has_gone_do_not_pile_up(monkeypatch: pytest.MonkeyPatch)
     for number in range(200):
         scene.submit(job(f"job-{number}", deadline="30d", queue_timeout="1d"))
         scene.ended(f"job-{number}.0")
-    assert len(scene.state.timers) < 60
+    timers = scene.state.timers
+    assert len(timers) < 60
+    assert all(timers[(place - 1) // 2] <= timer for place, timer in enumerate(timers) if place), "still a heap"
     scene.hello("b")
     scene.wait("5s", silent="b")
     assert scene.state.nodes["b"].status == "lost", "the lease of a node that was forgotten and came back is looked at"

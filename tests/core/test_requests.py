@@ -2,6 +2,7 @@
 
 import pytest
 
+from roost.core import requests
 from roost.core.requests import REACH_MAX
 from tests.core.scene import Scene, job, said, service
 
@@ -66,6 +67,16 @@ def test_an_unknown_strategy_is_refused_with_the_known_ones_and_nothing_is_store
         ]
     }
     assert not scene.state.workloads
+
+
+def test_more_workloads_than_can_be_known_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "WORKLOADS_MAX", 2)
+    scene = Scene("a")
+    scene.submit(job("one"))
+    assert said(scene.submit(job("two"), job("three"))) == {
+        "replies": ["409 too_many: there are 1 workloads already"],
+    }
+    assert said(scene.submit(job("two")))["replies"] == ["two"]
 
 
 # cancel
@@ -269,9 +280,10 @@ def test_a_retried_instance_of_a_cancelled_array_is_retried_and_rescheduled_like
     assert (scene.states("array.0"), scene.where("array.0")) == (["placed"], ["b"])
 
 
-def test_limits_on_waiting_count_from_the_retry() -> None:
+@pytest.mark.parametrize("limit", ["queue_timeout", "deadline"])
+def test_limits_on_waiting_count_from_the_retry(limit: str) -> None:
     scene = Scene("a")
-    scene.submit(job("web", queue_timeout="10s"))
+    scene.submit(job("web", **{limit: "10s"}))
     scene.ended("web.0", code=1)
     scene.part("a", leaving=True)
     scene.wait("1h")

@@ -138,6 +138,7 @@ def test_a_server_without_memory_takes_over_what_agents_run() -> None:
     instance = scene.instance("web.0")
     assert (instance.token, instance.started_ms) == (run[0].token, scene.now - 5)
     assert [move.cause for move in instance.story] == ["submitted to an earlier server", "taken over from its agent"]
+    assert {move.revision for move in instance.story} == {scene.state.revision}
     assert scene.used("a") == 1_000
     scene.ended("web.0")
     assert scene.counts("web") == {"succeeded": 1}

@@ -106,6 +106,7 @@ def test_steps_run_in_order_and_say_whether_their_failure_counts() -> None:
     assert commands(document) == [(["/bin/sh", "-c", "one"], False), (["/bin/sh", "-c", "two"], True)]
     assert commands(taken(command="a | b")[0]) == [(["/bin/sh", "-c", "a | b"], False)]
     assert commands(taken(command=["a", "|", "b"])[0]) == [(["a", "|", "b"], False)]
+    assert commands(taken(command=["a"])[0]) == [(["a"], False)]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +143,9 @@ def test_steps_run_in_order_and_say_whether_their_failure_counts() -> None:
         ({"name": "web", "command": "x", "retries": {"on": ["exit:007"]}}, "retries.on[0]", "exit:CODE"),
         ({"name": "web", "command": "x", "env": {"A=B": "1"}}, "env", "'A=B' is not a name for a variable"),
         ({"name": "web", "command": "x", "env": {"A": 1}}, "env[...]", "Expected `str`, got `int`"),
+        ({"name": "web", "command": "x", "env": {"A\0": "1"}}, "env.A\0", "NUL"),
+        ({"name": "web", "command": ["x"] * 1_001}, "command", "this must be 1 to 1,000 arguments, not 1,001"),
+        ({"name": "web", "command": "x", "resources": {f"r{n}": 1 for n in range(33)}}, "resources", "0 to 32 kinds"),
         ({"name": "web", "command": "x", "labels": {"a": "b\nc"}}, "labels.a", "one line of printable text"),
         ({"name": "web", "command": "x", "image": "a\nb"}, "image", "one line of printable text"),
         ({"name": "web", "command": "x", "placement": {"pool": "a/b"}}, "placement.pool", "a name is made of"),

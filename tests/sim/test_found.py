@@ -114,16 +114,32 @@ def test_it_is_refused_also_by_a_server_that_has_just_started() -> None:
     assert scene.states("web.0") == ["running"]
 
 
-def test_a_machine_whose_clock_began_anew_is_taken_a_lease_after_its_old_lease_has_ended() -> None:
+def test_it_is_refused_also_when_its_node_is_lost_by_now() -> None:
+    """Its node was open for work that nobody was there to hear of."""
     scene = Scene(cpu=1)
-    hello(scene, "a", 200_000)
-    assert "503" in said(hello(scene, "a", 50))["replies"][0]
-    scene.wait("4400ms", silent="a")
+    hello(scene, "a", 200)
+    scene.wait("5s", silent="a")
+    assert "503 stale_hello" in said(hello(scene, "a", 100))["replies"][0]
     assert scene.state.nodes["a"].status == "lost"
-    scene.now += 3_999
-    assert "503" in said(hello(scene, "a", 90))["replies"][0]
-    scene.now += 1
-    assert said(hello(scene, "a", 91))["replies"] == ["welcome"]
+
+
+def test_a_machine_that_rebooted_is_welcome_and_has_nothing_left_not_even_what_was_only_placed() -> None:
+    """What was placed may have begun there before: it was begun again under the same token."""
+    scene = Scene("b", cpu=1)
+    scene.hello("a", identity="machine/1", sent_ms=90_000, cpu=1)
+    scene.submit(job("one"), job("two", retries=0))
+    assert sorted(scene.where("one.0", "two.0")) == ["a", "b"]
+    done = scene.hello("a", identity="machine/2", sent_ms=50, cpu=1)
+    assert said(done)["replies"] == ["welcome"]
+    lost = next(each for each in scene.state.instances.values() if each.losses)
+    assert lost.state in ("placed", "failed") and "came back without it" in str(lost.story)
+
+
+def test_a_hello_of_the_life_before_is_refused() -> None:
+    scene = Scene(cpu=1)
+    scene.hello("a", identity="machine/1", sent_ms=100)
+    scene.hello("a", identity="machine/2", sent_ms=50)
+    assert "503 stale_hello" in said(scene.hello("a", identity="machine/1", sent_ms=200))["replies"][0]
 
 
 # leases that were longer once

@@ -9,7 +9,7 @@ import time
 
 import uvloop
 
-from roost.agent.config import Options, read_identity, read_options
+from roost.agent.config import Options, read_identity, read_life, read_options
 from roost.agent.keeper_proc import AGENT_MARK, MARK, kill_leftovers
 from roost.agent.link import now_ms
 from roost.agent.probe import Meter, facts
@@ -44,7 +44,7 @@ async def _live(options: Options, socket_path: str, keeper: int) -> None:
     service = Service(
         directory=directory,
         name=options.name,
-        identity=read_identity(directory),
+        identity=f"{read_identity(directory)}/{read_life(keeper)}",
         facts=facts(directory, options.wishes),
         server=options.server,
         token=options.token,

@@ -59,6 +59,15 @@ def read_identity(directory: str) -> str:
     return identity
 
 
+def read_life(keeper: int) -> str:
+    """Which life of this machine: its boot, and when in it the keeper began. What an earlier keeper ran is gone."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read(8)
+    with open(f"/proc/{keeper}/stat", encoding="utf-8", errors="replace") as file:
+        began = file.read().rpartition(")")[2].split()[19]
+    return f"{boot}-{began}"
+
+
 def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="roost.agent", description="An agent, started by its keeper.")
     parser.add_argument("--server", default=environment.get("ROOST_AGENT_SERVER", ""), help="HOST:PORT")

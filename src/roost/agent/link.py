@@ -25,7 +25,7 @@ BUSY_MS = 50  # ... if the last ones are not longer ago than this
 WELCOME_S_MAX = 10.0
 SILENCE_SHARE = 0.75  # of a lease without a word from the server: the stream is dead, whatever TCP says
 USAGE_MS = 10_000
-RETRY_S_MIN, RETRY_S_MAX = 0.05, 0.5
+RETRY_S_MIN, RETRY_S_MAX = 0.03, 0.2  # a server that restarts is found again within a fraction of a lease
 REFUSED_S = 5.0
 NAME_TAKEN_S = 1.0  # the last one of our name may be on its way out
 NAME_TAKEN_TRIES = 60  # then it is not on its way out
@@ -34,8 +34,8 @@ OPTIONS = (
     ("grpc.http2.bdp_probe", 0),  # a ping with every message costs both sides a third more
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.initial_reconnect_backoff_ms", 30),
+    ("grpc.max_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 2_000),  # in truth: how long one attempt may take
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),

@@ -23,11 +23,11 @@ def joined(state: State, out: Step, event: Joined, now: int) -> None:
         if refusal:
             out.reply(event.request, Conflict(refusal, code="already_exists", path="node"))
             return
-        if _is_stale(state, node, hello, now):
+        if _is_stale(node, hello):
             words = f"node {node.name} has said hello after this one, which got lost on its way; say it again"
             out.reply(event.request, NoService(words, code="stale_hello"))
             return
-    stranger = node is not None and node.identity != hello.identity
+    anew = node is not None and node.identity != hello.identity  # nothing that an earlier life ran is left
     if node is None:
         node = Node(hello.node, hello.identity, hello.facts, status="lost", joined_ms=now)
         state.nodes[node.name] = node
@@ -35,10 +35,13 @@ def joined(state: State, out: Step, event: Joined, now: int) -> None:
         state.contacts[node.name] = Contact(0)
     if node.facts != hello.facts or len(state.fleet) == 0 or state.fleet.row(node.name) < 0:
         state.fleet.join(node.name, hello.facts)
+    if anew:
+        same = _machine(node.identity) == _machine(hello.identity)
+        node.identity_before = node.identity if same else ""
     node.facts, node.identity, node.hello_ms = hello.facts, hello.identity, hello.sent_ms
     node.session = state.next_serial()
     _reconnect(state, node, now)
-    _compare(state, out, node, hello, now, stranger=stranger)
+    _compare(state, out, node, hello, now, anew=anew)
     settle_node(state, out, node, "said hello", now)
     state.touch_node(node)
     out.whole.add(node.name)
@@ -157,7 +160,7 @@ def ending_words(report: Report) -> str:
 
 def _refusal(state: State, node: Node, hello: Hello, now: int) -> str:
     """A name belongs to the machine that has it as long as that machine may be running what must not run twice."""
-    if node.identity == hello.identity:
+    if _machine(node.identity) == _machine(hello.identity):
         return ""
     contact = state.contacts[node.name]
     if contact.connected:
@@ -171,15 +174,15 @@ def _refusal(state: State, node: Node, hello: Hello, now: int) -> str:
     return ""
 
 
-def _is_stale(state: State, node: Node, hello: Hello, now: int) -> bool:
-    """A hello that was overtaken by a later one knows nothing of what the node was told since.
+def _is_stale(node: Node, hello: Hello) -> bool:
+    """A hello that was overtaken by a later one knows nothing of what the node was told since."""
+    if node.identity == hello.identity:
+        return hello.sent_ms < node.hello_ms
+    return hello.identity == node.identity_before
 
-    The clock of a machine begins anew when it reboots. Its hello is taken a lease after its old lease has ended: an old
-    one that is still on its way is not to be expected then, and whoever lives says hello again.
-    """
-    if node.identity != hello.identity or hello.sent_ms >= node.hello_ms:
-        return False
-    return node.status != "lost" or now < state.contacts[node.name].lease_until_ms + state.settings.lease_ms
+
+def _machine(identity: str) -> str:
+    return identity.partition("/")[0]
 
 
 def _reconnect(state: State, node: Node, now: int) -> None:
@@ -193,14 +196,14 @@ def _reconnect(state: State, node: Node, now: int) -> None:
     state.watch_lease(node.name)
 
 
-def _compare(state: State, out: Step, node: Node, hello: Hello, now: int, *, stranger: bool) -> None:
+def _compare(state: State, out: Step, node: Node, hello: Hello, now: int, *, anew: bool) -> None:
     """What the node says it runs against what it should run."""
     told = {run.token: (run, report) for run, report in hello.runs}
     for token in sorted(state.held[node.name]):
         instance = state.held[node.name][token]
-        if token in told and not stranger:
+        if token in told and not anew:
             apply_report(state, out, instance, told[token][1], now)
-        elif stranger or instance.state != "placed":
+        elif anew or instance.state != "placed":
             lost(state, out, instance, f"node {node.name} came back without it", now)
     for token, (run, report) in told.items():
         if token in state.held[node.name]:

@@ -20,7 +20,8 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Node(msgspec.Struct, omit_defaults=True):
-    """A node as stored. `identity` tells two machines of one name apart, `session` two connections of one machine."""
+    """A node as stored. `identity` (MACHINE/LIFE) tells two machines of one name apart, and two lives of one machine:
+    what an earlier keeper of it ran is gone. `session` tells two connections apart."""
 
     name: str
     identity: str
@@ -30,5 +31,6 @@ class Node(msgspec.Struct, omit_defaults=True):
     drain_until_ms: int = 0
     session: int = 0
     hello_ms: int = 0  # when it said the hello of this session, on its own clock
+    identity_before: str = ""  # the life of this machine before this one: its words are late
     joined_ms: int = 0
     story: tuple[Move, ...] = ()

@@ -104,7 +104,7 @@ class Checkers:
         for node, status, cause in done.nodes:
             self._world.tell("server", f"{node} is {status}: {cause}")
             if status == "lost":
-                machine = state.nodes[node].identity if node in state.nodes else node
+                machine = state.nodes[node].identity.partition("/")[0] if node in state.nodes else node
                 for live in self._truth.leased_on(machine):
                     raise Wrong(f"{node} was given up while {live.run.token} of {live.run.workload} runs there leased")
         self._orders_are_known(done)

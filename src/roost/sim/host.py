@@ -45,7 +45,7 @@ class Host:
         self._witness = site.witness
         self.name = name
         self.node = node or name  # what it calls itself; two machines may use one name
-        self.identity = name
+        self._boots = 0
         self.facts = facts
         self.up = False
         self._drift_ppm = drift_ppm
@@ -53,13 +53,18 @@ class Host:
         self.keeper = Keeper(site.world, name, self.clock, site.witness)
         self.agent: Agent | None = None
 
+    @property
+    def identity(self) -> str:
+        """MACHINE/LIFE: the machine stays over reboots, its life does not."""
+        return f"{self.name}/{self._boots}"
+
     def boot(self) -> None:
         """Power on: a keeper that knows nothing, and an agent."""
         if self.up:
             return
         self.world.tell(self.name, "boots")
         self.up = True
-        self._witness.booted(self.name)
+        self._boots += 1
         if self.world.now:
             self.clock = Clock(self.world, BOOT_MS - self.world.now, self._drift_ppm)
         self.keeper = Keeper(self.world, self.name, self.clock, self._witness)

@@ -20,9 +20,6 @@ PROMPT_MS_MAX = 3  # most of the time
 class Witness(Protocol):
     """Whoever watches what really runs."""
 
-    def booted(self, host: str) -> None:
-        """A host starts."""
-
     def behaviour(self, run: Run) -> Sequence[Act]:
         """What the steps of this run will do."""
 

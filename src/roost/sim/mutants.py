@@ -180,7 +180,7 @@ def old_sessions_are_heard() -> list[Patch]:
 @mutant
 def old_hellos_are_heard() -> list[Patch]:
     """A hello that was overtaken by a later one is believed."""
-    return [(agents, "_is_stale", lambda state, node, hello, now: False)]
+    return [(agents, "_is_stale", lambda node, hello: False)]
 
 
 @mutant

@@ -163,7 +163,7 @@ class Life:
     def _is_gone(self, name: str) -> bool:
         """Whether the machine that a node was last is gone for good."""
         node = self.server.state.nodes.get(name)
-        return node is not None and node.status == "lost" and node.identity in self.faults.gone
+        return node is not None and node.status == "lost" and node.identity.partition("/")[0] in self.faults.gone
 
     def _is_reserved(self, node: Node) -> bool:
         """Whether a name is kept for a machine that is gone, because of work that must not run twice."""

@@ -37,8 +37,7 @@ class Truth:
         self._world = world
         self.live: dict[int, Live] = {}
         self.endings: dict[int, Ending] = {}
-        self.began_ever: dict[int, tuple[str, int]] = {}  # attempt -> its host, and which boot of it
-        self.boots: dict[str, int] = {}
+        self.began_ever: dict[int, str] = {}  # attempt -> its host
         self.by_slot: dict[Slot, list[int]] = {}  # every attempt that ever ran, oldest first
         self.capacity: dict[str, dict[str, int]] = {}
         self.used: dict[str, dict[str, int]] = {}
@@ -50,11 +49,6 @@ class Truth:
         """A machine and what it really has."""
         self.capacity[host] = capacity
         self.used[host] = {}
-        self.boots[host] = 0
-
-    def booted(self, host: str) -> None:
-        """A machine starts with nothing running and nothing known."""
-        self.boots[host] += 1
 
     def behaviour(self, run: Run) -> tuple[Act, ...]:
         """What the steps of this run will do: by chance, one of the ways its workload has."""
@@ -70,12 +64,9 @@ class Truth:
         """A process exists."""
         token, slot = run.token, slot_of(run)
         self._world.tell(host, f"began {run.workload}.{run.index} token {token}")
-        boot = (host, self.boots[host])
-        where = self.began_ever.setdefault(token, boot)
-        if token in self.endings or token in self.live:
-            if where[0] != host or where == boot:  # only a reboot may forget that an attempt began
-                raise Wrong(f"attempt {token} of {run.workload}.{run.index} began twice, on {where} and {boot}")
-            self.began_ever[token] = boot
+        if token in self.began_ever:
+            raise Wrong(f"attempt {token} of {run.workload}.{run.index} began twice")
+        self.began_ever[token] = host
         policy = policy_of(run.document)
         if policy.exclusive:
             for other in self.by_slot.get(slot, ()):
