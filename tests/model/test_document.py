@@ -205,7 +205,7 @@ def test_any_value_in_any_field_is_taken_or_invalid_and_what_is_taken_is_kept(fi
 
 NAMES = st.from_regex(r"[a-z0-9]([a-z0-9_-]{0,20}[a-z0-9])?", fullmatch=True)
 LINES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=40).filter(str.strip)
-DURATIONS = st.one_of(st.integers(1, 10_000), st.from_regex(r"[1-9][0-9]{0,3}(ms|s|m|h|d)", fullmatch=True))
+DURATIONS = st.one_of(st.integers(1, 10_000), st.from_regex(r"[1-9][0-9]{0,2}(ms|s|m|h|d)", fullmatch=True))
 RESOURCES = st.dictionaries(
     st.sampled_from(["cpu", "memory", "disk", "gpu", "license"]),
     st.one_of(st.integers(0, 64), st.from_regex(r"[0-9]{1,3}", fullmatch=True)),

@@ -121,6 +121,17 @@ def test_durations_are_shown_as_people_say_them(ms: int, shown: str) -> None:
     assert show_duration(ms) == shown
 
 
+@pytest.mark.parametrize(
+    ("read", "unit"),
+    [(cpu_milli, "m"), (byte_count, "B"), (countable, ""), (duration_ms, "ms")],
+)
+def test_there_is_a_most_and_one_more_is_refused(read: Callable[[Quantity, str], int], unit: str) -> None:
+    most = READERS[read]
+    assert read(f"{most}{unit}", "") == most
+    with pytest.raises(Invalid, match="more than Roost can count"):
+        read(f"{most + 1}{unit}", "")
+
+
 @EACH
 @given(written=st.one_of(st.text(max_size=20), st.integers(), st.floats(), st.booleans()))
 def test_whatever_is_written_becomes_an_integer_within_bounds_or_is_refused(
