@@ -83,7 +83,9 @@ def test_a_machine_keeps_its_identity(tmp_path: Path) -> None:
     assert len(read_identity(str(tmp_path / "a"))) == 32, "one that was cut off is drawn again"
 
 
-def test_two_keepers_have_two_lives() -> None:
-    ours = read_life(os.getpid())
-    assert read_life(os.getpid()) == ours
-    assert read_life(1) != ours
+def test_lives_of_a_machine_are_counted(tmp_path: Path) -> None:
+    first = read_life(str(tmp_path), os.getpid())
+    assert (first, read_life(str(tmp_path), os.getpid())) == (1, 1)
+    assert read_life(str(tmp_path), 1) == 2
+    (tmp_path / "life").write_text("nonsense")
+    assert read_life(str(tmp_path), 1) == 1

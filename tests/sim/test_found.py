@@ -316,3 +316,9 @@ def test_the_lease_of_a_new_session_counts_also_when_it_is_shorter() -> None:
     actor.parted()
     actor.hello(200)
     assert actor.welcomed(Welcome(8, 200, 1_000, 1, ()), 210) == [Lease(1_200)]
+
+
+def test_a_hello_of_an_earlier_life_is_late_also_when_that_life_was_never_heard_of() -> None:
+    scene = Scene()
+    scene.hello("a", identity="machine/3", sent_ms=50)
+    assert "503 stale_hello" in said(scene.hello("a", identity="machine/2", sent_ms=200))["replies"][0]

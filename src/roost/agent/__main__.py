@@ -44,7 +44,7 @@ async def _live(options: Options, socket_path: str, keeper: int) -> None:
     service = Service(
         directory=directory,
         name=options.name,
-        identity=f"{read_identity(directory)}/{read_life(keeper)}",
+        identity=f"{read_identity(directory)}/{read_life(directory, keeper)}",
         facts=facts(directory, options.wishes),
         server=options.server,
         token=options.token,

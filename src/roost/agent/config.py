@@ -59,13 +59,25 @@ def read_identity(directory: str) -> str:
     return identity
 
 
-def read_life(keeper: int) -> str:
-    """Which life of this machine: its boot, and when in it the keeper began. What an earlier keeper ran is gone."""
+def read_life(directory: str, keeper: int) -> int:
+    """Which life of this machine, counted: a keeper, and with it all that ran, is a new one. Kept in DIR/life."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         boot = file.read(8)
     with open(f"/proc/{keeper}/stat", encoding="utf-8", errors="replace") as file:
         began = file.read().rpartition(")")[2].split()[19]
-    return f"{boot}-{began}"
+    path, now = f"{directory}/life", f"{boot}-{began}"
+    try:
+        with open(path, encoding="ascii") as file:
+            number, known = file.read().split()
+        life = int(number)
+    except (FileNotFoundError, ValueError):
+        life, known = 0, ""
+    if known != now:
+        life += 1
+        with open(f"{path}.new", "w", encoding="ascii") as file:
+            file.write(f"{life} {now}\n")
+        os.replace(f"{path}.new", path)
+    return life
 
 
 def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:

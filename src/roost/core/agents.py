@@ -13,6 +13,8 @@ from roost.model.instance import Instance
 from roost.model.node import Node
 from roost.model.workload import Ask
 
+LIFE_DIGITS_MAX = 18
+
 
 def joined(state: State, out: Step, event: Joined, now: int) -> None:
     """An agent said hello: a new node, a known one that is back, or a stranger with a name that is taken."""
@@ -35,9 +37,6 @@ def joined(state: State, out: Step, event: Joined, now: int) -> None:
         state.contacts[node.name] = Contact(0)
     if node.facts != hello.facts or len(state.fleet) == 0 or state.fleet.row(node.name) < 0:
         state.fleet.join(node.name, hello.facts)
-    if anew:
-        same = _machine(node.identity) == _machine(hello.identity)
-        node.identity_before = node.identity if same else ""
     node.facts, node.identity, node.hello_ms = hello.facts, hello.identity, hello.sent_ms
     node.session = state.next_serial()
     _reconnect(state, node, now)
@@ -175,14 +174,22 @@ def _refusal(state: State, node: Node, hello: Hello, now: int) -> str:
 
 
 def _is_stale(node: Node, hello: Hello) -> bool:
-    """A hello that was overtaken by a later one knows nothing of what the node was told since."""
-    if node.identity == hello.identity:
-        return hello.sent_ms < node.hello_ms
-    return hello.identity == node.identity_before
+    """A hello that was overtaken by a later one knows nothing of what the node was told since.
+
+    Lives of a machine are counted; within one, its clock tells which hello came first.
+    """
+    if _machine(node.identity) != _machine(hello.identity):
+        return False
+    return (_life(hello.identity), hello.sent_ms) < (_life(node.identity), node.hello_ms)
 
 
 def _machine(identity: str) -> str:
     return identity.partition("/")[0]
+
+
+def _life(identity: str) -> int:
+    number = identity.partition("/")[2]
+    return int(number) if number.isdecimal() and len(number) <= LIFE_DIGITS_MAX else 0
 
 
 def _reconnect(state: State, node: Node, now: int) -> None:

@@ -31,6 +31,5 @@ class Node(msgspec.Struct, omit_defaults=True):
     drain_until_ms: int = 0
     session: int = 0
     hello_ms: int = 0  # when it said the hello of this session, on its own clock
-    identity_before: str = ""  # the life of this machine before this one: its words are late
     joined_ms: int = 0
     story: tuple[Move, ...] = ()
