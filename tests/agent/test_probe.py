@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -11,7 +12,7 @@ import pytest
 
 from roost.agent import cgroup, probe
 from roost.agent.probe import Bounds, Meter, Wishes
-from tests.agent.keeper_stage import now_ms, until
+from tests.agent.keeper_stage import now_ms
 
 GIB = 1 << 30
 
@@ -143,11 +144,15 @@ def test_an_unbounded_one_measures_the_machine_and_says_its_share(tmp_path: Path
 @pytest.mark.serial
 def test_this_machine_is_measured(tmp_path: Path) -> None:
     meter = Meter(str(tmp_path))
-    meter.usage(now_ms())
-    end = now_ms() + 300
-    until(lambda: [0 for _ in range(10_000)] and now_ms() > end, "some work to be done")
-    usage = meter.usage(now_ms())
-    assert 100 < usage.cpu_milli <= os.cpu_count() * 1000 + 200
+    start = now_ms()
+    meter.usage(start)
+    spent_s = time.process_time()
+    while time.process_time() - spent_s < 0.3:
+        pass
+    past_ms = now_ms() - start
+    usage = meter.usage(start + past_ms)
+    ticks_ms = 2 * 1000 // os.sysconf("SC_CLK_TCK")
+    assert (300 - ticks_ms) * 1000 // past_ms <= usage.cpu_milli <= os.cpu_count() * 1000 + 200
     assert abs(usage.memory - psutil.virtual_memory().used) < 2 * GIB
     assert abs(usage.disk - psutil.disk_usage(str(tmp_path)).used) < GIB
     assert set(meter.pressure()) <= {"cpu", "memory", "io"}

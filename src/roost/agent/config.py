@@ -76,6 +76,8 @@ def read_life(directory: str, keeper: int) -> int:
         life += 1
         with open(f"{path}.new", "w", encoding="ascii") as file:
             file.write(f"{life} {now}\n")
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(f"{path}.new", path)
     return life
 

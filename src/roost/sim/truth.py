@@ -11,6 +11,8 @@ from roost.model.frames import Run
 from roost.model.workload import Policy
 from roost.sim.world import World, Wrong
 
+CALM_MS = 100  # how long runs take once faults are over: what is left to see is how they end
+
 Slot = tuple[str, int, int]  # (workload, serial, index): one instance, told apart from a namesake before it
 
 
@@ -55,8 +57,9 @@ class Truth:
         chosen = self._chosen.get(run.token)
         if chosen is None:
             chosen = self._world.one_of(self.ways[run.workload])
-            if self.calm and policy_of(run.document).kind == "service":
-                chosen = tuple(msgspec.structs.replace(act, after_ms=None, error="") for act in chosen)
+            if self.calm:
+                after_ms = None if policy_of(run.document).kind == "service" else CALM_MS
+                chosen = tuple(msgspec.structs.replace(act, after_ms=after_ms, error="") for act in chosen)
             self._chosen[run.token] = chosen
         return chosen
 
