@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from roost.core.check import RULES, check, differences
+from roost.core.claim import Claim
 from roost.core.state import State, load
-from roost.model.workload import Ask
 from tests.core.scene import Scene, job, service
 
 
@@ -37,11 +37,11 @@ def set_state(state: State, key: str, to: str) -> None:
 
 
 BENT = [
-    bent("room_is_what_is_held", lambda state: state.fleet.take("a", (("cpu", 1),))),
-    bent("room_is_what_is_held", lambda state: state.contacts["a"].ghosts.update({1: Ask((("cpu", 1),))})),
+    bent("room_is_what_is_held", lambda state: state.fleet.take("a", Claim((("cpu", 1),)))),
+    bent("room_is_what_is_held", lambda state: state.contacts["a"].ghosts.update({1: Claim((("cpu", 1),))})),
     bent("room_is_what_is_held", lambda state: state.fleet.total["cpu"].fill(7)),
     bent("room_is_what_is_held", lambda state: state.fleet.leave("a")),
-    bent("room_is_enough", lambda state: state.fleet.take("a", (("cpu", 5_000),))),
+    bent("room_is_enough", lambda state: state.fleet.take("a", Claim((("cpu", 5_000),)))),
     bent("holders_are_held", lambda state: state.held["a"].popitem()),
     bent("holders_are_held", lambda state: set_state(state, "up.0", "queued")),
     bent("instances_are_whole", lambda state: set_state(state, "up.0", "lost")),
@@ -62,7 +62,8 @@ BENT = [
     bent("nodes_are_as_they_seem", lambda state: setattr(state.nodes["a"], "status", "suspect")),
     bent("nodes_are_as_they_seem", lambda state: state.fleet.set_open("b", is_open=True, is_online=True)),
     bent(
-        "nodes_are_as_they_seem", lambda state: state.contacts["a"].ghosts.update(dict.fromkeys(state.held["a"], Ask()))
+        "nodes_are_as_they_seem",
+        lambda state: state.contacts["a"].ghosts.update(dict.fromkeys(state.held["a"], Claim())),
     ),
     bent("serials_only_grow", lambda state: setattr(state, "serial", state.meta.reserved + 1)),
 ]
@@ -100,7 +101,7 @@ def test_a_waiting_instance_without_line_and_timer_is_noticed() -> None:
         ("meta", lambda state: setattr(state.meta, "reserved", 1)),
         ("progress", lambda state: state.progress["default/up"].counts.update(running=2)),
         ("held", lambda state: state.held["a"].popitem()),
-        ("used", lambda state: state.fleet.take("a", (("cpu", 1),))),
+        ("used", lambda state: state.fleet.take("a", Claim((("cpu", 1),)))),
         ("total", lambda state: state.fleet.total["cpu"].fill(7)),
         ("waiting", lambda state: state.queue.lines.clear()),
         ("finished", lambda state: state.finished.clear()),

@@ -3,6 +3,7 @@
 import pytest
 
 from roost.core import fleet as fleets
+from roost.core.claim import Claim
 from roost.core.fleet import Fleet
 from roost.model.node import Facts
 
@@ -24,8 +25,16 @@ def test_rows_are_in_order_of_name() -> None:
 
 def test_what_is_used_is_kept_when_others_come_and_go_and_when_a_node_tells_anew() -> None:
     fleet = fleet_of(b=4, d=4)
-    fleet.take("b", [("cpu", 3)])
-    fleet.take("d", [("cpu", 1), ("gpu", 2)])
+    fleet.take("b", Claim((("cpu", 3),)))
+    fleet.take(
+        "d",
+        Claim(
+            (
+                ("cpu", 1),
+                ("gpu", 2),
+            )
+        ),
+    )
     fleet.join("a", Facts({"cpu": 9, "license": 1}))
     fleet.join("c", Facts({}))
     fleet.leave("a")
@@ -42,7 +51,7 @@ def test_what_is_used_is_kept_when_others_come_and_go_and_when_a_node_tells_anew
 
 def test_free_is_what_is_left_and_nothing_where_nobody_has_any() -> None:
     fleet = fleet_of(a=4, b=1)
-    fleet.take("a", [("cpu", 3)])
+    fleet.take("a", Claim((("cpu", 3),)))
     assert fleet.free("cpu").tolist() == [1, 1]
     assert fleet.free("gpu").tolist() == [0, 0]
 
@@ -50,11 +59,11 @@ def test_free_is_what_is_left_and_nothing_where_nobody_has_any() -> None:
 def test_freed_counts_only_what_may_let_something_fit() -> None:
     fleet = fleet_of(a=4)
     before = fleet.freed
-    fleet.take("a", [("cpu", 1)])
+    fleet.take("a", Claim((("cpu", 1),)))
     fleet.join("a", Facts({"cpu": 4}))
     fleet.set_open("a", is_open=True, is_online=True)
     assert fleet.freed == before
-    fleet.take("a", [("cpu", 1)], -1)
+    fleet.take("a", Claim((("cpu", 1),)), -1)
     fleet.join("b", Facts({"cpu": 4}))
     fleet.set_open("a", is_open=False, is_online=True)
     fleet.leave("b")
@@ -65,11 +74,11 @@ def test_the_log_of_changes_is_bounded_and_says_when_it_cannot_tell(monkeypatch:
     monkeypatch.setattr(fleets, "LOG_MAX", 10)
     fleet = fleet_of(a=4, b=4)
     start = fleet.position
-    fleet.take("b", [("cpu", 1)])
+    fleet.take("b", Claim((("cpu", 1),)))
     assert fleet.changed_since(start) == (1,)
     assert fleet.changed_since(fleet.position) == ()
     for _ in range(20):
-        fleet.take("a", [("cpu", 1)])
+        fleet.take("a", Claim((("cpu", 1),)))
     assert fleet.changed_since(start) is None
     assert len(fleet.log) <= 10
 
@@ -77,7 +86,7 @@ def test_the_log_of_changes_is_bounded_and_says_when_it_cannot_tell(monkeypatch:
 def test_a_node_nobody_knows_is_an_error_of_ours() -> None:
     fleet = fleet_of(a=4)
     for wrong in (
-        lambda: fleet.take("x", []),
+        lambda: fleet.take("x", Claim()),
         lambda: fleet.leave("x"),
         lambda: fleet.set_open("x", is_open=True, is_online=True),
     ):

@@ -9,6 +9,7 @@ from hypothesis import given
 
 from roost.core import fleet as fleets
 from roost.core import shortlist as shortlists
+from roost.core.claim import Claim
 from roost.core.fleet import Fleet
 from roost.core.scorers import ONE
 from roost.core.shortlist import Shortlists
@@ -103,10 +104,10 @@ def happen(fleet: Fleet, taken: dict[str, list[Ask]], what: str, name: str, deta
     elif what == "open":
         fleet.set_open(name, is_open=detail, is_online=True)
     elif what == "take":
-        fleet.take(name, detail.resources)
+        fleet.take(name, Claim(detail.resources))
         taken.setdefault(name, []).append(detail)
     elif taken.get(name):
-        fleet.take(name, taken[name].pop().resources, -1)
+        fleet.take(name, Claim(taken[name].pop().resources), -1)
 
 
 @pytest.fixture
@@ -212,7 +213,7 @@ def test_a_pass_places_what_going_through_all_that_wait_one_by_one_would_place(
         row = plain_pick(strategy, scores, cursors.get(strategy.name, -1 if strategy.name == "round_robin" else 0), 0)
         if row >= 0:
             cursors[strategy.name] = row
-            fleet.take(fleet.names[row], ask.resources)
+            fleet.take(fleet.names[row], Claim(ask.resources))
             expected.append((f"default/job-{number}.{index}", fleet.names[row]))
     done = scene.submit(*[
         job(

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from roost.core.claim import Claim
 from roost.core.explain import why
 from roost.core.scorers import ONE, idleness
 from roost.core.strategies import STRATEGIES
@@ -22,7 +23,7 @@ def scene_of(*nodes: dict[str, tuple[float, float]], **settings: Any) -> Scene:
         node = DEFAULT | given
         total, free = ({name: in_units(name, pair[side]) for name, pair in node.items()} for side in (0, 1))
         scene.hello(f"n{number}", facts=Facts(total))
-        scene.state.fleet.take(f"n{number}", [(name, total[name] - free[name]) for name in total])
+        scene.state.fleet.take(f"n{number}", Claim(tuple((name, total[name] - free[name]) for name in total)))
     return scene
 
 

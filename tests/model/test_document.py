@@ -68,6 +68,8 @@ def test_everything_that_can_be_said() -> None:
             pools=("a", "b"),
             strategy="best_fit",
             require=("labels.arch == 'amd64'",),
+            gpu_milli=1_000,
+            gpu_count=1,
         ),
         priority=90,
         retries_max=5,
@@ -208,7 +210,7 @@ LINES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 DURATIONS = st.one_of(st.integers(1, 10_000), st.from_regex(r"[1-9][0-9]{0,2}(ms|s|m|h|d)", fullmatch=True))
 RESOURCES = st.dictionaries(
     st.sampled_from(["cpu", "memory", "disk", "gpu", "license"]),
-    st.one_of(st.integers(0, 64), st.from_regex(r"[0-9]{1,3}", fullmatch=True)),
+    st.one_of(st.integers(0, 64), st.from_regex(r"[0-9]{1,2}", fullmatch=True)),
 )
 WORK = st.one_of(
     st.builds(lambda line: {"command": line}, LINES),

@@ -54,7 +54,7 @@ def test_what_a_node_does_not_say_is_a_no_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        ("", "not a rule over a node (name, labels, zone, rack, region, pool, arch, drivers, capacity)"),
+        ("", "not a rule over a node (name, labels, zone, rack, region, pool, arch, drivers, gpu_model, taints, capacity, used, free)"),
         ("zone ==", "not a rule over a node"),
         ("planet == 'earth'", "planet"),
         ("zone == 3", "not a rule over a node"),

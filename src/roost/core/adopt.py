@@ -2,6 +2,7 @@
 
 import msgspec
 
+from roost.core.claim import claim_of
 from roost.core.move import reopen
 from roost.core.state import State, is_over, watch_queue
 from roost.model.document import check_document, decode_document
@@ -28,12 +29,13 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
     state_now = "starting" if report.state == "starting" else "running"
     instance = Instance(run.workload, run.index, state_now, run.attempt, run.token, node.name, since_ms=now)
     instance.started_ms = now - report.started_ago_ms
+    instance.devices, instance.ports = run.devices, run.ports
     instance.story = (Move(run.submitted_ms, "queued", "submitted to an earlier server", state.revision + 1),)
     state.instances[key] = instance
     progress = state.progress_of(workload)
     progress.counts[state_now] = progress.counts.get(state_now, 0) + 1
     state.held[node.name][run.token] = instance
-    state.fleet.take(node.name, workload.policy.ask.resources)
+    state.fleet.take(node.name, claim_of(workload, instance))
     state.touch_instance(instance)
     return True
 

@@ -1,6 +1,7 @@
 """What agents say: hello, reports, silence. Words of an older session or attempt change nothing."""
 
 from roost.core.adopt import adopt, policy_of
+from roost.core.claim import Claim, claim
 from roost.core.effects import Step
 from roost.core.lose import lose_node
 from roost.core.move import contact_of, move, settle_node, tell
@@ -11,7 +12,6 @@ from roost.model.events import Heard, Joined, Parted, Reported
 from roost.model.frames import Drop, Hello, Report, Run
 from roost.model.instance import Instance
 from roost.model.node import Node
-from roost.model.workload import Ask
 
 LIFE_DIGITS_MAX = 18
 
@@ -194,8 +194,8 @@ def _life(identity: str) -> int:
 
 def _reconnect(state: State, node: Node, now: int) -> None:
     contact = state.contacts[node.name]
-    for ask in contact.ghosts.values():
-        state.fleet.take(node.name, ask.resources, -1)
+    for held in contact.ghosts.values():
+        state.fleet.take(node.name, held, -1)
     lease = now + state.settings.lease_ms + state.settings.lease_margin_ms
     fresh = state.contacts[node.name] = Contact(max(lease, contact.lease_until_ms))
     fresh.connected = True
@@ -226,16 +226,17 @@ def _compare(state: State, out: Step, node: Node, hello: Hello, now: int, *, ane
 def _haunt(state: State, node: Node, run: Run) -> None:
     """An attempt nobody waits for takes room until its agent has stopped it."""
     policy = policy_of(run)
-    ask = policy.ask if policy else Ask()
-    state.contacts[node.name].ghosts[run.token] = ask
-    state.fleet.take(node.name, ask.resources)
+    project = run.workload.partition("/")[0]
+    held = claim(project, run.workload, policy, run.devices, run.ports) if policy else Claim()
+    state.contacts[node.name].ghosts[run.token] = held
+    state.fleet.take(node.name, held)
 
 
 def _ghost_report(state: State, out: Step, name: str, contact: Contact, report: Report) -> None:
-    ask = contact.ghosts.get(report.token)
-    if ask is None:
+    held = contact.ghosts.get(report.token)
+    if held is None:
         out.ignored.append(f"{name}: a report of attempt {report.token}, which is not its own any more")
     elif report.state == "ended":
         del contact.ghosts[report.token]
-        state.fleet.take(name, ask.resources, -1)
+        state.fleet.take(name, held, -1)
     out.order(name, Drop(report.token))

@@ -45,6 +45,8 @@ def run_order(state: State, instance: Instance) -> Run:
         leased=policy.exclusive and policy.when_lost != "keep",
         submitted_ms=workload.submitted_ms,
         serial=workload.serial,
+        devices=instance.devices,
+        ports=instance.ports,
     )
 
 

@@ -204,8 +204,8 @@ RULES: tuple[Callable[[State], Complaints], ...] = (
 def _asks(state: State, name: str) -> Iterator[tuple[tuple[str, int], ...]]:
     for instance in state.held[name].values():
         yield state.workloads[instance.workload].policy.ask.resources
-    for ask in state.contacts[name].ghosts.values():
-        yield ask.resources
+    for held in state.contacts[name].ghosts.values():
+        yield held.resources
 
 
 def _waiting(state: State) -> list[tuple[int, int, str]]:
@@ -225,7 +225,7 @@ def _used(state: State) -> dict[tuple[str, str], int]:
     used = {}
     for resource, column in state.fleet.used.items():
         for name, amount in zip(state.fleet.names, column.tolist(), strict=True):
-            haunted = sum(dict(ask.resources).get(resource, 0) for ask in state.contacts[name].ghosts.values())
+            haunted = sum(dict(held.resources).get(resource, 0) for held in state.contacts[name].ghosts.values())
             if amount - haunted:
                 used[name, resource] = amount - haunted
     return used

@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from roost.core.filters import DYNAMIC, STATIC
+from roost.core.claim import subjects_of
+from roost.core.filters import DYNAMIC, SOCIAL, STATIC
 from roost.core.filters.resources import amount_words
 from roost.core.scorers import ONE
 from roost.core.shortlist import could_fit
@@ -13,7 +14,7 @@ from roost.core.state import State
 from roost.model.errors import NotFound
 from roost.model.instance import Instance
 from roost.model.units import show_bytes, show_cpu, show_duration
-from roost.model.workload import Ask
+from roost.model.workload import Ask, Workload
 
 
 class Blocker(msgspec.Struct, frozen=True):
@@ -53,7 +54,7 @@ class Why(msgspec.Struct, frozen=True, omit_defaults=True):
     candidates: tuple[tuple[str, float], ...] = ()
 
 
-def blockers_of(state: State, ask: Ask) -> Blocked:
+def blockers_of(state: State, ask: Ask, subjects: tuple[str, ...] = ()) -> Blocked:
     """Every reason why nodes say no to an ask, counted."""
     fleet = state.fleet
     online = int(np.count_nonzero(fleet.online))
@@ -61,22 +62,28 @@ def blockers_of(state: State, ask: Ask) -> Blocked:
         return Blocked("no_nodes", 0)
     found: list[Blocker] = []
     short = np.zeros(len(fleet), np.bool_)
-    for each in (*STATIC, *DYNAMIC):
-        mask = each.mask(fleet, ask)
-        if mask is None or bool(mask.all()):
-            continue
-        failing = ~mask
-        if each.name == "capacity":
-            short = failing
-        if each.name == "resources":
-            failing &= ~short  # told already, and better, by capacity
+    eligible = fits = could_fit(fleet, ask)
+    for static in STATIC:
+        mask = static.mask(fleet, ask)
+        if mask is not None and not bool(mask.all()):
+            found.append(Blocker(static.name, static.words(fleet, ask, ~mask), int(np.count_nonzero(~mask))))
+            if static.name == "capacity":
+                short = ~mask
+    for dynamic in DYNAMIC:
+        mask = dynamic.mask(fleet, ask)
+        eligible = eligible & mask
+        failing = ~mask & ~short if dynamic.name in ("resources", "gpu") else ~mask  # capacity tells it better
         if failing.any():
-            found.append(Blocker(each.name, each.words(fleet, ask, failing), int(np.count_nonzero(failing))))
-    if not bool((could_fit(fleet, ask) & fleet.online).any()):
+            found.append(Blocker(dynamic.name, dynamic.words(fleet, ask, failing), int(np.count_nonzero(failing))))
+    for social in SOCIAL:
+        mask = social.mask(fleet, ask, subjects, fits)
+        if mask is not None and not bool(mask.all()):
+            eligible = eligible & mask
+            failing = ~mask
+            words = social.words(fleet, ask, subjects, failing)
+            found.append(Blocker(social.name, words, int(np.count_nonzero(failing))))
+    if not bool((fits & fleet.online).any()):
         return Blocked("unsatisfiable", online, tuple(found))
-    eligible = could_fit(fleet, ask)
-    for filter in DYNAMIC:
-        eligible = eligible & filter.mask(fleet, ask)
     return Blocked("placeable" if eligible.any() else "insufficient_resources", online, tuple(found))
 
 
@@ -96,7 +103,7 @@ def why(state: State, workload_key: str, index: int | None = None) -> Why:
         return Why(key, "lost", words, code="unknown")
     current = instance.state if instance else workload.rest or "queued"
     if current == "queued":
-        return _why_waiting(state, key, workload.policy.ask, instance)
+        return _why_waiting(state, key, workload, instance)
     if instance is None:
         return Why(key, current, f"{key} is {current}: {workload.cause}", code=current)
     return _why_placed(state, instance)
@@ -129,11 +136,12 @@ def node_report(state: State, name: str) -> dict[str, Any]:
     return {"node": node, "used": used, "running": running, "contact": state.contacts[name]}
 
 
-def _why_waiting(state: State, key: str, ask: Ask, instance: Instance | None) -> Why:
+def _why_waiting(state: State, key: str, workload: Workload, instance: Instance | None) -> Why:
     if instance is not None and instance.ready_ms > state.now_ms:
         pause = show_duration(instance.ready_ms - state.now_ms)
         return Why(key, "queued", f"{key} waits {pause} before its next attempt: {instance.cause}", code="backoff")
-    blocked = blockers_of(state, ask)
+    ask = workload.policy.ask
+    blocked = blockers_of(state, ask, subjects_of(workload.project, workload.key, workload.policy.labels))
     needs = ", ".join(amount_words(*each) for each in ask.resources)
     if blocked.code == "placeable":
         return Why(key, "queued", f"{key} is about to be placed (needs {needs})", code="placeable")

@@ -1,17 +1,19 @@
 """The nodes as columns: a filter is a mask over all rows, a scorer a vector. Rows are in order of name."""
 
 from bisect import bisect_left
-from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from roost.core.claim import Claim
+from roost.core.company import NOWHERE, Crowd
+from roost.model.limits import GPUS_MAX
 from roost.model.node import Facts
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-Resources = Iterable[tuple[str, int]]
 
+GPU = 1_000  # thousandths in a whole device
 LOG_MAX = 4_096  # changed rows remembered for shortlists; one that is further behind starts anew
 
 
@@ -29,12 +31,17 @@ class Fleet:
         self.online: Mask = np.zeros(0, np.bool_)
         self.total: dict[str, Ints] = {}
         self.used: dict[str, Ints] = {}
+        self.device_total: Ints = np.zeros((0, 0), np.int64)  # a row of GPUs per node, 1,000 each
+        self.devices: Ints = np.zeros((0, 0), np.int64)  # what is free of each
+        self.ports: dict[str, dict[int, int]] = {}  # node -> port -> how many hold it
+        self.crowd = Crowd()
         self.layout = 0
         self.freed = 0
         self.log: list[int] = []
         self.dropped = 0
         self._asked = (-1, -1)
         self._changed_rows: tuple[int, ...] | None = None
+        self._places: dict[str, tuple[int, Ints, list[str]]] = {}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -56,12 +63,15 @@ class Fleet:
             for resource in self.total:
                 self.total[resource] = np.insert(self.total[resource], row, 0)
                 self.used[resource] = np.insert(self.used[resource], row, 0)
+            self.device_total = np.insert(self.device_total, row, 0, axis=0)
+            self.devices = np.insert(self.devices, row, 0, axis=0)
         elif self.facts[row] == facts:
             return
         self.facts[row] = facts
         for resource in [*self.total, *facts.resources]:
             self._column(resource)
             self.total[resource][row] = facts.resources.get(resource, 0)
+        self._set_devices(row, min(facts.resources.get("gpu", 0) // GPU, GPUS_MAX))
         self._relaid()
 
     def leave(self, name: str) -> None:
@@ -74,15 +84,29 @@ class Fleet:
         for resource in self.total:
             self.total[resource] = np.delete(self.total[resource], row)
             self.used[resource] = np.delete(self.used[resource], row)
+        self.device_total = np.delete(self.device_total, row, axis=0)
+        self.devices = np.delete(self.devices, row, axis=0)
         self._relaid()
 
-    def take(self, name: str, resources: Resources, sign: int = 1) -> None:
-        """Count resources as used on a node; with sign -1, give them back."""
+    def take(self, name: str, claim: Claim, sign: int = 1, *, is_trial: bool = False) -> None:
+        """Count what a claim holds as used on a node; with sign -1, give it back. After a trial nothing is freed."""
         row = self.row(name)
         assert row >= 0, f"{name} is not in the fleet"
-        for resource, amount in resources:
+        for resource, amount in claim.resources:
             self._column(resource)[row] += sign * amount
-        if sign < 0:
+        if claim.devices:
+            self._widen(max(claim.devices) + 1)
+            for device in claim.devices:
+                self.devices[row, device] -= sign * claim.device_milli
+        if claim.ports:
+            held = self.ports.setdefault(name, {})
+            for port in claim.ports:
+                held[port] = held.get(port, 0) + sign
+                if not held[port]:
+                    del held[port]
+        if claim.subjects:
+            self.crowd.take(self, name, claim.subjects, claim.apart, sign)
+        if sign < 0 and not is_trial:
             self.freed += 1
         self._changed(row)
 
@@ -102,6 +126,28 @@ class Fleet:
         if resource not in self.total:
             return np.zeros(len(self.names), np.int64)
         return self.total[resource] - self.used[resource]
+
+    def places(self, by: str) -> Ints:
+        """The place of each row: its own, or the number of its rack, zone or region; NOWHERE if it does not say."""
+        return self._places_of(by)[1]
+
+    def places_count(self, by: str) -> int:
+        """How many places of a kind there are."""
+        return len(self._places_of(by)[2])
+
+    def place_names(self, by: str) -> list[str]:
+        """Their names, by number."""
+        return self._places_of(by)[2]
+
+    def here(self, subject: str, by: str, *, repelled: bool = False) -> Ints:
+        """How many of a subject (or of those who are apart from it) are in the place of each row."""
+        counts = self.crowd.census(self, subject, by, repelled=repelled).counts
+        if by == "node":
+            return counts
+        places = self.places(by)
+        if not len(counts):
+            return np.zeros(len(places), np.int64)
+        return np.where(places == NOWHERE, 0, counts[places])
 
     def changed_since(self, position: int) -> tuple[int, ...] | None:
         """Rows changed since a position of the log, each once; None when that is too long ago.
@@ -124,6 +170,32 @@ class Fleet:
             self.total[resource] = np.zeros(len(self.names), np.int64)
             self.used[resource] = np.zeros(len(self.names), np.int64)
         return self.used[resource]
+
+    def _places_of(self, by: str) -> tuple[int, Ints, list[str]]:
+        known = self._places.get(by)
+        if known is None or known[0] != self.layout:
+            if by == "node":
+                known = (self.layout, np.arange(len(self.names)), self.names)
+            else:
+                said = [getattr(facts, by) for facts in self.facts]
+                names = sorted({each for each in said if each})
+                number = {each: index for index, each in enumerate(names)}
+                known = (self.layout, np.array([number.get(each, NOWHERE) for each in said], np.int64), names)
+            self._places[by] = known
+        return known
+
+    def _set_devices(self, row: int, count: int) -> None:
+        self._widen(count)
+        new = np.zeros(self.devices.shape[1], np.int64)
+        new[:count] = GPU
+        self.devices[row] += new - self.device_total[row]
+        self.device_total[row] = new
+
+    def _widen(self, width: int) -> None:
+        missing = width - self.devices.shape[1]
+        if missing > 0:
+            self.device_total = np.pad(self.device_total, ((0, 0), (0, missing)))
+            self.devices = np.pad(self.devices, ((0, 0), (0, missing)))
 
     def _relaid(self) -> None:
         self.layout += 1

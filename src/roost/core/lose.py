@@ -13,8 +13,8 @@ def lose_node(state: State, out: Step, node: Node, cause: str, now: int) -> None
     contact.connected = False
     contact.lease_until_ms = min(contact.lease_until_ms, now)
     settle_node(state, out, node, cause, now, is_lost=True)
-    for ask in contact.ghosts.values():
-        state.fleet.take(node.name, ask.resources, -1)
+    for held in contact.ghosts.values():
+        state.fleet.take(node.name, held, -1)
     contact.ghosts.clear()
     for token in sorted(state.held[node.name]):
         instance = state.held[node.name][token]

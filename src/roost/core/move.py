@@ -2,6 +2,7 @@
 
 from sys import intern
 
+from roost.core.claim import claim_of
 from roost.core.effects import Step
 from roost.core.state import Contact, State, is_over
 from roost.model.frames import Drop
@@ -21,10 +22,10 @@ def move(state: State, out: Step, instance: Instance, to: str, cause: str, at_ms
     counts[before] -= 1
     counts[to] = counts.get(to, 0) + 1
     if to in HOLDING and before not in HOLDING:
-        state.fleet.take(instance.node, workload.policy.ask.resources)
+        state.fleet.take(instance.node, claim_of(workload, instance))
         state.held[instance.node][instance.token] = instance
     elif before in HOLDING and to not in HOLDING:
-        state.fleet.take(instance.node, workload.policy.ask.resources, -1)
+        state.fleet.take(instance.node, claim_of(workload, instance), -1)
         del state.held[instance.node][instance.token]
         instance.moving = False
         out.order(instance.node, Drop(instance.token))

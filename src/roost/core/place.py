@@ -4,17 +4,21 @@ from bisect import bisect_left
 from heapq import heapify, heappop, heappush
 
 from roost.core.assign import run_order
+from roost.core.choose import Choice, choose
+from roost.core.claim import subjects_of
 from roost.core.effects import Placed, Step
 from roost.core.explain import blockers_of
 from roost.core.filters import DYNAMIC
+from roost.core.filters.ports import ports_of
 from roost.core.fleet import Fleet, Ints
 from roost.core.move import finish_if_over, move
 from roost.core.order import Line, Waiting
-from roost.core.shortlist import NOT_ELIGIBLE, Shortlist
+from roost.core.shortlist import NOT_ELIGIBLE
 from roost.core.state import State
 from roost.core.strategies import STRATEGIES
 from roost.model.instance import Decision, Instance, Move, pack_decision
 from roost.model.limits import CANDIDATES_MAX
+from roost.model.workload import Workload
 
 MASK_64 = (1 << 64) - 1
 ROWS_MAX = 32  # changed rows looked at one by one, half a microsecond each: a whole shortlist costs more than all
@@ -58,7 +62,7 @@ def reject_waiting(state: State, out: Step, now: int) -> None:
     for key in state.rejectable:
         workload = state.workloads.get(key)
         if workload is not None and state.has_fresh(workload):
-            why = blockers_of(state, workload.policy.ask)
+            why = blockers_of(state, workload.policy.ask, _subjects(workload))
             workload.rest, workload.cause = "rejected", f"{why.code}: {why.words()}"
             state.touch_workload(workload)
             finish_if_over(state, workload, now)
@@ -77,17 +81,19 @@ def _place_head(state: State, out: Step, line: Line, head: Waiting, now: int) ->
     fleet = state.fleet
     if not len(fleet):
         return False
-    strategy = STRATEGIES[line.ask.strategy or state.settings.strategy]
-    shortlist = state.shortlists.of(line.ask, strategy)
-    shortlist.refresh(fleet)
-    if not shortlist.eligible:
-        return False
+    workload, ask = head.workload, line.ask
+    strategy = STRATEGIES[ask.strategy or state.settings.strategy]
     last = _last_row(fleet, state.meta.cursors.get(strategy.name, "")) if strategy.cursor else -1
     drawn = _drawn(state.settings.seed, state.serial) if strategy.chance else 0
-    row = strategy.pick(shortlist.scores, last, drawn)
+    choice = choose(fleet, state.shortlists, ask, strategy, _subjects(workload), last, drawn)
+    row = choice.row
+    if row < 0:
+        return False
     instance = _instance_of(state, head)
-    instance.decided = pack_decision(_decision(fleet, shortlist, row))
+    instance.decided = pack_decision(_decision(fleet, choice, strategy.name))
     instance.node = fleet.names[row]
+    instance.devices = strategy.devices(fleet, ask, row) if ask.gpu_count else ()
+    instance.ports = ports_of(fleet, ask, row) if ask.ports else ()
     instance.attempt += 1
     instance.token = state.next_serial()
     instance.exit_code = instance.signal = None
@@ -103,6 +109,10 @@ def _place_head(state: State, out: Step, line: Line, head: Waiting, now: int) ->
     return True
 
 
+def _subjects(workload: Workload) -> tuple[str, ...]:
+    return subjects_of(workload.project, workload.key, workload.policy.labels)
+
+
 def _instance_of(state: State, head: Waiting) -> Instance:
     key = head.workload.key
     if head.again:
@@ -115,13 +125,13 @@ def _instance_of(state: State, head: Waiting) -> Instance:
     return instance
 
 
-def _decision(fleet: Fleet, shortlist: Shortlist, row: int) -> Decision:
+def _decision(fleet: Fleet, choice: Choice, strategy: str) -> Decision:
     """The node taken and the best of the others."""
-    scores = shortlist.scores
-    others = [each for each in _best_rows(scores)[: shortlist.eligible] if each != row]
-    rows = [row, *others[: CANDIDATES_MAX - 1]]
+    scores = choice.scores
+    others = [each for each in _best_rows(scores)[: choice.eligible] if each != choice.row and scores.item(each) >= 0]
+    rows = [choice.row, *others[: CANDIDATES_MAX - 1]]
     candidates = tuple([(fleet.names[each], scores.item(each)) for each in rows])
-    return Decision(shortlist.strategy.name, shortlist.eligible, len(scores), candidates)
+    return Decision(strategy, choice.eligible, len(scores), candidates)
 
 
 def _best_rows(scores: Ints) -> list[int]:

@@ -6,7 +6,9 @@ import numpy as np
 
 from roost.core.filters import DYNAMIC, STATIC
 from roost.core.fleet import Fleet, Ints, Mask
+from roost.core.scorers import blend
 from roost.core.strategies import Strategy
+from roost.core.wishes import FULL, about_nodes
 from roost.model.workload import Ask
 
 NOT_ELIGIBLE = -1  # any score is 0 or more
@@ -18,11 +20,14 @@ ONE_BY_ONE_SHARE = 64  # in large fleets one row costs as much as scanning this 
 class Shortlist:
     """Scores of all nodes for one ask and strategy; NOT_ELIGIBLE where a filter says no."""
 
-    __slots__ = ("ask", "eligible", "fits", "layout", "position", "scores", "strategy")
+    __slots__ = ("ask", "dynamic", "eligible", "fits", "layout", "position", "scores", "strategy", "wished", "wishes")
 
     def __init__(self, ask: Ask, strategy: Strategy) -> None:
         self.ask = ask
         self.strategy = strategy
+        self.dynamic = tuple([each for each in DYNAMIC if each.concerns(ask)])
+        self.wishes: Ints | None = None
+        self.wished = 0
         self.layout = -1
         self.position = 0
         self.fits: Mask = np.zeros(0, np.bool_)
@@ -44,20 +49,27 @@ class Shortlist:
     def _scan(self, fleet: Fleet) -> None:
         if self.layout != fleet.layout:
             self.fits = could_fit(fleet, self.ask)
+            self.wishes, self.wished = about_nodes(fleet, self.ask)
             self.layout = fleet.layout
         eligible = self.fits
-        for each in DYNAMIC:
+        for each in self.dynamic:
             eligible = eligible & each.mask(fleet, self.ask)
-        self.scores = np.where(eligible, self.strategy.score(fleet, self.ask), NOT_ELIGIBLE)
+        scores = self.strategy.score(fleet, self.ask)
+        if self.wishes is not None:
+            scores = blend(scores, FULL, self.wishes, self.wished)
+        self.scores = np.where(eligible, scores, NOT_ELIGIBLE)
         self.eligible = int(np.count_nonzero(eligible))
 
     def _score_one(self, fleet: Fleet, row: int) -> int:
         if not self.fits[row]:
             return NOT_ELIGIBLE
-        for each in DYNAMIC:
+        for each in self.dynamic:
             if not each.allows(fleet, self.ask, row):
                 return NOT_ELIGIBLE
-        return self.strategy.score_one(fleet, self.ask, row)
+        score = self.strategy.score_one(fleet, self.ask, row)
+        if self.wishes is not None:
+            score = (score * FULL + self.wishes.item(row)) // (FULL + self.wished)
+        return score
 
 
 class Shortlists:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from roost.core.claim import Claim, claim_of
 from roost.core.fleet import Fleet
 from roost.core.order import Queue
 from roost.core.shortlist import Shortlists
@@ -13,7 +14,7 @@ from roost.model.frames import Usage
 from roost.model.instance import Instance, Move
 from roost.model.node import Node
 from roost.model.states import FINISHED, HOLDING
-from roost.model.workload import Ask, Policy, Workload
+from roost.model.workload import Policy, Workload
 from roost.ports.store import Change, Snapshot
 
 SERIALS_RESERVED = 100_000  # serials promised per write of the meta record: one extra row in 100,000 placements
@@ -52,7 +53,7 @@ class Contact:
         self.connected = False
         self.lease_until_ms = lease_until_ms
         self.generation = 0
-        self.ghosts: dict[int, Ask] = {}  # attempts that were given away and still take room until they end
+        self.ghosts: dict[int, Claim] = {}  # attempts that were given away and still take room until they end
         self.usage: Usage | None = None
 
 
@@ -256,7 +257,7 @@ def _load_instance(state: State, instance: Instance) -> None:
     progress.counts[instance.state] = progress.counts.get(instance.state, 0) + 1
     if instance.state in HOLDING:
         state.held[instance.node][instance.token] = instance
-        state.fleet.take(instance.node, workload.policy.ask.resources)
+        state.fleet.take(instance.node, claim_of(workload, instance))
     elif instance.state == "queued":
         if instance.ready_ms > state.now_ms + BACKOFF_MAX_MS:  # the clock was set back: nobody waits for that
             instance.ready_ms = state.now_ms + BACKOFF_MAX_MS

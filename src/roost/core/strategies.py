@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from roost.core.filters.gpu import devices_of
 from roost.core.fleet import Fleet, Ints
 from roost.core.scorers import Scorer, idleness, roominess, tightness
 from roost.model.errors import Invalid
@@ -12,6 +13,9 @@ from roost.model.workload import Ask
 
 #: From scores (below 0: not eligible), the row chosen last (-1: none) and a number drawn by chance: the row to take.
 Pick = Callable[[Ints, int, int], int]
+
+#: The GPUs to take on a row.
+Devices = Callable[[Fleet, Ask, int], tuple[int, ...]]
 
 DEFAULT = "least_loaded"
 
@@ -24,6 +28,7 @@ class Strategy(NamedTuple):
     pick: Pick
     cursor: bool = False  # remembers the node it chose last
     chance: bool = False  # picks by a number that is drawn
+    devices: Devices = devices_of  # which GPUs of the node are taken
 
     def score(self, fleet: Fleet, ask: Ask) -> Ints:
         """The weighted mean of the scorers for all rows, in 0..ONE."""

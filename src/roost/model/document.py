@@ -1,5 +1,6 @@
 """The workload document: what users write in YAML, JSON or Python. Read here, checked here, refused here."""
 
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -7,11 +8,20 @@ import msgspec
 from roost.model import limits
 from roost.model.errors import Invalid
 from roost.model.names import check_name, check_text
-from roost.model.rules import check_rule
+from roost.model.placement import (
+    Placement,
+    between,
+    company_of,
+    names_of,
+    preferences_of,
+    rules_of,
+    tolerations_of,
+)  # fmt: skip
 from roost.model.units import Quantity, byte_count, countable, cpu_milli, duration_ms
 from roost.model.workload import Ask, Policy
 
 Kind = Literal["job", "service", "vm"]
+GPU = 1_000  # thousandths in a whole device
 RETRY_CAUSES = ("lost", "failed", "timed_out")
 EXIT_CAUSES = frozenset(f"exit:{code}" for code in range(limits.EXIT_CODE_MAX + 1))
 
@@ -31,12 +41,11 @@ class Retries(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     on: tuple[str, ...] = ("lost",)
 
 
-class Placement(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Where instances may go and how the node is chosen."""
+class Gang(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Workloads of one project that start together or not at all: how many instances they have in all."""
 
-    pool: str | list[str] = ""
-    strategy: str = ""
-    require: list[str] = []
+    name: str
+    size: int
 
 
 class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -50,13 +59,16 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     steps: list[Step] | None = None
     env: dict[str, str] = {}
     labels: dict[str, str] = {}
+    ports: dict[str, int] = {}
     resources: dict[str, int | float | str] = {}
     count: int = 1
+    gang: bool | Gang = False
     priority: int = limits.DEFAULT_PRIORITY
     retries: Retries | int | None = None
     timeout: int | float | str | None = None
     queue_timeout: int | float | str | None = None
     deadline: int | float | str | None = None
+    expected: int | float | str | None = None
     grace: int | float | str | None = None
     when_full: Literal["queue", "reject"] = "queue"
     when_lost: Literal["reschedule", "fail", "keep"] | None = None
@@ -85,11 +97,13 @@ def check_document(document: Document, path: str = "") -> Policy:
     _check_work(document, path)
     _check_maps(document, path)
     most = limits.COUNT_JOB_MAX if document.kind == "job" else limits.COUNT_SERVICE_MAX
-    _between(document.count, 1 if document.kind == "job" else 0, most, _join(path, "count"))
-    _between(document.priority, 0, 100, _join(path, "priority"))
+    between(document.count, 1 if document.kind == "job" else 0, most, _join(path, "count"))
+    between(document.priority, 0, 100, _join(path, "priority"))
     retries = Retries(max=document.retries) if isinstance(document.retries, int) else document.retries or Retries()
     _check_retries(retries, _join(path, "retries"))
     when_lost = document.when_lost or ("keep" if document.kind == "vm" else "reschedule")
+    deadline_ms, deadline_at_ms = _deadline(document.deadline, _join(path, "deadline"))
+    gang, gang_size = _gang(document, _join(path, "gang"))
     return Policy(
         kind=document.kind,
         ask=_ask(document, path),
@@ -98,12 +112,18 @@ def check_document(document: Document, path: str = "") -> Policy:
         retry_on=retries.on,
         timeout_ms=_positive(document.timeout, _join(path, "timeout")),
         queue_timeout_ms=_positive(document.queue_timeout, _join(path, "queue_timeout")),
-        deadline_ms=_positive(document.deadline, _join(path, "deadline")),
+        deadline_ms=deadline_ms,
         when_full=document.when_full,
         when_lost=when_lost,
         exclusive=document.exclusive,
         grace_ms=_duration(document.grace, limits.DEFAULT_GRACE_MS, _join(path, "grace")),
         keep_ms=_duration(document.keep, limits.DEFAULT_KEEP_MS, _join(path, "keep")),
+        labels=tuple(sorted([*document.labels, *(f"{name}={value}" for name, value in document.labels.items())])),
+        gang=gang,
+        gang_size=gang_size,
+        ports=tuple(document.ports),
+        deadline_at_ms=deadline_at_ms,
+        expected_ms=_positive(document.expected, _join(path, "expected")),
     )
 
 
@@ -135,30 +155,81 @@ _DECODER = msgspec.msgpack.Decoder(Document)
 def _ask(document: Document, path: str) -> Ask:
     placement = document.placement or Placement()
     here = _join(path, "placement")
-    pools = [placement.pool] if isinstance(placement.pool, str) else placement.pool
-    pools = [pool for pool in pools if pool]
-    _between(len(pools), 0, limits.POOLS_MAX, _join(here, "pool"), "pools")
-    for pool in pools:
-        check_name(pool, _join(here, "pool"))
-    check_text(placement.strategy, _join(here, "strategy"))
-    _between(len(placement.require), 0, limits.RULES_MAX, _join(here, "require"), "rules")
-    for index, rule in enumerate(placement.require):
-        check_rule(rule, f"{_join(here, 'require')}[{index}]")
-    driver = "qemu" if document.kind == "vm" else "container" if document.image else "process"
+    check_text(placement.strategy, f"{here}.strategy")
+    lasting, now = rules_of(placement.require, f"{here}.require")
+    resources = _resources(document.resources, _join(path, "resources"))
+    gpu_milli, gpu_count = _devices(dict(resources).get("gpu", 0), _join(path, "resources.gpu"))
     return Ask(
-        resources=_resources(document.resources, _join(path, "resources")),
-        driver=driver,
-        pools=tuple(sorted(set(pools))),
+        resources=resources,
+        driver="qemu" if document.kind == "vm" else "container" if document.image else "process",
+        pools=names_of(placement.pool, f"{here}.pool", "pools"),
         strategy=placement.strategy,
-        require=tuple(placement.require),
+        require=lasting,
+        require_now=now,
+        prefer=preferences_of(placement.prefer, f"{here}.prefer"),
+        tolerate=tolerations_of(placement.tolerate, f"{here}.tolerate"),
+        regions=names_of(placement.region, f"{here}.region", "regions", is_name=False),
+        gpu_milli=gpu_milli,
+        gpu_count=gpu_count,
+        gpu_models=names_of(placement.gpu_model, f"{here}.gpu_model", "models", is_name=False),
+        ports=_ports(document, _join(path, "ports")),
+        company=company_of(placement, document.project, document.name, document.count, here),
     )
+
+
+def _devices(milli: int, path: str) -> tuple[int, int]:
+    """Of each device how much, and how many."""
+    if milli >= GPU and milli % GPU:
+        raise Invalid(path, "ask for whole devices, or for a share of one: 2 or 0.5, not 1.5")
+    between(milli // GPU, 0, limits.GPUS_MAX, path, "devices")
+    return (min(milli, GPU), max(1, milli // GPU)) if milli else (0, 0)
+
+
+def _ports(document: Document, path: str) -> tuple[int, ...]:
+    between(len(document.ports), 0, limits.PORTS_MAX, path, "ports")
+    for name, port in document.ports.items():
+        check_name(name, path)
+        between(port, 0, limits.PORT_MAX, f"{path}.{name}")
+    named = [port for port in document.ports.values() if port]
+    if len(named) != len(set(named)):
+        raise Invalid(path, "two names for one port")
+    return tuple(document.ports.values())
+
+
+def _gang(document: Document, path: str) -> tuple[str, int]:
+    """The gang's name (no project has a name with a slash in it, so the two kinds never meet) and its size."""
+    gang = document.gang
+    if not gang:
+        return "", 0
+    if document.kind == "vm":
+        raise Invalid(path, "a gang is made of jobs or services")
+    if gang is True:
+        between(document.count, 1, limits.GANG_MAX, _join(path.rpartition(".")[0], "count"), "instances of a gang")
+        return f"{document.project}/{document.name}", 0
+    assert isinstance(gang, Gang)
+    check_name(gang.name, f"{path}.name")
+    between(gang.size, max(1, document.count), limits.GANG_MAX, f"{path}.size", "instances of a gang")
+    return f"{document.project}:{gang.name}", gang.size
+
+
+def _deadline(value: Quantity | None, path: str) -> tuple[int, int]:
+    """A duration from submission, or a moment."""
+    if isinstance(value, str) and "T" in value:
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise Invalid(path, f"{value!r:.60} is neither a duration nor a moment such as 2030-01-31T18:00Z") from None
+        if moment.tzinfo is None:
+            raise Invalid(path, f"{value!r:.60} needs a time zone, such as Z")
+        return 0, max(1, int(moment.timestamp() * 1000))
+    return _positive(value, path), 0
 
 
 def _resources(raw: dict[str, int | float | str], path: str) -> tuple[tuple[str, int], ...]:
     """What an instance needs; nothing said means one core. Zeros are left out, so equal asks are equal."""
     if not raw:
         return (("cpu", 1_000),)
-    _between(len(raw), 0, limits.RESOURCE_KINDS_MAX, path, "kinds of resources")
+    between(len(raw), 0, limits.RESOURCE_KINDS_MAX, path, "kinds of resources")
     amounts = {name: read_resource(name, value, f"{path}.{name}") for name, value in raw.items()}
     return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
 
@@ -170,7 +241,7 @@ def read_resource(name: str, value: Quantity, path: str) -> int:
     if name in ("memory", "disk"):
         return byte_count(value, path)
     if name == "gpu":
-        return countable(value, path) * 1_000
+        return cpu_milli(value, path)
     check_name(name, path)
     return countable(value, path)
 
@@ -180,7 +251,7 @@ def _check_work(document: Document, path: str) -> None:
         raise Invalid(_join(path, "command"), "give either command or steps, not both")
     if document.steps is not None:
         here = _join(path, "steps")
-        _between(len(document.steps), 1, limits.STEPS_MAX, here, "steps")
+        between(len(document.steps), 1, limits.STEPS_MAX, here, "steps")
         if document.kind != "job":
             raise Invalid(here, f"steps belong to a job; a {document.kind} has a command")
         for index, step in enumerate(document.steps):
@@ -194,7 +265,7 @@ def _check_work(document: Document, path: str) -> None:
         if document.command:
             _check_command(document.command, here)
         return
-    _between(len(document.command), 1, limits.ARGUMENTS_MAX, here, "arguments")
+    between(len(document.command), 1, limits.ARGUMENTS_MAX, here, "arguments")
     if not document.command[0]:
         raise Invalid(f"{here}[0]", "the program to run has no name")
     for index, argument in enumerate(document.command):
@@ -220,7 +291,7 @@ def _check_argument(text: str, path: str) -> None:
 
 def _check_maps(document: Document, path: str) -> None:
     here = _join(path, "env")
-    _between(len(document.env), 0, limits.ENV_MAX, here, "variables")
+    between(len(document.env), 0, limits.ENV_MAX, here, "variables")
     for name, value in document.env.items():
         if not name or "=" in name:
             raise Invalid(here, f"{name!r:.60} is not a name for a variable")
@@ -231,7 +302,7 @@ def _check_maps(document: Document, path: str) -> None:
 
 def check_labels(labels: dict[str, str], path: str) -> None:
     """Labels of a workload or node: few, short, one line each."""
-    _between(len(labels), 0, limits.LABELS_MAX, path, "labels")
+    between(len(labels), 0, limits.LABELS_MAX, path, "labels")
     for name, value in labels.items():
         if not name:
             raise Invalid(path, "a label needs a name")
@@ -240,8 +311,8 @@ def check_labels(labels: dict[str, str], path: str) -> None:
 
 
 def _check_retries(retries: Retries, path: str) -> None:
-    _between(retries.max, 0, limits.RETRIES_MAX, _join(path, "max"))
-    _between(len(retries.on), 0, limits.RULES_MAX, _join(path, "on"), "causes")
+    between(retries.max, 0, limits.RETRIES_MAX, _join(path, "max"))
+    between(len(retries.on), 0, limits.RULES_MAX, _join(path, "on"), "causes")
     for index, cause in enumerate(retries.on):
         if cause in RETRY_CAUSES or cause in EXIT_CAUSES:
             continue
@@ -260,13 +331,6 @@ def _positive(value: Quantity | None, path: str) -> int:
 
 def _duration(value: Quantity | None, default: int, path: str) -> int:
     return default if value is None else duration_ms(value, path)
-
-
-def _between(number: int, least: int, most: int, path: str, noun: str = "") -> None:
-    if not least <= number <= most:
-        what = f" {noun}" if noun else ""
-        told = f", not {number:,}" if abs(number) < limits.BYTES_MAX else ""  # Python does not print absurd numbers
-        raise Invalid(path, f"this must be {least} to {most:,}{what}{told}")
 
 
 def _join(path: str, field: str) -> str:

@@ -22,6 +22,8 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     leased: bool = True  # must be stopped when the lease ends
     submitted_ms: int = 0
     serial: int = 0
+    devices: tuple[int, ...] = ()
+    ports: tuple[int, ...] = ()
 
 
 class Stop(msgspec.Struct, frozen=True, gc=False):

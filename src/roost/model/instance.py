@@ -45,6 +45,8 @@ class Instance(msgspec.Struct, omit_defaults=True, gc=False):
     losses: int = 0  # attempts that ended because a node was lost
     failures: int = 0  # attempts that ended by themselves and were tried again
     moving: bool = False  # it is being stopped in order to run elsewhere
+    devices: tuple[int, ...] = ()  # the GPUs it was given
+    ports: tuple[int, ...] = ()  # the ports it was given, in the order of their names
     decided: bytes = b""  # the decision, packed: it is stored and shown but never read by a rule, so it may be small
     story: tuple[Move, ...] = ()
 

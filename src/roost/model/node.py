@@ -17,6 +17,8 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     pool: str = DEFAULT_POOL
     arch: str = ""
     drivers: tuple[str, ...] = ("process",)
+    gpu_model: str = ""  # of all its devices
+    taints: tuple[str, ...] = ()  # KEY or KEY=VALUE: only who tolerates it comes here; with :soft, rather not
 
 
 class Node(msgspec.Struct, omit_defaults=True):

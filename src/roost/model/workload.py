@@ -5,6 +5,32 @@ import msgspec
 from roost.model.limits import DEFAULT_GRACE_MS, DEFAULT_KEEP_MS, DEFAULT_PRIORITY, DEFAULT_RETRIES
 
 
+class Beside(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+    """A rule about company: near, apart or avoid. A subject is PROJECT/NAME of a workload, or PROJECT?LABEL."""
+
+    kind: str  # near | apart | avoid
+    subject: str
+    by: str = "node"  # node | rack | zone | region: what counts as one place
+    weight: int = 0  # 0: it must hold; else how much it is wished
+
+
+class Spread(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+    """Instances of one workload are to be even over places: at most this many more in one than in another."""
+
+    by: str = "zone"
+    skew_max: int = 1
+    weight: int = 0  # 0: it must hold; else how much it is wished
+
+
+class Company(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+    """What an instance wants to know about who else is where."""
+
+    subject: str  # the workload itself, as others may speak of it
+    rules: tuple[Beside, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    per_node: int = 0  # at most so many of the workload on a node; 0: any number
+
+
 class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """What one instance needs of a node. Equal asks share one shortlist, so they must be hashable and small."""
 
@@ -13,6 +39,15 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=Tru
     pools: tuple[str, ...] = ()
     strategy: str = ""
     require: tuple[str, ...] = ()
+    require_now: tuple[str, ...] = ()  # rules that speak of current use, so their answer changes with it
+    prefer: tuple[tuple[str, int], ...] = ()
+    tolerate: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    gpu_milli: int = 0  # of each device: 1,000 for whole ones, less for a share of one
+    gpu_count: int = 0
+    gpu_models: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()  # those that must be free on the node, and a 0 for each that may be any
+    company: Company | None = None
 
 
 class Policy(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
@@ -31,6 +66,12 @@ class Policy(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=
     exclusive: bool = True
     grace_ms: int = DEFAULT_GRACE_MS
     keep_ms: int = DEFAULT_KEEP_MS
+    labels: tuple[str, ...] = ()  # by which others may speak of it: NAME and NAME=VALUE of each
+    gang: str = ""  # who starts whole or not at all: of the workload's own name, or a name several workloads share
+    gang_size: int = 0  # instances of the gang in all; 0: those of the workload
+    ports: tuple[str, ...] = ()  # the names of the ask's ports
+    deadline_at_ms: int = 0  # a moment, where the deadline is not a duration
+    expected_ms: int = 0  # how long a run takes, as its user says
 
 
 class Workload(msgspec.Struct, omit_defaults=True, gc=False):

@@ -8,6 +8,7 @@ import msgspec
 
 from roost.agent.actor import Action, Actor
 from roost.core import agents, assign, check, expire, lose, move, place, retry
+from roost.core.claim import claim_of
 from roost.core.effects import Step
 from roost.core.state import Contact, Settings, State
 from roost.core.step import HANDLERS
@@ -220,8 +221,8 @@ def reports_count_twice() -> list[Patch]:
         for report in event.reports:
             for instance in state.instances.values():
                 if instance.token == report.token and instance.state in FINISHED and event.node in state.nodes:
-                    asked = state.workloads[instance.workload].policy.ask.resources
-                    state.fleet.take(event.node, asked, -1)
+                    held = claim_of(state.workloads[instance.workload], instance)
+                    state.fleet.take(event.node, held, -1)
         reported(state, out, event, now)
 
     return [(HANDLERS, Reported, doubled)]

@@ -6,7 +6,9 @@ from typing import Any
 import msgspec
 import ryaml
 
+from roost.core.claim import Claim, subjects_of
 from roost.core.explain import Blocked, blockers_of
+from roost.core.fleet import GPU
 from roost.core.scorers import ONE
 from roost.core.state import Settings, State, load
 from roost.core.step import step
@@ -18,6 +20,7 @@ from roost.model.events import Drain, Event, Joined, Parted, Submit, Wanted
 from roost.model.frames import Hello
 from roost.model.names import check_name, check_node_name, check_text
 from roost.model.node import Facts
+from roost.model.placement import check_taint
 from roost.model.workload import Ask, Workload
 from roost.ports.store import Snapshot
 
@@ -41,6 +44,8 @@ class FleetNode(msgspec.Struct, forbid_unknown_fields=True):
     pool: str = limits.DEFAULT_POOL
     arch: str = ""
     drivers: tuple[str, ...] = DRIVERS
+    gpu_model: str = ""
+    taints: list[str] = []
     cpu: int | float | str | None = None
     memory: int | float | str | None = None
     disk: int | float | str | None = None
@@ -66,13 +71,15 @@ class Given(msgspec.Struct):
     wanted: list[Wanted]
 
 
-class Placement(msgspec.Struct):
+class Placement(msgspec.Struct, omit_defaults=True):
     """An instance that found a node; `scores` of the candidates that were kept, the chosen one first."""
 
     instance: str
     node: str
     strategy: str
     scores: dict[str, float]
+    devices: tuple[int, ...] = ()
+    ports: dict[str, int] = {}
 
 
 class Reason(msgspec.Struct):
@@ -144,7 +151,9 @@ def _node(node: FleetNode, path: str, names: dict[str, int]) -> tuple[str, Facts
         raise Invalid(f"{path}.status", f"a status is one of {known}, not {node.status!r:.60}")
     check_labels(node.labels, f"{path}.labels")
     check_name(node.pool, f"{path}.pool")
-    for field in ("zone", "rack", "region", "arch"):
+    for index, taint in enumerate(node.taints):
+        check_taint(taint, f"{path}.taints[{index}]")
+    for field in ("zone", "rack", "region", "arch", "gpu_model"):
         check_text(getattr(node, field), f"{path}.{field}")
     own = {name: getattr(node, name) for name in ("cpu", "memory", "disk", "gpu") if getattr(node, name) is not None}
     for name in node.resources:
@@ -156,8 +165,9 @@ def _node(node: FleetNode, path: str, names: dict[str, int]) -> tuple[str, Facts
         if amount > totals.get(name, 0):
             raise Invalid(f"{path}.used.{name}", "more is in use than the node has")
     facts = Facts(
-        totals, node.labels, node.zone, node.rack, node.region, node.pool, node.arch, tuple(sorted(set(node.drivers)))
-    )
+        totals, node.labels, node.zone, node.rack, node.region, node.pool, node.arch, tuple(sorted(set(node.drivers))),
+        node.gpu_model, tuple(sorted(set(node.taints))),
+    )  # fmt: skip
     return node.name, facts, status, used
 
 
@@ -196,18 +206,27 @@ def _fleet(given: Given) -> State:
         elif status in DRAINING:
             leaving.append(Drain(number, name))
         taken = tuple(sorted((resource, amount) for resource, amount in used.items() if amount))
-        if taken:
-            state.contacts[name].ghosts[-1] = Ask(taken)
-            state.fleet.take(name, taken)
+        for held in _claims(taken):
+            state.contacts[name].ghosts[-1 - len(state.contacts[name].ghosts)] = held
+            state.fleet.take(name, held)
     step(state, leaving, now=2)
     return state
+
+
+def _claims(taken: tuple[tuple[str, int], ...]) -> list[Claim]:
+    """What is in use, as claims: whole devices first, then a share of the next one."""
+    if not taken:
+        return []
+    whole, share = divmod(dict(taken).get("gpu", 0), GPU)
+    claims = [Claim(taken, tuple(range(whole)), GPU)]
+    return [*claims, Claim((), (whole,), share)] if share else claims
 
 
 def _outcome(state: State, wanted: list[Wanted]) -> Outcome:
     workloads = [state.workloads[f"{each.project}/{each.name}"] for each in wanted]
     named = Counter(each.name for each in workloads)
     shown = {each.key: each.name if named[each.name] == 1 else each.key for each in workloads}
-    blocked: dict[Ask, Blocked] = {}
+    blocked: dict[tuple[Ask, tuple[str, ...]], Blocked] = {}
     outcome = Outcome([], [])
     for workload in workloads:
         for index in range(workload.count):
@@ -215,17 +234,20 @@ def _outcome(state: State, wanted: list[Wanted]) -> Outcome:
             instance = state.instances.get(f"{workload.key}.{index}")
             if instance is not None and instance.decision is not None:
                 scores = {node: score / ONE for node, score in instance.decision.candidates}
-                outcome.placements.append(Placement(name, instance.node, instance.decision.strategy, scores))
+                ports = dict(zip(workload.policy.ports, instance.ports, strict=True))
+                placed = Placement(name, instance.node, instance.decision.strategy, scores, instance.devices, ports)
+                outcome.placements.append(placed)
             else:
                 outcome.pending.append(_pending(state, name, workload, blocked))
     return outcome
 
 
-def _pending(state: State, name: str, workload: Workload, known: dict[Ask, Blocked]) -> Pending:
+def _pending(state: State, name: str, workload: Workload, known: dict[tuple[Ask, tuple[str, ...]], Blocked]) -> Pending:
     ask = workload.policy.ask
-    if ask not in known:
-        known[ask] = blockers_of(state, ask)
-    why = known[ask]
+    subjects = subjects_of(workload.project, workload.key, workload.policy.labels)
+    if (ask, subjects) not in known:
+        known[ask, subjects] = blockers_of(state, ask, subjects)
+    why = known[ask, subjects]
     assert why.code != "placeable", f"{name} has room and was not placed"
     return Pending(name, why.code, why.online, why.words(), [Reason(each.reason, each.nodes) for each in why.blockers])
 

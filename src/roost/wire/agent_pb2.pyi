@@ -162,11 +162,14 @@ class Facts(_message.Message):
     POOL_FIELD_NUMBER: _builtins.int
     ARCH_FIELD_NUMBER: _builtins.int
     DRIVERS_FIELD_NUMBER: _builtins.int
+    GPU_MODEL_FIELD_NUMBER: _builtins.int
+    TAINTS_FIELD_NUMBER: _builtins.int
     zone: _builtins.str
     rack: _builtins.str
     region: _builtins.str
     pool: _builtins.str
     arch: _builtins.str
+    gpu_model: _builtins.str
     @_builtins.property
     def resources(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """cpu: milli-cores; memory, disk: bytes; gpu: thousandths; others: counted"""
@@ -175,6 +178,10 @@ class Facts(_message.Message):
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def drivers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def taints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """KEY[=VALUE][:soft]"""
+
     def __init__(
         self,
         *,
@@ -186,10 +193,12 @@ class Facts(_message.Message):
         pool: _builtins.str = ...,
         arch: _builtins.str = ...,
         drivers: _abc.Iterable[_builtins.str] | None = ...,
+        gpu_model: _builtins.str = ...,
+        taints: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arch", b"arch", "drivers", b"drivers", "labels", b"labels", "pool", b"pool", "rack", b"rack", "region", b"region", "resources", b"resources", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arch", b"arch", "drivers", b"drivers", "gpu_model", b"gpu_model", "labels", b"labels", "pool", b"pool", "rack", b"rack", "region", b"region", "resources", b"resources", "taints", b"taints", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -377,6 +386,8 @@ class Run(_message.Message):
     LEASED_FIELD_NUMBER: _builtins.int
     SUBMITTED_MS_FIELD_NUMBER: _builtins.int
     SERIAL_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    PORTS_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     workload: _builtins.str
     """PROJECT/NAME"""
@@ -389,6 +400,14 @@ class Run(_message.Message):
     leased: _builtins.bool
     submitted_ms: _builtins.int
     serial: _builtins.int
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """GPUs it was given"""
+
+    @_builtins.property
+    def ports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """ports it was given, in the order of their names in the document"""
+
     def __init__(
         self,
         *,
@@ -402,10 +421,12 @@ class Run(_message.Message):
         leased: _builtins.bool = ...,
         submitted_ms: _builtins.int = ...,
         serial: _builtins.int = ...,
+        devices: _abc.Iterable[_builtins.int] | None = ...,
+        ports: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "document", b"document", "grace_ms", b"grace_ms", "index", b"index", "leased", b"leased", "serial", b"serial", "submitted_ms", b"submitted_ms", "timeout_ms", b"timeout_ms", "token", b"token", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "devices", b"devices", "document", b"document", "grace_ms", b"grace_ms", "index", b"index", "leased", b"leased", "ports", b"ports", "serial", b"serial", "submitted_ms", b"submitted_ms", "timeout_ms", b"timeout_ms", "token", b"token", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -103,6 +103,8 @@ def _pack_hello(hello: Hello) -> pb.Hello:
             pool=facts.pool,
             arch=facts.arch,
             drivers=facts.drivers,
+            gpu_model=facts.gpu_model,
+            taints=facts.taints,
         ),
         runs=[pb.Held(run=_pack_run(run), report=_pack_report(report)) for run, report in hello.runs],
     )
@@ -122,6 +124,8 @@ def _unpack_hello(hello: pb.Hello) -> Hello:
             facts.pool,
             facts.arch,
             tuple(facts.drivers),
+            facts.gpu_model,
+            tuple(facts.taints),
         ),
         hello.sent_ms,
         tuple([(_unpack_run(held.run), _unpack_report(held.report)) for held in hello.runs]),
@@ -161,6 +165,8 @@ def _pack_run(run: Run) -> pb.Run:
         leased=run.leased,
         submitted_ms=run.submitted_ms,
         serial=run.serial,
+        devices=run.devices,
+        ports=run.ports,
     )
 
 
@@ -176,6 +182,8 @@ def _unpack_run(run: pb.Run) -> Run:
         run.leased,
         run.submitted_ms,
         run.serial,
+        tuple(run.devices),
+        tuple(run.ports),
     )
 
 

@@ -24,6 +24,11 @@ class Scorer(Protocol):
         """The score of one row."""
 
 
+def blend(score: Ints, weight: int, wishes: Ints, wished: int) -> Ints:
+    """A score of some weight together with wishes (weights times 0..ONE) of a summed weight, in 0..ONE again."""
+    return (score * weight + wishes) // (weight + wished)
+
+
 def share(part: Ints, total: Ints) -> Ints:
     """part / total in 0..ONE, 0 where the total is 0; exact in integers even for pebibytes.
 

@@ -1,0 +1,73 @@
+"""Which node an ask goes to: the shortlist of all nodes, what company says, and the strategy's pick."""
+
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from roost.core.filters import SOCIAL
+from roost.core.fleet import Fleet, Ints, Mask
+from roost.core.scorers import blend
+from roost.core.shortlist import NOT_ELIGIBLE, Shortlist, Shortlists
+from roost.core.strategies import Strategy
+from roost.core.wishes import FULL, about_company
+from roost.model.workload import Ask
+
+
+class Choice(NamedTuple):
+    """The row taken (-1: none would do), and the scores it was chosen by."""
+
+    row: int
+    scores: Ints
+    eligible: int
+
+
+def choose(
+    fleet: Fleet,
+    shortlists: Shortlists,
+    ask: Ask,
+    strategy: Strategy,
+    subjects: tuple[str, ...] = (),
+    last: int = -1,
+    drawn: int = 0,
+) -> Choice:
+    """The node for an ask: `last` is the row a strategy with a memory chose last, `drawn` a number by chance."""
+    shortlist = shortlists.of(plain(ask), strategy)
+    shortlist.refresh(fleet)
+    scores, eligible = shortlist.scores, shortlist.eligible
+    if not eligible:
+        return Choice(-1, scores, 0)
+    if ask.company is not None or fleet.crowd.repelled:
+        scores = beside(fleet, shortlist, ask, subjects)
+        eligible = int(np.count_nonzero(scores >= 0)) if scores is not shortlist.scores else eligible
+        if not eligible:
+            return Choice(-1, scores, 0)
+    if not strategy.scorers and (ask.prefer or ask.company is not None or shortlist.wished):
+        scores = np.where(scores == scores.max(), scores, NOT_ELIGIBLE)  # who picks by order picks among the wished
+    return Choice(strategy.pick(scores, last, drawn), scores, eligible)
+
+
+def plain(ask: Ask) -> Ask:
+    """The ask without its rules about company: asks that differ only there share a shortlist."""
+    return ask if ask.company is None else msgspec.structs.replace(ask, company=None)
+
+
+def beside(fleet: Fleet, shortlist: Shortlist, ask: Ask, subjects: tuple[str, ...]) -> Ints:
+    """The scores of a shortlist after the rules about company."""
+    scores = shortlist.scores
+    wishes, wished = about_company(fleet, ask, shortlist.fits)
+    allowed = social_mask(fleet, ask, subjects, shortlist.fits)
+    if wishes is not None:
+        blended = blend(scores, FULL + shortlist.wished, wishes, wished)
+        scores = np.where(scores >= 0, blended, NOT_ELIGIBLE)
+    return scores if allowed is None else np.where(allowed, scores, NOT_ELIGIBLE)
+
+
+def social_mask(fleet: Fleet, ask: Ask, subjects: tuple[str, ...], fits: Mask) -> Mask | None:
+    """Nodes to which every rule about company says yes; None: there is no such rule."""
+    allowed: Mask | None = None
+    for each in SOCIAL:
+        mask = each.mask(fleet, ask, subjects, fits)
+        if mask is not None:
+            allowed = mask if allowed is None else allowed & mask
+    return allowed

@@ -1,0 +1,51 @@
+"""Ports asked for by number must be free on the node; those that may be any are chosen when it is placed."""
+
+import numpy as np
+
+from roost.core.fleet import Fleet, Mask
+from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
+from roost.model.workload import Ask
+
+
+def mask(fleet: Fleet, ask: Ask) -> Mask:
+    """Nodes on which nobody has these ports."""
+    result = np.ones(len(fleet), np.bool_)
+    if ask.ports:
+        for name in fleet.ports:
+            row = fleet.row(name)
+            if row >= 0:
+                result[row] = allows(fleet, ask, row)
+    return result
+
+
+def allows(fleet: Fleet, ask: Ask, row: int) -> bool:
+    """Whether one node has these ports free."""
+    if not ask.ports:
+        return True
+    held = fleet.ports.get(fleet.names[row])
+    if not held:
+        return True
+    room = PORT_ANY_LAST - PORT_ANY_FIRST + 1 - len(held)
+    return room >= len(ask.ports) and not any(port in held for port in ask.ports)
+
+
+def words(fleet: Fleet, ask: Ask, failing: Mask) -> str:
+    """Which ports are taken."""
+    wanted = dict.fromkeys(port for port in ask.ports if port)
+    taken = {
+        port: None
+        for row in np.flatnonzero(failing)
+        for port in wanted
+        if port in fleet.ports.get(fleet.names[int(row)], {})
+    }
+    return f"ports: {', '.join(map(str, taken)) or 'all'} taken"
+
+
+def ports_of(fleet: Fleet, ask: Ask, row: int) -> tuple[int, ...]:
+    """The ports to take on a node: those asked for, and the first free ones where any will do."""
+    if not ask.ports:
+        return ()
+    held = fleet.ports.get(fleet.names[row], {})
+    named = set(ask.ports)
+    free = (port for port in range(PORT_ANY_FIRST, PORT_ANY_LAST + 1) if port not in held and port not in named)
+    return tuple([port or next(free) for port in ask.ports])

@@ -1,0 +1,18 @@
+"""Work that names regions goes to nodes of these regions only."""
+
+import numpy as np
+
+from roost.core.fleet import Fleet, Mask
+from roost.model.workload import Ask
+
+
+def mask(fleet: Fleet, ask: Ask) -> Mask | None:
+    """Nodes of the regions asked for."""
+    if not ask.regions:
+        return None
+    return np.array([each.region in ask.regions for each in fleet.facts], np.bool_)
+
+
+def words(fleet: Fleet, ask: Ask, failing: Mask) -> str:
+    """Which region was wanted."""
+    return f"region: not in {' or '.join(ask.regions)}"

@@ -1,0 +1,60 @@
+"""What is wished rather than required: preferences about nodes, soft taints, soft rules about company.
+
+A wish of weight W moves a node by W hundredths of the range of its strategy's score; a negative one is a wish that
+it be not so. All wishes together with the score are brought back into 0..ONE.
+"""
+
+import numpy as np
+
+from roost.core.company import NOWHERE
+from roost.core.filters.require import verdicts
+from roost.core.filters.spread import fewest
+from roost.core.filters.taints import SOFT, tolerates
+from roost.core.fleet import Fleet, Ints, Mask
+from roost.core.scorers import ONE
+from roost.model.workload import Ask
+
+FULL = 100  # the weight of the strategy's own score
+SOFT_TAINT = 50  # the weight of staying away from a node with a soft taint
+Wishes = tuple[
+    Ints | None, int
+]  # the sum of weight times 0..ONE per row, and the sum of weights; nothing wished: None, 0
+
+
+def about_nodes(fleet: Fleet, ask: Ask) -> Wishes:
+    """What is wished of nodes; it only changes when the nodes do."""
+    total: Ints | None = None
+    weights = 0
+    for rule, weight in ask.prefer:
+        total, weights = _add(total, weights, verdicts(fleet, rule), weight)
+    if any(taint.endswith(SOFT) for facts in fleet.facts for taint in facts.taints):
+        clean = [not any(each.endswith(SOFT) and not tolerates(ask, each) for each in f.taints) for f in fleet.facts]
+        total, weights = _add(total, weights, np.array(clean, np.bool_), SOFT_TAINT)
+    return total, weights
+
+
+def about_company(fleet: Fleet, ask: Ask, fits: Mask) -> Wishes:
+    """What is wished of those who are there."""
+    total: Ints | None = None
+    weights = 0
+    if ask.company is None:
+        return total, weights
+    for rule in ask.company.rules:
+        if rule.weight:
+            there = fleet.here(rule.subject, rule.by) > 0
+            weight = rule.weight if rule.kind == "near" else -rule.weight
+            total, weights = _add(total, weights, there, weight)
+    for spread in ask.company.spread:
+        if spread.weight:
+            above = fleet.here(ask.company.subject, spread.by) - fewest(fleet, ask, spread, fits)
+            even = ONE // (1 + np.maximum(above, 0))
+            total, weights = _add(total, weights, np.where(fleet.places(spread.by) == NOWHERE, 0, even), spread.weight)
+    return total, weights
+
+
+def _add(total: Ints | None, weights: int, granted: Ints | Mask, weight: int) -> tuple[Ints, int]:
+    share = granted * ONE if granted.dtype == np.bool_ else granted
+    if weight < 0:
+        share = ONE - share
+    added = share * abs(weight)
+    return (added if total is None else total + added), weights + abs(weight)

@@ -1,0 +1,169 @@
+"""The `placement` block of a workload document: rules about nodes and about company, checked and made into an ask."""
+
+from typing import Literal
+
+import msgspec
+
+from roost.model import limits
+from roost.model.errors import Invalid
+from roost.model.names import check_name, check_text
+from roost.model.rules import check_rule, speaks_of_now
+from roost.model.workload import Beside, Company
+from roost.model.workload import Spread as SpreadRule
+
+Place = Literal["node", "rack", "zone", "region"]
+AVOID_WEIGHT = 10  # of an `avoid` that does not say how much
+NESTING = {"node": 0, "rack": 1, "zone": 2, "region": 3}  # a node is in one rack, a rack in one zone
+
+
+class Preference(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A rule that is wished to hold; with a negative weight, wished not to."""
+
+    that: str
+    weight: int = 10
+
+
+class Other(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Whom a rule about company speaks of: a workload, or all workloads of the project with a label."""
+
+    workload: str = ""
+    label: str = ""
+    by: Place = "node"
+    weight: int | None = None
+
+
+class Spread(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Even over places."""
+
+    by: Place = "zone"
+    max_skew: int = 1
+    weight: int | None = None
+
+
+class Placement(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Where instances may go and how the node is chosen."""
+
+    pool: str | list[str] = ""
+    region: str | list[str] = ""
+    strategy: str = ""
+    require: list[str] = []
+    prefer: list[Preference] = []
+    tolerate: list[str] = []
+    gpu_model: str | list[str] = ""
+    near: list[Other] = []
+    apart: list[Other] = []
+    avoid: list[Other] = []
+    spread: Spread | list[Spread] = []
+    per_node: int | None = None
+
+
+def names_of(value: str | list[str], path: str, noun: str, *, is_name: bool = True) -> tuple[str, ...]:
+    """One name or several, each once and in order."""
+    names = [value] if isinstance(value, str) else value
+    names = [name for name in names if name]
+    between(len(names), 0, limits.POOLS_MAX, path, noun)
+    for name in names:
+        (check_name if is_name else check_text)(name, path)
+    return tuple(sorted(set(names)))
+
+
+def rules_of(rules: list[str], path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Hard rules, checked: those about what a node is, and those about what is in use."""
+    between(len(rules), 0, limits.RULES_MAX, path, "rules")
+    for index, rule in enumerate(rules):
+        check_rule(rule, f"{path}[{index}]")
+    lasting = tuple(rule for rule in rules if not speaks_of_now(rule))
+    return lasting, tuple(rule for rule in rules if speaks_of_now(rule))
+
+
+def preferences_of(preferences: list[Preference], path: str) -> tuple[tuple[str, int], ...]:
+    """Wishes about nodes, checked."""
+    between(len(preferences), 0, limits.RULES_MAX, path, "preferences")
+    for index, each in enumerate(preferences):
+        here = f"{path}[{index}]"
+        check_rule(each.that, f"{here}.that")
+        if speaks_of_now(each.that):
+            raise Invalid(f"{here}.that", "a preference speaks of what a node is; for what is in use take a strategy")
+        between(each.weight, -limits.WEIGHT_MAX, limits.WEIGHT_MAX, f"{here}.weight")
+    return tuple((each.that, each.weight) for each in preferences if each.weight)
+
+
+def tolerations_of(taints: list[str], path: str) -> tuple[str, ...]:
+    """Taints that are lived with."""
+    between(len(taints), 0, limits.TAINTS_MAX, path, "taints")
+    for index, taint in enumerate(taints):
+        if taint != "*":
+            check_taint(taint, f"{path}[{index}]")
+    return tuple(sorted(set(taints)))
+
+
+def check_taint(taint: str, path: str) -> None:
+    """KEY or KEY=VALUE."""
+    check_text(taint, path)
+    if not taint.partition("=")[0].strip():
+        raise Invalid(path, "a taint is KEY or KEY=VALUE")
+
+
+def company_of(placement: Placement, project: str, name: str, count: int, path: str) -> Company | None:
+    """Rules about who else is where; None if there are none."""
+    rules: list[Beside] = []
+    for kind in ("near", "apart", "avoid"):
+        given: list[Other] = getattr(placement, kind)
+        between(len(given), 0, limits.RULES_MAX, f"{path}.{kind}", "rules")
+        rules += [_beside(kind, each, project, f"{path}.{kind}[{index}]") for index, each in enumerate(given)]
+    spreads = placement.spread if isinstance(placement.spread, list) else [placement.spread]
+    between(len(spreads), 0, limits.RULES_MAX, f"{path}.spread", "rules")
+    for each in spreads:
+        between(each.max_skew, 1, limits.SKEW_MAX, f"{path}.spread.max_skew")
+        _check_weight(each.weight, f"{path}.spread.weight")
+    if placement.per_node is not None:
+        between(placement.per_node, 1, limits.COUNT_SERVICE_MAX, f"{path}.per_node")
+    if not rules and not spreads and placement.per_node is None:
+        return None
+    own = f"{project}/{name}"
+    _check_harmony(rules, own, count, path)
+    even = tuple(SpreadRule(each.by, each.max_skew, each.weight or 0) for each in spreads)
+    return Company(own, tuple(rules), even, placement.per_node or 0)
+
+
+def _beside(kind: str, other: Other, project: str, path: str) -> Beside:
+    if bool(other.workload) == bool(other.label):
+        raise Invalid(path, "name either a workload or a label")
+    _check_weight(other.weight, f"{path}.weight")
+    if other.workload:
+        home, slash, name = other.workload.rpartition("/")
+        check_name(name, f"{path}.workload")
+        if slash:
+            check_name(home, f"{path}.workload")
+        subject = f"{home or project}/{name}"
+    else:
+        check_text(other.label, f"{path}.label")
+        subject = f"{project}?{other.label}"
+    weight = other.weight if other.weight is not None else AVOID_WEIGHT if kind == "avoid" else 0
+    return Beside(kind, subject, other.by, weight)
+
+
+def _check_weight(weight: int | None, path: str) -> None:
+    if weight is not None:
+        between(weight, 1, limits.WEIGHT_MAX, path)
+
+
+def _check_harmony(rules: list[Beside], own: str, count: int, path: str) -> None:
+    """Rules that can never hold together are told now, not after a long wait."""
+    hard = [rule for rule in rules if not rule.weight]
+    for near in hard:
+        for apart in hard:
+            if near.kind == "near" and apart.kind == "apart" and near.subject == apart.subject:
+                if NESTING[near.by] <= NESTING[apart.by]:
+                    words = (
+                        f"{near.subject} is to be in the same {near.by} and apart by {apart.by}: no node can do both"
+                    )
+                    raise Invalid(f"{path}.near", words, code="contradiction")
+
+
+def between(number: int, least: int, most: int, path: str, noun: str = "") -> None:
+    """Refuse a number out of bounds."""
+    if not least <= number <= most:
+        what = f" {noun}" if noun else ""
+        told = f", not {number:,}" if abs(number) < limits.BYTES_MAX else ""  # Python does not print absurd numbers
+        raise Invalid(path, f"this must be {least:,} to {most:,}{what}{told}")
