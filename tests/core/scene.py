@@ -143,7 +143,7 @@ class Scene:
     # what one can see
 
     def instance(self, name: str) -> Instance:
-        return self.state.instances[f"default/{name}"]
+        return self.state.instances[name if "/" in name else f"default/{name}"]
 
     def states(self, *names: str) -> list[str]:
         return [self.instance(name).state for name in names]

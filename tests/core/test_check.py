@@ -65,6 +65,13 @@ BENT = [
         "nodes_are_as_they_seem",
         lambda state: state.contacts["a"].ghosts.update(dict.fromkeys(state.held["a"], Claim())),
     ),
+    bent("claims_are_counted", lambda state: state.fleet.take("a", Claim((), (0,), 500))),
+    bent("claims_are_counted", lambda state: state.fleet.take("a", Claim(ports=(80,)))),
+    bent("claims_are_counted", lambda state: state.fleet.crowd.members.clear()),
+    bent("what_is_held_is_charged", lambda state: state.charged["default"].update(cpu=1)),
+    bent("what_is_held_is_charged", lambda state: state.priorities.clear()),
+    bent("what_is_held_is_charged", lambda state: state.gangs.update({"default/up": {"default/up": None}})),
+    bent("preemption_has_no_cycles", lambda state: setattr(state, "cycles", 1)),
     bent("serials_only_grow", lambda state: setattr(state, "serial", state.meta.reserved + 1)),
 ]
 

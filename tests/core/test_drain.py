@@ -19,7 +19,7 @@ def test_a_draining_node_gets_no_new_work_and_what_it_has_moves_when_it_has_stop
     scene.hello("b")
     assert said(scene.drain("a")) == {
         "changes": ["node a draining", "instance web.0 stopping"],
-        "orders": ["a: stop (node is draining)"],
+        "orders": ["a: stop (node a is draining)"],
         "replies": ["a"],
         "nodes": ["a draining: drain asked for"],
     }
@@ -41,7 +41,7 @@ def test_services_move_at_once_jobs_may_finish_until_the_deadline() -> None:
     assert scene.states("quick.0") == ["succeeded"]
     assert said(scene.wait("10m")) == {
         "changes": ["instance slow.0 stopping"],
-        "orders": ["a: stop (node is draining)"],
+        "orders": ["a: stop (node a is draining)"],
     }
 
 

@@ -39,7 +39,7 @@ def test_three_jobs_on_two_equal_nodes_spread_two_and_one() -> None:
 
 
 def test_more_jobs_than_room_all_run_in_the_end_by_priority_and_age() -> None:
-    scene = Scene("a", cpu=2)
+    scene = Scene("a", cpu=2, preempt_margin=0)
     scene.submit(job("first"), job("second"))
     scene.submit(job("low", priority=10), job("high", priority=90), job("middle-1"), job("middle-2"))
     scene.submit(job("highest", priority=100, count=2))

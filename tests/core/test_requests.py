@@ -4,6 +4,7 @@ import pytest
 
 from roost.core import requests
 from roost.core.requests import REACH_MAX
+from roost.core.strategies import STRATEGIES
 from tests.core.scene import Scene, job, said, service
 
 # submit
@@ -63,7 +64,7 @@ def test_an_unknown_strategy_is_refused_with_the_known_ones_and_nothing_is_store
     assert said(scene.submit(job("web", placement={"strategy": "magic"}))) == {
         "replies": [
             "422 invalid_strategy: placement.strategy: there is no strategy 'magic'; known are "
-            "best_fit, first_fit, least_loaded, next_fit, random, round_robin, worst_fit"
+            + ", ".join(sorted(STRATEGIES))
         ]
     }
     assert not scene.state.workloads

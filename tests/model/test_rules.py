@@ -1,11 +1,14 @@
 """Rules about nodes: refused when they are no rules, and a no wherever they cannot be evaluated."""
 
+import time
+
 import pytest
 
 from roost.model.errors import Invalid
 from roost.model.limits import RULE_LENGTH_MAX
 from roost.model.node import Facts
-from roost.model.rules import check_rule, holds, words_of
+from roost.model.rule_words import spoken
+from roost.model.rules import check_rule, heard_by, holds, speaks_of_now, words_of
 
 NODE = words_of(
     "n1",
@@ -54,7 +57,11 @@ def test_what_a_node_does_not_say_is_a_no_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("rule", "words"),
     [
-        ("", "not a rule over a node (name, labels, zone, rack, region, pool, arch, drivers, gpu_model, taints, capacity, used, free)"),
+        (
+            "",
+            "not a rule over a node (name, labels, zone, rack, region, pool, arch, drivers, gpu_model, taints, capacity, "
+            "used, free)",
+        ),
         ("zone ==", "not a rule over a node"),
         ("planet == 'earth'", "planet"),
         ("zone == 3", "not a rule over a node"),
@@ -69,3 +76,123 @@ def test_what_is_no_rule_is_refused(rule: str, words: str) -> None:
     assert refused.value.path == "placement.require[0]"
     assert words in refused.value.message
     assert len(refused.value.message) < 400
+
+
+# what a rule may cost
+
+CPU_S_MAX = 0.05  # on one node
+
+
+def balanced(word: str, times: int, mark: str = "+") -> str:
+    """The same word many times over, as flat as it can be: deep expressions are refused by the parser."""
+    if times <= 1:
+        return word
+    return f"({balanced(word, times // 2, mark)}{mark}{balanced(word, times - times // 2, mark)})"
+
+
+ONES = "[" + ",".join("1" * 200) + "]"
+LARGE_NODE = words_of(
+    "n" * 63,
+    Facts(
+        {f"r{number}": 1 for number in range(32)},
+        labels={f"l{number}": "x" * 256 for number in range(64)},
+        drivers=tuple("d" * 63 for _ in range(16)),
+        taints=tuple(f"t{number}" + "y" * 250 for number in range(32)),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        f"labels.all(k, {balanced('labels[k]', 70)} != '')",
+        f"taints.all(k, {balanced('k', 230)} != '')",
+        f"taints.all(k, {balanced('k', 200)}.contains('yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyx') || true)",
+        f"{ONES}.all(k, {balanced('labels.l1', 40)}.contains('xxxxxxxxxxxxxxxxxxxxxxxy') || true)",
+        f"{ONES}.map(k, {ONES}).size() > 0",
+        f"{ONES}.filter(k, k in {ONES}).size() > 0",
+        f"{ONES}.all(k, {balanced('k==1', 60, '&&')})",
+        f"{balanced('labels.l1', 55)}.matches('{'(x?)' * 70}z')",
+        "name.matches('" + "(.*)" * 200 + "z')",
+        " && ".join(["!labels.l1.matches('" + "(x?)" * 20 + "z')"] * 8),
+        "!" * 990 + "true",
+        " || ".join(["name == 'a'"] * 60),
+    ],
+)
+def test_the_worst_rules_that_are_taken_end_within_their_budget(rule: str) -> None:
+    check_rule(rule, "require")
+    holds("true", LARGE_NODE)
+    spent = []
+    for _ in range(3):  # the best of some: the machine may be busy with something else
+        began = time.process_time()
+        holds(rule, LARGE_NODE)
+        spent.append(time.process_time() - began)
+    assert min(spent) < CPU_S_MAX
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("labels.all(k, labels.all(j, k != j))", "walk over 1 list"),
+        ("drivers.exists(d, d != '') || taints.exists_one (t, t == 'x')", "walk over 1 list"),
+        ("drivers.map(d, d + d).map(e, e + e) != []", "walk over 1 list"),
+        ("drivers.exists(d, d.matches('q.*'))", "not both"),
+        ("name.matches('(((a{30}){10}){3})')", "cannot count"),
+        ("name.matches(r'a{30}')", "cannot count"),
+        ("name.matches('a\\x7b30}')", "by number"),
+        ("name.matches('a\\u007b30}')", "by number"),
+        ("name.matches('a' + name)", "one text in quotes"),
+        ("name.matches(labels.pattern)", "one text in quotes"),
+        ("name.matches(('a'))", "one text in quotes"),
+        ("matches(name, zone)", "one text in quotes"),
+        (" || ".join(["name.matches('a')"] * 9), "8 patterns"),
+        ("(" * 300 + "true" + ")" * 300, "not a rule over a node"),
+        ("[" * 200 + "]" * 200 + " == []", "not a rule over a node"),
+    ],
+)
+def test_what_could_take_long_is_refused(rule: str, words: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        check_rule(rule, "require")
+    assert words in refused.value.message
+
+
+@pytest.mark.parametrize("rule", ["name.matches('^n[0-9]+$')", "matches(name, r'\\w+')", 'name . matches ( "n.*" )'])
+def test_plain_patterns_are_fine(rule: str) -> None:
+    check_rule(rule, "require")
+    assert holds(rule, NODE) == (True, "")
+
+
+def test_a_rule_over_its_budget_is_a_no_with_words() -> None:
+    yes, trouble = holds(f"{ONES}.all(x, {ONES}.all(y, x == y))", NODE)  # never taken, but it may have been stored
+    assert not yes
+    assert "budget" in trouble
+
+
+# what a rule speaks of
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("labels.used == 'x'", {"labels": ("used",)}),
+        ("used.cpu > 1 && free['gpu'] > 2", {"used": ("cpu",), "free": ("gpu",)}),
+        ("'used.cpu' == name // used", {"name": None}),
+        ("'a' in labels && has(labels.b) && labels['c'] == ''", {"labels": ("a", "b", "c"), "has": None, "in": None}),
+        ("labels.a == '' && labels.size() > 1", {"labels": None}),
+        ("labels.exists(k, k == 'a')", {"labels": None, "k": None}),
+        ("name + 'x' in labels", {"labels": None, "name": None, "in": None}),
+        (".used.cpu > 1", {"used": ("cpu",)}),
+        ("[1].exists(used, used == 1)", {"used": None}),
+    ],
+)
+def test_the_words_of_a_rule_and_the_keys_it_names(rule: str, words: dict[str, tuple[str, ...] | None]) -> None:
+    assert {each.word: each.keys for each in spoken(rule)} == words
+    assert speaks_of_now(rule) == bool({"used", "free"} & set(words))
+
+
+def test_nodes_that_differ_in_what_a_rule_does_not_speak_of_sound_alike() -> None:
+    first = Facts({"cpu": 1}, labels={"disk": "nvme", "team": "web"}, zone="a")
+    second = Facts({"cpu": 2}, labels={"disk": "nvme"}, zone="a", rack="r")
+    rule = "labels.disk == 'nvme' && zone == 'a'"
+    assert heard_by(rule, "n1", first) == heard_by(rule, "n2", second)
+    assert heard_by(f"{rule} && capacity.cpu > 1", "n1", first) != heard_by(f"{rule} && capacity.cpu > 1", "n2", second)

@@ -1,4 +1,4 @@
-"""roost sim: the deciding core without a server, on a fleet in a file or in a world full of faults."""
+"""roost sim: the deciding core without a server, on a fleet or a trace in a file, or in a world full of faults."""
 
 import sys
 import time
@@ -8,6 +8,7 @@ import click
 
 from roost.cli.outcome import DONE, FAILED, NOT_PLACED, USAGE
 from roost.cli.output import print_json, print_table, say
+from roost.cli.replay import replay
 from roost.model.errors import RoostError
 from roost.model.units import show_duration
 from roost.sim.mutants import MUTANTS, mutated
@@ -25,6 +26,9 @@ PROGRESS_S = 5.0
 @click.group()
 def sim() -> None:
     """Try things out without a server."""
+
+
+sim.add_command(replay)
 
 
 @sim.command(

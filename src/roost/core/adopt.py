@@ -2,7 +2,6 @@
 
 import msgspec
 
-from roost.core.claim import claim_of
 from roost.core.move import reopen
 from roost.core.state import State, is_over, watch_queue
 from roost.model.document import check_document, decode_document
@@ -34,8 +33,7 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
     state.instances[key] = instance
     progress = state.progress_of(workload)
     progress.counts[state_now] = progress.counts.get(state_now, 0) + 1
-    state.held[node.name][run.token] = instance
-    state.fleet.take(node.name, claim_of(workload, instance))
+    state.occupy(workload, instance)
     state.touch_instance(instance)
     return True
 
@@ -78,6 +76,8 @@ def _known_again(state: State, run: Run, now: int) -> Workload | None:
     if workload.key != run.workload or not 0 <= run.index < workload.count:
         return None
     state.workloads[workload.key] = workload
+    if policy.gang:
+        state.gangs.setdefault(policy.gang, {})[workload.key] = None
     state.progress_of(workload).begun = workload.count
     state.touch_workload(workload)
     watch_queue(state, workload)

@@ -36,7 +36,7 @@ def joined(state: State, out: Step, event: Joined, now: int) -> None:
         state.held[node.name] = {}
         state.contacts[node.name] = Contact(0)
     if node.facts != hello.facts or len(state.fleet) == 0 or state.fleet.row(node.name) < 0:
-        state.fleet.join(node.name, hello.facts)
+        state.join_fleet(node.name, hello.facts)
     node.facts, node.identity, node.hello_ms = hello.facts, hello.identity, hello.sent_ms
     node.session = state.next_serial()
     _reconnect(state, node, now)
@@ -94,6 +94,7 @@ def heard(state: State, out: Step, event: Heard, now: int) -> None:
     for name, usage in event.usage:
         if name in state.contacts:
             state.contacts[name].usage = usage
+            state.fleet.measure(name, usage, now)
 
 
 def apply_report(state: State, out: Step, instance: Instance, report: Report, now: int) -> None:
@@ -134,7 +135,7 @@ def _end(state: State, out: Step, instance: Instance, report: Report, now: int) 
     elif instance.state == "stopping" and not instance.moving:
         move(state, out, instance, "cancelled", instance.cause, now)
     elif report.cause == "stopped":
-        requeue(state, out, instance, f"moved: node {instance.node} is draining", now)
+        requeue(state, out, instance, f"moved: {instance.cause}", now)
     elif report.cause == "timed_out":
         ended(state, out, instance, "timed_out", cause, now)
     elif report.cause == "exited" and report.code == 0:

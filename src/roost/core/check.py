@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Iterator
 
+from roost.core.claim import claim_of
+from roost.core.order import FOREVER, start_by_ms
 from roost.core.state import State, is_over
 from roost.model.instance import Instance
+from roost.model.project import INSTANCES
 from roost.model.states import FINISHED, HOLDING
 from roost.model.workload import Workload
 
@@ -42,8 +45,33 @@ def room_is_what_is_held(state: State) -> Complaints:
             node = fleet.names[row]
             if amount != wanted[resource, row]:
                 yield f"{node} counts {amount} {resource} as used, held are {wanted[resource, row]}"
-            if total[row] != state.nodes[node].facts.resources.get(resource, 0):
+            if total[row] != _offered(state, node, resource):
                 yield f"{node} has {total[row]} {resource} in the fleet, its facts say otherwise"
+
+
+def claims_are_counted(state: State) -> Complaints:
+    """Devices, ports and company are what the holders claim."""
+    members: dict[str, dict[str, int]] = {}
+    for name, held in state.held.items():
+        claims = [claim_of(state.workloads[each.workload], each) for each in held.values()]
+        claims += state.contacts[name].ghosts.values()
+        row = state.fleet.row(name)
+        free = state.fleet.device_total[row].copy()
+        ports: dict[int, int] = {}
+        for claim in claims:
+            for device in claim.devices:
+                free[device] -= claim.device_milli
+            for port in claim.ports:
+                ports[port] = ports.get(port, 0) + 1
+            for subject in claim.subjects:
+                here = members.setdefault(subject, {})
+                here[name] = here.get(name, 0) + 1
+        if free.tolist() != state.fleet.devices[row].tolist() or int(free.min(initial=0)) < 0:
+            yield f"{name} has devices {state.fleet.devices[row].tolist()} free, should have {free.tolist()}"
+        if ports != state.fleet.ports.get(name, {}) or any(number > 1 for number in ports.values()):
+            yield f"{name} has ports {state.fleet.ports.get(name)} taken, should have {ports}"
+    if members != state.fleet.crowd.members:
+        yield f"the crowd is {state.fleet.crowd.members}, should be {members}"
 
 
 def room_is_enough(state: State) -> Complaints:
@@ -120,7 +148,7 @@ def workloads_end_once(state: State) -> Complaints:
 def who_waits_is_queued(state: State) -> Complaints:
     """Everybody who waits stands in its line, or has a timer for the moment it will."""
     fresh = {id(workload) for line in state.queue.lines.values() for workload in line.fresh}
-    again = {(key, index) for line in state.queue.lines.values() for _, index, key in line.again}
+    again = {(key, index) for line in state.queue.lines.values() for _, _, index, key in line.again}
     timed = {(kind, key) for _, kind, key in state.timers}
     for workload in state.workloads.values():
         if state.has_fresh(workload) and id(workload) not in fresh:
@@ -148,9 +176,10 @@ def nothing_waits_for_ever(state: State) -> Complaints:
             if ("sweep", key) not in first:
                 yield f"nobody will sweep {key}"
         elif not workload.rest:
-            for limit in (workload.policy.queue_timeout_ms, workload.policy.deadline_ms):
-                if limit and workload.submitted_ms + limit > state.now_ms and ("queue", key) not in first:
-                    yield f"nobody looks how long {key} waits"
+            timeout = workload.policy.queue_timeout_ms
+            limits = [workload.submitted_ms + timeout if timeout else FOREVER, start_by_ms(workload)]
+            if any(state.now_ms < limit < FOREVER for limit in limits) and ("queue", key) not in first:
+                yield f"nobody looks how long {key} waits"
 
 
 def nodes_are_as_they_seem(state: State) -> Complaints:
@@ -181,6 +210,37 @@ def nodes_are_as_they_seem(state: State) -> Complaints:
                 yield f"{name} holds {token} twice"
 
 
+def what_is_held_is_charged(state: State) -> Complaints:
+    """Projects are charged for what their instances hold; priorities are counted; gangs know their workloads."""
+    charged: dict[str, dict[str, int]] = {}
+    priorities: dict[int, int] = {}
+    for held in state.held.values():
+        for instance in held.values():
+            workload = state.workloads[instance.workload]
+            own = charged.setdefault(workload.project, {INSTANCES: 0})
+            own[INSTANCES] += 1
+            for resource, amount in workload.policy.ask.resources:
+                own[resource] = own.get(resource, 0) + amount
+            priorities[workload.policy.priority] = priorities.get(workload.policy.priority, 0) + 1
+    found = {name: {each: n for each, n in own.items() if n} for name, own in state.charged.items()}
+    if found != charged:
+        yield f"projects are charged {found}, they hold {charged}"
+    if priorities != state.priorities:
+        yield f"priorities are counted {state.priorities}, they are {priorities}"
+    gangs: dict[str, set[str]] = {}
+    for key, workload in state.workloads.items():
+        if workload.policy.gang:
+            gangs.setdefault(workload.policy.gang, set()).add(key)
+    if {name: set(keys) for name, keys in state.gangs.items()} != gangs:
+        yield f"gangs are {state.gangs}, they should be {gangs}"
+
+
+def preemption_has_no_cycles(state: State) -> Complaints:
+    """Who was preempted has never preempted its preemptor."""
+    if state.cycles:
+        yield f"{state.cycles} cycles of preemption"
+
+
 def serials_only_grow(state: State) -> Complaints:
     """What was promised to the store covers what was given out."""
     if state.serial > state.meta.reserved:
@@ -189,6 +249,7 @@ def serials_only_grow(state: State) -> Complaints:
 
 RULES: tuple[Callable[[State], Complaints], ...] = (
     room_is_what_is_held,
+    claims_are_counted,
     room_is_enough,
     holders_are_held,
     instances_are_whole,
@@ -197,8 +258,17 @@ RULES: tuple[Callable[[State], Complaints], ...] = (
     who_waits_is_queued,
     nothing_waits_for_ever,
     nodes_are_as_they_seem,
+    what_is_held_is_charged,
+    preemption_has_no_cycles,
     serials_only_grow,
 )
+
+
+def _offered(state: State, name: str, resource: str) -> int:
+    """What a node has, or its pool promises of it."""
+    facts = state.nodes[name].facts
+    pool = state.pools.get(facts.pool)
+    return facts.resources.get(resource, 0) * (pool.overcommit.get(resource, 100) if pool else 100) // 100
 
 
 def _asks(state: State, name: str) -> Iterator[tuple[tuple[str, int], ...]]:
@@ -213,7 +283,7 @@ def _waiting(state: State) -> list[tuple[int, int, str]]:
     found: set[tuple[int, int, str]] = set()
     for line in state.queue.lines.values():
         found.update((each.serial, -1, each.key) for each in line.fresh if state.has_fresh(each))
-        found.update(entry for entry in line.again if state.waits_again(entry))
+        found.update(entry[1:] for entry in line.again if state.waits_again(entry))
     for instance in state.instances.values():
         if instance.state == "queued":  # after a load it waits for a timer that is due at once
             found.add((state.workloads[instance.workload].serial, instance.index, instance.workload))

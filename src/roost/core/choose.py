@@ -15,11 +15,13 @@ from roost.model.workload import Ask
 
 
 class Choice(NamedTuple):
-    """The row taken (-1: none would do), and the scores it was chosen by."""
+    """The row taken (-1: none would do), the strategy and the scores it was chosen by."""
 
     row: int
+    strategy: Strategy
     scores: Ints
     eligible: int
+    lonely: bool = False  # there is room, but not in this company
 
 
 def choose(
@@ -30,21 +32,31 @@ def choose(
     subjects: tuple[str, ...] = (),
     last: int = -1,
     drawn: int = 0,
+    allowed: Mask | None = None,
 ) -> Choice:
-    """The node for an ask: `last` is the row a strategy with a memory chose last, `drawn` a number by chance."""
+    """The node for an ask: `last` is the row a strategy with a memory chose last, `drawn` a number by chance.
+
+    `allowed` are the nodes that are not kept for somebody else.
+    """
     shortlist = shortlists.of(plain(ask), strategy)
     shortlist.refresh(fleet)
     scores, eligible = shortlist.scores, shortlist.eligible
     if not eligible:
-        return Choice(-1, scores, 0)
-    if ask.company is not None or fleet.crowd.repelled:
-        scores = beside(fleet, shortlist, ask, subjects)
-        eligible = int(np.count_nonzero(scores >= 0)) if scores is not shortlist.scores else eligible
+        return Choice(-1, strategy, scores, 0)
+    if allowed is not None:
+        scores = np.where(allowed, scores, NOT_ELIGIBLE)
+        eligible = int(np.count_nonzero(scores >= 0))
         if not eligible:
-            return Choice(-1, scores, 0)
+            return Choice(-1, strategy, scores, 0)
+    if ask.company is not None or fleet.crowd.repelled:
+        before = scores
+        scores = beside(fleet, shortlist, scores, ask, subjects)
+        eligible = int(np.count_nonzero(scores >= 0)) if scores is not before else eligible
+        if not eligible:
+            return Choice(-1, strategy, scores, 0, lonely=True)
     if not strategy.scorers and (ask.prefer or ask.company is not None or shortlist.wished):
         scores = np.where(scores == scores.max(), scores, NOT_ELIGIBLE)  # who picks by order picks among the wished
-    return Choice(strategy.pick(scores, last, drawn), scores, eligible)
+    return Choice(strategy.pick(scores, last, drawn), strategy, scores, eligible)
 
 
 def plain(ask: Ask) -> Ask:
@@ -52,9 +64,8 @@ def plain(ask: Ask) -> Ask:
     return ask if ask.company is None else msgspec.structs.replace(ask, company=None)
 
 
-def beside(fleet: Fleet, shortlist: Shortlist, ask: Ask, subjects: tuple[str, ...]) -> Ints:
+def beside(fleet: Fleet, shortlist: Shortlist, scores: Ints, ask: Ask, subjects: tuple[str, ...]) -> Ints:
     """The scores of a shortlist after the rules about company."""
-    scores = shortlist.scores
     wishes, wished = about_company(fleet, ask, shortlist.fits)
     allowed = social_mask(fleet, ask, subjects, shortlist.fits)
     if wishes is not None:

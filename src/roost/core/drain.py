@@ -1,8 +1,7 @@
 """Taking nodes out of service, putting them back, and forgetting them."""
 
 from roost.core.effects import Step
-from roost.core.move import settle_node
-from roost.core.requests import stop
+from roost.core.move import settle_node, stop
 from roost.core.state import State
 from roost.model.errors import Conflict, NotFound
 from roost.model.events import Drain, Remove, Resume
@@ -54,7 +53,7 @@ def empty_node(state: State, out: Step, node: Node, now: int, *, services_only: 
         instance = state.held[node.name][token]
         kind = state.workloads[instance.workload].policy.kind
         if instance.state != "stopping" and (kind == "service" or not services_only):
-            stop(state, out, instance, "node is draining", now, moving=True)
+            stop(state, out, instance, f"node {node.name} is draining", now, moving=True)
 
 
 def forget_node(state: State, out: Step, node: Node) -> None:

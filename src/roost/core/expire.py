@@ -8,7 +8,8 @@ from roost.core.drain import empty_node, forget_node
 from roost.core.effects import Step
 from roost.core.lose import lose_node
 from roost.core.move import finish_if_over, move
-from roost.core.retry import too_late
+from roost.core.retry import lateness, too_late
+from roost.core.settings import look_at_reservation
 from roost.core.state import GONE_AFTER_MS, State
 from roost.core.sweep import forget
 from roost.model.workload import Workload
@@ -38,7 +39,7 @@ def _queue(state: State, out: Step, key: str, now: int) -> None:
         return
     queue_timeout = workload.policy.queue_timeout_ms
     if too_late(workload, now):
-        _expire_waiting(state, out, workload, "its deadline has passed", now, again=True)
+        _expire_waiting(state, out, workload, lateness(workload, now), now, again=True)
     elif queue_timeout and workload.submitted_ms + queue_timeout <= now:
         _expire_waiting(state, out, workload, "waited for its queue timeout", now, again=False)
 
@@ -88,6 +89,11 @@ def _adopted(state: State, out: Step, key: str, now: int) -> None:
         complete(state, workload)
 
 
+def _look(state: State, out: Step, key: str, now: int) -> None:
+    state.look_at_ms = 0
+    state.queue.look_again()
+
+
 def _shorter(state: State, out: Step, key: str, now: int) -> None:
     state.meta.lease_ms = state.settings.lease_ms
     state.touch_meta()
@@ -102,4 +108,6 @@ WAKERS: dict[str, Callable[[State, Step, str, int], None]] = {
     "gone": _gone,
     "adopted": _adopted,
     "shorter": _shorter,
+    "look": _look,
+    "reservation": look_at_reservation,
 }

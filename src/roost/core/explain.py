@@ -1,43 +1,22 @@
-"""Why: for what waits, every blocker counted over nodes; for what was placed, the candidates with their scores."""
+"""Why: for what waits, every blocker counted over nodes; for what was placed, the candidates with their scores.
+
+This is the short answer, which anybody may ask for at any time; `advise` adds what would help, and when.
+"""
 
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from roost.core.claim import subjects_of
-from roost.core.filters import DYNAMIC, SOCIAL, STATIC
+from roost.core.blockers import Blocked, Blocker, blockers_of
 from roost.core.filters.resources import amount_words
 from roost.core.scorers import ONE
-from roost.core.shortlist import could_fit
 from roost.core.state import State
 from roost.model.errors import NotFound
 from roost.model.instance import Instance
 from roost.model.units import show_bytes, show_cpu, show_duration
-from roost.model.workload import Ask, Workload
+from roost.model.workload import Workload
 
-
-class Blocker(msgspec.Struct, frozen=True):
-    """One reason, and for how many nodes it holds. A node can be blocked for several reasons."""
-
-    filter: str
-    reason: str
-    nodes: int
-
-
-class Blocked(msgspec.Struct, frozen=True):
-    """Why an ask has no place now."""
-
-    code: str  # no_nodes | insufficient_resources | unsatisfiable | placeable
-    online: int
-    blockers: tuple[Blocker, ...] = ()
-
-    def words(self) -> str:
-        """The reasons in one line."""
-        if self.code == "no_nodes":
-            return "no node is online"
-        return "; ".join(f"{each.reason} ({each.nodes} node{'s' * (each.nodes != 1)})" for each in self.blockers)
-
+__all__ = ["Blocked", "Blocker", "Why", "blockers_of", "decision_line", "node_report", "used_words", "why"]
 
 class Why(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer to `why`: as data, and in words."""
@@ -52,39 +31,6 @@ class Why(msgspec.Struct, frozen=True, omit_defaults=True):
     eligible: int = 0
     considered: int = 0
     candidates: tuple[tuple[str, float], ...] = ()
-
-
-def blockers_of(state: State, ask: Ask, subjects: tuple[str, ...] = ()) -> Blocked:
-    """Every reason why nodes say no to an ask, counted."""
-    fleet = state.fleet
-    online = int(np.count_nonzero(fleet.online))
-    if not online:
-        return Blocked("no_nodes", 0)
-    found: list[Blocker] = []
-    short = np.zeros(len(fleet), np.bool_)
-    eligible = fits = could_fit(fleet, ask)
-    for static in STATIC:
-        mask = static.mask(fleet, ask)
-        if mask is not None and not bool(mask.all()):
-            found.append(Blocker(static.name, static.words(fleet, ask, ~mask), int(np.count_nonzero(~mask))))
-            if static.name == "capacity":
-                short = ~mask
-    for dynamic in DYNAMIC:
-        mask = dynamic.mask(fleet, ask)
-        eligible = eligible & mask
-        failing = ~mask & ~short if dynamic.name in ("resources", "gpu") else ~mask  # capacity tells it better
-        if failing.any():
-            found.append(Blocker(dynamic.name, dynamic.words(fleet, ask, failing), int(np.count_nonzero(failing))))
-    for social in SOCIAL:
-        mask = social.mask(fleet, ask, subjects, fits)
-        if mask is not None and not bool(mask.all()):
-            eligible = eligible & mask
-            failing = ~mask
-            words = social.words(fleet, ask, subjects, failing)
-            found.append(Blocker(social.name, words, int(np.count_nonzero(failing))))
-    if not bool((fits & fleet.online).any()):
-        return Blocked("unsatisfiable", online, tuple(found))
-    return Blocked("placeable" if eligible.any() else "insufficient_resources", online, tuple(found))
 
 
 def why(state: State, workload_key: str, index: int | None = None) -> Why:
@@ -141,7 +87,7 @@ def _why_waiting(state: State, key: str, workload: Workload, instance: Instance 
         pause = show_duration(instance.ready_ms - state.now_ms)
         return Why(key, "queued", f"{key} waits {pause} before its next attempt: {instance.cause}", code="backoff")
     ask = workload.policy.ask
-    blocked = blockers_of(state, ask, subjects_of(workload.project, workload.key, workload.policy.labels))
+    blocked = blockers_of(state, workload)
     needs = ", ".join(amount_words(*each) for each in ask.resources)
     if blocked.code == "placeable":
         return Why(key, "queued", f"{key} is about to be placed (needs {needs})", code="placeable")
@@ -149,6 +95,7 @@ def _why_waiting(state: State, key: str, workload: Workload, instance: Instance 
         "no_nodes": f"{key} waits because no node is online; start one with `roost agent`",
         "unsatisfiable": f"{key} (needs {needs}) can never run on this fleet: {blocked.words()}",
         "insufficient_resources": f"{key} (needs {needs}) waits for room: {blocked.words()}",
+        "quota_exceeded": f"{key} (needs {needs}) waits for its project's quota: {blocked.words()}",
     }
     return Why(key, "queued", told[blocked.code], code=blocked.code, blockers=blocked.blockers)
 

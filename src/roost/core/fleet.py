@@ -1,12 +1,16 @@
 """The nodes as columns: a filter is a mask over all rows, a scorer a vector. Rows are in order of name."""
 
 from bisect import bisect_left
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roost.core.claim import Claim
 from roost.core.company import NOWHERE, Crowd
+from roost.core.fragments import NOTHING_TYPICAL, Typical
+from roost.core.measured import Gauge, share_of
+from roost.model.frames import Usage
 from roost.model.limits import GPUS_MAX
 from roost.model.node import Facts
 
@@ -14,6 +18,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 GPU = 1_000  # thousandths in a whole device
+MEASURED = ("cpu", "memory")
 LOG_MAX = 4_096  # changed rows remembered for shortlists; one that is further behind starts anew
 
 
@@ -31,10 +36,13 @@ class Fleet:
         self.online: Mask = np.zeros(0, np.bool_)
         self.total: dict[str, Ints] = {}
         self.used: dict[str, Ints] = {}
+        self.measured: dict[str, Ints] = {each: np.zeros(0, np.int64) for each in MEASURED}  # smoothed, in millionths
         self.device_total: Ints = np.zeros((0, 0), np.int64)  # a row of GPUs per node, 1,000 each
         self.devices: Ints = np.zeros((0, 0), np.int64)  # what is free of each
         self.ports: dict[str, dict[int, int]] = {}  # node -> port -> how many hold it
         self.crowd = Crowd()
+        self.typical = NOTHING_TYPICAL  # what work usually asks for, as far as anybody has said
+        self.derived: dict[object, Any] = {}  # what scorers worked out; forgotten when rows or the typical change
         self.layout = 0
         self.freed = 0
         self.log: list[int] = []
@@ -42,6 +50,7 @@ class Fleet:
         self._asked = (-1, -1)
         self._changed_rows: tuple[int, ...] | None = None
         self._places: dict[str, tuple[int, Ints, list[str]]] = {}
+        self._gauges: dict[str, Gauge] = {}
 
     def __len__(self) -> int:
         return len(self.names)
@@ -51,8 +60,10 @@ class Fleet:
         row = bisect_left(self.names, name)
         return row if row < len(self.names) and self.names[row] == name else -1
 
-    def join(self, name: str, facts: Facts) -> None:
-        """Add a node, or let a known one tell anew what it offers. Use is kept."""
+    def join(self, name: str, facts: Facts, overcommit: dict[str, int] | None = None) -> None:
+        """Add a node, or let a known one tell anew what it offers. Use is kept. Overcommit is in percent."""
+        percent = overcommit or {}
+        totals = {each: amount * percent.get(each, 100) // 100 for each, amount in facts.resources.items()}
         row = self.row(name)
         if row < 0:
             row = bisect_left(self.names, name)
@@ -63,14 +74,16 @@ class Fleet:
             for resource in self.total:
                 self.total[resource] = np.insert(self.total[resource], row, 0)
                 self.used[resource] = np.insert(self.used[resource], row, 0)
+            for resource in MEASURED:
+                self.measured[resource] = np.insert(self.measured[resource], row, 0)
             self.device_total = np.insert(self.device_total, row, 0, axis=0)
             self.devices = np.insert(self.devices, row, 0, axis=0)
-        elif self.facts[row] == facts:
+        elif self.facts[row] == facts and all(self.total[each].item(row) == totals[each] for each in totals):
             return
         self.facts[row] = facts
-        for resource in [*self.total, *facts.resources]:
+        for resource in [*self.total, *totals]:
             self._column(resource)
-            self.total[resource][row] = facts.resources.get(resource, 0)
+            self.total[resource][row] = totals.get(resource, 0)
         self._set_devices(row, min(facts.resources.get("gpu", 0) // GPU, GPUS_MAX))
         self._relaid()
 
@@ -84,6 +97,9 @@ class Fleet:
         for resource in self.total:
             self.total[resource] = np.delete(self.total[resource], row)
             self.used[resource] = np.delete(self.used[resource], row)
+        for resource in MEASURED:
+            self.measured[resource] = np.delete(self.measured[resource], row)
+        self._gauges.pop(name, None)
         self.device_total = np.delete(self.device_total, row, axis=0)
         self.devices = np.delete(self.devices, row, axis=0)
         self._relaid()
@@ -104,11 +120,26 @@ class Fleet:
                 held[port] = held.get(port, 0) + sign
                 if not held[port]:
                     del held[port]
+            if not held:
+                del self.ports[name]
         if claim.subjects:
             self.crowd.take(self, name, claim.subjects, claim.apart, sign)
         if sign < 0 and not is_trial:
             self.freed += 1
         self._changed(row)
+
+    def measure(self, name: str, usage: Usage, now_ms: int) -> None:
+        """What a node says it really uses. Shortlists look at it again only if that moved by more than a little."""
+        row = self.row(name)
+        assert row >= 0, f"{name} is not in the fleet"
+        has = self.facts[row].resources
+        shares = {"cpu": share_of(usage.cpu_milli, has.get("cpu", 0))}
+        shares["memory"] = share_of(usage.memory, has.get("memory", 0))
+        gauge = self._gauges.setdefault(name, Gauge())
+        if gauge.hear(shares, now_ms):
+            for resource in MEASURED:
+                self.measured[resource][row] = gauge.told[resource]
+            self._changed(row)
 
     def set_open(self, name: str, *, is_open: bool, is_online: bool) -> None:
         """Whether a node may take new work, and whether it is in touch at all."""
@@ -120,6 +151,12 @@ class Fleet:
         self.online[row] = is_online
         self.freed += 1
         self._changed(row)
+
+    def expect(self, typical: Typical) -> None:
+        """From now on this is what work usually asks for; whoever scored by something else starts anew."""
+        self.typical = typical
+        self.derived.clear()
+        self.layout += 1
 
     def free(self, resource: str) -> Ints:
         """Free amounts, row by row; a resource nobody has is 0 everywhere."""
@@ -199,6 +236,7 @@ class Fleet:
 
     def _relaid(self) -> None:
         self.layout += 1
+        self.derived.clear()
         self.freed += 1
 
     def _changed(self, row: int) -> None:

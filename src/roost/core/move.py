@@ -2,7 +2,7 @@
 
 from sys import intern
 
-from roost.core.claim import claim_of
+from roost.core.assign import stop_order
 from roost.core.effects import Step
 from roost.core.state import Contact, State, is_over
 from roost.model.frames import Drop
@@ -22,11 +22,9 @@ def move(state: State, out: Step, instance: Instance, to: str, cause: str, at_ms
     counts[before] -= 1
     counts[to] = counts.get(to, 0) + 1
     if to in HOLDING and before not in HOLDING:
-        state.fleet.take(instance.node, claim_of(workload, instance))
-        state.held[instance.node][instance.token] = instance
+        state.occupy(workload, instance)
     elif before in HOLDING and to not in HOLDING:
-        state.fleet.take(instance.node, claim_of(workload, instance), -1)
-        del state.held[instance.node][instance.token]
+        state.vacate(workload, instance)
         instance.moving = False
         out.order(instance.node, Drop(instance.token))
         _settle_drain(state, out, instance.node, at_ms)
@@ -39,6 +37,13 @@ def move(state: State, out: Step, instance: Instance, to: str, cause: str, at_ms
     if to in FINISHED:
         instance.finished_ms = at_ms
         finish_if_over(state, workload, at_ms)
+
+
+def stop(state: State, out: Step, instance: Instance, cause: str, now: int, *, moving: bool = False) -> None:
+    """First phase of stopping: tell the agent. Room is kept until it confirms, or until its node is lost."""
+    instance.moving = moving
+    move(state, out, instance, "stopping", cause, now)
+    out.order(instance.node, stop_order(state, instance))
 
 
 def tell(thing: Instance | Node, to: str, cause: str, at_ms: int, revision: int) -> None:

@@ -1,60 +1,107 @@
 """Who goes where: line by line in order of priority and age, each placement seeing the ones before it."""
 
 from bisect import bisect_left
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
+from typing import NamedTuple
 
 from roost.core.assign import run_order
-from roost.core.choose import Choice, choose
-from roost.core.claim import subjects_of
+from roost.core.charge import charge, excess, share_of, totals_of
+from roost.core.choose import Choice, choose, plain, social_mask
+from roost.core.claim import Claim, claim, subjects_of
 from roost.core.effects import Placed, Step
 from roost.core.explain import blockers_of
 from roost.core.filters import DYNAMIC
 from roost.core.filters.ports import ports_of
-from roost.core.fleet import Fleet, Ints
+from roost.core.fleet import Fleet, Ints, Mask
+from roost.core.gang import assemble
+from roost.core.hold import hold_place, kept_out, let_go, pass_holds, tidy, wants_place
 from roost.core.move import finish_if_over, move
 from roost.core.order import Line, Waiting
-from roost.core.shortlist import NOT_ELIGIBLE
+from roost.core.preempt import could_preempt, preempt
+from roost.core.shortlist import NOT_ELIGIBLE, could_fit
 from roost.core.state import State
-from roost.core.strategies import STRATEGIES
+from roost.core.strategies import STRATEGIES, Strategy
 from roost.model.instance import Decision, Instance, Move, pack_decision
 from roost.model.limits import CANDIDATES_MAX
-from roost.model.workload import Workload
+from roost.model.workload import Ask, Workload
 
+PREEMPTING_MAX = 16  # heads for which others are stopped in one pass; each looks at all that runs, some milliseconds
 MASK_64 = (1 << 64) - 1
 ROWS_MAX = 32  # changed rows looked at one by one, half a microsecond each: a whole shortlist costs more than all
 SMALL_FLEET = 32  # below this, sorting in Python beats numpy's fixed costs
 
 
+class Turn(NamedTuple):
+    """Whose turn it is: by priority, by its project's share, by urgency and age. An age is nobody else's."""
+
+    order: tuple[int, int, int, int, int]
+    line: Line
+    head: Waiting
+
+
 def place(state: State, out: Step, now: int) -> bool:
     """Place what fits. True: there is more to place than one pass may do."""
     fleet, queue = state.fleet, state.queue
-    heads: list[tuple[int, int, Line, Waiting]] = []  # an age is nobody else's, so lines are never compared
-    for line in queue.due(fleet.freed):
-        if line.blocked_at == fleet.freed:
-            continue
-        head = line.head(state)
-        if head is None:
-            queue.forget(line)
-        else:
-            heads.append((-line.priority, head.serial, line, head))
-    heapify(heads)
-    placed = 0
+    tidy(state)
+    lines = [line for line in queue.due(fleet) if line.blocked_at != fleet.freed or line.is_sociable]
+    totals = totals_of(fleet) if len({line.project for line in lines}) > 1 else {}
+    heads: list[Turn] = []
+    for line in lines:
+        _line_up(state, heads, line, totals)
+    placed, tries = 0, PREEMPTING_MAX
     while heads:
         if placed >= state.settings.placements_max:
-            queue.look_again()
+            queue.go_on()
             return True
-        _, _, line, head = heappop(heads)
-        if _is_still_blocked(fleet, line) or not _place_head(state, out, line, head, now):
-            line.block(fleet)
+        order, line, head = heappop(heads)
+        if totals and order[1] != (share := share_of(state, line.project, totals)):
+            heappush(heads, Turn((order[0], share, *order[2:]), line, head))  # its project has got more since
             continue
-        placed += 1
-        line.take(head)
-        following = line.head(state)
-        if following is None:
-            queue.forget(line)
+        if line.is_gang:
+            done = _place_gang(state, out, line, now)
         else:
-            heappush(heads, (-line.priority, following.serial, line, following))
-    return False
+            done = not _is_still_blocked(fleet, line) and _place_head(state, out, line, head, now)
+        if done:
+            placed += done
+            let_go(state, line)
+            _line_up(state, heads, line, totals)
+        elif not line.is_gang and not line.is_set_apart(head):
+            tries -= _make_room(state, out, line, head, now, may_stop=tries > 0)
+    return placed > 0 and queue.is_due(fleet)
+
+
+def _line_up(state: State, heads: list[Turn], line: Line, totals: dict[str, int]) -> None:
+    """Let the head of a line wait for its turn."""
+    head = line.head(state)
+    if head is None:
+        state.queue.forget(line)
+        let_go(state, line)
+        return
+    policy = head.workload.policy
+    share = share_of(state, line.project, totals) if totals else 0
+    heappush(heads, Turn((-policy.priority, share, *head.rank, head.number), line, head))
+
+
+def _make_room(state: State, out: Step, line: Line, head: Waiting, now: int, *, may_stop: bool) -> bool:
+    """The head fits nowhere: who matters less may have to go for it, and after a while a place is kept for it.
+
+    True: it was looked for somebody to stop, which takes time.
+    """
+    may_stop = may_stop and could_preempt(state, head.workload)
+    if not may_stop and not wants_place(state, line, head, now):
+        return False
+    if excess(state, line.project, line.ask):
+        return False
+    fits = could_fit(state.fleet, plain(line.ask))
+    kept = kept_out(state, line, line.ask, line.timeout_ms, now)
+    social = social_mask(state.fleet, line.ask, _subjects(head.workload), fits)
+    for mask in (kept, social):
+        fits = fits if mask is None else fits & mask
+    if may_stop:
+        preempt(state, out, line, head, fits, now)
+    if wants_place(state, line, head, now):
+        hold_place(state, line, head, fits, now)
+    return may_stop
 
 
 def reject_waiting(state: State, out: Step, now: int) -> None:
@@ -62,7 +109,7 @@ def reject_waiting(state: State, out: Step, now: int) -> None:
     for key in state.rejectable:
         workload = state.workloads.get(key)
         if workload is not None and state.has_fresh(workload):
-            why = blockers_of(state, workload.policy.ask, _subjects(workload))
+            why = blockers_of(state, workload)
             workload.rest, workload.cause = "rejected", f"{why.code}: {why.words()}"
             state.touch_workload(workload)
             finish_if_over(state, workload, now)
@@ -74,26 +121,103 @@ def _is_still_blocked(fleet: Fleet, line: Line) -> bool:
     rows = fleet.changed_since(line.position) if line.layout == fleet.layout else None
     if rows is None or len(rows) > ROWS_MAX:
         return False
-    return not any(all(each.allows(fleet, line.ask, row) for each in DYNAMIC) for row in rows)
+    if any(all(each.allows(fleet, line.ask, row) for each in DYNAMIC) for row in rows):
+        return False
+    line.block(fleet, by_nodes=True)
+    return True
 
 
 def _place_head(state: State, out: Step, line: Line, head: Waiting, now: int) -> bool:
-    fleet = state.fleet
-    if not len(fleet):
+    """Place one instance. If it is kept out by its neighbours alone, it leaves the line to the others."""
+    if excess(state, line.project, line.ask):
+        line.block(state.fleet, by_nodes=False)
         return False
-    workload, ask = head.workload, line.ask
-    strategy = STRATEGIES[ask.strategy or state.settings.strategy]
+    allowed = kept_out(state, line, line.ask, line.timeout_ms, now)
+    choice = _choose(state, head, allowed)
+    if choice.row >= 0:
+        _put(state, out, line, head, choice, now)
+        line.take(head)
+        return True
+    line.block(state.fleet, by_nodes=allowed is None)
+    if choice.lonely and not line.alone and line.ask.company is None:
+        state.queue.set_apart(line, head)
+    return False
+
+
+def _place_gang(state: State, out: Step, line: Line, now: int) -> int:
+    """Place all of a gang, or nobody: each one is tried first, with all the others before it."""
+    fleet = state.fleet
+    line.block(fleet, by_nodes=False)
+    waiting = assemble(state, line)
+    if not _is_enough(state, waiting):
+        return 0
+    tried: list[tuple[Waiting, Choice, Claim]] = []
+    serial = state.serial
+    for head in waiting:
+        workload, policy = head.workload, head.workload.policy
+        allowed = kept_out(state, line, policy.ask, policy.timeout_ms, now)
+        choice = _choose(state, head, allowed) if not excess(state, line.project, policy.ask) else None
+        if choice is None or choice.row < 0:
+            break
+        devices, ports = _given(fleet, policy.ask, choice)
+        held = claim(workload.project, workload.key, policy, devices, ports)
+        tried.append((head, choice, held))
+        fleet.take(fleet.names[choice.row], held, is_trial=True)
+        charge(state, workload.project, policy.ask, 1)
+        state.serial += 1  # chance draws by the serial: each of them its own
+    state.serial = serial
+    for head, choice, held in reversed(tried):
+        fleet.take(fleet.names[choice.row], held, -1, is_trial=True)
+        charge(state, head.workload.project, head.workload.policy.ask, -1)
+    line.position = fleet.position
+    if len(tried) < len(waiting):
+        return 0
+    for head, choice, _ in tried:
+        _put(state, out, line, head, choice, now)
+    return len(tried)
+
+
+def _is_enough(state: State, waiting: list[Waiting]) -> bool:
+    """Whether all nodes together have what a gang needs: looked at before each of it is tried."""
+    needed: dict[str, int] = {}
+    for head in waiting:
+        for resource, amount in head.workload.policy.ask.resources:
+            needed[resource] = needed.get(resource, 0) + amount
+    fleet = state.fleet
+    return all(int(fleet.free(each)[fleet.open].sum()) >= amount for each, amount in needed.items())
+
+
+def _choose(state: State, head: Waiting, allowed: Mask | None) -> Choice:
+    """The node for an instance as things stand."""
+    fleet, ask = state.fleet, head.workload.policy.ask
+    strategy = strategy_of(state, ask)
     last = _last_row(fleet, state.meta.cursors.get(strategy.name, "")) if strategy.cursor else -1
     drawn = _drawn(state.settings.seed, state.serial) if strategy.chance else 0
-    choice = choose(fleet, state.shortlists, ask, strategy, _subjects(workload), last, drawn)
-    row = choice.row
-    if row < 0:
-        return False
+    return choose(fleet, state.shortlists, ask, strategy, _subjects(head.workload), last, drawn, allowed)
+
+
+def strategy_of(state: State, ask: Ask) -> Strategy:
+    """The strategy an ask is placed by: its own, or that of the one pool it names, or the server's."""
+    name = ask.strategy
+    if not name and len(ask.pools) == 1 and ask.pools[0] in state.pools:
+        name = state.pools[ask.pools[0]].strategy
+    return STRATEGIES[name or state.settings.strategy]
+
+
+def _given(fleet: Fleet, ask: Ask, choice: Choice) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The devices and ports an instance gets on the node chosen for it."""
+    devices = choice.strategy.devices(fleet, ask, choice.row) if ask.gpu_count else ()
+    return devices, ports_of(fleet, ask, choice.row) if ask.ports else ()
+
+
+def _put(state: State, out: Step, line: Line, head: Waiting, choice: Choice, now: int) -> None:
+    """Put an instance on the node chosen for it."""
+    fleet, row, strategy = state.fleet, choice.row, choice.strategy
+    policy = head.workload.policy
     instance = _instance_of(state, head)
     instance.decided = pack_decision(_decision(fleet, choice, strategy.name))
     instance.node = fleet.names[row]
-    instance.devices = strategy.devices(fleet, ask, row) if ask.gpu_count else ()
-    instance.ports = ports_of(fleet, ask, row) if ask.ports else ()
+    instance.devices, instance.ports = _given(fleet, policy.ask, choice)
     instance.attempt += 1
     instance.token = state.next_serial()
     instance.exit_code = instance.signal = None
@@ -101,12 +225,14 @@ def _place_head(state: State, out: Step, line: Line, head: Waiting, now: int) ->
     if strategy.cursor:
         state.meta.cursors[strategy.name] = instance.node
         state.touch_meta()
+    state.making_room.pop(instance.key, None)
+    if state.holds:
+        pass_holds(state, line, instance.node, policy.ask, policy.timeout_ms, now)
     move(state, out, instance, "placed", f"on {instance.node} by {strategy.name}", now)
     out.order(instance.node, run_order(state, instance))
     names = fleet.facts[row].resources
     room = tuple([(name, fleet.used[name].item(row), fleet.total[name].item(row)) for name in names])
     out.placed.append(Placed(instance.key, instance.node, strategy.name, room))
-    return True
 
 
 def _subjects(workload: Workload) -> tuple[str, ...]:

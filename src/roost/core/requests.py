@@ -1,8 +1,9 @@
 """What people ask for: submit, cancel, retry. Documents were checked at the edge; here it is about the state."""
 
-from roost.core.assign import stop_order
 from roost.core.effects import Step
-from roost.core.move import finish_if_over, move, reopen
+from roost.core.filters.resources import amount_words
+from roost.core.gang import join_gang
+from roost.core.move import finish_if_over, move, reopen, stop
 from roost.core.retry import requeue
 from roost.core.state import State, watch_queue
 from roost.core.strategies import check_strategy
@@ -10,6 +11,7 @@ from roost.core.sweep import forget
 from roost.model.errors import Conflict, Invalid, NotFound, RoostError
 from roost.model.events import Cancel, Retry, Submit, Wanted
 from roost.model.instance import Instance, Move
+from roost.model.project import INSTANCES
 from roost.model.states import FINISHED, HOLDING
 from roost.model.units import show_duration
 from roost.model.workload import Workload
@@ -54,6 +56,20 @@ def _refusal(
         check_strategy(wanted.policy.ask.strategy, "placement.strategy")
     except Invalid as error:
         return error
+    return _over_quota(state, wanted)
+
+
+def _over_quota(state: State, wanted: Wanted) -> RoostError | None:
+    """What has to run all at once and never can within the quota is refused whole; a job may wait for its turn."""
+    project, policy = state.projects.get(wanted.project), wanted.policy
+    if project is None or project.counted or project.borrow:
+        return None
+    together = wanted.count if policy.kind != "job" or policy.gang else 1
+    needed = {name: amount * together for name, amount in policy.ask.resources} | {INSTANCES: together}
+    for name, most in project.quota.items():
+        if needed.get(name, 0) > most:
+            words = f"{amount_words(name, needed[name])} are asked for at once, the quota of project {project.name} is "
+            return Conflict(words + amount_words(name, most), code="quota_exceeded", path="count")
     return None
 
 
@@ -64,6 +80,7 @@ def _take_in(state: State, out: Step, key: str, wanted: Wanted, now: int) -> Non
     policy = state.shared(wanted.policy)
     workload = Workload(wanted.project, wanted.name, policy, wanted.document, now, state.next_serial(), wanted.count)
     state.workloads[key] = workload
+    join_gang(state, workload)
     state.touch_workload(workload)
     state.queue.add_fresh(workload)
     watch_queue(state, workload)
@@ -132,13 +149,6 @@ def _may_still_run(state: State, workload: Workload, instance: Instance) -> bool
         return False
     unconfirmed = instance.exit_code is None and instance.signal is None and instance.attempt > 0
     return unconfirmed and (node.status == "lost" or instance.token in state.contacts[node.name].ghosts)
-
-
-def stop(state: State, out: Step, instance: Instance, cause: str, now: int, *, moving: bool = False) -> None:
-    """First phase of stopping: tell the agent. Room is kept until it confirms, or until its node is lost."""
-    instance.moving = moving
-    move(state, out, instance, "stopping", cause, now)
-    out.order(instance.node, stop_order(state, instance))
 
 
 def materialise(state: State, workload: Workload, until: int) -> None:

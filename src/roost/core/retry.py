@@ -1,9 +1,13 @@
 """What happens after an attempt: it is over, or it is tried again, by cause and by policy."""
 
 from roost.core.effects import Step
-from roost.core.move import move
+from roost.core.gang import members
+from roost.core.move import move, stop
+from roost.core.order import start_by_ms
 from roost.core.state import BACKOFF_MAX_MS, State
 from roost.model.instance import Instance
+from roost.model.states import HOLDING
+from roost.model.units import show_duration
 from roost.model.workload import Workload
 
 BACKOFF_FIRST_MS = 1_000  # a service that ends is restarted after this, doubling while it keeps ending
@@ -47,21 +51,40 @@ def requeue(state: State, out: Step, instance: Instance, cause: str, now: int, d
     if workload.adopted:  # an agent that has not spoken yet may be running a later attempt
         delay_ms = max(delay_ms, state.settled_ms() - now)
     move(state, out, instance, "queued", cause, now)
+    if workload.policy.gang:
+        _regroup(state, out, workload, instance, now)
     instance.node = ""
     instance.finished_ms = 0
     instance.ready_ms = now + delay_ms if delay_ms else 0
     if too_late(workload, now):
-        move(state, out, instance, "expired", "its deadline has passed", now)
+        move(state, out, instance, "expired", lateness(workload, now), now)
     elif delay_ms:
         state.at(instance.ready_ms, "ready", instance.key)
     else:
         state.queue.add_again(workload, instance.index)
 
 
+def _regroup(state: State, out: Step, workload: Workload, instance: Instance, now: int) -> None:
+    """Who starts again starts with all of its gang: the others are stopped for that."""
+    for member in members(state, workload.policy.gang):
+        for index in range(state.begun(member)):
+            other = state.instances.get(f"{member.key}.{index}")
+            if other is not None and other.state in HOLDING and other.state != "stopping":
+                stop(state, out, other, f"{instance.key} of its gang has to start again", now, moving=True)
+
+
 def too_late(workload: Workload, now: int) -> bool:
-    """Whether its deadline has passed: what runs may finish, but nothing starts any more."""
-    deadline = workload.policy.deadline_ms
-    return bool(deadline) and workload.submitted_ms + deadline <= now
+    """Whether its deadline cannot be met any more: what runs may finish, but nothing starts any more."""
+    return start_by_ms(workload) <= now
+
+
+def lateness(workload: Workload, now: int) -> str:
+    """Why a deadline cannot be met, as arithmetic."""
+    left = start_by_ms(workload) + workload.policy.expected_ms - now
+    if left <= 0:
+        return "its deadline has passed"
+    expected = show_duration(workload.policy.expected_ms)
+    return f"its deadline cannot be met any more: it takes {expected} and {show_duration(left)} are left"
 
 
 def _restart(state: State, out: Step, instance: Instance, cause: str, now: int) -> None:

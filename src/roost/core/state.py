@@ -6,13 +6,16 @@ from typing import Any
 
 import msgspec
 
+from roost.core.charge import charge
 from roost.core.claim import Claim, claim_of
 from roost.core.fleet import Fleet
-from roost.core.order import Queue
+from roost.core.hold import Hold
+from roost.core.order import FOREVER, Entry, Line, Queue, start_by_ms
 from roost.core.shortlist import Shortlists
 from roost.model.frames import Usage
 from roost.model.instance import Instance, Move
-from roost.model.node import Node
+from roost.model.node import Facts, Node
+from roost.model.project import Pool, Project, Reservation
 from roost.model.states import FINISHED, HOLDING
 from roost.model.workload import Policy, Workload
 from roost.ports.store import Change, Snapshot
@@ -32,6 +35,8 @@ class Settings(msgspec.Struct, frozen=True):
     lease_margin_ms: int = 400  # for the keeper to have killed what its lease no longer covers
     seed: int = 0
     placements_max: int = 2_000  # per pass: bounds a commit to some hundred kilobytes
+    patience_ms: int = 30_000  # who waits longer gets a place kept for it, which only who is gone in time may pass
+    preempt_margin: int = 20  # by how much a priority must be higher to stop what runs; 0: it never does
     finished_max: int = 200_000  # finished instances kept in memory, about 200 MB; the oldest workloads go first
 
 
@@ -90,6 +95,17 @@ class State:
         self.lease_timers: set[str] = set()  # nodes that have a timer; only ever asked for members
         self.finished: dict[str, None] = {}  # keys of finished workloads, oldest first
         self.finished_instances = 0
+        self.projects: dict[str, Project] = {}
+        self.pools: dict[str, Pool] = {}
+        self.reservations: dict[str, Reservation] = {}
+        self.charged: dict[str, dict[str, int]] = {}  # project -> what its instances hold
+        self.priorities: dict[int, int] = {}  # priority -> how many instances of it hold room
+        self.gangs: dict[str, dict[str, None]] = {}  # gang -> keys of its workloads
+        self.holds: dict[Line, Hold] = {}  # where the heads of lines are to start
+        self.making_room: dict[str, str] = {}  # instance -> the node on which others are being stopped for it
+        self.look_at_ms = 0  # when the queue is looked at again although nothing happened; 0: never
+        self.cycles = 0  # who was preempted and preempts its preemptor: must stay 0
+        self.preempted = 0
         self.rejectable: list[str] = []  # keys of workloads that do not want to wait, until a pass has seen them
         self.policies: dict[Policy, Policy] = {}
         self.dirty: dict[tuple[str, str], Any] = {}
@@ -114,9 +130,9 @@ class State:
         """Whether some of its instances were never placed and still shall be."""
         return self.first_fresh(workload) >= 0
 
-    def waits_again(self, entry: tuple[int, int, str]) -> bool:
+    def waits_again(self, entry: Entry) -> bool:
         """Whether an instance in the queue is still waiting for another attempt."""
-        serial, index, key = entry
+        _, serial, index, key = entry
         workload = self.workloads.get(key)
         if workload is None or workload.serial != serial:
             return False
@@ -143,6 +159,39 @@ class State:
         if progress is None:
             progress = self.progress[workload.key] = Progress()
         return progress
+
+    def occupy(self, workload: Workload, instance: Instance) -> None:
+        """An instance takes room on its node."""
+        self.fleet.take(instance.node, claim_of(workload, instance))
+        self.held[instance.node][instance.token] = instance
+        charge(self, workload.project, workload.policy.ask, 1)
+        priority = workload.policy.priority
+        self.priorities[priority] = self.priorities.get(priority, 0) + 1
+
+    def vacate(self, workload: Workload, instance: Instance) -> None:
+        """It gives the room back."""
+        self.fleet.take(instance.node, claim_of(workload, instance), -1)
+        del self.held[instance.node][instance.token]
+        charge(self, workload.project, workload.policy.ask, -1)
+        priority = workload.policy.priority
+        self.priorities[priority] -= 1
+        if not self.priorities[priority]:
+            del self.priorities[priority]
+
+    def lowest_priority(self) -> int:
+        """The least that matters of all that holds room; above all if nothing does."""
+        return min(self.priorities, default=101)
+
+    def join_fleet(self, name: str, facts: Facts) -> None:
+        """Let a node tell what it offers; its pool may promise more than there is."""
+        pool = self.pools.get(facts.pool)
+        self.fleet.join(name, facts, pool.overcommit if pool else {})
+
+    def look_at(self, when_ms: int) -> None:
+        """Look at the queue again at a time, whatever happens until then."""
+        if when_ms > self.now_ms and (not self.look_at_ms or when_ms < self.look_at_ms):
+            self.look_at_ms = when_ms
+            self.at(when_ms, "look", "")
 
     def at(self, when_ms: int, kind: str, key: str) -> None:
         """Look at something again at a time; whoever is woken checks whether it still matters."""
@@ -200,12 +249,13 @@ def load(snapshot: Snapshot, now: int, settings: Settings | None = None) -> Stat
         elif kind == "node":
             nodes.append(_NODE.decode(value))
         else:
-            assert kind == "meta", f"unknown kind of record {kind!r}"
-            state.meta = _META.decode(value)
+            _load_setting(state, kind, value)
     if not state.meta.born:
         state.meta.born = state.meta.reserved = now * SERIALS_PER_MS
     state.serial = state.meta.reserved
     _remember_lease(state, now)
+    for reservation in state.reservations.values():
+        watch_reservation(state, reservation)
     for node in nodes:
         _load_node(state, node, now)
     for instance in instances:
@@ -213,6 +263,28 @@ def load(snapshot: Snapshot, now: int, settings: Settings | None = None) -> Stat
     for workload in sorted(state.workloads.values(), key=lambda each: (each.finished_ms, each.serial)):
         _load_workload(state, workload)
     return state
+
+
+def _load_setting(state: State, kind: str, value: bytes) -> None:
+    if kind == "project":
+        project = _PROJECT.decode(value)
+        state.projects[project.name] = project
+    elif kind == "pool":
+        pool = _POOL.decode(value)
+        state.pools[pool.name] = pool
+    elif kind == "reservation":
+        reservation = _RESERVATION.decode(value)
+        state.reservations[reservation.name] = reservation
+    else:
+        assert kind == "meta", f"unknown kind of record {kind!r}"
+        state.meta = _META.decode(value)
+
+
+def watch_reservation(state: State, reservation: Reservation) -> None:
+    """Look at a reservation when it begins and when it ends."""
+    for moment in (reservation.start_ms, reservation.end_ms):
+        if moment:
+            state.at(max(moment, state.now_ms), "reservation", reservation.name)
 
 
 def _remember_lease(state: State, now: int) -> None:
@@ -229,7 +301,7 @@ def _load_node(state: State, node: Node, now: int) -> None:
     state.held[node.name] = {}
     lease = state.meta.lease_ms + state.settings.lease_margin_ms
     state.contacts[node.name] = Contact(now if node.status == "lost" else now + lease)
-    state.fleet.join(node.name, node.facts)
+    state.join_fleet(node.name, node.facts)
     if node.status == "lost":
         state.at(now + GONE_AFTER_MS, "gone", node.name)
     else:
@@ -256,8 +328,9 @@ def _load_instance(state: State, instance: Instance) -> None:
     progress.begun = max(progress.begun, instance.index + 1)
     progress.counts[instance.state] = progress.counts.get(instance.state, 0) + 1
     if instance.state in HOLDING:
-        state.held[instance.node][instance.token] = instance
-        state.fleet.take(instance.node, claim_of(workload, instance))
+        state.occupy(workload, instance)
+        if instance.state == "stopping" and instance.preempted_by:
+            state.making_room[instance.preempted_by] = instance.node
     elif instance.state == "queued":
         if instance.ready_ms > state.now_ms + BACKOFF_MAX_MS:  # the clock was set back: nobody waits for that
             instance.ready_ms = state.now_ms + BACKOFF_MAX_MS
@@ -270,6 +343,8 @@ def _load_workload(state: State, workload: Workload) -> None:
     if workload.adopted:
         state.progress_of(workload).begun = workload.count
         state.at(state.now_ms + state.settings.lease_ms + state.settings.lease_margin_ms, "adopted", key)
+    if workload.policy.gang:
+        state.gangs.setdefault(workload.policy.gang, {})[key] = None
     if workload.finished_ms:
         state.at(workload.finished_ms + workload.policy.keep_ms, "sweep", key)
         state.finished[key] = None
@@ -284,10 +359,11 @@ def _load_workload(state: State, workload: Workload) -> None:
 
 def watch_queue(state: State, workload: Workload) -> None:
     """Set the timers for what may not wait for ever."""
-    policy = workload.policy
-    for limit in (policy.queue_timeout_ms, policy.deadline_ms):
-        if limit:
-            state.at(workload.submitted_ms + limit, "queue", workload.key)
+    start_by = start_by_ms(workload)
+    if workload.policy.queue_timeout_ms:
+        state.at(workload.submitted_ms + workload.policy.queue_timeout_ms, "queue", workload.key)
+    if start_by != FOREVER:
+        state.at(start_by, "queue", workload.key)
 
 
 def is_over(state: State, workload: Workload) -> bool:
@@ -302,4 +378,7 @@ _ENCODER = msgspec.msgpack.Encoder()
 _INSTANCE = msgspec.msgpack.Decoder(Instance)
 _WORKLOAD = msgspec.msgpack.Decoder(Workload)
 _NODE = msgspec.msgpack.Decoder(Node)
+_PROJECT = msgspec.msgpack.Decoder(Project)
+_POOL = msgspec.msgpack.Decoder(Pool)
+_RESERVATION = msgspec.msgpack.Decoder(Reservation)
 _META = msgspec.msgpack.Decoder(Meta)

@@ -7,22 +7,53 @@ The state is changed in place; a caller that cannot make the changes durable thr
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from roost.core import agents, drain, requests
+from roost.core import agents, drain, requests, settings
 from roost.core.assign import hand_out
 from roost.core.effects import Step
 from roost.core.expire import expire
 from roost.core.place import place, reject_waiting
+from roost.core.plan import PASSES_MAX, refusal
 from roost.core.state import State
 from roost.core.sweep import sweep
 from roost.model import events as happened
+from roost.model.errors import Conflict
+
+
+def _submit(state: State, out: Step, event: happened.Submit, now: int) -> None:
+    """Take in workloads. What was planned is checked on a copy and placed at once: exactly that happens, or nothing."""
+    if event.expected is None:
+        requests.submit(state, out, event, now)
+        return
+    expire(state, out, now)
+    if _place_all(state, out, now):
+        words = "more waits to be placed than one step may do; try again in a moment"
+        out.reply(event.request, Conflict(words, code="plan_stale"))
+        return
+    error = refusal(step, state, event, now)
+    if error is not None:
+        out.reply(event.request, error)
+        return
+    requests.submit(state, out, event, now)
+    if not _place_all(state, out, now):
+        reject_waiting(state, out, now)
+
+
+def _place_all(state: State, out: Step, now: int) -> bool:
+    """As many passes as a plan may take. True: they were not enough."""
+    return all(place(state, out, now) for _ in range(PASSES_MAX))
+
 
 HANDLERS: dict[type, Callable[[State, Step, Any, int], None]] = {
-    happened.Submit: requests.submit,
+    happened.Submit: _submit,
     happened.Cancel: requests.cancel,
     happened.Retry: requests.retry,
     happened.Drain: drain.drain,
     happened.Resume: drain.resume,
     happened.Remove: drain.remove,
+    happened.SetProject: settings.set_project,
+    happened.SetPool: settings.set_pool,
+    happened.Reserve: settings.reserve,
+    happened.Unset: settings.unset,
     happened.Joined: agents.joined,
     happened.Reported: agents.reported,
     happened.Parted: agents.parted,

@@ -7,7 +7,7 @@ import numpy as np
 
 from roost.core.filters.gpu import devices_of
 from roost.core.fleet import Fleet, Ints
-from roost.core.scorers import Scorer, idleness, roominess, tightness
+from roost.core.scorers import Scorer, balanced, calmness, dot_product, fgd, idleness, roominess, tightness
 from roost.model.errors import Invalid
 from roost.model.workload import Ask
 
@@ -83,12 +83,16 @@ STRATEGIES = {
     strategy.name: strategy
     for strategy in (
         Strategy("least_loaded", ((idleness, 1),), pick_best),
+        Strategy("least_used", ((calmness, 1),), pick_best),
         Strategy("best_fit", ((tightness, 1),), pick_best),
         Strategy("worst_fit", ((roominess, 1),), pick_best),
         Strategy("first_fit", (), pick_best),
         Strategy("next_fit", (), pick_onward, cursor=True),
         Strategy("round_robin", (), pick_after, cursor=True),
         Strategy("random", (), pick_drawn, chance=True),
+        Strategy("dot_product", ((dot_product, 1),), pick_best),
+        Strategy("fgd", ((fgd, 1),), pick_best, devices=fgd.devices),
+        Strategy("balanced", ((balanced, 1),), pick_best, devices=balanced.devices),
     )
 }
 

@@ -4,6 +4,7 @@ from collections.abc import Container
 from heapq import heapify
 
 from roost.core.effects import Step
+from roost.core.gang import leave_gang
 from roost.core.state import State
 from roost.model.workload import Workload
 
@@ -30,6 +31,7 @@ def forget(state: State, out: Step, workload: Workload) -> None:
             instance = f"{key}.{index}"
             if state.instances.pop(instance, None) is not None:
                 state.dirty["instance", instance] = None
+    leave_gang(state, workload)
     del state.workloads[key]
     state.finished.pop(key, None)
     state.dirty["workload", key] = None
@@ -46,6 +48,7 @@ def _sweep_timers(state: State) -> None:
         "sweep": state.workloads,
         "adopted": state.workloads,
         "ready": state.instances,
+        "reservation": state.reservations,
     }
     kept = [timer for timer in state.timers if timer[1] not in owners or timer[2] in owners[timer[1]]]
     heapify(kept)

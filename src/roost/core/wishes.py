@@ -9,9 +9,10 @@ import numpy as np
 from roost.core.company import NOWHERE
 from roost.core.filters.require import verdicts
 from roost.core.filters.spread import fewest
-from roost.core.filters.taints import SOFT, tolerates
+from roost.core.filters.taints import tolerates
 from roost.core.fleet import Fleet, Ints, Mask
 from roost.core.scorers import ONE
+from roost.model.placement import SOFT
 from roost.model.workload import Ask
 
 FULL = 100  # the weight of the strategy's own score

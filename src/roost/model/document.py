@@ -72,6 +72,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     grace: int | float | str | None = None
     when_full: Literal["queue", "reject"] = "queue"
     when_lost: Literal["reschedule", "fail", "keep"] | None = None
+    preemptible: bool | None = None
     exclusive: bool = True
     placement: Placement | None = None
     keep: int | float | str | None = None
@@ -124,6 +125,7 @@ def check_document(document: Document, path: str = "") -> Policy:
         ports=tuple(document.ports),
         deadline_at_ms=deadline_at_ms,
         expected_ms=_positive(document.expected, _join(path, "expected")),
+        preemptible=document.kind != "vm" if document.preemptible is None else document.preemptible,
     )
 
 

@@ -3,6 +3,8 @@
 import msgspec
 
 from roost.model.frames import Hello, Report, Usage
+from roost.model.plan import Plan
+from roost.model.project import Pool, Project, Reservation
 from roost.model.workload import Policy
 
 
@@ -22,6 +24,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     request: int
     wanted: tuple[Wanted, ...]
     same_ok: bool = False  # the same document again is not a conflict
+    expected: Plan | None = None  # do exactly this, or nothing
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
@@ -63,6 +66,37 @@ class Remove(msgspec.Struct, frozen=True, tag=True):
     node: str
 
 
+class SetProject(msgspec.Struct, frozen=True, tag=True):
+    """A project gets a weight and a quota."""
+
+    request: int
+    project: Project
+
+
+class SetPool(msgspec.Struct, frozen=True, tag=True):
+    """A pool gets a strategy of its own, or is promised more than once."""
+
+    request: int
+    pool: Pool
+
+
+class Reserve(msgspec.Struct, frozen=True, tag=True):
+    """Set nodes aside for a project; without names, `count` nodes of a pool are chosen."""
+
+    request: int
+    reservation: Reservation
+    count: int = 0
+    pool: str = ""
+
+
+class Unset(msgspec.Struct, frozen=True, tag=True):
+    """Forget a project's, pool's or reservation's settings."""
+
+    request: int
+    kind: str  # project | pool | reservation
+    name: str
+
+
 class Joined(msgspec.Struct, frozen=True, tag=True):
     """An agent said hello."""
 
@@ -95,4 +129,7 @@ class Heard(msgspec.Struct, frozen=True, tag=True):
     usage: tuple[tuple[str, Usage], ...] = ()
 
 
-Event = Submit | Cancel | Retry | Drain | Resume | Remove | Joined | Reported | Parted | Heard
+Event = (
+    Submit | Cancel | Retry | Drain | Resume | Remove | SetProject | SetPool | Reserve | Unset
+    | Joined | Reported | Parted | Heard
+)  # fmt: skip

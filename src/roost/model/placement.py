@@ -13,6 +13,7 @@ from roost.model.workload import Spread as SpreadRule
 
 Place = Literal["node", "rack", "zone", "region"]
 AVOID_WEIGHT = 10  # of an `avoid` that does not say how much
+SOFT = ":soft"  # after a taint: whoever does not tolerate it comes only if need be
 NESTING = {"node": 0, "rack": 1, "zone": 2, "region": 3}  # a node is in one rack, a rack in one zone
 
 
@@ -94,14 +95,25 @@ def tolerations_of(taints: list[str], path: str) -> tuple[str, ...]:
     for index, taint in enumerate(taints):
         if taint != "*":
             check_taint(taint, f"{path}[{index}]")
-    return tuple(sorted(set(taints)))
+    return tuple(sorted({taint.removesuffix(SOFT) for taint in taints}))
 
 
 def check_taint(taint: str, path: str) -> None:
-    """KEY or KEY=VALUE."""
+    """KEY or KEY=VALUE, and :soft after it."""
     check_text(taint, path)
-    if not taint.partition("=")[0].strip():
-        raise Invalid(path, "a taint is KEY or KEY=VALUE")
+    bare = taint.removesuffix(SOFT)
+    if not bare.partition("=")[0].strip() or ":" in bare:
+        raise Invalid(
+            path, f"a taint is KEY or KEY=VALUE, with {SOFT} after it if it is only a wish; not {taint!r:.60}"
+        )
+
+
+def taints_of(taints: list[str], path: str) -> tuple[str, ...]:
+    """The taints of a node, each once and in order."""
+    between(len(taints), 0, limits.TAINTS_MAX, path, "taints")
+    for index, taint in enumerate(taints):
+        check_taint(taint, f"{path}[{index}]")
+    return tuple(sorted(set(taints)))
 
 
 def company_of(placement: Placement, project: str, name: str, count: int, path: str) -> Company | None:
@@ -113,15 +125,18 @@ def company_of(placement: Placement, project: str, name: str, count: int, path: 
         rules += [_beside(kind, each, project, f"{path}.{kind}[{index}]") for index, each in enumerate(given)]
     spreads = placement.spread if isinstance(placement.spread, list) else [placement.spread]
     between(len(spreads), 0, limits.RULES_MAX, f"{path}.spread", "rules")
-    for each in spreads:
-        between(each.max_skew, 1, limits.SKEW_MAX, f"{path}.spread.max_skew")
-        _check_weight(each.weight, f"{path}.spread.weight")
+    for index, each in enumerate(spreads):
+        here = f"{path}.spread[{index}]" if isinstance(placement.spread, list) else f"{path}.spread"
+        between(each.max_skew, 1, limits.SKEW_MAX, f"{here}.max_skew")
+        _check_weight(each.weight, f"{here}.weight")
     if placement.per_node is not None:
         between(placement.per_node, 1, limits.COUNT_SERVICE_MAX, f"{path}.per_node")
     if not rules and not spreads and placement.per_node is None:
         return None
     own = f"{project}/{name}"
-    _check_harmony(rules, own, count, path)
+    _check_harmony([rule for rule in rules if not rule.weight], path)
+    if placement.per_node is not None and placement.per_node < count:
+        _check_together(rules, own, count, path)
     even = tuple(SpreadRule(each.by, each.max_skew, each.weight or 0) for each in spreads)
     return Company(own, tuple(rules), even, placement.per_node or 0)
 
@@ -148,9 +163,8 @@ def _check_weight(weight: int | None, path: str) -> None:
         between(weight, 1, limits.WEIGHT_MAX, path)
 
 
-def _check_harmony(rules: list[Beside], own: str, count: int, path: str) -> None:
+def _check_harmony(hard: list[Beside], path: str) -> None:
     """Rules that can never hold together are told now, not after a long wait."""
-    hard = [rule for rule in rules if not rule.weight]
     for near in hard:
         for apart in hard:
             if near.kind == "near" and apart.kind == "apart" and near.subject == apart.subject:
@@ -159,6 +173,13 @@ def _check_harmony(rules: list[Beside], own: str, count: int, path: str) -> None
                         f"{near.subject} is to be in the same {near.by} and apart by {apart.by}: no node can do both"
                     )
                     raise Invalid(f"{path}.near", words, code="contradiction")
+
+
+def _check_together(rules: list[Beside], own: str, count: int, path: str) -> None:
+    """All on one node, and not all on one node."""
+    if any(rule == Beside("near", own, "node") for rule in rules):
+        words = f"all {count} instances are to be on one node, and not so many on one"
+        raise Invalid(f"{path}.per_node", words, code="contradiction")
 
 
 def between(number: int, least: int, most: int, path: str, noun: str = "") -> None:

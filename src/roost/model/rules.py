@@ -1,35 +1,52 @@
 """Rules about nodes: CEL expressions over what a node says of itself. A rule that cannot be evaluated is a no."""
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from roost.model.errors import Invalid
-from roost.model.limits import MACROS_MAX, RULE_LENGTH_MAX
+from roost.model.limits import MACROS_MAX, PATTERNS_MAX, RULE_LENGTH_MAX
+from roost.model.rule_words import MACROS, TEXT, Token, calls, spoken, tokens
 
 if TYPE_CHECKING:
     from cel_expr_python import cel
 
     from roost.model.node import Facts
 
-WORDS = "name, labels, zone, rack, region, pool, arch, drivers, gpu_model, taints, capacity, used, free"
+Counts = dict[str, int]
+Room = tuple[Counts, Counts]  # what is used of each resource, and what is free
+
 NOW = ("used", "free")  # what changes with every placement
-_WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
-_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
-_LABEL = re.compile(
-    r"""\blabels\s*(?:\.\s*([A-Za-z_]\w*)|\[\s*(['"])([^'"\\]*)\2\s*\])|['"]([^'"\\]*)['"]\s+in\s+labels\b"""
-)
-_MACRO = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(")
+EMPTY: Room = ({}, {})
+REASON_MAX = 120  # characters of why a rule could not be evaluated
+
+#: What a rule can speak about, and how a node says it.
+_SAY: "dict[str, Callable[[str, Facts, Room], Any]]" = {
+    "name": lambda name, facts, room: name,
+    "labels": lambda name, facts, room: facts.labels,
+    "zone": lambda name, facts, room: facts.zone,
+    "rack": lambda name, facts, room: facts.rack,
+    "region": lambda name, facts, room: facts.region,
+    "pool": lambda name, facts, room: facts.pool,
+    "arch": lambda name, facts, room: facts.arch,
+    "drivers": lambda name, facts, room: list(facts.drivers),
+    "gpu_model": lambda name, facts, room: facts.gpu_model,
+    "taints": lambda name, facts, room: list(facts.taints),
+    "capacity": lambda name, facts, room: facts.resources,
+    "used": lambda name, facts, room: room[0],
+    "free": lambda name, facts, room: room[1],
+}
+WORDS = ", ".join(_SAY)
 
 
 def check_rule(rule: str, path: str) -> None:
-    """Refuse a rule that is not a yes-or-no expression over a node's words."""
+    """Refuse a rule that is not a yes-or-no expression over a node's words, or that could take long to evaluate."""
     if len(rule) > RULE_LENGTH_MAX:
         raise Invalid(path, f"a rule may have {RULE_LENGTH_MAX} characters; this one has {len(rule)}")
-    if len(_MACRO.findall(rule)) > MACROS_MAX:
-        raise Invalid(path, f"a rule may walk over {MACROS_MAX} lists (all, exists, map, filter), not more")
+    _check_cost(tokens(rule), path)
     try:
         expression = _compiled(rule)
     except Exception as error:  # the library raises its own base classes for whatever its parser meets
@@ -43,59 +60,77 @@ def holds(rule: str, node: dict[str, Any]) -> tuple[bool, str]:
     """Whether the rule says yes for this node; if not because it could not be evaluated, why."""
     from cel_expr_python import cel
 
-    value = _compiled(rule).eval(data=node)
+    try:
+        value = _compiled(rule).eval(data=node)
+    except RuntimeError as error:  # it went over the library's own budget
+        return False, _short(error)
     if value.type() == cel.Type.ERROR:
-        return False, " ".join(str(value.value()).split())[:120]
+        return False, _short(value.value())
     return value.value() is True, ""
 
 
 def speaks_of_now(rule: str) -> bool:
     """Whether a rule speaks of what is in use, so that its answer changes with every placement."""
-    return any(word in NOW for word in _words(rule))
+    return any(each.word in NOW for each in spoken(rule))
 
 
-def heard_by(rule: str, name: str, facts: "Facts") -> bytes:
+def heard_by(rule: str, name: str, facts: "Facts", room: Room = EMPTY) -> bytes:
     """What a rule can tell nodes apart by, packed: nodes with the same get the same answer."""
-    words = words_of(name, facts)
-    heard = {word: words[word] for word in _words(rule) if word in words}
-    if "labels" in heard and (named := _labels(rule)) is not None:
-        heard["labels"] = {label: facts.labels[label] for label in named if label in facts.labels}
+    heard = {}
+    for word, keys in spoken(rule):
+        say = _SAY.get(word)
+        if say is not None:
+            said = say(name, facts, room)
+            heard[word] = said if keys is None or not isinstance(said, dict) else _only(said, keys)
     return _ENCODER.encode(heard)
 
 
-@lru_cache(maxsize=4096)
-def _words(rule: str) -> tuple[str, ...]:
-    return tuple(sorted(set(_WORD.findall(_TEXT.sub("''", rule)))))
+def words_of(name: str, facts: "Facts", room: Room = EMPTY) -> dict[str, Any]:
+    """All that a rule can speak about."""
+    return {word: say(name, facts, room) for word, say in _SAY.items()}
 
 
-@lru_cache(maxsize=4096)
-def _labels(rule: str) -> tuple[str, ...] | None:
-    """The labels a rule speaks of by name; None if it speaks of labels in another way, too."""
-    found = list(_LABEL.finditer(rule))
-    if len(found) != len(re.findall(r"\blabels\b", rule)):
-        return None
-    return tuple(sorted({each[1] or each[3] or each[4] or "" for each in found}))
+def _check_cost(pieces: list[Token], path: str) -> None:
+    """Keep a rule below some ten milliseconds on any node: lists are not walked within lists, and patterns are plain.
+
+    A counted repetition makes a pattern of a few letters huge; one that is put together cannot be looked at here.
+    """
+    if len(calls(pieces, MACROS)) > MACROS_MAX:
+        raise Invalid(path, f"a rule may walk over {MACROS_MAX} list (all, exists, map, filter), not more")
+    patterns = calls(pieces, ("matches",))
+    if len(patterns) > PATTERNS_MAX:
+        raise Invalid(path, f"a rule may have {PATTERNS_MAX} patterns (matches), not {len(patterns)}")
+    if patterns and calls(pieces, MACROS):
+        raise Invalid(
+            path, "a rule may have patterns (matches) or walk over a list (all, exists, map, filter), not both"
+        )
+    for start in patterns:
+        pattern = _pattern(pieces, start + 1)
+        if pattern is None:
+            raise Invalid(path, "the pattern of matches must be one text in quotes")
+        if "{" in pattern or _ESCAPED.search(pattern):
+            raise Invalid(path, "a pattern cannot count ({3}) or name characters by number (\\x41)")
 
 
-def words_of(name: str, facts: "Facts", used: "dict[str, int] | None" = None) -> dict[str, Any]:
-    """What a rule can speak about; what is in use only where the rule speaks of it."""
-    words: dict[str, Any] = {
-        "name": name,
-        "labels": facts.labels,
-        "zone": facts.zone,
-        "rack": facts.rack,
-        "region": facts.region,
-        "pool": facts.pool,
-        "arch": facts.arch,
-        "drivers": list(facts.drivers),
-        "gpu_model": facts.gpu_model,
-        "taints": list(facts.taints),
-        "capacity": facts.resources,
-    }
-    if used is not None:
-        words["used"] = used
-        words["free"] = {each: total - used.get(each, 0) for each, total in facts.resources.items()}
-    return words
+def _pattern(pieces: list[Token], start: int) -> str | None:
+    """The last argument of a call that opens here, if it is one literal."""
+    depth = 0
+    for index in range(start, len(pieces)):
+        value = pieces[index].value if pieces[index].kind != TEXT else ""
+        depth += (value in ("(", "[", "{")) - (value in (")", "]", "}"))
+        if depth == 0:
+            last, before = pieces[index - 1], pieces[index - 2]
+            literal = last.kind == TEXT or last.value[-1:] in "'\"" and len(last.value) > 1
+            return last.value if literal and before.value in ("(", ",") and before.kind != TEXT else None
+    return None
+
+
+def _only(said: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: said[key] for key in keys if key in said}
+
+
+def _short(reason: object) -> str:
+    return " ".join(str(reason).split())[:REASON_MAX]
 
 
 @lru_cache(maxsize=4096)
@@ -108,23 +143,11 @@ def _environment() -> "cel.Env":
     from cel_expr_python import cel  # 16 MB of library: only where rules are used
 
     text = cel.Type.STRING
-    return cel.NewEnv(
-        variables={
-            "name": text,
-            "labels": cel.Type.Map(text, text),
-            "zone": text,
-            "rack": text,
-            "region": text,
-            "pool": text,
-            "arch": text,
-            "drivers": cel.Type.List(text),
-            "gpu_model": text,
-            "taints": cel.Type.List(text),
-            "capacity": cel.Type.Map(text, cel.Type.INT),
-            "used": cel.Type.Map(text, cel.Type.INT),
-            "free": cel.Type.Map(text, cel.Type.INT),
-        }
-    )
+    texts, counts = cel.Type.List(text), cel.Type.Map(text, cel.Type.INT)
+    kinds = {"labels": cel.Type.Map(text, text), "drivers": texts, "taints": texts}
+    kinds |= {"capacity": counts, "used": counts, "free": counts}
+    return cel.NewEnv(variables={word: kinds.get(word, text) for word in _SAY})
 
 
+_ESCAPED = re.compile(r"\\[xXuU0-7]")
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")

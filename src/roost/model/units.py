@@ -1,6 +1,7 @@
 """Quantities at the edge (`500m`, `4GiB`, `1h30m`) and integers inside (milli-cores, bytes, milliseconds)."""
 
 import re
+from datetime import datetime
 from fractions import Fraction
 
 from roost.model.errors import Invalid
@@ -47,6 +48,20 @@ def duration_ms(value: Quantity, path: str) -> int:
         total = sum(Fraction(number) * TIME_UNITS[unit] for number, unit in parts)
         return _whole(total, path, DURATION_MS_MAX, words)
     return _scaled(value, path, {"": 1_000}, DURATION_MS_MAX, words)
+
+
+def moment_ms(value: Quantity, path: str, now_ms: int) -> int:
+    """A moment with a time zone (`2030-01-31T18:00Z`), or a duration from now, as milliseconds since 1970."""
+    if not isinstance(value, str) or not ("T" in value or "-" in value or ":" in value):
+        return now_ms + duration_ms(value, path)
+    try:
+        moment = datetime.fromisoformat(value.strip())
+    except ValueError:
+        words = "a moment is like 2030-01-31T18:00Z, a duration from now like 30m or 2h"
+        raise Invalid(path, f"{words}, not {_shown(value)}") from None
+    if moment.tzinfo is None:
+        raise Invalid(path, f"{_shown(value)} needs a time zone, such as Z or +01:00")
+    return max(0, int(moment.timestamp() * 1_000))
 
 
 def show_cpu(milli: int) -> str:

@@ -72,6 +72,7 @@ class Policy(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=
     ports: tuple[str, ...] = ()  # the names of the ask's ports
     deadline_at_ms: int = 0  # a moment, where the deadline is not a duration
     expected_ms: int = 0  # how long a run takes, as its user says
+    preemptible: bool = True
 
 
 class Workload(msgspec.Struct, omit_defaults=True, gc=False):

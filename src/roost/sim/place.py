@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import ryaml
 
-from roost.core.claim import Claim, subjects_of
+from roost.core.claim import Claim
 from roost.core.explain import Blocked, blockers_of
 from roost.core.fleet import GPU
 from roost.core.scorers import ONE
@@ -20,8 +20,8 @@ from roost.model.events import Drain, Event, Joined, Parted, Submit, Wanted
 from roost.model.frames import Hello
 from roost.model.names import check_name, check_node_name, check_text
 from roost.model.node import Facts
-from roost.model.placement import check_taint
-from roost.model.workload import Ask, Workload
+from roost.model.placement import taints_of
+from roost.model.workload import Policy, Workload
 from roost.ports.store import Snapshot
 
 FILE_BYTES_MAX = 64 * 1024 * 1024  # 10,000 nodes and 100,000 workloads are some 20 MB
@@ -151,8 +151,7 @@ def _node(node: FleetNode, path: str, names: dict[str, int]) -> tuple[str, Facts
         raise Invalid(f"{path}.status", f"a status is one of {known}, not {node.status!r:.60}")
     check_labels(node.labels, f"{path}.labels")
     check_name(node.pool, f"{path}.pool")
-    for index, taint in enumerate(node.taints):
-        check_taint(taint, f"{path}.taints[{index}]")
+    taints = taints_of(node.taints, f"{path}.taints")
     for field in ("zone", "rack", "region", "arch", "gpu_model"):
         check_text(getattr(node, field), f"{path}.{field}")
     own = {name: getattr(node, name) for name in ("cpu", "memory", "disk", "gpu") if getattr(node, name) is not None}
@@ -166,7 +165,7 @@ def _node(node: FleetNode, path: str, names: dict[str, int]) -> tuple[str, Facts
             raise Invalid(f"{path}.used.{name}", "more is in use than the node has")
     facts = Facts(
         totals, node.labels, node.zone, node.rack, node.region, node.pool, node.arch, tuple(sorted(set(node.drivers))),
-        node.gpu_model, tuple(sorted(set(node.taints))),
+        node.gpu_model, taints,
     )  # fmt: skip
     return node.name, facts, status, used
 
@@ -226,7 +225,7 @@ def _outcome(state: State, wanted: list[Wanted]) -> Outcome:
     workloads = [state.workloads[f"{each.project}/{each.name}"] for each in wanted]
     named = Counter(each.name for each in workloads)
     shown = {each.key: each.name if named[each.name] == 1 else each.key for each in workloads}
-    blocked: dict[tuple[Ask, tuple[str, ...]], Blocked] = {}
+    blocked: dict[tuple[str, Policy, str], Blocked] = {}
     outcome = Outcome([], [])
     for workload in workloads:
         for index in range(workload.count):
@@ -242,12 +241,11 @@ def _outcome(state: State, wanted: list[Wanted]) -> Outcome:
     return outcome
 
 
-def _pending(state: State, name: str, workload: Workload, known: dict[tuple[Ask, tuple[str, ...]], Blocked]) -> Pending:
-    ask = workload.policy.ask
-    subjects = subjects_of(workload.project, workload.key, workload.policy.labels)
-    if (ask, subjects) not in known:
-        known[ask, subjects] = blockers_of(state, ask, subjects)
-    why = known[ask, subjects]
+def _pending(state: State, name: str, workload: Workload, known: dict[tuple[str, Policy, str], Blocked]) -> Pending:
+    key = (workload.project, workload.policy, workload.key if state.fleet.crowd.repelled else "")
+    if key not in known:
+        known[key] = blockers_of(state, workload)
+    why = known[key]
     assert why.code != "placeable", f"{name} has room and was not placed"
     return Pending(name, why.code, why.online, why.words(), [Reason(each.reason, each.nodes) for each in why.blockers])
 

@@ -9,6 +9,8 @@ from roost.core.fleet import Fleet, Mask
 from roost.model.rules import heard_by, holds
 from roost.model.workload import Ask
 
+VERDICTS_MAX = 65_536  # remembered: a rule about the names of 10,000 nodes takes that many
+
 
 def mask(fleet: Fleet, ask: Ask) -> Mask | None:
     """Nodes for which every rule says yes."""
@@ -25,20 +27,25 @@ def words(fleet: Fleet, ask: Ask, failing: Mask) -> str:
     broken: dict[str, None] = {}
     for rule in ask.require:
         for row in np.flatnonzero(failing):
-            yes, trouble = _verdict(rule, heard_by(rule, fleet.names[row], fleet.facts[row]))
-            if not yes:
-                broken[f"{rule} ({trouble})" if trouble else rule] = None
+            trouble = broken_by(rule, heard_by(rule, fleet.names[row], fleet.facts[row]))
+            if trouble:
+                broken[trouble] = None
     return "require: " + "; ".join(broken) + " does not hold"
 
 
 def verdicts(fleet: Fleet, rule: str) -> Mask:
     """What one rule says of each node. Nodes that are alike in all it speaks of are asked about once."""
-    said = [
-        _verdict(rule, heard_by(rule, name, facts))[0] for name, facts in zip(fleet.names, fleet.facts, strict=True)
-    ]
+    said = [verdict(rule, heard_by(rule, name, facts))[0] for name, facts in zip(fleet.names, fleet.facts, strict=True)]
     return np.array(said, np.bool_)
 
 
-@lru_cache(maxsize=65_536)
-def _verdict(rule: str, heard: bytes) -> tuple[bool, str]:
+def broken_by(rule: str, heard: bytes) -> str:
+    """The rule as it was written if it says no, with what kept it from being evaluated; nothing if it says yes."""
+    yes, trouble = verdict(rule, heard)
+    return "" if yes else f"{rule} ({trouble})" if trouble else rule
+
+
+@lru_cache(maxsize=VERDICTS_MAX)
+def verdict(rule: str, heard: bytes) -> tuple[bool, str]:
+    """What a rule says of nodes that are alike in all it speaks of, and why it could not be evaluated if so."""
     return holds(rule, msgspec.msgpack.decode(heard))

@@ -18,16 +18,21 @@ def mask(fleet: Fleet, ask: Ask, subjects: tuple[str, ...], fits: Mask) -> Mask 
 
 def words(fleet: Fleet, ask: Ask, subjects: tuple[str, ...], failing: Mask) -> str:
     """Which evenness would be broken."""
-    return "spread: " + "; ".join(
-        f"its {rule.by} has {rule.skew_max} more than another already" for rule in _rules(ask)
-    )
+    parts = []
+    for rule in _rules(ask):
+        known = fleet.places(rule.by)[failing] != NOWHERE
+        if known.any():
+            parts.append(f"its {rule.by} has {rule.skew_max} more than another already")
+        if not known.all():
+            parts.append(f"it is not known in which {rule.by} it is")
+    return "spread: " + "; ".join(parts)
 
 
 def fewest(fleet: Fleet, ask: Ask, rule: Spread, fits: Mask) -> int:
-    """How many are in the place that has the fewest."""
+    """How many are in the place that has the fewest. A place all of whose nodes are out of service does not count."""
     assert ask.company is not None
     places = fleet.places(rule.by)
-    counts = fleet.here(ask.company.subject, rule.by)[fits & fleet.online & (places != NOWHERE)]
+    counts = fleet.here(ask.company.subject, rule.by)[fits & fleet.open & (places != NOWHERE)]
     return int(counts.min()) if len(counts) else 0
 
 

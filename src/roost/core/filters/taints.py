@@ -3,9 +3,8 @@
 import numpy as np
 
 from roost.core.fleet import Fleet, Mask
+from roost.model.placement import SOFT
 from roost.model.workload import Ask
-
-SOFT = ":soft"
 
 
 def mask(fleet: Fleet, ask: Ask) -> Mask | None:

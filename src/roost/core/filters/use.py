@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from roost.core.filters.require import broken_by
 from roost.core.fleet import Fleet, Mask
-from roost.model.rules import holds, words_of
+from roost.model.rules import heard_by
 from roost.model.workload import Ask
 
 
@@ -28,11 +29,8 @@ def words(fleet: Fleet, ask: Ask, failing: Mask) -> str:
 
 
 def _broken(fleet: Fleet, ask: Ask, row: int) -> list[str]:
-    used = {resource: column.item(row) for resource, column in fleet.used.items()}
-    node = words_of(fleet.names[row], fleet.facts[row], used)
-    broken = []
-    for rule in ask.require_now:
-        yes, trouble = holds(rule, node)
-        if not yes:
-            broken.append(f"{rule} ({trouble})" if trouble else rule)
-    return broken
+    name, facts = fleet.names[row], fleet.facts[row]
+    used = {resource: fleet.used[resource].item(row) for resource in facts.resources}
+    free = {resource: fleet.total[resource].item(row) - taken for resource, taken in used.items()}
+    found = [broken_by(rule, heard_by(rule, name, facts, (used, free))) for rule in ask.require_now]
+    return [rule for rule in found if rule]

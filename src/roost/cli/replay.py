@@ -1,0 +1,210 @@
+"""roost sim replay: a recorded trace under one strategy or several, with the figures its papers report."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from roost.cli.outcome import USAGE, Failure
+from roost.cli.output import print_json, print_table, say
+from roost.model.errors import Invalid, RoostError
+from roost.model.units import show_duration
+from roost.sim.replay import Replay
+
+ALL = "all"
+SEEDS = 3  # of openb: the standard deviation over seeds is below the differences that matter
+PROGRESS_S = 2.0
+OPTIONS = {
+    "swf": {"file", "queues", "backfill", "protocol", "procs", "true_wait", "seed"},
+    "openb": {"nodes", "workloads", "strategies", "seeds"},
+    "azure-vm": {"file", "strategies"},
+}
+NAMES = {"file": "FILE", "queues": "--queue", "strategies": "--strategy"}  # where the option is called otherwise
+
+Progress = Callable[[float], None]
+Run = Callable[[str, Progress], Replay]
+
+EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  roost sim replay --trace swf LOG.swf.gz --queue all --backfill
+  roost sim replay --trace swf LOG.swf.gz --queue ours --backfill --protocol windows --json
+  roost sim replay --trace openb --nodes NODES.csv --workloads PODS.csv --strategy fgd --seeds 3
+  roost sim replay --trace azure-vm VMS.csv.gz --strategy best_fit --strategy first_fit --report out
+\b
+Next: docs/replay.md says what the figures mean and which published ones they reproduce.
+"""
+)
+@click.option("--trace", type=click.Choice(list(OPTIONS)), required=True, help="What kind of trace it is.")
+@click.argument("file", type=EXISTING, required=False)
+@click.option("--nodes", type=EXISTING, help="openb: the list of nodes.")
+@click.option("--workloads", type=EXISTING, help="openb: the list of pods.")
+@click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="How nodes are picked; repeat, or `all`.")
+@click.option("--seeds", type=click.IntRange(1, 1_000), help=f"openb: how many runs to average. [default: {SEEDS}]")
+@click.option("--queue", "queues", multiple=True, metavar="NAME", help="swf: who goes first; repeat, or `all`.")
+@click.option("--backfill", is_flag=True, default=None, help="swf: others may pass a head that waits (EASY).")
+@click.option(
+    "--protocol",
+    type=click.Choice(["windows", "log"]),
+    help="swf: the whole log, or the ten windows of RLScheduler. [default: log]",
+)
+@click.option("--procs", type=click.IntRange(1, 100_000_000), help="swf: processors, if the header is wrong or silent.")
+@click.option("--true-wait", is_flag=True, default=None, help="swf, windows: wfp3 and uni as meant, not as published.")
+@click.option(
+    "--seed", type=click.IntRange(0), help="swf, windows: which ten windows. [default: 1, the published ones]"
+)
+@click.option("--report", type=click.Path(file_okay=False, path_type=Path), help="Write report.html and plots here.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def replay(trace: str, report: Path | None, as_json: bool, **given: Any) -> None:
+    """Replay a trace of real work and say how well it went.
+
+    Several strategies (or queue orders) are compared side by side. Exit code 2: the trace cannot be read or something
+    is asked of it that does not belong to it.
+    """
+    if report:
+        _check_can_draw()
+    try:
+        _check_options(trace, given)
+        chosen, context, run = PREPARE[trace](given)
+        replays = [_timed(trace, name, run) for name in chosen]
+        if report:
+            from roost.sim.report import write_report
+
+            written = write_report(report, _title(trace, context), replays)
+            say(f"{written[0]} and {len(written) - 1} more files written")
+    except RoostError as error:
+        _refuse(error.code, str(error), as_json)
+    except OSError as error:
+        _refuse("unreadable", str(error), as_json)
+    _show(replays, "queue" if trace == "swf" else "strategy", context, as_json)
+
+
+def _prepare_swf(given: dict[str, Any]) -> tuple[list[str], dict[str, Any], Run]:
+    from roost.sim.traces.swf import QUEUES, SEED, read_log, replay_swf
+
+    chosen = _chosen("queue", given["queues"], QUEUES)
+    protocol = given["protocol"] or "log"
+    if protocol == "log":
+        for name in ("true_wait", "seed"):
+            if given[name] is not None:
+                raise Invalid(_option(name), "belongs to --protocol windows")
+    backfill, true_wait = bool(given["backfill"]), bool(given["true_wait"])
+    seed = SEED if given["seed"] is None else given["seed"]
+    log = read_log(_needed(given, "file"), given["procs"])
+    context = {"file": log.name, "procs": log.procs, "protocol": protocol, "backfill": backfill}
+    if protocol == "windows":
+        context |= {"true_wait": true_wait, "seed": seed}
+    return chosen, context, lambda name, told: replay_swf(log, name, backfill, protocol, told, true_wait, seed)
+
+
+def _prepare_openb(given: dict[str, Any]) -> tuple[list[str], dict[str, Any], Run]:
+    from roost.sim.traces.openb import OPENB_STRATEGIES, replay_openb
+
+    chosen = _chosen("strategy", given["strategies"], OPENB_STRATEGIES)
+    nodes, workloads = _needed(given, "nodes"), _needed(given, "workloads")
+    seeds = given["seeds"] or SEEDS
+    context = {"nodes": nodes.name, "workloads": workloads.name, "seeds": seeds}
+    return chosen, context, lambda name, told: replay_openb(nodes, workloads, name, seeds, told)
+
+
+def _prepare_azure(given: dict[str, Any]) -> tuple[list[str], dict[str, Any], Run]:
+    from roost.sim.traces.azure import AZURE_STRATEGIES, replay_azure
+
+    chosen = _chosen("strategy", given["strategies"], AZURE_STRATEGIES)
+    file = _needed(given, "file")
+    return chosen, {"file": file.name}, lambda name, told: replay_azure(file, name, told)
+
+
+PREPARE = {"swf": _prepare_swf, "openb": _prepare_openb, "azure-vm": _prepare_azure}
+
+
+def _check_options(trace: str, given: dict[str, Any]) -> None:
+    for name, value in given.items():
+        if value not in (None, ()) and name not in OPTIONS[trace]:
+            homes = " and ".join(each for each in OPTIONS if name in OPTIONS[each])
+            raise Invalid(_option(name), f"does not belong to the trace {trace}, but to {homes}")
+
+
+def _chosen(what: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The names given, each once; `all` is all of them."""
+    if not names:
+        raise Invalid(f"--{what}", f"is missing; one or more of {', '.join(known)}, or {ALL}")
+    for name in names:
+        if name != ALL and name not in known:
+            code = "invalid_strategy" if what == "strategy" else ""
+            raise Invalid(f"--{what}", f"no {what} is called {name!r}; there are {', '.join(known)}", code=code)
+    return list(known) if ALL in names else list(dict.fromkeys(names))
+
+
+def _needed(given: dict[str, Any], name: str) -> Path:
+    path: Path | None = given[name]
+    if path is None:
+        raise Invalid(_option(name), "is missing; this trace needs it")
+    return path
+
+
+def _option(name: str) -> str:
+    return NAMES.get(name, f"--{name.replace('_', '-')}")
+
+
+def _check_can_draw() -> None:
+    from roost.sim.report import EXTRA, can_draw
+
+    if not can_draw():
+        raise Failure(f"--report draws with {EXTRA}, which is not installed", "Try: pip install 'roost[plots]'")
+
+
+def _timed(trace: str, name: str, run: Run) -> Replay:
+    return run(name, _Told(f"{trace} {name}"))
+
+
+class _Told:
+    """A line from time to time, to whoever sits there."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._began = self._last = time.monotonic()
+
+    def __call__(self, share: float) -> None:
+        now = time.monotonic()
+        if now - self._last < PROGRESS_S or share <= 0:
+            return
+        self._last = now
+        left = show_duration(int((now - self._began) * (1 - min(share, 1.0)) / share) * 1_000)
+        say(f"{self._what}: {min(share, 1.0):.0%}, {left} left")
+
+
+def _title(trace: str, context: dict[str, Any]) -> str:
+    return f"{trace}: " + ", ".join(f"{_option(name).strip('-').lower()} {value}" for name, value in context.items())
+
+
+def _show(replays: list[Replay], axis: str, context: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        flat = [_flat(each, axis, context) for each in replays]
+        print_json(flat[0] if len(flat) == 1 else {"replays": flat})
+        return
+    from roost.sim.report import metric_names, show_figure
+
+    names = metric_names(replays)
+    rows = [
+        (each.strategy, *(show_figure(each.metrics[name]) if name in each.metrics else "-" for name in names))
+        for each in replays
+    ]
+    print_table((axis.upper(), *(name.upper() for name in names)), rows)
+
+
+def _flat(each: Replay, axis: str, context: dict[str, Any]) -> dict[str, Any]:
+    return {"trace": each.trace, axis: each.strategy, **context, **each.metrics, "spread": each.spread}
+
+
+def _refuse(code: str, message: str, as_json: bool) -> NoReturn:
+    if as_json:
+        print_json({"error": {"code": code, "message": message}})
+    say(message)
+    sys.exit(USAGE)

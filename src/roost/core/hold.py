@@ -1,0 +1,198 @@
+"""Places kept for somebody: by a reservation, or for the head of a line that has waited long enough.
+
+A head that has lost patience gets the node where it can start soonest. Others may pass it there only if they are sure
+to be gone by then, or take no more than it leaves over: that is EASY backfill, node by node. Nothing here is stored.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from roost.core.backfill import reserve
+from roost.core.claim import Claim, claim_of
+from roost.core.fleet import Mask
+from roost.core.order import FOREVER, Line, Waiting
+from roost.core.scorers import ONE
+from roost.model.instance import Instance
+from roost.model.workload import Ask
+
+if TYPE_CHECKING:
+    from roost.core.state import State
+
+HOLDS_MAX = 16  # at a time: each keeps a node from others, and each costs some look at every ask that could pass it
+ROWS_MAX = 64  # nodes whose running work is looked at for one head: those with the most room, 1 us an instance
+GUESS_MIN_MS = 1_000  # a run of unknown length is taken to last as long again as it has, but at least this
+
+
+class Hold(NamedTuple):
+    """The node on which the head of a line is to start, when, and what is left over there then."""
+
+    node: str
+    for_whom: str  # the instance
+    start_ms: int
+    extra: dict[str, int]
+
+
+def kept_out(state: "State", line: Line, ask: Ask, timeout_ms: int, now: int) -> Mask | None:
+    """Nodes that are not kept for somebody else, as far as this ask goes; None: nothing is kept."""
+    if not state.holds and not state.reservations:
+        return None
+    fleet = state.fleet
+    ends_ms = now + timeout_ms if timeout_ms else FOREVER
+    allowed = np.ones(len(fleet), np.bool_)
+    for reservation in state.reservations.values():
+        over = reservation.end_ms and reservation.end_ms <= now
+        if reservation.project != line.project and not over and ends_ms > reservation.start_ms:
+            for name in reservation.nodes:
+                if (row := fleet.row(name)) >= 0:
+                    allowed[row] = False
+    for other, hold in state.holds.items():
+        if other is not line and (row := fleet.row(hold.node)) >= 0 and not _may_pass(hold, ask, ends_ms):
+            allowed[row] = False
+    return None if allowed.all() else allowed
+
+
+def pass_holds(state: "State", line: Line, node: str, ask: Ask, timeout_ms: int, now: int) -> None:
+    """Somebody was placed: who outlasts a reserved start uses up what is left over there."""
+    ends_ms = now + timeout_ms if timeout_ms else FOREVER
+    for other, hold in state.holds.items():
+        if other is not line and hold.node == node and ends_ms > hold.start_ms:
+            extra = dict(hold.extra)
+            for resource, amount in ask.resources:
+                extra[resource] = extra.get(resource, 0) - amount
+            state.holds[other] = hold._replace(extra=extra)
+
+
+def wants_place(state: "State", line: Line, head: Waiting, now: int) -> bool:
+    """Whether a place is to be kept for a head that did not fit: room is being made for it, or it waits too long."""
+    if f"{head.workload.key}.{head.number}" in state.making_room or line in state.holds:
+        return True
+    return len(state.holds) < HOLDS_MAX and _is_impatient(state, line, head, now)
+
+
+def tidy(state: "State") -> None:
+    """Whoever does not wait any more needs no place."""
+    for line, hold in list(state.holds.items()):
+        if not _waits(state, hold.for_whom):
+            let_go(state, line)
+    for key, node in list(state.making_room.items()):
+        going = state.held.get(node, {}).values()
+        if not _waits(state, key) or not any(each.state == "stopping" and each.preempted_by == key for each in going):
+            del state.making_room[key]
+
+
+def _waits(state: "State", key: str) -> bool:
+    workload_key, _, index = key.rpartition(".")
+    workload, instance = state.workloads.get(workload_key), state.instances.get(key)
+    if workload is None:
+        return False
+    return instance.state == "queued" if instance is not None else state.has_fresh(workload)
+
+
+def hold_place(state: "State", line: Line, head: Waiting, fits: Mask, now: int) -> None:
+    """Keep a place for a head that did not fit: where room is being made for it, or where it can start soonest."""
+    key = f"{head.workload.key}.{head.number}"
+    made = state.making_room.get(key)
+    taken = {hold.node for other, hold in state.holds.items() if other is not line}
+    best: Hold | None = None
+    names = [made] if made is not None else _nodes(state, line.ask, fits)
+    for name in names:
+        if name in taken or state.fleet.row(name) < 0:
+            continue
+        hold = _start_on(state, name, key, line.ask, now)
+        if hold is not None and (best is None or hold.start_ms < best.start_ms):
+            best = hold
+    if best is not None:
+        state.holds[line] = best
+    else:
+        state.holds.pop(line, None)
+
+
+def let_go(state: "State", line: Line) -> None:
+    """The head has its place, or does not want it any more: whoever was kept from it is looked at again."""
+    if state.holds.pop(line, None) is not None:
+        state.queue.look_again()
+
+
+def end_ms(state: "State", instance: Instance, now: int) -> int:
+    """When an instance ends, as far as one can say: by its expected length, else its timeout, else as long again."""
+    policy = state.workloads[instance.workload].policy
+    if instance.state == "stopping":
+        return now + policy.grace_ms
+    if policy.kind != "job":
+        return FOREVER
+    began = instance.started_ms or instance.since_ms
+    length = policy.expected_ms or policy.timeout_ms
+    if not length:
+        return now + max(now - began, GUESS_MIN_MS)
+    return max(now, began + length)
+
+
+def _may_pass(hold: Hold, ask: Ask, ends_ms: int) -> bool:
+    if ends_ms <= hold.start_ms:
+        return True
+    return not ask.gpu_count and all(hold.extra.get(each, 0) >= amount for each, amount in ask.resources)
+
+
+def _is_impatient(state: "State", line: Line, head: Waiting, now: int) -> bool:
+    since = head.workload.submitted_ms
+    if head.again:
+        since = state.instances[f"{head.workload.key}.{head.number}"].since_ms
+    until = since + state.settings.patience_ms
+    if until > now:
+        state.look_at(until)
+    return until <= now
+
+
+def _nodes(state: "State", ask: Ask, fits: Mask) -> list[str]:
+    """The nodes that could take it; of many, those with the most room."""
+    fleet = state.fleet
+    rows = np.flatnonzero(fits & fleet.open)
+    if len(rows) > ROWS_MAX:
+        room = np.full(len(rows), ONE)
+        for resource, amount in ask.resources:
+            room = np.minimum(room, np.maximum(fleet.free(resource)[rows], 0) * ONE // amount)
+        rows = np.sort(rows[np.argsort(-room, kind="stable")[:ROWS_MAX]])
+    return [fleet.names[row] for row in rows.tolist()]
+
+
+def _start_on(state: "State", name: str, key: str, ask: Ask, now: int) -> Hold | None:
+    """When an ask fits on one node if what runs there ends as it says."""
+    fleet, row = state.fleet, state.fleet.row(name)
+    ends: list[tuple[int, Claim]] = []
+    for token in sorted(state.held[name]):
+        instance = state.held[name][token]
+        ends.append((end_ms(state, instance, now), claim_of(state.workloads[instance.workload], instance)))
+    ends = sorted((each for each in ends if each[0] != FOREVER), key=lambda each: each[0])
+    start = now
+    for resource, amount in ask.resources:
+        back = [(end, dict(claim.resources).get(resource, 0)) for end, claim in ends]
+        found = reserve(amount, fleet.free(resource).item(row), back, now)
+        if found is None:
+            return None
+        start = max(start, found.start)
+    if ask.gpu_count:
+        devices = _devices_free(fleet.devices[row].tolist(), ask, ends, now)
+        if devices is None:
+            return None
+        start = max(start, devices)
+    extra = {resource: fleet.free(resource).item(row) - amount for resource, amount in ask.resources}
+    for resource in fleet.total:
+        if resource not in extra:
+            extra[resource] = fleet.free(resource).item(row)
+    for end, claim in ends:
+        if end <= start:
+            for resource, amount in claim.resources:
+                extra[resource] += amount
+    return Hold(name, key, start, extra)
+
+
+def _devices_free(free: list[int], ask: Ask, ends: list[tuple[int, Claim]], now: int) -> int | None:
+    """When the devices allow it."""
+    moments = [(now, Claim()), *ends]
+    for end, claim in moments:
+        for device in claim.devices:
+            free[device] += claim.device_milli
+        if sum(left >= ask.gpu_milli for left in free) >= ask.gpu_count:
+            return end
+    return None

@@ -1,0 +1,67 @@
+"""Workloads that wait for each other for ever: a must be near b, and b near a, and neither runs.
+
+Only rules that must hold and that name a workload make such a chain. Whoever is near a label may be helped by somebody
+who comes later, and whoever is near its own kind begins by itself.
+"""
+
+from collections.abc import Container, Mapping
+
+from roost.model.events import Wanted
+from roost.model.workload import Policy, Workload
+
+
+def near_cycle(workloads: Mapping[str, Workload], new: Mapping[str, Wanted], present: Container[str] = ()) -> list[str]:
+    """The chain that comes back to its beginning, if taking in `new` closes one; else nothing.
+
+    Both are by key. `present` are the subjects of which somebody is on a node: nobody waits for them.
+    """
+    open_ends: set[str] = set()  # from here no chain comes back; only ever asked for members
+    for key in new:
+        chain = _chain(key, workloads, new, present, open_ends)
+        if chain:
+            return chain
+    return []
+
+
+def _chain(
+    start: str,
+    workloads: Mapping[str, Workload],
+    new: Mapping[str, Wanted],
+    present: Container[str],
+    open_ends: set[str],
+) -> list[str]:
+    """Walk along who waits for whom, depth first and without recursion: a chain may be long."""
+    path: list[str] = []
+    position: dict[str, int] = {}
+    todo: list[tuple[str, bool]] = [(start, False)]
+    while todo:
+        key, is_done = todo.pop()
+        if is_done:
+            open_ends.add(path.pop())
+            del position[key]
+        elif key in position:
+            return [*path[position[key] :], key]
+        elif key not in open_ends:
+            position[key] = len(path)
+            path.append(key)
+            todo.append((key, True))
+            todo += [(each, False) for each in reversed(_waits_for(key, _policy(key, workloads, new), present))]
+    return []
+
+
+def _policy(key: str, workloads: Mapping[str, Workload], new: Mapping[str, Wanted]) -> Policy | None:
+    if key in new:
+        return new[key].policy
+    known = workloads.get(key)
+    return None if known is None or known.finished_ms else known.policy
+
+
+def _waits_for(key: str, policy: Policy | None, present: Container[str]) -> list[str]:
+    """Workloads that must be somewhere before this one can start."""
+    if policy is None or policy.ask.company is None or key in present:
+        return []
+    return [
+        rule.subject
+        for rule in policy.ask.company.rules
+        if rule.kind == "near" and not rule.weight and rule.subject != key and "/" in rule.subject
+    ]

@@ -1,0 +1,183 @@
+"""Preemption: whoever matters more by a margin may stop the smallest set of what runs on one node.
+
+What is stopped waits again, with its own priority, so it can never stop whom it was stopped for. The room is kept for
+whoever it was made for (see hold). A project within its quota may also take back what others borrowed.
+"""
+
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from roost.core.charge import beyond, within
+from roost.core.claim import claim_of
+from roost.core.effects import Step
+from roost.core.fleet import Mask
+from roost.core.gang import members
+from roost.core.move import stop
+from roost.core.order import Line, Waiting
+from roost.core.state import State
+from roost.model.instance import Instance
+from roost.model.states import HOLDING
+from roost.model.workload import Ask, Workload
+
+EXACT_UNITS = 16  # up to so many candidates on a node, all sets of up to EXACT_SIZE are tried: 700 at most
+EXACT_SIZE = 3
+NODES_MAX = 256  # looked at for one head; some 100 us each
+
+
+class Unit(NamedTuple):
+    """What is stopped together: one instance, or a whole gang; and what of it is on the node in question."""
+
+    priority: int
+    everywhere: tuple[Instance, ...]
+    here: tuple[Instance, ...]
+
+
+def preempt(state: State, out: Step, line: Line, head: Waiting, fits: Mask, now: int) -> bool:
+    """Stop what has to go for the head of a line, if anything may."""
+    key = f"{head.workload.key}.{head.number}"
+    if key in state.making_room:
+        return False
+    best: tuple[tuple[int, ...], str, tuple[Unit, ...]] | None = None
+    rows = np.flatnonzero(fits & state.fleet.open)[:NODES_MAX]
+    for name in [state.fleet.names[row] for row in rows.tolist()]:
+        units = _units(state, head.workload, name)
+        chosen = _smallest(state, name, line.ask, units) if units else None
+        if chosen and (best is None or (_cost(chosen), name) < best[:2]):
+            best = (_cost(chosen), name, chosen)
+    if best is None:
+        return False
+    _, node, victims = best
+    for unit in victims:
+        for victim in unit.everywhere:
+            _stop(state, out, victim, head.workload, key, now)
+    state.making_room[key] = node
+    return True
+
+
+def could_preempt(state: State, winner: Workload) -> bool:
+    """Whether there may be anything to stop for somebody: a quick look before a long one."""
+    margin = state.settings.preempt_margin
+    if margin and state.lowest_priority() + margin <= winner.policy.priority:
+        return True
+    return any(beyond(state, name) for name, each in state.projects.items() if each.borrow)
+
+
+def _stop(state: State, out: Step, victim: Instance, winner: Workload, key: str, now: int) -> None:
+    loser = state.workloads[victim.workload]
+    known = [each for each in _attempts(state, winner) if each.preempted_by.rpartition(".")[0] == victim.workload]
+    state.cycles += bool(known and not beyond(state, loser.project))
+    state.preempted += 1
+    victim.preempted_by = key
+    why = f"priority {winner.policy.priority} over {loser.policy.priority}"
+    if loser.policy.priority >= winner.policy.priority:
+        why = f"project {loser.project} is beyond its quota"
+    stop(state, out, victim, f"preempted by {key} ({why})", now, moving=True)
+
+
+def _attempts(state: State, workload: Workload) -> list[Instance]:
+    found = (state.instances.get(f"{workload.key}.{index}") for index in range(min(state.begun(workload), 100)))
+    return [each for each in found if each is not None]
+
+
+def _units(state: State, winner: Workload, node: str) -> list[Unit]:
+    """What may be stopped on a node for somebody, the least important and the youngest first."""
+    units: dict[str, Unit] = {}
+    for token in sorted(state.held[node], reverse=True):
+        instance = state.held[node][token]
+        workload = state.workloads[instance.workload]
+        if instance.state == "stopping" or not may_preempt(state, winner, workload):
+            continue
+        if not workload.policy.gang:
+            units[instance.key] = Unit(workload.policy.priority, (instance,), (instance,))
+        elif workload.policy.gang not in units:
+            unit = _gang(state, winner, workload, node)
+            if unit is not None:
+                units[workload.policy.gang] = unit
+    return sorted(units.values(), key=lambda each: (each.priority, -max(one.token for one in each.here)))
+
+
+def may_preempt(state: State, winner: Workload, loser: Workload) -> bool:
+    """Whether one may stop what runs of the other: it matters more by the margin, or wants back what was borrowed."""
+    margin = state.settings.preempt_margin
+    if loser.key == winner.key or not loser.policy.preemptible:
+        return False
+    if margin and winner.policy.priority >= loser.policy.priority + margin:
+        return True
+    return (
+        loser.project != winner.project
+        and beyond(state, loser.project)
+        and within(state, winner.project, winner.policy.ask)
+    )
+
+
+def _gang(state: State, winner: Workload, workload: Workload, node: str) -> Unit | None:
+    """A gang goes whole: every member must be one that may be stopped."""
+    all_of_it = []
+    for member in members(state, workload.policy.gang):
+        if not may_preempt(state, winner, member):
+            return None
+        for instance in _holding(state, member):
+            if instance.state == "stopping":
+                return None  # it is about to start again as it is
+            all_of_it.append(instance)
+    priority = max(state.workloads[each.workload].policy.priority for each in all_of_it)
+    return Unit(priority, tuple(all_of_it), tuple(each for each in all_of_it if each.node == node))
+
+
+def _holding(state: State, workload: Workload) -> list[Instance]:
+    found = (state.instances.get(f"{workload.key}.{index}") for index in range(state.begun(workload)))
+    return [each for each in found if each is not None and each.state in HOLDING]
+
+
+def _smallest(state: State, node: str, ask: Ask, units: list[Unit]) -> tuple[Unit, ...] | None:
+    """The fewest units that make enough room: exactly for few, else the least important first without the needless."""
+    if not _fits_without(state, node, ask, units):
+        return None
+    few = units[:EXACT_UNITS]
+    for size in range(1, min(EXACT_SIZE, len(few)) + 1):
+        found = [each for each in combinations(few, size) if _fits_without(state, node, ask, each)]
+        if found:
+            return min(found, key=_cost)
+    chosen: list[Unit] = []
+    for unit in units:
+        chosen.append(unit)
+        if _fits_without(state, node, ask, chosen):
+            break
+    for unit in list(reversed(chosen)):
+        rest = [each for each in chosen if each is not unit]
+        if _fits_without(state, node, ask, rest):
+            chosen = rest
+    return tuple(chosen)
+
+
+def _cost(units: tuple[Unit, ...]) -> tuple[int, ...]:
+    """Fewest first, then the least important, then the youngest."""
+    count = sum(len(unit.everywhere) for unit in units)
+    age = min(one.token for unit in units for one in unit.everywhere)
+    return count, max(unit.priority for unit in units), sum(unit.priority for unit in units), -age
+
+
+def _fits_without(state: State, node: str, ask: Ask, units: "tuple[Unit, ...] | list[Unit]") -> bool:
+    """Whether an ask fits on a node once some of what runs there has gone, and what is going already has."""
+    fleet, row = state.fleet, state.fleet.row(node)
+    going = [each for each in state.held[node].values() if each.state == "stopping"]
+    gone = [one for unit in units for one in unit.here] + going
+    claims = [claim_of(state.workloads[each.workload], each) for each in gone]
+    back: dict[str, int] = {}
+    for claim in claims:
+        for resource, amount in claim.resources:
+            back[resource] = back.get(resource, 0) + amount
+    if any(fleet.free(resource).item(row) + back.get(resource, 0) < amount for resource, amount in ask.resources):
+        return False
+    devices = fleet.devices[row].tolist()
+    ports = dict(fleet.ports.get(node, {}))
+    for claim in claims:
+        for device in claim.devices:
+            devices[device] += claim.device_milli
+        for port in claim.ports:
+            ports.pop(port, None)
+    if sum(left >= ask.gpu_milli for left in devices) < ask.gpu_count:
+        return False
+    return not any(port in ports for port in ask.ports)

@@ -1,0 +1,144 @@
+"""What operators set: projects, pools, reservations. Each takes effect with the pass that follows."""
+
+from typing import Any
+
+from roost.core.effects import Step
+from roost.core.move import stop
+from roost.core.state import State, watch_reservation
+from roost.core.strategies import check_strategy
+from roost.model import limits
+from roost.model.errors import Conflict, Invalid, NotFound
+from roost.model.events import Reserve, SetPool, SetProject, Unset
+from roost.model.project import Reservation
+
+
+def set_project(state: State, out: Step, event: SetProject, now: int) -> None:
+    """Weight and quota of a project. What it holds already beyond a new quota it keeps."""
+    if event.project.name not in state.projects and len(state.projects) >= limits.PROJECTS_MAX:
+        out.reply(event.request, Conflict(f"there are {limits.PROJECTS_MAX:,} projects already", code="too_many"))
+        return
+    state.projects[event.project.name] = event.project
+    state.dirty["project", event.project.name] = event.project
+    state.queue.look_again()
+    out.reply(event.request, event.project.name)
+
+
+def set_pool(state: State, out: Step, event: SetPool, now: int) -> None:
+    """Strategy and overcommit of a pool."""
+    pool = event.pool
+    try:
+        check_strategy(pool.strategy, "strategy")
+    except Invalid as error:
+        out.reply(event.request, error)
+        return
+    if pool.name not in state.pools and len(state.pools) >= limits.PROJECTS_MAX:
+        out.reply(event.request, Conflict(f"there are {limits.PROJECTS_MAX:,} pools already", code="too_many"))
+        return
+    state.pools[pool.name] = pool
+    state.dirty["pool", pool.name] = pool
+    _rejoin(state, pool.name)
+    out.reply(event.request, pool.name)
+
+
+def reserve(state: State, out: Step, event: Reserve, now: int) -> None:
+    """Set nodes aside. At the start whatever others run there is moved; until then only what is gone in time comes."""
+    reservation = event.reservation
+    name = reservation.name
+    if name in state.reservations:
+        out.reply(event.request, Conflict(f"there is a reservation {name} already", code="name_in_use", path="name"))
+        return
+    if len(state.reservations) >= limits.RESERVATIONS_MAX:
+        words = f"there are {limits.RESERVATIONS_MAX:,} reservations already"
+        out.reply(event.request, Conflict(words, code="too_many"))
+        return
+    if reservation.end_ms and reservation.end_ms <= max(now, reservation.start_ms):
+        out.reply(event.request, Invalid("end", "it would be over before it begins"))
+        return
+    nodes = reservation.nodes or _choose(state, event)
+    unknown = [each for each in nodes if each not in state.nodes]
+    clash = _clash(state, reservation, nodes)
+    if unknown:
+        out.reply(event.request, NotFound(f"there is no node {unknown[0]}"))
+    elif clash:
+        out.reply(event.request, Conflict(clash, code="reserved", path="nodes"))
+    elif not nodes or len(nodes) < event.count:
+        words = f"{event.count} nodes are wanted, {len(nodes)} can be reserved then"
+        out.reply(event.request, Conflict(words, code="insufficient_resources", path="count"))
+    else:
+        start = max(reservation.start_ms, now)
+        made = Reservation(name, reservation.project, tuple(sorted(nodes)), start, reservation.end_ms)
+        state.reservations[name] = made
+        state.dirty["reservation", name] = made
+        watch_reservation(state, made)
+        state.queue.look_again()
+        out.reply(event.request, name)
+
+
+def unset(state: State, out: Step, event: Unset, now: int) -> None:
+    """Forget a setting."""
+    known: dict[str, dict[str, Any]] = {
+        "project": state.projects, "pool": state.pools, "reservation": state.reservations,
+    }  # fmt: skip
+    if known[event.kind].pop(event.name, None) is None:
+        out.reply(event.request, NotFound(f"nothing is set for {event.kind} {event.name}"))
+        return
+    state.dirty[event.kind, event.name] = None
+    if event.kind == "pool":
+        _rejoin(state, event.name)
+    state.queue.look_again()
+    out.reply(event.request, event.name)
+
+
+def look_at_reservation(state: State, out: Step, name: str, now: int) -> None:
+    """A reservation begins: others go. It ends: it is forgotten."""
+    reservation = state.reservations.get(name)
+    if reservation is None:
+        return
+    state.queue.look_again()
+    if reservation.end_ms and reservation.end_ms <= now:
+        del state.reservations[name]
+        state.dirty["reservation", name] = None
+        return
+    if reservation.start_ms > now:
+        return
+    for node in reservation.nodes:
+        for token in sorted(state.held.get(node, ())):
+            instance = state.held[node][token]
+            workload = state.workloads[instance.workload]
+            if workload.project != reservation.project and instance.state != "stopping":
+                stop(state, out, instance, f"{node} is reserved for project {reservation.project}", now, moving=True)
+
+
+def _rejoin(state: State, pool: str) -> None:
+    for name, node in state.nodes.items():
+        if node.facts.pool == pool:
+            state.join_fleet(name, node.facts)
+    state.queue.look_again()
+
+
+def _choose(state: State, event: Reserve) -> tuple[str, ...]:
+    """The first nodes, those that run nothing of others before the rest."""
+    project = event.reservation.project
+
+    def foreign(name: str) -> int:
+        return sum(state.workloads[each.workload].project != project for each in state.held[name].values())
+
+    free = [
+        name
+        for name, node in state.nodes.items()
+        if node.status == "ready"
+        and (not event.pool or node.facts.pool == event.pool)
+        and not _clash(state, event.reservation, (name,))
+    ]
+    return tuple(sorted(free, key=lambda name: (foreign(name), name))[: event.count])
+
+
+def _clash(state: State, wanted: Reservation, nodes: tuple[str, ...]) -> str:
+    """Who has one of the nodes at the same time."""
+    for name, other in state.reservations.items():
+        before = bool(other.end_ms) and other.end_ms <= wanted.start_ms
+        after = bool(wanted.end_ms) and wanted.end_ms <= other.start_ms
+        both = sorted(set(nodes) & set(other.nodes))
+        if both and not before and not after:
+            return f"{both[0]} is reserved by {name} then"
+    return ""

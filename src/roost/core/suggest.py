@@ -1,0 +1,241 @@
+"""Suggestions: the smallest changes that would place an instance now. Each was tried with the real core on a copy."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from roost.core.blockers import eligible_rows
+from roost.core.charge import excess
+from roost.core.claim import subjects_of
+from roost.core.ending import smallest_sets
+from roost.core.filters import DYNAMIC, STATIC
+from roost.core.filters.resources import amount_words
+from roost.core.fleet import GPU, Fleet, Ints
+from roost.core.shortlist import could_fit
+from roost.core.state import State
+from roost.core.trial import Change, Subject, placed_by
+from roost.core.variants import devices_amount, smaller_amounts, with_amount, without_a_rule
+from roost.model.events import Joined, Reported, Resume, SetProject
+from roost.model.frames import Hello, Report
+from roost.model.limits import DEFAULT_POOL
+from roost.model.node import Facts
+from roost.model.project import INSTANCES
+from roost.model.workload import Ask
+
+TRIALS_MAX = 32  # per question: some milliseconds each in a fleet of a thousand nodes
+PER_KIND_MAX = 3  # ways of one kind that are tried before it is given up
+AMOUNTS_MAX = 16  # smaller amounts looked at per resource; without rules about company the first one does
+PLAIN_RULE = re.compile(r"(?P<name>labels\.\w+|arch|zone|rack|region|pool) *== *(?P<quote>['\"])(?P<value>[^'\"\\]*)(?P=quote)")
+NAME = "one-more-node"  # no agent of this name may be connected
+
+
+class Suggestion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One change that would place the instance on `node` now."""
+
+    kind: str  # less | rule | end | node | resume | quota
+    words: str
+    node: str
+    path: str = ""  # where it stands in the document
+    amounts: dict[str, int] = {}  # less: what to ask for; node: what it has to have; quota: what it has to be
+    instances: tuple[str, ...] = ()  # end: who has to
+
+
+class Candidate(NamedTuple):
+    """A change that may help, and what it would be called."""
+
+    change: Change
+    kind: str
+    words: str
+    path: str = ""
+    amounts: tuple[tuple[str, int], ...] = ()
+    instances: tuple[str, ...] = ()
+
+
+def suggestions(state: State, subject: Subject) -> tuple[Suggestion, ...]:
+    """What would help at once, the least invasive first. Every one was tried; what did not help is left out."""
+    ways = [_less, _quota, _without_rules, _resumed, _ended, _another_node]
+    found: list[Suggestion] = []
+    left = TRIALS_MAX
+    for way in ways:
+        for candidate in way(state, subject):
+            if not left:
+                return tuple(found)
+            left -= 1
+            node = placed_by(state, subject, candidate.change)
+            if node:
+                found.append(_suggestion(candidate, node))
+                if candidate.kind in ("end", "node", "combined"):  # one of these is enough
+                    break
+    return tuple(found)
+
+
+def _suggestion(candidate: Candidate, node: str) -> Suggestion:
+    kind = "less" if candidate.kind == "combined" else candidate.kind
+    return Suggestion(
+        kind, candidate.words, node, candidate.path, dict(candidate.amounts), candidate.instances
+    )  # fmt: skip
+
+
+def _less(state: State, subject: Subject) -> Iterator[Candidate]:
+    """Less of one resource; of several together only where no single one is enough."""
+    ask = subject.workload.policy.ask
+    over = excess(state, subject.workload.project, ask)
+    single = False
+    for resource, asked in ask.resources:
+        amounts = _enough(state, subject, resource)
+        if over and not set(over) - {resource}:
+            amounts = [each for each in [min([asked - over[resource], *amounts[:1]])] if each > 0]
+        for amount in amounts:
+            single = True
+            words = f"ask for {amount_words(resource, amount)} instead of {amount_words(resource, asked)}"
+            change = Change(with_amount(ask, resource, amount))
+            yield Candidate(change, "less", words, f"resources.{resource}", ((resource, amount),))
+    if not single and not over:
+        yield from _less_of_several(state, subject)
+
+
+def _enough(state: State, subject: Subject, resource: str) -> list[int]:
+    """The largest amount of a resource with which every filter says yes somewhere; nothing if it is not about it."""
+    fleet, ask = state.fleet, subject.workload.policy.ask
+    names = _subjects(subject)
+    rest = with_amount(ask, resource, 0)
+    rows = np.flatnonzero(_alone(fleet, rest))
+    if bool(eligible_rows(fleet, ask, names).any()):
+        return []
+    for amount in smaller_amounts(fleet, ask, resource, rows)[:AMOUNTS_MAX]:
+        if bool(eligible_rows(fleet, with_amount(ask, resource, amount), names).any()):
+            return [amount]
+    return []
+
+
+def _alone(fleet: Fleet, ask: Ask) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Nodes that would do if nobody else mattered."""
+    result = could_fit(fleet, ask)
+    for each in DYNAMIC:
+        result = result & each.mask(fleet, ask)
+    return result
+
+
+def _less_of_several(state: State, subject: Subject) -> Iterator[Candidate]:
+    """On the node that lacks least in all: as much of everything as it has left."""
+    fleet, ask = state.fleet, subject.workload.policy.ask
+    bare = ask
+    for resource, _ in ask.resources:
+        bare = with_amount(bare, resource, 0)
+    rows = np.flatnonzero(_alone(fleet, bare))
+    if not len(rows) or bool(eligible_rows(fleet, ask, _subjects(subject)).any()):
+        return
+    free = {resource: _has(fleet, ask, resource, rows) for resource, _ in ask.resources}
+    some = np.logical_and.reduce([amounts > 0 for amounts in free.values()]) if free else np.zeros(len(rows), np.bool_)
+    lacking = sum((np.maximum(asked - free[each], 0) * 1_000 // asked for each, asked in ask.resources), start=0)
+    order = [each for each in np.argsort(lacking, kind="stable").tolist() if some[each]]
+    for position in order[:PER_KIND_MAX]:
+        changed = ask
+        amounts = [
+            (resource, int(free[resource][position]))
+            for resource, asked in ask.resources
+            if free[resource][position] < asked
+        ]
+        for resource, amount in amounts:
+            changed = with_amount(changed, resource, amount)
+        words = "ask for " + ", ".join(amount_words(*each) for each in amounts)
+        yield Candidate(Change(changed), "combined", words, "resources", tuple(amounts))
+
+
+def _has(fleet: Fleet, ask: Ask, resource: str, rows: Ints) -> Ints:
+    if resource != "gpu":
+        return np.maximum(fleet.free(resource)[rows], 0)
+    most = dict(ask.resources)["gpu"]
+    return np.array([devices_amount(each, most) for each in fleet.devices[rows].tolist()], np.int64)
+
+
+def _without_rules(state: State, subject: Subject) -> Iterator[Candidate]:
+    """One rule fewer."""
+    fleet, names = state.fleet, _subjects(subject)
+    for path, words, ask in without_a_rule(fleet, subject.workload):
+        if bool(eligible_rows(fleet, ask, names).any()):
+            yield Candidate(Change(ask), "rule", words, path)
+
+
+def _resumed(state: State, subject: Subject) -> Iterator[Candidate]:
+    """A node that is being drained, back in service."""
+    fleet = state.fleet
+    fits = could_fit(fleet, subject.workload.policy.ask)
+    draining = [each for each in np.flatnonzero(fits & fleet.online & ~fleet.open).tolist()]
+    for row in draining[:PER_KIND_MAX]:
+        name = fleet.names[row]
+        yield Candidate(Change(events=(Resume(0, name),)), "resume", f"put {name} back into service")
+
+
+def _ended(state: State, subject: Subject) -> Iterator[Candidate]:
+    """The end of what runs: of as few as possible, on one node."""
+    if bool(eligible_rows(state.fleet, subject.workload.policy.ask, _subjects(subject)).any()):
+        return
+    for node, instances in smallest_sets(state, subject.workload)[:PER_KIND_MAX]:
+        reports = tuple(Report(each.token, "ended", cause="exited", code=0) for each in instances)
+        event = Reported(node, state.nodes[node].session, 0, reports)
+        keys = tuple(sorted(each.key for each in instances))
+        words = f"the end of {', '.join(keys)} on {node}"
+        yield Candidate(Change(events=(event,)), "end", words, instances=keys)
+
+
+def _another_node(state: State, subject: Subject) -> Iterator[Candidate]:
+    """One more node, as small as it may be: of the size of the ask."""
+    ask = subject.workload.policy.ask
+    if NAME in state.nodes:
+        return
+    size = dict(ask.resources)
+    if ask.gpu_count:
+        size["gpu"] = ask.gpu_count * GPU
+    for facts in _kinds(state.fleet, ask):
+        hello = Hello(NAME, NAME, msgspec.structs.replace(facts, resources=size, taints=()), 0, ())
+        needs = ", ".join(amount_words(*each) for each in sorted(size.items())) or "any size"
+        where = f" in pool {facts.pool}" if facts.pool != DEFAULT_POOL else ""
+        words = f"one more node with {needs}{where}"
+        yield Candidate(Change(events=(Joined(0, hello),)), "node", words, amounts=tuple(sorted(size.items())))
+
+
+def _kinds(fleet: Fleet, ask: Ask) -> list[Facts]:
+    """What such a node could be like: one that has what is asked for, or one like a node that does but for its size."""
+    pool = ask.pools[0] if ask.pools else DEFAULT_POOL
+    region = ask.regions[0] if ask.regions else ""
+    model = ask.gpu_models[0] if ask.gpu_models else ""
+    told = _told(ask)
+    labels = {name.removeprefix("labels."): value for name, value in told.items() if name.startswith("labels.")}
+    places = {name: value for name, value in told.items() if not name.startswith("labels.")}
+    plain = {"pool": pool, "region": region, "gpu_model": model, **places}
+    kinds = [Facts({}, labels=labels, drivers=(ask.driver,), **plain)]
+    fits = np.ones(len(fleet), np.bool_)
+    for each in STATIC:
+        mask = each.mask(fleet, ask) if each.name not in ("capacity", "taints") else None
+        fits = fits if mask is None else fits & mask
+    alike = {(facts.zone, facts.rack, facts.region, facts.pool): facts
+             for facts in (fleet.facts[row] for row in reversed(np.flatnonzero(fits).tolist()))}  # fmt: skip
+    return [*list(reversed(alike.values()))[:PER_KIND_MAX], *kinds]
+
+
+def _told(ask: Ask) -> dict[str, str]:
+    """What rules of the plainest kind say a node has to be: labels.disk == 'nvme', arch == 'arm64'."""
+    found = (PLAIN_RULE.fullmatch(rule.strip()) for rule in ask.require)
+    return {each["name"]: each["value"] for each in found if each is not None}
+
+
+def _quota(state: State, subject: Subject) -> Iterator[Candidate]:
+    """A larger quota, by exactly what is missing."""
+    over = excess(state, subject.workload.project, subject.workload.policy.ask)
+    project = state.projects.get(subject.workload.project)
+    if not over or project is None:
+        return
+    quota = {name: project.quota[name] + amount for name, amount in over.items()}
+    event = SetProject(0, msgspec.structs.replace(project, quota=project.quota | quota))
+    told = ", ".join(f"{amount:,} instances" if name == INSTANCES else amount_words(name, amount) for name, amount in quota.items())
+    words = f"a quota of {told} for project {project.name}"
+    yield Candidate(Change(events=(event,)), "quota", words, amounts=tuple(sorted(quota.items())))
+
+
+def _subjects(subject: Subject) -> tuple[str, ...]:
+    workload = subject.workload
+    return subjects_of(workload.project, workload.key, workload.policy.labels)

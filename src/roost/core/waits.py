@@ -1,0 +1,72 @@
+"""What keeps somebody waiting although nodes have room: a quota, its gang, places kept for others."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from roost.core.charge import excess
+from roost.core.filters.resources import amount_words
+from roost.core.gang import members, missing
+from roost.core.hold import kept_out
+from roost.core.order import NO_ASK, Line
+from roost.core.state import State
+from roost.model.states import HOLDING
+from roost.model.workload import Workload
+
+
+class Reason(NamedTuple):
+    """Why somebody waits: a code, words, and how many nodes it is about (0: none in particular)."""
+
+    code: str  # quota | gang | kept
+    words: str
+    nodes: int = 0
+
+
+def reasons(state: State, workload: Workload) -> list[Reason]:
+    """All that keeps an instance of a workload waiting apart from the nodes themselves."""
+    found = []
+    policy = workload.policy
+    over = excess(state, workload.project, policy.ask)
+    if over:
+        by = ", ".join(amount_words(name, amount) for name, amount in over.items())
+        found.append(Reason("quota", f"quota: project {workload.project} would pass its quota by {by}"))
+    if policy.gang:
+        found.append(Reason("gang", f"gang: {_gang_words(state, policy.gang)}"))
+    line = _line_of(state, workload)
+    allowed = kept_out(state, line, policy.ask, policy.timeout_ms, state.now_ms)
+    if allowed is not None:
+        rows = np.flatnonzero(~allowed)
+        names = {state.fleet.names[row] for row in rows.tolist()}
+        found.append(Reason("kept", f"kept: {_keepers(state, workload, line, names)}", len(rows)))
+    return found
+
+
+def _line_of(state: State, workload: Workload) -> Line:
+    policy = workload.policy
+    if policy.gang:
+        key = (NO_ASK, 0, workload.project, 0, policy.gang)
+    else:
+        key = (policy.ask, policy.priority, workload.project, policy.timeout_ms, "")
+    return state.queue.lines.get(key) or Line(*key)
+
+
+def _gang_words(state: State, gang: str) -> str:
+    lacking = missing(state, gang)
+    if lacking:
+        return f"{lacking} more of it have to be submitted"
+    counts = [state.progress_of(each).counts for each in members(state, gang)]
+    if any(each.get(holding) for each in counts for holding in HOLDING):
+        return "the others of it have to stop before all of it starts again"
+    return "all of it has to fit at once"
+
+
+def _keepers(state: State, workload: Workload, line: Line, names: set[str]) -> str:
+    reserved = [
+        f"reserved for project {each.project}"
+        for each in state.reservations.values()
+        if each.project != workload.project and names.intersection(each.nodes)
+    ]
+    held = [
+        f"kept for {hold.for_whom}" for other, hold in state.holds.items() if other is not line and hold.node in names
+    ]
+    return ", ".join(dict.fromkeys(reserved + held))

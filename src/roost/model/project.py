@@ -1,0 +1,57 @@
+"""Who asks, and what is set aside: projects with weights and quotas, reservations, and what pools have in common."""
+
+import msgspec
+
+from roost.model import limits
+from roost.model.errors import Invalid
+from roost.model.names import check_name
+from roost.model.placement import between
+
+INSTANCES = "instances"  # in a quota: how many may hold room at once
+
+
+class Project(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who asks. Its quota bounds what its instances hold; what it does not name is not bounded."""
+
+    name: str
+    weight: int = 1  # of two projects that want more than there is, one of weight 2 gets twice as much
+    quota: dict[str, int] = {}  # cpu in milli-cores, memory and disk in bytes, gpu in thousandths, instances, others
+    borrow: bool = False  # may go beyond its quota with what other projects leave of theirs
+    counted: bool = False  # the quota is only looked at, not enforced
+
+
+class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Nodes that only one project may use, from a moment to a moment."""
+
+    name: str
+    project: str
+    nodes: tuple[str, ...]
+    start_ms: int
+    end_ms: int = 0  # 0: until it is given back
+
+
+class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the nodes of a pool have in common."""
+
+    name: str
+    strategy: str = ""  # "": the server's
+    overcommit: dict[str, int] = {}  # resource -> percent of what a node has that may be promised
+
+
+def check_project(project: Project) -> None:
+    """Refuse a project with absurd values."""
+    check_name(project.name, "name")
+    between(project.weight, 1, limits.SHARE_WEIGHT_MAX, "weight")
+    between(len(project.quota), 0, limits.RESOURCE_KINDS_MAX, "quota", "kinds of resources")
+    for name, amount in project.quota.items():
+        check_name(name, "quota")
+        between(amount, 0, limits.BYTES_MAX, f"quota.{name}")
+
+
+def check_pool(pool: Pool) -> None:
+    """Refuse a pool with absurd values. That the strategy is known is for the core to say."""
+    check_name(pool.name, "name")
+    for name, percent in pool.overcommit.items():
+        if name not in ("cpu", "memory"):
+            raise Invalid(f"overcommit.{name}", "only cpu and memory can be promised more than once")
+        between(percent, 100, limits.OVERCOMMIT_MAX, f"overcommit.{name}", "percent")

@@ -1,0 +1,171 @@
+"""A report of replays side by side: one page with its plots in it, the plots as files, and the figures as JSON."""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from html import escape
+from importlib.util import find_spec
+from io import BytesIO
+from math import ceil
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from roost.sim.replay import Replay, Series
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+EXTRA = "matplotlib"  # what draws; the extra `plots`
+BARS_ACROSS = 3  # bar charts beside each other: still readable on a page 1,000 pixels wide
+LOG_SCALE_FROM = 50  # largest over smallest; above it the small bars of a linear scale cannot be told apart
+LINEAR_BELOW = 10_000  # where zero is among such values: the smallest that still gets a place of its own
+SIZE = (9.0, 4.0)  # inches of a plot
+BAR_HEIGHT = 0.35  # inches per bar
+DPI = 110
+SMALL = 10  # below it two decimal places say too little
+
+STYLE = """body { font: 15px/1.4 system-ui, sans-serif; max-width: 1040px; margin: 2em auto; color: #222 }
+table { border-collapse: collapse; display: block; overflow-x: auto }
+th, td { padding: .3em .8em; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap }
+th:first-child, td:first-child { text-align: left }
+img { max-width: 100% }"""
+
+
+def can_draw() -> bool:
+    """Whether the library that draws is installed; it is an extra."""
+    return find_spec(EXTRA) is not None
+
+
+def write_report(folder: Path, title: str, replays: Sequence[Replay]) -> list[Path]:
+    """Write report.html, report.json and one PNG per plot; what is there of these names is written over."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plots = {"figures": _png(_bars(replays))}
+    for name in _names(replays):
+        plots[name] = _png(_lines(name, replays))
+    written = [folder / "report.html", folder / "report.json"]
+    written[0].write_text(_page(title, replays, plots), encoding="utf-8")
+    written[1].write_bytes(msgspec.json.format(msgspec.json.encode({"title": title, "replays": replays}), indent=1))
+    for name, image in plots.items():
+        path = folder / f"{_file_name(name)}.png"
+        path.write_bytes(image)
+        written.append(path)
+    return written
+
+
+def show_figure(value: float) -> str:
+    """A figure for people: whole numbers whole, small ones with four places."""
+    if value == int(value):
+        return f"{int(value):,}"
+    return f"{value:.4f}" if abs(value) < SMALL else f"{value:,.2f}"
+
+
+def metric_names(replays: Sequence[Replay]) -> list[str]:
+    """All metrics, in the order in which they come up."""
+    return list(dict.fromkeys(name for replay in replays for name in replay.metrics))
+
+
+def _names(replays: Sequence[Replay]) -> list[str]:
+    return list(dict.fromkeys(series.name for replay in replays for series in replay.series))
+
+
+def _lines(name: str, replays: Sequence[Replay]) -> "Figure":
+    """One plot with a line per replay."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=SIZE, layout="constrained")
+    axes = figure.subplots()
+    for strategy, series in _of_name(name, replays):
+        axes.plot([x for x, _ in series.points], [y for _, y in series.points], label=strategy, linewidth=1.2)
+        axes.set_xlabel(series.along)
+        axes.set_ylabel(series.unit)
+    _scale(axes, [y for _, series in _of_name(name, replays) for _, y in series.points], "y")
+    axes.set_title(_words(name))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
+def _of_name(name: str, replays: Sequence[Replay]) -> Iterator[tuple[str, Series]]:
+    return ((replay.strategy, series) for replay in replays for series in replay.series if series.name == name)
+
+
+def _bars(replays: Sequence[Replay]) -> "Figure":
+    """One bar chart per metric, with the spread over seeds where there is one."""
+    from matplotlib.figure import Figure
+
+    names = [name for name in metric_names(replays) if _differs(name, replays)]
+    down = max(1, ceil(len(names) / BARS_ACROSS))
+    height = down * (1.0 + BAR_HEIGHT * len(replays))
+    figure = Figure(figsize=(SIZE[0], height), layout="constrained")
+    charts = figure.subplots(down, BARS_ACROSS, squeeze=False).flatten()
+    for axes, name in zip(charts, names, strict=False):
+        shown = [replay for replay in replays if name in replay.metrics]
+        values = [replay.metrics[name] for replay in shown]
+        spread = [replay.spread.get(name, 0.0) for replay in shown]
+        axes.barh([replay.strategy for replay in shown], values, xerr=spread if any(spread) else None, height=0.6)
+        axes.invert_yaxis()
+        _scale(axes, values, "x")
+        axes.set_title(_words(name), fontsize="medium")
+    for axes in charts[len(names) :]:
+        axes.set_axis_off()
+    return figure
+
+
+def _differs(name: str, replays: Sequence[Replay]) -> bool:
+    """Whether there is something to see; a single replay is shown whole."""
+    return len(replays) == 1 or len({replay.metrics.get(name) for replay in replays}) > 1
+
+
+def _scale(axes: "Axes", values: Sequence[float], which: str) -> None:
+    """Powers of ten where values are too far apart, zero as the foot everywhere else."""
+    least, most = min(values, default=0.0), max(values, default=0.0)
+    scale = axes.set_xscale if which == "x" else axes.set_yscale
+    if least > 0 and most / least > LOG_SCALE_FROM:
+        scale("log")
+    elif least == 0 and most > LOG_SCALE_FROM * median(values):
+        scale("symlog", linthresh=most / LINEAR_BELOW)
+    elif least >= 0:
+        (axes.set_xlim if which == "x" else axes.set_ylim)(0, most * 1.08 or 1.0)
+
+
+def _png(figure: "Figure") -> bytes:
+    image = BytesIO()
+    figure.savefig(image, format="png", dpi=DPI, metadata={"Software": None})
+    return image.getvalue()
+
+
+def _page(title: str, replays: Sequence[Replay], plots: dict[str, bytes]) -> str:
+    names = metric_names(replays)
+    head = "".join(f"<th>{escape(_words(name))}</th>" for name in ("", *names))
+    rows = "\n".join(f"<tr><td>{escape(replay.strategy)}</td>{_cells(replay, names)}</tr>" for replay in replays)
+    images = "\n".join(
+        f'<p><img alt="{escape(_words(name))}" src="data:image/png;base64,{b64encode(image).decode()}"></p>'
+        for name, image in plots.items()
+    )
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}</title>\n'
+        f"<style>{STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n"
+        f"<table>\n<tr>{head}</tr>\n{rows}\n</table>\n{images}\n</body>\n</html>\n"
+    )
+
+
+def _cells(replay: Replay, names: Sequence[str]) -> str:
+    cells = []
+    for name in names:
+        text = show_figure(replay.metrics[name]) if name in replay.metrics else ""
+        if name in replay.spread:
+            text += f" ± {show_figure(replay.spread[name])}"
+        cells.append(f"<td>{text}</td>")
+    return "".join(cells)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^a-z0-9_]+", "-", name.lower()) or "plot"

@@ -1,0 +1,73 @@
+"""Workloads that would wait for each other for ever are found before they are taken in."""
+
+import pytest
+
+from roost.core.near_cycle import near_cycle
+from roost.model.workload import Workload
+from tests.core.scene import wanted
+
+
+def waiting(*names: str, finished: str = "", **nears: str) -> dict[str, Workload]:
+    """Workloads that were taken in: NAME="near these"."""
+    found = {}
+    for each in asked(*names, **nears).values():
+        workload = Workload(each.project, each.name, each.policy, each.document, 1, 1)
+        workload.finished_ms = 1 if each.name in finished.split() else 0
+        found[workload.key] = workload
+    return found
+
+
+def asked(*names: str, **nears: str) -> dict:
+    documents = [{"name": name, "command": "true"} for name in names]
+    for name, near in nears.items():
+        rules = [{"workload": each, "by": "zone"} for each in near.split()]
+        documents.append({"name": name, "command": "true", "placement": {"near": rules}})
+    return {f"default/{each['name']}": wanted(each) for each in documents}
+
+
+def chain(text: str) -> list[str]:
+    return [f"default/{name}" for name in text.split()]
+
+
+def test_two_that_wait_for_each_other() -> None:
+    assert near_cycle({}, asked(a="b", b="a")) == chain("a b a")
+    assert near_cycle(waiting(a="b"), asked(b="a")) == chain("b a b")
+
+
+def test_a_longer_chain_is_told_from_where_it_comes_back() -> None:
+    assert near_cycle(waiting(b="c", c="d x"), asked(a="b", d="b")) == chain("b c d b")
+
+
+@pytest.mark.parametrize(
+    ("known", "new"),
+    [
+        ({}, {"a": "a"}),
+        ({}, {"a": "b", "b": "c"}),
+        ({"b": "c", "c": ""}, {"a": "b c"}),
+        ({"b": "d", "c": "d", "d": ""}, {"a": "b c"}),
+        ({"x": "y", "y": "x"}, {"a": "b"}),
+    ],
+)
+def test_what_does_not_come_back_is_fine(known: dict[str, str], new: dict[str, str]) -> None:
+    assert near_cycle(waiting(**known), asked(**new)) == []
+
+
+def test_nobody_waits_for_what_is_there_or_is_over() -> None:
+    assert near_cycle(waiting(a="b"), asked(b="a"), present={"default/a"}) == []
+    assert near_cycle(waiting(a="b", finished="a"), asked(b="a")) == []
+
+
+def test_wishes_and_labels_make_no_chain() -> None:
+    soft = {"name": "a", "command": "true", "placement": {"near": [{"workload": "b", "weight": 10}]}}
+    label = {"name": "a", "command": "true", "placement": {"near": [{"label": "b"}]}, "labels": {"a": ""}}
+    apart = {"name": "a", "command": "true", "placement": {"apart": [{"workload": "b"}]}}
+    for document in (soft, label, apart):
+        assert near_cycle(waiting(b="a"), {"default/a": wanted(document)}) == []
+
+
+def test_a_very_long_chain_is_walked_once() -> None:
+    names = [f"w{number}" for number in range(5_000)]
+    known = waiting(**dict(zip(names, names[1:], strict=False)))
+    assert near_cycle(known, asked(start="w0", w4999="other")) == []
+    found = near_cycle(known, asked(start="w0", w4999="w0"))
+    assert len(found) == 5_001 and found[0] == found[-1]

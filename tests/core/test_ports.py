@@ -1,0 +1,87 @@
+"""Ports: by number where they must be these, any where any will do; each is on a node once."""
+
+import pytest
+
+from roost.core.filters import ports as filter_of_ports
+from roost.model.errors import Invalid
+from roost.model.limits import PORT_ANY_FIRST
+from tests.core.scene import Scene, job
+from tests.core.yard import Yard
+
+
+def test_a_port_by_number_is_on_a_node_once() -> None:
+    yard = Yard("a", "b", strategy="first_fit")
+    web = {"http": 80, "tls": 443}
+    assert yard.places("web", 3, ports=web) == ["a", "b", ""]
+    assert yard.taken("web").ports == (80, 443)
+    assert yard.blockers("other", ports={"tls": 443}) == {"ports: 443 taken": 2}
+    assert yard.place("other", ports={"ssh": 22}) == "a"
+    yard.end("web")
+    assert yard.place("other", ports={"tls": 443}) == "a"
+
+
+def test_where_any_will_do_the_first_free_ones_are_given_in_the_order_of_their_names() -> None:
+    yard = Yard("a", cpu=16)
+    first = PORT_ANY_FIRST
+    assert yard.place("x", ports={"http": 0, "fixed": first + 1, "metrics": 0}) == "a"
+    assert yard.taken("x").ports == (first, first + 1, first + 2)
+    assert yard.place("y", ports={"http": 0}) == "a"
+    assert yard.taken("y").ports == (first + 3,)
+    yard.end("x")
+    assert yard.place("y", ports={"a": 0, "b": 0}) == "a"
+    assert yard.taken("y").ports == (first, first + 1)
+
+
+def test_when_all_are_given_the_node_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filter_of_ports, "PORT_ANY_LAST", PORT_ANY_FIRST + 4)
+    yard = Yard("a", cpu=16)
+    assert yard.places("x", 3, ports={"one": 0, "two": 0}) == ["a", "a", ""]
+    assert yard.blockers("x", ports={"one": 0, "two": 0}) == {"ports: all taken": 1}
+    assert yard.place("y", ports={"one": 0}) == "a"
+    yard.end("x")
+    assert yard.place("x", ports={"one": 0, "two": 0}) == "a"
+
+
+def test_nodes_that_gave_all_ports_back_are_forgotten() -> None:
+    yard = Yard("a")
+    yard.place("x", ports={"one": 0})
+    yard.end("x")
+    assert yard.fleet.ports == {}
+
+
+def test_who_asks_for_none_minds_none() -> None:
+    yard = Yard("a")
+    assert yard.place("x", ports={"one": 80}) == "a"
+    assert yard.place("y") == "a"
+
+
+@pytest.mark.parametrize(
+    ("ports", "path"),
+    [
+        ({"http": 70_000}, "ports.http"),
+        ({"http": -1}, "ports.http"),
+        ({"a": 80, "b": 80}, "ports"),
+        ({"a b": 80}, "ports"),
+        ({f"p{number}": 0 for number in range(65)}, "ports"),
+        ({"http": "80"}, "ports"),
+    ],
+)
+def test_ports_that_make_no_sense_are_refused(ports: dict, path: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        Yard("a").place("x", ports=ports)
+    assert refused.value.path.startswith(path)
+
+
+def test_ports_are_part_of_the_order_and_survive_a_restart() -> None:
+    scene = Scene("a")
+    scene.submit(job("x", ports={"http": 8080, "any": 0}))
+    assert scene.instance("x.0").ports == (8080, PORT_ANY_FIRST)
+    assert [run.ports for run in scene.runs.values()] == [(8080, PORT_ANY_FIRST)]
+    scene.restart()
+    scene.hello("a", "x.0")
+    scene.submit(job("y", ports={"http": 8080}), job("z", ports={"any": 0}))
+    assert scene.counts("y") == {"queued": 1}
+    assert scene.instance("z.0").ports == (PORT_ANY_FIRST + 1,)
+    scene.running("x.0")
+    scene.ended("x.0")
+    assert scene.instance("y.0").ports == (8080,)

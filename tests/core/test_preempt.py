@@ -1,0 +1,119 @@
+"""Preemption: who matters more by a margin takes the smallest sufficient set; what is freed is kept; no cycles."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.scene import Scene, job, said, service
+
+
+def stopping(scene: Scene) -> list[str]:
+    return sorted(each.key for each in scene.state.instances.values() if each.state == "stopping")
+
+
+def test_who_matters_more_by_the_margin_stops_who_matters_less() -> None:
+    scene = Scene("a", cpu=2)
+    scene.submit(job("low", count=2, priority=40))
+    done = scene.submit(job("high", priority=60))
+    assert stopping(scene) == ["default/low.1"], "the youngest of equal ones"
+    assert said(done)["orders"] == ["a: stop (preempted by default/high.0 (priority 60 over 40))"]
+    scene.stopped("low.1")
+    assert scene.states("high.0", "low.1") == ["placed", "queued"]
+    assert scene.instance("low.1").losses == scene.instance("low.1").failures == 0
+
+
+def test_below_the_margin_or_not_preemptible_nobody_is_stopped() -> None:
+    scene = Scene("a", cpu=2)
+    scene.submit(job("low", priority=40), job("vital", priority=0, preemptible=False))
+    scene.submit(job("high", priority=59))
+    assert stopping(scene) == []
+
+
+def test_one_large_victim_rather_than_two_small_ones() -> None:
+    scene = Scene("a", cpu=4)
+    scene.submit(job("s1", priority=10), job("s2", priority=10), job("large", priority=30, resources={"cpu": 2}))
+    scene.submit(job("high", priority=60, resources={"cpu": 2}))
+    assert stopping(scene) == ["default/large.0"]
+
+
+def test_the_node_on_which_fewest_have_to_go() -> None:
+    scene = Scene("a", "b", cpu=2)
+    scene.submit(job("small", count=2, priority=10, placement={"require": ["name == 'a'"]}))
+    scene.submit(job("wide", priority=10, resources={"cpu": 2}))
+    scene.submit(job("high", priority=90, resources={"cpu": 2}))
+    assert stopping(scene) == ["default/wide.0"]
+
+
+def test_what_is_freed_is_kept_for_whoever_caused_it() -> None:
+    scene = Scene("a", cpu=2)
+    scene.submit(job("low", count=2, priority=10))
+    scene.submit(job("high", priority=90, resources={"cpu": 2}))
+    assert stopping(scene) == ["default/low.0", "default/low.1"]
+    scene.submit(job("thief", priority=50))
+    scene.stopped("low.0")
+    assert scene.counts("thief") == {"queued": 1}, "half of the room is there, but not for it"
+    scene.stopped("low.1")
+    assert scene.states("high.0") == ["placed"] and scene.counts("thief") == {"queued": 1}
+
+
+def test_the_room_stays_kept_over_a_restart() -> None:
+    scene = Scene("a", cpu=2)
+    scene.submit(job("low", count=2, priority=10))
+    scene.submit(job("high", priority=90, resources={"cpu": 2}))
+    scene.submit(job("thief", priority=50))
+    runs = [scene.as_told("low.0"), scene.as_told("low.1")]
+    scene.restart()
+    scene.hello("a", *runs, cpu=2)
+    scene.stopped("low.0")
+    assert scene.counts("thief") == {"queued": 1}
+    scene.stopped("low.1")
+    assert scene.states("high.0") == ["placed"]
+
+
+def test_a_gang_is_taken_whole() -> None:
+    scene = Scene("a", "b", cpu=1)
+    scene.submit(job("mpi", count=2, gang=True, priority=10))
+    scene.submit(job("high", priority=90))
+    assert stopping(scene) == ["default/mpi.0", "default/mpi.1"]
+    scene.stopped("mpi.0", "mpi.1")
+    assert scene.states("high.0", "mpi.0", "mpi.1") == ["placed", "queued", "queued"]
+
+
+def test_a_cancelled_preemptor_leaves_the_room_to_others() -> None:
+    scene = Scene("a", cpu=2)
+    scene.submit(job("low", count=2, priority=10))
+    scene.submit(job("high", priority=90, resources={"cpu": 2}))
+    scene.submit(job("other", priority=20))
+    scene.stopped("low.0")
+    scene.cancel("high")
+    assert scene.states("other.0") == ["placed"]
+
+
+def test_devices_and_ports_are_freed_too() -> None:
+    scene = Scene(cpu=8)
+    scene.hello("g", cpu=8, more={"gpu": 2_000})
+    scene.submit(job("train", count=2, priority=10, resources={"cpu": 1, "gpu": 1}))
+    scene.submit(job("urgent", priority=90, resources={"cpu": 1, "gpu": "500m"}))
+    assert stopping(scene) == ["default/train.1"]
+    scene.submit(service("old", priority=10, ports={"http": 80}))
+    scene.submit(service("new", priority=90, ports={"http": 80}))
+    assert "default/old.0" in stopping(scene)
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 3)), min_size=2, max_size=12))
+def test_who_was_preempted_never_preempts_its_preemptor_back(wanted: list[tuple[int, int]]) -> None:
+    scene = Scene("a", "b", cpu=3)
+    for number, (priority, cpu) in enumerate(wanted):
+        scene.submit(job(f"j{number}", priority=priority, resources={"cpu": cpu}))
+        for key in stopping(scene):
+            scene.stopped(key)
+    for _ in range(40):
+        if not (left := stopping(scene)):
+            break
+        scene.stopped(*left)
+    assert scene.state.cycles == 0
+    assert not stopping(scene), "it comes to rest"
+    holding = {each.workload: each for each in scene.state.instances.values() if each.state == "placed"}
+    for key, workload in scene.state.workloads.items():
+        if key not in holding:
+            least = min((scene.state.workloads[each].policy.priority for each in holding), default=100)
+            assert workload.policy.priority < least + 20 or workload.policy.ask.resources[0][1] > 1_000
