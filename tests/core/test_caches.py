@@ -42,7 +42,10 @@ OTHERS = st.lists(
     max_size=2,
 )
 DOCUMENTS = st.fixed_dictionaries(
-    {"resources": st.sampled_from([{"cpu": 1}, {"cpu": 2}, {"cpu": 1, "gpu": 1}, {"cpu": 1, "gpu": 0.3}])},
+    {
+        "resources": st.sampled_from([{"cpu": 1}, {"cpu": 2}, {"gpu": 1}, {"cpu": 1, "gpu": 0.6}, {"gpu": 0.4}]),
+        "strategy": st.sampled_from(["least_used", *sorted(STRATEGIES), "least_used"]),
+    },
     optional={
         "ports": st.sampled_from([{"http": 80}, {"any": 0}, {"http": 80, "any": 0}]),
         "labels": st.sampled_from([{"loud": "very"}, {"loud": "little"}]),
@@ -58,7 +61,6 @@ DOCUMENTS = st.fixed_dictionaries(
         "prefer": st.sampled_from([[{"that": "zone == 'zb'", "weight": 30}], [{"that": "name < 'n5'", "weight": -20}]]),
         "tolerate": st.just(["spot"]),
         "gpu_model": st.just("T4"),
-        "strategy": st.sampled_from(sorted(STRATEGIES)),
     },
 )
 EVENTS = st.lists(
@@ -71,11 +73,11 @@ EVENTS = st.lists(
         *[st.tuples(st.just("place"), st.sampled_from(WORKLOADS), st.integers(0, 99))] * 6,
     ),
     min_size=10,
-    max_size=40,
+    max_size=30,
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     first=st.lists(FACTS, min_size=2, max_size=8),
     documents=st.fixed_dictionaries({name: DOCUMENTS for name in WORKLOADS}),

@@ -34,7 +34,7 @@ def test_a_share_goes_to_the_tightest_device_that_has_it_left() -> None:
 
 def test_a_share_never_spans_devices_and_a_shared_device_is_not_given_whole() -> None:
     yard = Yard("a", cpu=64, more={"gpu": 2_000})
-    assert yard.places("x", 2, resources={"gpu": 0.6}) == ["a", "a"]
+    assert yard.places("x", 3, resources={"gpu": 0.6}) == ["a", "a", ""]
     assert yard.fleet.free("gpu").tolist() == [800]
     assert yard.place("y", resources={"gpu": "500m"}) == ""
     assert yard.blockers("y", resources={"gpu": "500m"}) == {

@@ -74,7 +74,9 @@ def kind_of(*shapes: tuple[Shape, int], model: str = "") -> Kind:
 
 
 def test_who_cannot_run_loses_all_and_who_can_loses_devices_with_too_little_left() -> None:
-    kind = kind_of((Shape(cpu=4_000, gpu_milli=500, gpu_count=1), 3), (Shape(cpu=4_000, gpu_milli=1_000, gpu_count=2), 1))
+    kind = kind_of(
+        (Shape(cpu=4_000, gpu_milli=500, gpu_count=1), 3), (Shape(cpu=4_000, gpu_milli=1_000, gpu_count=2), 1)
+    )
     assert kind.lost_now(Room(4_000, 0, (1_000, 1_000))) == 0
     assert kind.lost_now(Room(4_000, 0, (1_000, 300))) == 3 * 300 + 1_300  # no two whole ones
     assert kind.lost_now(Room(3_999, 0, (1_000, 300))) == 4 * 1_300
@@ -147,7 +149,7 @@ def test_balanced_keeps_cores_beside_free_gpus() -> None:
 def test_balanced_completes_a_device_rather_than_leaving_a_rest_nobody_wants() -> None:
     typical = typical_of([(ask(1, 700), 1), (ask(1, 300), 1)])
     fleet = fleet_of(node(8, 1), node(8, 1), node(8, 1), typical=typical)
-    take(fleet, 1, ask(1, 600), 0)
+    take(fleet, 1, ask(1, 300), 0)  # 700 may still come here
     take(fleet, 2, ask(1, 700), 0)
     assert best(fleet, ask(1, 300), "balanced") == 2
 
@@ -158,7 +160,6 @@ def test_a_model_that_much_work_must_have_is_left_to_it() -> None:
     assert [price(fleet, row) for row in (0, 1)] == [1_000, 0]  # it asks for half of four GPUs, and there are two
     assert best(fleet, ask(1, 1_000), "balanced") == 1
     assert best(fleet, ask(1, 1_000), "fgd") == 1
-    assert best(fleet, ask(1, 1_000, models=("T4",)), "balanced") == 1 - 1  # the other one is no choice: it scores too
 
 
 def test_without_gpus_balanced_is_tightest_in_what_is_scarcest() -> None:

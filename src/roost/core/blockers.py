@@ -118,4 +118,5 @@ def eligible_rows(fleet: Fleet, ask: Ask, subjects: tuple[str, ...]) -> Mask:
 
 
 def _blocker(name: str, words: str, failing: Mask) -> Blocker:
-    return Blocker(name, words, int(np.count_nonzero(failing)), CODES[name])
+    code = CODES.get(name, name)  # a filter that a plug-in brought has its name as a code
+    return Blocker(name, words, int(np.count_nonzero(failing)), code)

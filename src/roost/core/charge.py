@@ -62,13 +62,40 @@ def beyond(state: "State", project: str) -> bool:
     return any(held.get(resource, 0) > amount for resource, amount in known.quota.items())
 
 
-def within(state: "State", project: str, ask: Ask) -> bool:
-    """Whether a project with a quota would still be within it with one more: what it then lacks, others borrowed."""
+def borrowed(state: "State") -> set[int]:
+    """The attempts that hold what their project borrowed: the youngest, until the rest is within the quota."""
+    over: dict[str, Held] = {}
+    for name in state.projects:
+        if beyond(state, name):
+            held = state.charged[name]
+            over[name] = {each: held.get(each, 0) - most for each, most in state.projects[name].quota.items()}
+    found: set[int] = set()
+    if not over:
+        return found
+    holders = sorted((each.token, each) for held in state.held.values() for each in held.values())
+    for token, instance in reversed(holders):
+        workload = state.workloads[instance.workload]
+        left = over.get(workload.project)
+        if left is not None and any(amount > 0 for amount in left.values()):
+            found.add(token)
+            for resource, amount in (*workload.policy.ask.resources, (INSTANCES, 1)):
+                if resource in left:
+                    left[resource] -= amount
+    return found
+
+
+def is_entitled(state: "State", project: str, ask: Ask) -> bool:
+    """Whether a project would still be within its quota with one more, those counted for whom room is being made."""
     known = state.projects.get(project)
     if known is None or not known.quota or known.counted:
-        return False
-    over = _over(known, state.charged.get(project, {}), ask, 1)
-    return all(amount <= 0 for amount in over.values())
+        return True
+    held = dict(state.charged.get(project, {}))
+    for key in state.making_room:
+        workload = state.workloads.get(key.rpartition(".")[0])
+        if workload is not None and workload.project == project:
+            for resource, amount in (*workload.policy.ask.resources, (INSTANCES, 1)):
+                held[resource] = held.get(resource, 0) + amount
+    return all(amount <= 0 for amount in _over(known, held, ask, 1).values())
 
 
 def _over(project: Project, held: Held, ask: Ask, count: int) -> dict[str, int]:

@@ -13,7 +13,7 @@ from roost.core.whatif import glance
 from roost.model.events import Event, Reported
 from roost.model.frames import Report, Run, Stop
 from roost.model.instance import Instance
-from roost.model.states import FINISHED, HOLDING
+from roost.model.states import HOLDING
 
 QUANTILES = (25, 50, 90)  # earliest, likely, latest
 ENDS_MAX = 2_000  # in all three futures together, some 100 us each
@@ -43,10 +43,9 @@ def estimate(state: State, subject: Subject) -> Estimate:
     known = sorted(each for each in starts if each is not None)
     if not known:
         return Estimate(words)
-    missing = [None] * (len(QUANTILES) - len(known))
-    earliest, likely, latest = [*known, *missing]
     told = f"from {_sources(lengths)}"
-    return Estimate(f"{told}; {words}" if missing else told, earliest, likely, latest)
+    told = f"{told}; {words}" if len(known) < len(QUANTILES) else told
+    return Estimate(told, known[0], *known[1:])
 
 
 def _sources(lengths: Lengths) -> str:
@@ -88,18 +87,23 @@ class _Future:
                 self.trouble = self._unknown_words()
                 return None
             now = max(now, self._ends[0][0])
-            self._go_on(step(state, self._due(now), now), now)
-            own = state.instances.get(subject.key)
-            if own is not None and own.state in HOLDING:
+            done = step(state, self._due(now), now)
+            now_is = self._is_now(subject)
+            if now_is in HOLDING:
                 return now
-            if own is not None and own.state in FINISHED or subject.workload.key not in state.workloads:
-                self.trouble = f"it would be {own.state if own else 'gone'} before it starts"
+            if now_is != "queued":
+                self.trouble = f"it would be {now_is} before it starts"
                 return None
-            if own is None and state.workloads[subject.workload.key].rest:
-                self.trouble = f"it would be {state.workloads[subject.workload.key].rest} before it starts"
-                return None
+            self._go_on(done, now)
         self.trouble = f"more than {ends_max:,} runs have to end before it"
         return None
+
+    def _is_now(self, subject: Subject) -> str:
+        """What has become of an instance."""
+        instance, workload = self._state.instances.get(subject.key), self._state.workloads.get(subject.workload.key)
+        if workload is None:
+            return "gone"
+        return instance.state if instance is not None else workload.rest or "queued"
 
     def _due(self, now: int) -> list[Event]:
         """What ends now, as agents report it."""

@@ -18,6 +18,7 @@ from roost.model.workload import Workload
 
 __all__ = ["Blocked", "Blocker", "Why", "blockers_of", "decision_line", "node_report", "used_words", "why"]
 
+
 class Why(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer to `why`: as data, and in words."""
 

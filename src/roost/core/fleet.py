@@ -141,6 +141,13 @@ class Fleet:
                 self.measured[resource][row] = gauge.told[resource]
             self._changed(row)
 
+    def touch(self, name: str) -> None:
+        """Something else about a node changed that may let somebody in."""
+        row = self.row(name)
+        if row >= 0:
+            self.freed += 1
+            self._changed(row)
+
     def set_open(self, name: str, *, is_open: bool, is_online: bool) -> None:
         """Whether a node may take new work, and whether it is in touch at all."""
         row = self.row(name)

@@ -11,13 +11,15 @@ import numpy as np
 from roost.core.backfill import reserve
 from roost.core.claim import Claim, claim_of
 from roost.core.fleet import Mask
-from roost.core.order import FOREVER, Line, Waiting
+from roost.core.order import FOREVER, Line, Waiting, rank_of
 from roost.core.scorers import ONE
 from roost.model.instance import Instance
-from roost.model.workload import Ask
+from roost.model.workload import Ask, Workload
 
 if TYPE_CHECKING:
     from roost.core.state import State
+
+Order = tuple[int, int, int]
 
 HOLDS_MAX = 16  # at a time: each keeps a node from others, and each costs some look at every ask that could pass it
 ROWS_MAX = 64  # nodes whose running work is looked at for one head: those with the most room, 1 us an instance
@@ -31,14 +33,20 @@ class Hold(NamedTuple):
     for_whom: str  # the instance
     start_ms: int
     extra: dict[str, int]
+    order: Order  # only who comes after it has to mind it
 
 
-def kept_out(state: "State", line: Line, ask: Ask, timeout_ms: int, now: int) -> Mask | None:
-    """Nodes that are not kept for somebody else, as far as this ask goes; None: nothing is kept."""
+def order_of(workload: Workload) -> Order:
+    """Who comes before whom, whatever their projects' shares are at the moment."""
+    return -workload.policy.priority, *rank_of(workload)
+
+
+def kept_out(state: "State", line: Line, workload: Workload, now: int) -> Mask | None:
+    """Nodes that are not kept for somebody else, as far as this workload goes; None: nothing is kept."""
     if not state.holds and not state.reservations:
         return None
-    fleet = state.fleet
-    ends_ms = now + timeout_ms if timeout_ms else FOREVER
+    fleet, policy, order = state.fleet, workload.policy, order_of(workload)
+    ends_ms = now + policy.timeout_ms if policy.timeout_ms else FOREVER
     allowed = np.ones(len(fleet), np.bool_)
     for reservation in state.reservations.values():
         over = reservation.end_ms and reservation.end_ms <= now
@@ -47,7 +55,9 @@ def kept_out(state: "State", line: Line, ask: Ask, timeout_ms: int, now: int) ->
                 if (row := fleet.row(name)) >= 0:
                     allowed[row] = False
     for other, hold in state.holds.items():
-        if other is not line and (row := fleet.row(hold.node)) >= 0 and not _may_pass(hold, ask, ends_ms):
+        if other is line or hold.order > order or _may_pass(hold, policy.ask, ends_ms):
+            continue
+        if (row := fleet.row(hold.node)) >= 0:
             allowed[row] = False
     return None if allowed.all() else allowed
 
@@ -99,19 +109,21 @@ def hold_place(state: "State", line: Line, head: Waiting, fits: Mask, now: int) 
     for name in names:
         if name in taken or state.fleet.row(name) < 0:
             continue
-        hold = _start_on(state, name, key, line.ask, now)
+        hold = _start_on(state, name, key, head.workload, now)
         if hold is not None and (best is None or hold.start_ms < best.start_ms):
             best = hold
-    if best is not None:
-        state.holds[line] = best
-    else:
-        state.holds.pop(line, None)
+    if best != state.holds.get(line):
+        let_go(state, line)
+        if best is not None:
+            state.holds[line] = best
+            state.fleet.touch(best.node)
 
 
 def let_go(state: "State", line: Line) -> None:
     """The head has its place, or does not want it any more: whoever was kept from it is looked at again."""
-    if state.holds.pop(line, None) is not None:
-        state.queue.look_again()
+    hold = state.holds.pop(line, None)
+    if hold is not None:
+        state.fleet.touch(hold.node)
 
 
 def end_ms(state: "State", instance: Instance, now: int) -> int:
@@ -156,9 +168,9 @@ def _nodes(state: "State", ask: Ask, fits: Mask) -> list[str]:
     return [fleet.names[row] for row in rows.tolist()]
 
 
-def _start_on(state: "State", name: str, key: str, ask: Ask, now: int) -> Hold | None:
-    """When an ask fits on one node if what runs there ends as it says."""
-    fleet, row = state.fleet, state.fleet.row(name)
+def _start_on(state: "State", name: str, key: str, workload: Workload, now: int) -> Hold | None:
+    """When an instance fits on one node if what runs there ends as it says."""
+    fleet, row, ask = state.fleet, state.fleet.row(name), workload.policy.ask
     ends: list[tuple[int, Claim]] = []
     for token in sorted(state.held[name]):
         instance = state.held[name][token]
@@ -184,7 +196,7 @@ def _start_on(state: "State", name: str, key: str, ask: Ask, now: int) -> Hold |
         if end <= start:
             for resource, amount in claim.resources:
                 extra[resource] += amount
-    return Hold(name, key, start, extra)
+    return Hold(name, key, start, extra, order_of(workload))
 
 
 def _devices_free(free: list[int], ask: Ask, ends: list[tuple[int, Claim]], now: int) -> int | None:

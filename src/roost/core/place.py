@@ -67,7 +67,7 @@ def place(state: State, out: Step, now: int) -> bool:
             _line_up(state, heads, line, totals)
         elif not line.is_gang and not line.is_set_apart(head):
             tries -= _make_room(state, out, line, head, now, may_stop=tries > 0)
-    return placed > 0 and queue.is_due(fleet)
+    return queue.is_due(fleet)
 
 
 def _line_up(state: State, heads: list[Turn], line: Line, totals: dict[str, int]) -> None:
@@ -93,7 +93,7 @@ def _make_room(state: State, out: Step, line: Line, head: Waiting, now: int, *, 
     if excess(state, line.project, line.ask):
         return False
     fits = could_fit(state.fleet, plain(line.ask))
-    kept = kept_out(state, line, line.ask, line.timeout_ms, now)
+    kept = kept_out(state, line, head.workload, now)
     social = social_mask(state.fleet, line.ask, _subjects(head.workload), fits)
     for mask in (kept, social):
         fits = fits if mask is None else fits & mask
@@ -132,13 +132,13 @@ def _place_head(state: State, out: Step, line: Line, head: Waiting, now: int) ->
     if excess(state, line.project, line.ask):
         line.block(state.fleet, by_nodes=False)
         return False
-    allowed = kept_out(state, line, line.ask, line.timeout_ms, now)
+    allowed = kept_out(state, line, head.workload, now)
     choice = _choose(state, head, allowed)
     if choice.row >= 0:
         _put(state, out, line, head, choice, now)
         line.take(head)
         return True
-    line.block(state.fleet, by_nodes=allowed is None)
+    line.block(state.fleet, by_nodes=True)
     if choice.lonely and not line.alone and line.ask.company is None:
         state.queue.set_apart(line, head)
     return False
@@ -155,7 +155,7 @@ def _place_gang(state: State, out: Step, line: Line, now: int) -> int:
     serial = state.serial
     for head in waiting:
         workload, policy = head.workload, head.workload.policy
-        allowed = kept_out(state, line, policy.ask, policy.timeout_ms, now)
+        allowed = kept_out(state, line, workload, now)
         choice = _choose(state, head, allowed) if not excess(state, line.project, policy.ask) else None
         if choice is None or choice.row < 0:
             break

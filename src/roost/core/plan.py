@@ -13,7 +13,7 @@ from roost.core.state import State
 from roost.core.whatif import glance
 from roost.model.errors import Conflict, RoostError
 from roost.model.events import Event, Submit
-from roost.model.plan import Pending, Placing, Plan, Stopping, differences
+from roost.model.plan import Pending, Placing, Plan, Reason, Stopping, differences
 from roost.model.states import HOLDING
 
 PASSES_MAX = 5  # passes of the queue that one plan may take: 10,000 placements, some 3 MB in one commit
@@ -82,7 +82,8 @@ def _pending(copy: State, key: str, count: int) -> Pending | None:
     told = why(copy, workload.key)
     if told.code == "placeable":  # the passes of a plan are bounded
         return Pending(workload.key, waiting, "later", "there is room; it is placed in a later pass")
-    return Pending(workload.key, waiting, told.code, told.words)
+    blockers = tuple(Reason(each.code, each.reason, each.nodes) for each in told.blockers)
+    return Pending(workload.key, waiting, told.code, told.words, blockers)
 
 
 def _stopped(state: State, copy: State, own: frozenset[str], passes: list[Step]) -> tuple[Stopping, ...]:
@@ -93,6 +94,10 @@ def _stopped(state: State, copy: State, own: frozenset[str], passes: list[Step])
         before, after = state.instances.get(key), copy.instances.get(key)
         if before is None or after is None or after.workload in own:
             continue
-        if before.state in HOLDING and before.state != "stopping" and after.state not in ("placed", "starting", "running"):
+        if (
+            before.state in HOLDING
+            and before.state != "stopping"
+            and after.state not in ("placed", "starting", "running")
+        ):
             found.append(Stopping(key, before.node, after.cause))
     return tuple(found)

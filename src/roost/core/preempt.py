@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roost.core.charge import beyond, within
+from roost.core.charge import beyond, borrowed, is_entitled
 from roost.core.claim import claim_of
 from roost.core.effects import Step
 from roost.core.fleet import Mask
@@ -39,10 +39,11 @@ def preempt(state: State, out: Step, line: Line, head: Waiting, fits: Mask, now:
     key = f"{head.workload.key}.{head.number}"
     if key in state.making_room:
         return False
+    lent = borrowed(state)
     best: tuple[tuple[int, ...], str, tuple[Unit, ...]] | None = None
     rows = np.flatnonzero(fits & state.fleet.open)[:NODES_MAX]
     for name in [state.fleet.names[row] for row in rows.tolist()]:
-        units = _units(state, head.workload, name)
+        units = _units(state, head.workload, name, lent)
         chosen = _smallest(state, name, line.ask, units) if units else None
         if chosen and (best is None or (_cost(chosen), name) < best[:2]):
             best = (_cost(chosen), name, chosen)
@@ -66,8 +67,10 @@ def could_preempt(state: State, winner: Workload) -> bool:
 
 def _stop(state: State, out: Step, victim: Instance, winner: Workload, key: str, now: int) -> None:
     loser = state.workloads[victim.workload]
-    known = [each for each in _attempts(state, winner) if each.preempted_by.rpartition(".")[0] == victim.workload]
-    state.cycles += bool(known and not beyond(state, loser.project))
+    state.cycles += any(
+        each.preempted_by.rpartition(".")[0] == victim.workload and each.token > state.set_serial
+        for each in _attempts(state, winner)
+    )
     state.preempted += 1
     victim.preempted_by = key
     why = f"priority {winner.policy.priority} over {loser.policy.priority}"
@@ -81,46 +84,46 @@ def _attempts(state: State, workload: Workload) -> list[Instance]:
     return [each for each in found if each is not None]
 
 
-def _units(state: State, winner: Workload, node: str) -> list[Unit]:
+def _units(state: State, winner: Workload, node: str, lent: set[int]) -> list[Unit]:
     """What may be stopped on a node for somebody, the least important and the youngest first."""
     units: dict[str, Unit] = {}
     for token in sorted(state.held[node], reverse=True):
         instance = state.held[node][token]
         workload = state.workloads[instance.workload]
-        if instance.state == "stopping" or not may_preempt(state, winner, workload):
+        if instance.state == "stopping" or not may_preempt(state, winner, workload, instance, lent):
             continue
         if not workload.policy.gang:
             units[instance.key] = Unit(workload.policy.priority, (instance,), (instance,))
         elif workload.policy.gang not in units:
-            unit = _gang(state, winner, workload, node)
+            unit = _gang(state, winner, workload, node, lent)
             if unit is not None:
                 units[workload.policy.gang] = unit
     return sorted(units.values(), key=lambda each: (each.priority, -max(one.token for one in each.here)))
 
 
-def may_preempt(state: State, winner: Workload, loser: Workload) -> bool:
-    """Whether one may stop what runs of the other: it matters more by the margin, or wants back what was borrowed."""
+def may_preempt(state: State, winner: Workload, loser: Workload, instance: Instance, lent: set[int]) -> bool:
+    """Whether one may stop what runs of the other: it matters more by the margin, or wants back what was borrowed.
+
+    Whoever would only borrow the room itself cannot take it from somebody who is entitled to it: otherwise the two
+    would stop each other in turn, one by its priority and the other by its quota.
+    """
     margin = state.settings.preempt_margin
     if loser.key == winner.key or not loser.policy.preemptible:
         return False
-    if margin and winner.policy.priority >= loser.policy.priority + margin:
-        return True
-    return (
-        loser.project != winner.project
-        and beyond(state, loser.project)
-        and within(state, winner.project, winner.policy.ask)
-    )
+    entitled = is_entitled(state, winner.project, winner.policy.ask)
+    if instance.token in lent:
+        wants_back = loser.project != winner.project and winner.project in state.projects and entitled
+        return wants_back or bool(margin and winner.policy.priority >= loser.policy.priority + margin)
+    return bool(margin and entitled and winner.policy.priority >= loser.policy.priority + margin)
 
 
-def _gang(state: State, winner: Workload, workload: Workload, node: str) -> Unit | None:
+def _gang(state: State, winner: Workload, workload: Workload, node: str, lent: set[int]) -> Unit | None:
     """A gang goes whole: every member must be one that may be stopped."""
     all_of_it = []
     for member in members(state, workload.policy.gang):
-        if not may_preempt(state, winner, member):
-            return None
         for instance in _holding(state, member):
-            if instance.state == "stopping":
-                return None  # it is about to start again as it is
+            if instance.state == "stopping" or not may_preempt(state, winner, member, instance, lent):
+                return None  # what stops is about to start again as it is
             all_of_it.append(instance)
     priority = max(state.workloads[each.workload].policy.priority for each in all_of_it)
     return Unit(priority, tuple(all_of_it), tuple(each for each in all_of_it if each.node == node))

@@ -4,6 +4,7 @@ from roost.core.effects import Step
 from roost.core.filters.resources import amount_words
 from roost.core.gang import join_gang
 from roost.core.move import finish_if_over, move, reopen, stop
+from roost.core.near_cycle import near_cycle
 from roost.core.retry import requeue
 from roost.core.state import State, watch_queue
 from roost.core.strategies import check_strategy
@@ -37,6 +38,11 @@ def submit(state: State, out: Step, event: Submit, now: int) -> None:
             new[key] = wanted
     if len(state.workloads) + len(new) > WORKLOADS_MAX:
         out.reply(event.request, Conflict(f"there are {len(state.workloads):,} workloads already", code="too_many"))
+        return
+    chain = near_cycle(state.workloads, new, state.fleet.crowd.members)
+    if chain:
+        words = f"each waits for the next to run: {' near '.join(chain)}; let one of them start anywhere"
+        out.reply(event.request, Invalid("placement.near", words, code="near_cycle"))
         return
     for key, wanted in new.items():
         _take_in(state, out, key, wanted, now)

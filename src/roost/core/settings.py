@@ -19,6 +19,7 @@ def set_project(state: State, out: Step, event: SetProject, now: int) -> None:
         return
     state.projects[event.project.name] = event.project
     state.dirty["project", event.project.name] = event.project
+    state.set_serial = state.serial
     state.queue.look_again()
     out.reply(event.request, event.project.name)
 
@@ -58,7 +59,7 @@ def reserve(state: State, out: Step, event: Reserve, now: int) -> None:
     unknown = [each for each in nodes if each not in state.nodes]
     clash = _clash(state, reservation, nodes)
     if unknown:
-        out.reply(event.request, NotFound(f"there is no node {unknown[0]}"))
+        out.reply(event.request, NotFound(f"there is no node {unknown[0]}", path="nodes"))
     elif clash:
         out.reply(event.request, Conflict(clash, code="reserved", path="nodes"))
     elif not nodes or len(nodes) < event.count:
@@ -83,6 +84,7 @@ def unset(state: State, out: Step, event: Unset, now: int) -> None:
         out.reply(event.request, NotFound(f"nothing is set for {event.kind} {event.name}"))
         return
     state.dirty[event.kind, event.name] = None
+    state.set_serial = state.serial
     if event.kind == "pool":
         _rejoin(state, event.name)
     state.queue.look_again()

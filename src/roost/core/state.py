@@ -106,6 +106,7 @@ class State:
         self.look_at_ms = 0  # when the queue is looked at again although nothing happened; 0: never
         self.cycles = 0  # who was preempted and preempts its preemptor: must stay 0
         self.preempted = 0
+        self.set_serial = 0  # when a quota was set last: who takes room from whom may be another way round since
         self.rejectable: list[str] = []  # keys of workloads that do not want to wait, until a pass has seen them
         self.policies: dict[Policy, Policy] = {}
         self.dirty: dict[tuple[str, str], Any] = {}
@@ -252,7 +253,7 @@ def load(snapshot: Snapshot, now: int, settings: Settings | None = None) -> Stat
             _load_setting(state, kind, value)
     if not state.meta.born:
         state.meta.born = state.meta.reserved = now * SERIALS_PER_MS
-    state.serial = state.meta.reserved
+    state.serial = state.set_serial = state.meta.reserved
     _remember_lease(state, now)
     for reservation in state.reservations.values():
         watch_reservation(state, reservation)

@@ -97,6 +97,11 @@ STRATEGIES = {
 }
 
 
+def strategy_named(name: str) -> Strategy:
+    """A strategy by its name. One that came with a plug-in which is gone is stood in for by the default."""
+    return STRATEGIES.get(name) or STRATEGIES[DEFAULT]
+
+
 def check_strategy(name: str, path: str) -> None:
     """Refuse a strategy nobody knows, naming those that are known. No name is fine: the default is used."""
     if name and name not in STRATEGIES:

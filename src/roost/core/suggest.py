@@ -28,8 +28,13 @@ from roost.model.workload import Ask
 TRIALS_MAX = 32  # per question: some milliseconds each in a fleet of a thousand nodes
 PER_KIND_MAX = 3  # ways of one kind that are tried before it is given up
 AMOUNTS_MAX = 16  # smaller amounts looked at per resource; without rules about company the first one does
-PLAIN_RULE = re.compile(r"(?P<name>labels\.\w+|arch|zone|rack|region|pool) *== *(?P<quote>['\"])(?P<value>[^'\"\\]*)(?P=quote)")
+PLAIN_RULE = re.compile(
+    r"(?P<name>labels\.\w+|arch|zone|rack|region|pool) *== *(?P<quote>['\"])(?P<value>[^'\"\\]*)(?P=quote)"
+)
 NAME = "one-more-node"  # no agent of this name may be connected
+
+
+PLAIN_FACTS = Facts({})
 
 
 class Suggestion(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,6 +46,7 @@ class Suggestion(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str = ""  # where it stands in the document
     amounts: dict[str, int] = {}  # less: what to ask for; node: what it has to have; quota: what it has to be
     instances: tuple[str, ...] = ()  # end: who has to
+    facts: dict[str, str] = {}  # node: what it has to be besides, as far as that matters: pool, zone, labels.NAME ...
 
 
 class Candidate(NamedTuple):
@@ -52,6 +58,7 @@ class Candidate(NamedTuple):
     path: str = ""
     amounts: tuple[tuple[str, int], ...] = ()
     instances: tuple[str, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
 
 
 def suggestions(state: State, subject: Subject) -> tuple[Suggestion, ...]:
@@ -74,9 +81,8 @@ def suggestions(state: State, subject: Subject) -> tuple[Suggestion, ...]:
 
 def _suggestion(candidate: Candidate, node: str) -> Suggestion:
     kind = "less" if candidate.kind == "combined" else candidate.kind
-    return Suggestion(
-        kind, candidate.words, node, candidate.path, dict(candidate.amounts), candidate.instances
-    )  # fmt: skip
+    amounts, facts = dict(candidate.amounts), dict(candidate.facts)
+    return Suggestion(kind, candidate.words, node, candidate.path, amounts, candidate.instances, facts)
 
 
 def _less(state: State, subject: Subject) -> Iterator[Candidate]:
@@ -139,6 +145,8 @@ def _less_of_several(state: State, subject: Subject) -> Iterator[Candidate]:
             for resource, asked in ask.resources
             if free[resource][position] < asked
         ]
+        if not amounts:
+            continue  # it is not about room there
         for resource, amount in amounts:
             changed = with_amount(changed, resource, amount)
         words = "ask for " + ", ".join(amount_words(*each) for each in amounts)
@@ -193,9 +201,19 @@ def _another_node(state: State, subject: Subject) -> Iterator[Candidate]:
     for facts in _kinds(state.fleet, ask):
         hello = Hello(NAME, NAME, msgspec.structs.replace(facts, resources=size, taints=()), 0, ())
         needs = ", ".join(amount_words(*each) for each in sorted(size.items())) or "any size"
-        where = f" in pool {facts.pool}" if facts.pool != DEFAULT_POOL else ""
-        words = f"one more node with {needs}{where}"
-        yield Candidate(Change(events=(Joined(0, hello),)), "node", words, amounts=tuple(sorted(size.items())))
+        said = _said(facts)
+        besides = f" and {', '.join(f'{name} {value}' for name, value in said)}" if said else ""
+        amounts = tuple(sorted(size.items()))
+        change = Change(events=(Joined(0, hello),))
+        yield Candidate(change, "node", f"one more node with {needs}{besides}", amounts=amounts, facts=said)
+
+
+def _said(facts: Facts) -> tuple[tuple[str, str], ...]:
+    """What tells a node from a plain one."""
+    names = ("pool", "region", "zone", "rack", "arch", "gpu_model")
+    told = [(name, getattr(facts, name)) for name in names if getattr(facts, name) != getattr(PLAIN_FACTS, name)]
+    told += [(f"labels.{name}", value) for name, value in sorted(facts.labels.items())]
+    return (*told, *(("driver", each) for each in facts.drivers if each not in PLAIN_FACTS.drivers))
 
 
 def _kinds(fleet: Fleet, ask: Ask) -> list[Facts]:
@@ -206,8 +224,8 @@ def _kinds(fleet: Fleet, ask: Ask) -> list[Facts]:
     told = _told(ask)
     labels = {name.removeprefix("labels."): value for name, value in told.items() if name.startswith("labels.")}
     places = {name: value for name, value in told.items() if not name.startswith("labels.")}
-    plain = {"pool": pool, "region": region, "gpu_model": model, **places}
-    kinds = [Facts({}, labels=labels, drivers=(ask.driver,), **plain)]
+    plain = Facts({}, labels, pool=pool, region=region, gpu_model=model, drivers=(ask.driver,))
+    kinds = [msgspec.structs.replace(plain, **places)]
     fits = np.ones(len(fleet), np.bool_)
     for each in STATIC:
         mask = each.mask(fleet, ask) if each.name not in ("capacity", "taints") else None
@@ -231,7 +249,9 @@ def _quota(state: State, subject: Subject) -> Iterator[Candidate]:
         return
     quota = {name: project.quota[name] + amount for name, amount in over.items()}
     event = SetProject(0, msgspec.structs.replace(project, quota=project.quota | quota))
-    told = ", ".join(f"{amount:,} instances" if name == INSTANCES else amount_words(name, amount) for name, amount in quota.items())
+    told = ", ".join(
+        f"{amount:,} instances" if name == INSTANCES else amount_words(name, amount) for name, amount in quota.items()
+    )
     words = f"a quota of {told} for project {project.name}"
     yield Candidate(Change(events=(event,)), "quota", words, amounts=tuple(sorted(quota.items())))
 

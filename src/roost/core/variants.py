@@ -97,7 +97,9 @@ def _other_company(ask: Ask, company: Company) -> Iterator[Variant]:
         if rule.weight:
             continue
         rules = company.rules[:position] + company.rules[position + 1 :]
-        words = f"without having to be {rule.kind} {'to' if rule.kind == 'near' else 'from'} {rule.subject} by {rule.by}"
+        words = (
+            f"without having to be {rule.kind} {'to' if rule.kind == 'near' else 'from'} {rule.subject} by {rule.by}"
+        )
         yield Variant(f"placement.{rule.kind}[{index}]", words, replace(ask, company=replace(company, rules=rules)))
     for index, spread in enumerate(company.spread):
         if not spread.weight:
@@ -109,7 +111,9 @@ def _other_company(ask: Ask, company: Company) -> Iterator[Variant]:
         yield Variant("placement.per_node", words, replace(ask, company=replace(company, per_node=0)))
 
 
-def smaller_amounts(fleet: Fleet, ask: Ask, resource: str, rows: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> list[int]:
+def smaller_amounts(
+    fleet: Fleet, ask: Ask, resource: str, rows: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+) -> list[int]:
     """Amounts at which one of these rows begins to have enough of a resource, all below the ask, largest first."""
     asked = dict(ask.resources)[resource]
     if resource == "gpu":

@@ -33,7 +33,7 @@ def reasons(state: State, workload: Workload) -> list[Reason]:
     if policy.gang:
         found.append(Reason("gang", f"gang: {_gang_words(state, policy.gang)}"))
     line = _line_of(state, workload)
-    allowed = kept_out(state, line, policy.ask, policy.timeout_ms, state.now_ms)
+    allowed = kept_out(state, line, workload, state.now_ms)
     if allowed is not None:
         rows = np.flatnonzero(~allowed)
         names = {state.fleet.names[row] for row in rows.tolist()}

@@ -102,9 +102,9 @@ class _Copying:
         if live_only:
             workloads = {key: each for key, each in workloads.items() if not each.finished_ms}
             instances = {key: each for key, each in instances.items() if each.workload in workloads}
-        new.workloads = self._make(workloads, Workload.__copy__)
-        new.instances = self._make(instances, Instance.__copy__)
-        new.nodes = self._make(state.nodes, Node.__copy__)
+        new.workloads = self._make(workloads, copy)
+        new.instances = self._make(instances, copy)
+        new.nodes = self._make(state.nodes, copy)
         known = {key: each for key, each in state.progress.items() if key in workloads} if live_only else state.progress
         new.progress = self._make(known, _progress)
         twin = self._twins(instances) if live_only else lambda each: new.instances[each.key]
@@ -112,6 +112,8 @@ class _Copying:
         new.timers, new.policies = list(state.timers), dict(state.policies)
         new.finished = {} if live_only else dict(state.finished)
         new.finished_instances = 0 if live_only else state.finished_instances
+        gangs = {gang: {key: None for key in keys if key in workloads} for gang, keys in state.gangs.items()}
+        new.gangs = {gang: keys for gang, keys in gangs.items() if keys}
         new.shortlists, new.dirty, new.settings = Shortlists(), {}, state.settings
         self._crowd()
         for name, value in vars(state).items():
@@ -128,7 +130,7 @@ class _Copying:
         """Who is where has an entry for every workload that runs."""
         crowd = self._state.fleet.crowd
         for counts in (crowd.members, crowd.repelled):
-            self._known[id(counts)] = self._make(counts, dict)  # type: ignore[arg-type]  # of either kind of key
+            self._known[id(counts)] = self._make(counts, dict)
         self._known[id(self._state.fleet.facts)] = list(self._state.fleet.facts)
         self._known[id(self._state.fleet.log)] = list(self._state.fleet.log)
 
@@ -159,21 +161,31 @@ class _Copying:
     def _record(self, kind: Any, value: Any) -> Any:
         if kind.__struct_config__.frozen:
             return value
-        if kind is Workload:  # one that is forgotten may still stand in a line, where nobody will change it
-            return self._new.workloads[value.key] if self._state.workloads.get(value.key) is value else value
-        if kind is Instance:
-            return self._new.instances[value.key] if self._state.instances.get(value.key) is value else value
-        if kind is Node:
-            return self._new.nodes[value.name] if self._state.nodes.get(value.name) is value else value
+        if kind in (Workload, Instance, Node):
+            return self._known_record(kind, value)
         made = copy(value)
         for field in kind.__struct_fields__:
             setattr(made, field, self._of(getattr(value, field)))
         return made
 
+    def _known_record(self, kind: Any, value: Any) -> Any:
+        """The copy of a record. One that is finished or forgotten may still stand in a line."""
+        state, new = self._state, self._new
+        before: dict[str, Any]
+        after: dict[str, Any]
+        if kind is Workload:
+            before, after = state.workloads, new.workloads
+        elif kind is Instance:
+            before, after = state.instances, new.instances
+        else:
+            before, after = state.nodes, new.nodes
+        key = value.name if kind is Node else value.key
+        return after[key] if before.get(key) is value and key in after else copy(value)
+
     def _object(self, value: Any) -> Any:
         """An object of the core: its fields one by one."""
         kind = type(value)
-        made = kind.__new__(kind)
+        made = object.__new__(kind)
         self._known[id(value)] = made
         for name in getattr(kind, "__slots__", None) or vars(value):
             setattr(made, name, self._of(getattr(value, name)))

@@ -14,6 +14,7 @@ from roost.model.instance import Instance
 from roost.model.states import FINISHED, HOLDING
 from roost.model.workload import Workload
 from roost.ports.store import Change, Snapshot
+from roost.sim.settings import SettingsCheckers
 from roost.sim.truth import Truth
 from roost.sim.world import World, Wrong
 
@@ -21,7 +22,7 @@ LOAD_EVERY = 25  # commits: loading costs as much as ten steps
 ASK_WHY_EVERY = 9  # steps
 
 RUNS = ("placed", "starting", "running")
-WAITING_CODES = ("no_nodes", "insufficient_resources", "unsatisfiable", "backoff")
+WAITING_CODES = ("no_nodes", "insufficient_resources", "unsatisfiable", "quota_exceeded", "backoff")
 
 _INSTANCE = msgspec.msgpack.Decoder(Instance)
 _WORKLOAD = msgspec.msgpack.Decoder(Workload)
@@ -59,6 +60,7 @@ class Checkers:
             str, int
         ] = {}  # workload -> how often somebody asked to run it, or another of its name, again
         self.tokens: dict[int, str] = {}  # every attempt that was ever on disk -> its node
+        self._settings = SettingsCheckers(self.policies)
         self._token_max = 0  # before the commit that is being looked at
 
     # the server
@@ -83,6 +85,7 @@ class Checkers:
         for kind, key, value in changes:
             if kind == "instance":
                 self._instance_written(key, value)
+        self._settings.committed(changes)
         self._token_max = max(self.tokens, default=0)
 
     def loaded(self, state: State) -> None:
@@ -96,6 +99,7 @@ class Checkers:
         """The disk is empty again. What runs and which tokens were given out is true all the same."""
         for known in (self.serials, self.disk, self.told, self.accepted, self.cancelled):
             known.clear()
+        self._settings.forgotten()
 
     def acted(self, state: State, done: Step) -> None:
         """When a step is durable: what the outside world learns now has to be true for ever."""

@@ -5,7 +5,20 @@ from typing import Any
 
 from roost.model.document import check_document, encode_document, read_document
 from roost.model.errors import Conflict, NoService, RoostError
-from roost.model.events import Cancel, Drain, Event, Remove, Resume, Retry, Submit, Wanted
+from roost.model.events import (
+    Cancel,
+    Drain,
+    Event,
+    Remove,
+    Reserve,
+    Resume,
+    Retry,
+    SetProject,
+    Submit,
+    Unset,
+    Wanted,
+)  # fmt: skip
+from roost.model.project import Project, Reservation
 from roost.sim.checkers import Checkers
 from roost.sim.server import Server
 from roost.sim.world import World
@@ -84,6 +97,23 @@ class Clients:
         """Forget a node."""
         self._world.tell("client", f"removes {node}")
         self._ask(lambda request: Remove(request, node), lambda value: None, None)
+
+    def set_project(self, project: Project) -> None:
+        """Give a project a weight and a quota."""
+        self._world.tell("client", f"sets {project}")
+        self._ask(lambda request: SetProject(request, project), lambda value: None)
+
+    def reserve(self, name: str, project: str, count: int, after_ms: int, for_ms: int) -> None:
+        """Set nodes aside for a project, from some time on and for some time."""
+        self._world.tell("client", f"reserves {count} nodes for {project} in {after_ms} ms for {for_ms} ms as {name}")
+        start = self._server.clock.now_ms() + after_ms
+        wanted = Reservation(name, project, (), start, start + for_ms)
+        self._ask(lambda request: Reserve(request, wanted, count), lambda value: None)
+
+    def unset(self, kind: str, name: str) -> None:
+        """Take back what was set."""
+        self._world.tell("client", f"unsets {kind} {name}")
+        self._ask(lambda request: Unset(request, kind, name), lambda value: None)
 
     def _ask(self, make: Make, told: Told, again: Callable[[], None] | None = _nothing) -> None:
         """`again` is called before the same is asked once more; None: this client asks only once."""

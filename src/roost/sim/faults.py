@@ -31,6 +31,8 @@ class Faults:
         self.gone: list[str] = []  # hosts that never come back
         self._lease_ms = world.one_of(LEASES_MS)
         self._placements_max = world.one_of((2, 2_000, 2_000))
+        self._patience_ms = world.one_of((200, 2_000, 30_000))
+        self._preempt_margin = world.one_of((0, 20, 20, 40))
         self._finished_max = world.one_of((5, 200_000, 200_000))
 
     def plan(self, until_ms: int) -> None:
@@ -73,6 +75,8 @@ class Faults:
             lease_margin_ms=MARGIN_MS,
             placements_max=self._placements_max,
             finished_max=self._finished_max,
+            patience_ms=self._patience_ms,
+            preempt_margin=self._preempt_margin,
         )
 
     def new_clock(self) -> Clock:

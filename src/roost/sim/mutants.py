@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from roost.agent.actor import Action, Actor
-from roost.core import agents, assign, check, expire, lose, move, place, retry
+from roost.core import agents, assign, check, expire, gang, lose, move, place, preempt, retry, waits
 from roost.core.claim import claim_of
 from roost.core.effects import Step
+from roost.core.order import Line, Waiting
 from roost.core.state import Contact, Settings, State
 from roost.core.step import HANDLERS
 from roost.model.events import Parted, Reported
@@ -290,6 +291,45 @@ def whole_assignment_only_adds() -> list[Patch]:
         return [action for order in orders for action in self._obey(order, now)]
 
     return [(Actor, "_replace", replace)]
+
+
+@mutant
+def gangs_start_in_parts() -> list[Patch]:
+    """Of a gang whoever fits is placed."""
+
+    def some(state: State, line: Line) -> list[Waiting]:
+        return gang.assemble(state, line)[:1]
+
+    return [(place, "assemble", some)]
+
+
+@mutant
+def gangs_do_not_regroup() -> list[Patch]:
+    """Whoever of a gang comes back is placed without the others."""
+
+    def alone(state: State, line: Line) -> list[Waiting]:
+        head = line.head(state)
+        return [head] if head is not None and head.again else gang.assemble(state, line)
+
+    return [(place, "assemble", alone), (retry, "_regroup", lambda *_: None)]
+
+
+@mutant
+def quotas_are_not_looked_at() -> list[Patch]:
+    """A project gets whatever it asks for."""
+    return [(place, "excess", lambda *_: {})]
+
+
+@mutant
+def reservations_are_not_kept() -> list[Patch]:
+    """Nodes that are reserved are given to anybody."""
+    return [(place, "kept_out", lambda *_: None), (waits, "kept_out", lambda *_: None)]
+
+
+@mutant
+def anybody_preempts_anybody() -> list[Patch]:
+    """Whoever wants room stops whoever has it."""
+    return [(preempt, "may_preempt", lambda *_: True), (place, "could_preempt", lambda *_: True)]
 
 
 @mutant

@@ -16,8 +16,8 @@ from roost.core.strategies import DEFAULT, check_strategy
 from roost.model import limits
 from roost.model.document import check_document, check_labels, encode_document, read_document, read_resource
 from roost.model.errors import Invalid, RoostError
-from roost.model.events import Drain, Event, Joined, Parted, Submit, Wanted
-from roost.model.frames import Hello
+from roost.model.events import Drain, Event, Heard, Joined, Parted, Submit, Wanted
+from roost.model.frames import Hello, Usage
 from roost.model.names import check_name, check_node_name, check_text
 from roost.model.node import Facts
 from roost.model.placement import taints_of
@@ -52,6 +52,7 @@ class FleetNode(msgspec.Struct, forbid_unknown_fields=True):
     gpu: int | float | str | None = None
     resources: dict[str, Any] = {}
     used: dict[str, Any] = {}
+    measured: dict[str, Any] = {}  # cpu and memory: what it really uses; what `least_used` looks at
 
 
 class FleetFile(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,6 +70,7 @@ class Given(msgspec.Struct):
     settings: Settings
     nodes: list[tuple[str, Facts, str, dict[str, int]]]  # (name, facts, status, used)
     wanted: list[Wanted]
+    measured: dict[str, Usage] = {}
 
 
 class Placement(msgspec.Struct, omit_defaults=True):
@@ -137,7 +139,16 @@ def read_file(text: bytes) -> Given:
     names: dict[str, int] = {}
     nodes = [_node(each, f"nodes[{index}]", names) for index, each in enumerate(file.nodes)]
     wanted = [_wanted(each, f"workloads[{index}]") for index, each in enumerate(file.workloads)]
-    return Given(Settings(strategy=file.strategy or DEFAULT, seed=file.seed), nodes, wanted)
+    measured = {
+        each.name: _usage(_amounts(each.measured, f"nodes[{index}].measured"))
+        for index, each in enumerate(file.nodes)
+        if each.measured
+    }
+    return Given(Settings(strategy=file.strategy or DEFAULT, seed=file.seed), nodes, wanted, measured)
+
+
+def _usage(amounts: dict[str, int]) -> Usage:
+    return Usage(amounts.get("cpu", 0), amounts.get("memory", 0), amounts.get("disk", 0))
 
 
 def _node(node: FleetNode, path: str, names: dict[str, int]) -> tuple[str, Facts, str, dict[str, int]]:
@@ -208,7 +219,7 @@ def _fleet(given: Given) -> State:
         for held in _claims(taken):
             state.contacts[name].ghosts[-1 - len(state.contacts[name].ghosts)] = held
             state.fleet.take(name, held)
-    step(state, leaving, now=2)
+    step(state, [*leaving, Heard((), tuple(given.measured.items()))], now=2)
     return state
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from roost.core.strategies import STRATEGIES
 from roost.drivers.fake import Act
 from roost.model.node import Facts
+from roost.model.project import Project
 from roost.sim.clients import Clients
 from roost.sim.host import Host
 from roost.sim.truth import Truth
@@ -12,7 +13,7 @@ from roost.sim.world import World
 
 ANCHOR_CPU = 4  # the host that always comes back: whatever is placeable at all is placeable there
 GIB = 1 << 30
-PROJECT = "default"
+PROJECTS = ("default", "red", "blue")
 
 
 def facts_of(world: World, number: int) -> Facts:
@@ -26,11 +27,12 @@ def plan_work(world: World, clients: Clients, truth: Truth, hosts: list[Host], u
     names = []
     for number in range(world.between(3, 16)):
         raw = workload(world, f"w{number}")
-        key = f"{PROJECT}/{raw['name']}"
+        key = f"{raw['project']}/{raw['name']}"
         truth.ways[key] = [way(world, raw["kind"], len(raw.get("steps", "1"))) for _ in range(3)]
         at_ms = world.between(0, until_ms * 9 // 10)
         world.at(at_ms, clients.submit, raw)
         names.append((key, raw, at_ms))
+    plan_settings(world, clients, until_ms)
     for key, raw, at_ms in names:
         if world.happens(0.3):
             index = world.between(0, raw["count"] - 1) if world.happens(0.4) else None
@@ -50,11 +52,27 @@ def plan_work(world: World, clients: Clients, truth: Truth, hosts: list[Host], u
             world.at(world.between(0, until_ms), clients.remove, host.node)
 
 
+def plan_settings(world: World, clients: Clients, until_ms: int) -> None:
+    """What operators set: quotas, which they change, and reservations, which they may give back."""
+    for name in PROJECTS[1:]:
+        for _ in range(world.one_of((0, 0, 1, 2))):
+            quota = {"cpu": world.between(1, 5) * 1_000, "instances": world.between(1, 4)}
+            project = Project(name, world.between(1, 3), quota, world.happens(0.4), world.happens(0.1))
+            world.at(world.between(0, until_ms), clients.set_project, project)
+        if world.happens(0.15):
+            at_ms = world.between(0, until_ms)
+            window = (world.between(0, 4_000), world.between(500, 8_000))
+            world.at(at_ms, clients.reserve, f"for-{name}", name, world.between(1, 2), *window)
+            if world.happens(0.4):
+                world.at(world.between(at_ms, until_ms), clients.unset, "reservation", f"for-{name}")
+
+
 def workload(world: World, name: str) -> dict[str, Any]:
     """A workload by chance, as somebody would write it."""
     kind = "service" if world.happens(0.2) else "job"
     raw: dict[str, Any] = {
         "name": name,
+        "project": world.one_of(PROJECTS),
         "kind": kind,
         "count": world.one_of((1, 1, 1, 2, 3, 6) if kind == "job" else (1, 1, 2, 3)),
         "resources": {"cpu": world.one_of(("500m", 1, 1, 1, 2, 3)), "memory": world.one_of((0, "256MiB", "1GiB"))},
@@ -69,9 +87,18 @@ def workload(world: World, name: str) -> dict[str, Any]:
         raw["steps"] = [{"run": "work"}] * world.between(2, 3)
     else:
         raw["command"] = "work"
-    if world.happens(0.04):
+    if world.happens(0.12):
+        raw |= {"gang": True, "count": 2}
+        raw["resources"]["cpu"] = world.one_of(("500m", 1, 2))  # all of it fits on the anchor
+    elif world.happens(0.04):
         raw["resources"]["cpu"] = ANCHOR_CPU * 4
+    elif world.happens(0.05):
+        raw["placement"]["per_node"] = 1
     if world.happens(0.1):
+        raw["preemptible"] = False
+    if world.happens(0.05):
+        raw["ports"] = {"http": 8080, "any": 0} if raw["count"] == 1 else {"any": 0}
+    if world.happens(0.1) and "gang" not in raw:
         raw["placement"]["require"] = ["zone == 'a'"]
     if kind == "job" and world.happens(0.25):
         raw["timeout"] = world.one_of(("300ms", "1s", "3s"))

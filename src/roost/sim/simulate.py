@@ -13,7 +13,7 @@ from roost.sim.clients import Clients
 from roost.sim.faults import DRIFT_PPM_MAX, Faults
 from roost.sim.host import Host, Site
 from roost.sim.net import Net
-from roost.sim.scenario import facts_of, plan_work
+from roost.sim.scenario import PROJECTS, facts_of, plan_work
 from roost.sim.server import Disk, Server
 from roost.sim.truth import Truth
 from roost.sim.world import World, Wrong
@@ -98,7 +98,10 @@ class Life:
         self._wait_until(self._requests_answered)
         for host in self.hosts:
             self.clients.resume(host.node)
-        self._wait_until(lambda: self.unfinished(("unsatisfiable", "insufficient_resources")))
+        self._wait_until(lambda: self.unfinished(("unsatisfiable", "insufficient_resources", "quota_exceeded")))
+        for project in PROJECTS[1:]:
+            self.clients.unset("project", project)
+            self.clients.unset("reservation", f"for-{project}")
         for workload in list(self.server.state.workloads.values()):
             if workload.policy.kind == "service":
                 self.clients.cancel(workload.key, None)

@@ -72,7 +72,6 @@ DYNAMIC: list[Dynamic] = [
     Dynamic("ports", ports.mask, ports.words, ports.allows, lambda ask: bool(ask.ports)),
     Dynamic("use", use.mask, use.words, use.allows, lambda ask: bool(ask.require_now)),
 ]
-#: What depends on who else is where.
 SOCIAL: list[Social] = [
     Social("near", near.mask, near.words),
     Social("apart", apart.mask, apart.words),

@@ -47,7 +47,7 @@ class Machine(NamedTuple):
 
 def replay_azure(path: Path, strategy: str, progress: Callable[[float], None]) -> Replay:
     """The trace under one strategy."""
-    if strategy not in AZURE_STRATEGIES:
+    if strategy not in (*AZURE_STRATEGIES, *STRATEGIES):
         known = ", ".join(AZURE_STRATEGIES)
         raise Invalid("strategy", f"there is no {strategy!r:.80} for this trace; known are {known}")
     machines = read_machines(path)

@@ -17,6 +17,7 @@ from roost.core.claim import Claim
 from roost.core.fleet import GPU, Fleet, Ints
 from roost.core.fragments import Room, typical_of
 from roost.core.shortlist import Shortlists
+from roost.core.strategies import STRATEGIES
 from roost.model.errors import Invalid
 from roost.model.limits import GPUS_MAX
 from roost.model.node import Facts
@@ -67,7 +68,7 @@ def replay_openb(
     nodes: Path, workloads: Path, strategy: str, seeds: int, progress: Callable[[float], None]
 ) -> Replay:  # fmt: skip
     """A list of pods on a list of nodes under one strategy: means over runs with different seeds."""
-    if strategy not in OPENB_STRATEGIES:
+    if strategy not in (*OPENB_STRATEGIES, *STRATEGIES):
         known = ", ".join(OPENB_STRATEGIES)
         raise Invalid("strategy", f"there is no {strategy!r:.80} for this trace; known are {known}")
     machines, pods = read_nodes(nodes), read_pods(workloads)
@@ -219,7 +220,6 @@ def _summary(strategy: str, curves: list[Curve]) -> Replay:
     fragmented = np.array([_by_percent(curve.arrived, curve.fragmented) for curve in curves])
     columns = {f"allocated_at_{at}": allocated[:, at] for at in ALLOCATED_AT}
     columns |= {f"fragmented_at_{at}": fragmented[:, at] for at in FRAGMENTED_AT}
-    columns = {name: column for name, column in columns.items() if not np.isnan(column).any()}
     return Replay(
         "openb",
         strategy,
@@ -230,14 +230,17 @@ def _summary(strategy: str, curves: list[Curve]) -> Replay:
 
 
 def _by_percent(arrived: list[float], values: list[float]) -> np.ndarray:
-    """Means over the arrivals whose demand so far rounds to 0, 1, ... 130 %; not a number where there is none."""
+    """Means over the arrivals whose demand so far rounds to 0, 1, ... 130 %; where there is none, what held before."""
     at: Ints = np.rint(arrived).astype(np.int64)
-    counts = np.bincount(at, minlength=TARGET_PERCENT + 1)
-    sums = np.bincount(at, weights=values, minlength=TARGET_PERCENT + 1)
-    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    means = np.zeros(TARGET_PERCENT + 1)
+    before = 0.0
+    for percent in range(TARGET_PERCENT + 1):
+        first, end = np.searchsorted(at, [percent, percent + 1])
+        means[percent] = np.mean(values[first:end]) if end > first else before
+        before = values[end - 1] if end else before
+    return means
 
 
 def _series(name: str, values: np.ndarray) -> Series:
-    means = values.mean(axis=0)
-    points = [(float(at), float(mean)) for at, mean in enumerate(means) if not np.isnan(mean)]
+    points = [(float(at), float(mean)) for at, mean in enumerate(values.mean(axis=0))]
     return Series(name, "% of GPUs", points, "% of GPUs asked for")
