@@ -38,13 +38,25 @@ def run(names: tuple[str, ...]) -> None:
 @click.option("--nodes", type=click.IntRange(1, 200_000), default=5_000, show_default=True)
 @click.option("--count", type=click.IntRange(1, 1_000_000), default=10_000, show_default=True)
 @click.option("--shapes", type=click.IntRange(1, 10_000), default=20, show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON line, as the others print it anyway.")
-def place(nodes: int, count: int, shapes: int, as_json: bool) -> None:
-    """Placements per CPU second, all nodes considered each time."""
-    from roost.bench.place import measure
+@click.option("--rules", is_flag=True, help="Half of the asks carry rules about company (near, apart, spread).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def place(nodes: int, count: int, shapes: int, rules: bool, as_json: bool) -> None:
+    """Placements per CPU second: all filters active, all nodes considered, each placement seeing those before it."""
+    from roost.bench.place import rate
 
-    for figure in measure(nodes, count, shapes):
-        click.echo(msgspec.json.encode(figure))
+    found = rate(nodes, count, shapes, rules=rules)
+    if as_json:
+        told = {
+            "placements_per_cpu_s": round(found, 1),
+            "nodes": nodes,
+            "count": count,
+            "shapes": shapes,
+            "rules": rules,
+        }
+        click.echo(msgspec.json.encode(told))
+    else:
+        what = "with rules about company" if rules else "without rules about company"
+        click.echo(f"{found:,.0f} placements per CPU second: {count:,} of {shapes} shapes on {nodes:,} nodes, {what}")
 
 
 def _measure(names: tuple[str, ...]) -> None:

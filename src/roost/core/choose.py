@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from roost.core.filters import SOCIAL
-from roost.core.fleet import Fleet, Ints, Mask
+from roost.core.fleet import Fleet, Mask, Scores
 from roost.core.scorers import blend
 from roost.core.shortlist import NOT_ELIGIBLE, Shortlist, Shortlists
 from roost.core.strategies import Strategy
@@ -19,7 +19,7 @@ class Choice(NamedTuple):
 
     row: int
     strategy: Strategy
-    scores: Ints
+    scores: Scores
     eligible: int
     lonely: bool = False  # there is room, but not in this company
 
@@ -64,13 +64,13 @@ def plain(ask: Ask) -> Ask:
     return ask if ask.company is None else msgspec.structs.replace(ask, company=None)
 
 
-def beside(fleet: Fleet, shortlist: Shortlist, scores: Ints, ask: Ask, subjects: tuple[str, ...]) -> Ints:
+def beside(fleet: Fleet, shortlist: Shortlist, scores: Scores, ask: Ask, subjects: tuple[str, ...]) -> Scores:
     """The scores of a shortlist after the rules about company."""
     wishes, wished = about_company(fleet, ask, shortlist.fits)
     allowed = social_mask(fleet, ask, subjects, shortlist.fits)
     if wishes is not None:
-        blended = blend(scores, FULL + shortlist.wished, wishes, wished)
-        scores = np.where(scores >= 0, blended, NOT_ELIGIBLE)
+        blended = blend(scores.astype(np.int64), FULL + shortlist.wished, wishes, wished)
+        scores = np.where(scores >= 0, blended, NOT_ELIGIBLE).astype(np.int32)
     return scores if allowed is None else np.where(allowed, scores, NOT_ELIGIBLE)
 
 

@@ -1,6 +1,7 @@
 """The nodes as columns: a filter is a mask over all rows, a scorer a vector. Rows are in order of name."""
 
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ from roost.model.limits import GPUS_MAX
 from roost.model.node import Facts
 
 Ints = NDArray[np.int64]
+Scores = NDArray[np.int32]  # half as wide as amounts: looking for the best among thousands takes half the time
 Mask = NDArray[np.bool_]
 
 GPU = 1_000  # thousandths in a whole device
 MEASURED = ("cpu", "memory")
+SAID_MAX = 1_024  # masks remembered, a byte a node each
 LOG_MAX = 4_096  # changed rows remembered for shortlists; one that is further behind starts anew
 
 
@@ -49,6 +52,8 @@ class Fleet:
         self.dropped = 0
         self._asked = (-1, -1)
         self._changed_rows: tuple[int, ...] | None = None
+        self._said: dict[tuple[Any, ...], Mask] = {}
+        self._said_layout = -1
         self._places: dict[str, tuple[int, Ints, list[str]]] = {}
         self._gauges: dict[str, Gauge] = {}
 
@@ -170,6 +175,17 @@ class Fleet:
         if resource not in self.total:
             return np.zeros(len(self.names), np.int64)
         return self.total[resource] - self.used[resource]
+
+    def said_of(self, key: tuple[Any, ...], says: Callable[[str, Facts], bool]) -> Mask:
+        """What is said of each node by its name and facts; remembered under a key until the nodes change."""
+        if self._said_layout != self.layout or len(self._said) >= SAID_MAX:
+            self._said.clear()
+            self._said_layout = self.layout
+        known = self._said.get(key)
+        if known is None:
+            each = zip(self.names, self.facts, strict=True)
+            known = self._said[key] = np.array([says(name, facts) for name, facts in each], np.bool_)
+        return known
 
     def places(self, by: str) -> Ints:
         """The place of each row: its own, or the number of its rack, zone or region; NOWHERE if it does not say."""

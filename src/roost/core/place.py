@@ -12,7 +12,7 @@ from roost.core.effects import Placed, Step
 from roost.core.explain import blockers_of
 from roost.core.filters import DYNAMIC
 from roost.core.filters.ports import ports_of
-from roost.core.fleet import Fleet, Ints, Mask
+from roost.core.fleet import Fleet, Mask, Scores
 from roost.core.gang import assemble
 from roost.core.hold import hold_place, kept_out, let_go, pass_holds, tidy, wants_place
 from roost.core.move import finish_if_over, move
@@ -20,7 +20,7 @@ from roost.core.order import Line, Waiting
 from roost.core.preempt import could_preempt, preempt
 from roost.core.shortlist import NOT_ELIGIBLE, could_fit
 from roost.core.state import State
-from roost.core.strategies import STRATEGIES, Strategy
+from roost.core.strategies import Strategy, strategy_named
 from roost.model.instance import Decision, Instance, Move, pack_decision
 from roost.model.limits import CANDIDATES_MAX
 from roost.model.workload import Ask, Workload
@@ -201,7 +201,7 @@ def strategy_of(state: State, ask: Ask) -> Strategy:
     name = ask.strategy
     if not name and len(ask.pools) == 1 and ask.pools[0] in state.pools:
         name = state.pools[ask.pools[0]].strategy
-    return STRATEGIES[name or state.settings.strategy]
+    return strategy_named(name or state.settings.strategy)
 
 
 def _given(fleet: Fleet, ask: Ask, choice: Choice) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -260,7 +260,7 @@ def _decision(fleet: Fleet, choice: Choice, strategy: str) -> Decision:
     return Decision(strategy, choice.eligible, len(scores), candidates)
 
 
-def _best_rows(scores: Ints) -> list[int]:
+def _best_rows(scores: Scores) -> list[int]:
     """The best rows, of equal ones the first by name."""
     if len(scores) <= SMALL_FLEET:
         values = scores.tolist()

@@ -5,7 +5,7 @@ from collections import OrderedDict
 import numpy as np
 
 from roost.core.filters import DYNAMIC, STATIC
-from roost.core.fleet import Fleet, Ints, Mask
+from roost.core.fleet import Fleet, Ints, Mask, Scores
 from roost.core.scorers import blend
 from roost.core.strategies import Strategy
 from roost.core.wishes import FULL, about_nodes
@@ -31,7 +31,7 @@ class Shortlist:
         self.layout = -1
         self.position = 0
         self.fits: Mask = np.zeros(0, np.bool_)
-        self.scores: Ints = np.zeros(0, np.int64)
+        self.scores: Scores = np.zeros(0, np.int32)
         self.eligible = 0  # how many nodes every filter says yes to
 
     def refresh(self, fleet: Fleet) -> None:
@@ -57,7 +57,7 @@ class Shortlist:
         scores = self.strategy.score(fleet, self.ask)
         if self.wishes is not None:
             scores = blend(scores, FULL, self.wishes, self.wished)
-        self.scores = np.where(eligible, scores, NOT_ELIGIBLE)
+        self.scores = np.where(eligible, scores, NOT_ELIGIBLE).astype(np.int32)
         self.eligible = int(np.count_nonzero(eligible))
 
     def _score_one(self, fleet: Fleet, row: int) -> int:

@@ -6,13 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from roost.core.filters.gpu import devices_of
-from roost.core.fleet import Fleet, Ints
+from roost.core.fleet import Fleet, Ints, Scores
 from roost.core.scorers import Scorer, balanced, calmness, dot_product, fgd, idleness, roominess, tightness
 from roost.model.errors import Invalid
 from roost.model.workload import Ask
 
 #: From scores (below 0: not eligible), the row chosen last (-1: none) and a number drawn by chance: the row to take.
-Pick = Callable[[Ints, int, int], int]
+Pick = Callable[[Scores, int, int], int]
 
 #: The GPUs to take on a row.
 Devices = Callable[[Fleet, Ask, int], tuple[int, ...]]
@@ -46,29 +46,29 @@ class Strategy(NamedTuple):
         return total // max(1, weights)
 
 
-def pick_best(scores: Ints, last: int, drawn: int) -> int:
+def pick_best(scores: Scores, last: int, drawn: int) -> int:
     """The highest score; of equal ones the first by name."""
     row = int(scores.argmax())
     return row if scores[row] >= 0 else -1
 
 
-def pick_after(scores: Ints, last: int, drawn: int) -> int:
+def pick_after(scores: Scores, last: int, drawn: int) -> int:
     """The next eligible row after the one chosen last, round the end if need be."""
     return _from(scores, last + 1)
 
 
-def pick_onward(scores: Ints, last: int, drawn: int) -> int:
+def pick_onward(scores: Scores, last: int, drawn: int) -> int:
     """The row chosen last as long as it is eligible, then the next one."""
     return _from(scores, max(last, 0))
 
 
-def pick_drawn(scores: Ints, last: int, drawn: int) -> int:
+def pick_drawn(scores: Scores, last: int, drawn: int) -> int:
     """Uniform over the eligible rows."""
     eligible = np.flatnonzero(scores >= 0)
     return int(eligible[drawn % len(eligible)]) if len(eligible) else -1
 
 
-def _from(scores: Ints, start: int) -> int:
+def _from(scores: Scores, start: int) -> int:
     eligible = scores >= 0
     start = start if start < len(scores) else 0
     for part, offset in ((eligible[start:], start), (eligible[:start], 0)):

@@ -28,10 +28,14 @@ def about_nodes(fleet: Fleet, ask: Ask) -> Wishes:
     weights = 0
     for rule, weight in ask.prefer:
         total, weights = _add(total, weights, verdicts(fleet, rule), weight)
-    if any(taint.endswith(SOFT) for facts in fleet.facts for taint in facts.taints):
-        clean = [not any(each.endswith(SOFT) and not tolerates(ask, each) for each in f.taints) for f in fleet.facts]
-        total, weights = _add(total, weights, np.array(clean, np.bool_), SOFT_TAINT)
+    clean = fleet.said_of(("soft", ask.tolerate), lambda name, facts: not facts.taints or _is_clean(ask, facts.taints))
+    if not clean.all():
+        total, weights = _add(total, weights, clean, SOFT_TAINT)
     return total, weights
+
+
+def _is_clean(ask: Ask, taints: tuple[str, ...]) -> bool:
+    return not any(each.endswith(SOFT) and not tolerates(ask, each) for each in taints)
 
 
 def about_company(fleet: Fleet, ask: Ask, fits: Mask) -> Wishes:

@@ -1,7 +1,5 @@
 """Work that names pools goes to nodes of these pools only."""
 
-import numpy as np
-
 from roost.core.fleet import Fleet, Mask
 from roost.model.workload import Ask
 
@@ -10,7 +8,7 @@ def mask(fleet: Fleet, ask: Ask) -> Mask | None:
     """Nodes of the pools asked for."""
     if not ask.pools:
         return None
-    return np.array([each.pool in ask.pools for each in fleet.facts], np.bool_)
+    return fleet.said_of(("pool", ask.pools), lambda name, facts: facts.pool in ask.pools)
 
 
 def words(fleet: Fleet, ask: Ask, failing: Mask) -> str:

@@ -1,7 +1,5 @@
 """Work that names regions goes to nodes of these regions only."""
 
-import numpy as np
-
 from roost.core.fleet import Fleet, Mask
 from roost.model.workload import Ask
 
@@ -10,7 +8,7 @@ def mask(fleet: Fleet, ask: Ask) -> Mask | None:
     """Nodes of the regions asked for."""
     if not ask.regions:
         return None
-    return np.array([each.region in ask.regions for each in fleet.facts], np.bool_)
+    return fleet.said_of(("region", ask.regions), lambda name, facts: facts.region in ask.regions)
 
 
 def words(fleet: Fleet, ask: Ask, failing: Mask) -> str:

@@ -35,8 +35,7 @@ def words(fleet: Fleet, ask: Ask, failing: Mask) -> str:
 
 def verdicts(fleet: Fleet, rule: str) -> Mask:
     """What one rule says of each node. Nodes that are alike in all it speaks of are asked about once."""
-    said = [verdict(rule, heard_by(rule, name, facts))[0] for name, facts in zip(fleet.names, fleet.facts, strict=True)]
-    return np.array(said, np.bool_)
+    return fleet.said_of(("require", rule), lambda name, facts: verdict(rule, heard_by(rule, name, facts))[0])
 
 
 def broken_by(rule: str, heard: bytes) -> str:

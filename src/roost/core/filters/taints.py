@@ -9,9 +9,7 @@ from roost.model.workload import Ask
 
 def mask(fleet: Fleet, ask: Ask) -> Mask | None:
     """Nodes without a taint, or with taints that are all tolerated."""
-    if not any(facts.taints for facts in fleet.facts):
-        return None
-    return np.array([not _bad(facts.taints, ask) for facts in fleet.facts], np.bool_)
+    return fleet.said_of(("taints", ask.tolerate), lambda name, facts: not facts.taints or not _bad(facts.taints, ask))
 
 
 def words(fleet: Fleet, ask: Ask, failing: Mask) -> str:
