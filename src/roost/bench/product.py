@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -110,6 +111,22 @@ class Product:
         log = (home / "agent.log").open("wb")
         self._processes.append(subprocess.Popen([*ROOST, "agent", *options], stdout=log, stderr=log))
         return self._processes[-1].pid
+
+    @contextmanager
+    def pretenders(self, count: int) -> Iterator[None]:
+        """Agents that only pretend to run, all connected: in two processes, so that they do not wait for each other."""
+        command = [sys.executable, "-m", "roost.bench.pretenders", self.agents_address, self.agent_token]
+        parts = [(0, count // 2), (count // 2, count - count // 2)]
+        clients = [subprocess.Popen([*command, *map(str, part)], stdout=subprocess.PIPE) for part in parts]
+        try:
+            for client in clients:
+                assert client.stdout is not None
+                client.stdout.readline()
+            yield
+        finally:
+            for client in clients:
+                client.kill()
+                client.wait()
 
     def _end(self) -> None:
         for process in reversed(self._processes):  # agents first: they say goodbye

@@ -5,7 +5,7 @@ import sys
 import click
 import msgspec
 
-NAMES = ("place", "memory", "durable", "tasks", "restart", "rest")
+NAMES = ("place", "memory", "durable", "tasks", "restart", "rest", "burst")
 
 
 @click.group(
