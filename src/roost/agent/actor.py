@@ -225,7 +225,7 @@ class Actor:
         self.lacking = False
         orders = tuple(orders)
         wanted = {order.token for order in orders if isinstance(order, Run)}
-        gone = [token for token in sorted(self.attempts) if token not in wanted]
+        gone = [token for token in sorted(self.attempts, reverse=True) if token not in wanted]  # nobody steps up
         actions = [action for token in gone for action in self._drop(token, now)]
         return actions + [action for order in orders for action in self._obey(order, now)]
 

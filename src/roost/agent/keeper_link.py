@@ -98,11 +98,11 @@ class Link:
             self.lines_out.append(line)
             self.flush_at = 0
 
-    def emit_soon(self, line: str, now: int) -> None:
+    def emit_soon(self, line: str, now: int, hold_ms: int = HOLD_MS) -> None:
         """To be sent with whatever comes next, or a little later."""
         if self.connection is not None:
             if not self.lines_out:
-                self.flush_at = now + HOLD_MS
+                self.flush_at = now + hold_ms
             self.lines_out.append(line)
 
     def flush(self, now: int) -> None:

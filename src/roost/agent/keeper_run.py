@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 
-from roost.agent.cgroup import Group
+from roost.agent.cgroup import Cgroups, Group
 from roost.agent.keeper_link import encode, quote
 from roost.agent.keeper_proc import MARK, RUN_MARK
 
@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 class Run:
-    """States: running → (stopping) → ended. While `pid` is set, the process group of that number is ours to signal."""
+    """States: (waiting) → running → (stopping) → ended. While `pid` is set, the group of that number is ours to signal."""
 
     state = "running"
     cause = ""  # why it has to end: "timed_out", "stopped" or "lease"; nothing while it may end by itself
@@ -49,6 +49,7 @@ class Run:
     log_fd = -1
     group: Group | None = None
     limits_said = ""
+    after = ""  # the run whose end it waits for
     ended = ""  # the event that told its end
 
     def __init__(self, run_id: str, order: dict[str, object], mark: str, now: int) -> None:
@@ -111,6 +112,21 @@ def spawn(run: Run, ignored: list[int]) -> int:
             group.leave()
 
 
+def limit(run: Run, cgroups: Cgroups, name: str) -> None:
+    """A group of its own for what the run may use, as far as this machine allows."""
+    assert run.limits is not None
+    missing = cgroups.missing(*run.limits)
+    try:
+        group = Group(cgroups, name, *run.limits)
+    except OSError as error:
+        run.limits_said = f"none: {error}"
+        return
+    if group.dirs:
+        run.group = group
+    if missing:
+        run.limits_said = f"{'some' if group.dirs else 'none'}: {missing}"
+
+
 def enter(group: Group) -> None:
     """Into the run's cgroup; a group that does not take us is the run's error, not a missing program."""
     try:
@@ -127,6 +143,27 @@ def program(name: str, search: str) -> str:
         if os.access(path, os.X_OK) and not os.path.isdir(path):
             return path
     raise Refused(f"{name}: not found in PATH ({search})")
+
+
+def ending(run: Run, cause: str, now: int, error: str, log_size: int) -> str:
+    """The event that tells how a run ended."""
+    code = run.codes[-1] if run.codes and cause != "error" else None
+    more = ""
+    if len(run.steps) > 1 or (code and run.steps[run.step][1]):
+        more = f',"codes":{list(run.codes)}'
+        if cause == "exited" and run.steps[run.step][1]:
+            code = 0  # a failure that was to be ignored
+    if run.why:
+        more += f',"why":{encode(run.why)}'
+    if error:
+        more += f',"error":{encode(error)}'
+    number_ = "null" if code is None or code < 0 else code
+    signal_ = "null" if code is None or code >= 0 else -code
+    return (
+        f'{{"event":"ended","id":{run.quoted},"cause":"{cause}","code":{number_},"signal":{signal_},"step":{run.step},'
+        f'"oom":{"true" if run.oom else "false"},"at":{now},"cpu_ms":{run.cpu_s * 1000:.1f},'
+        f'"rss_max":{run.rss_max},"log_size":{log_size}{more}}}'
+    )
 
 
 def is_last(run: Run) -> bool:

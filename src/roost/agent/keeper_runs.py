@@ -16,10 +16,12 @@ from roost.agent.keeper_run import (
     NOT_MADE,
     Refused,
     Run,
+    ending,
     ignored_signals,
     is_gone,
     is_last,
     kill,
+    limit,
     number,
     signal_group,
     spawn,
@@ -32,6 +34,7 @@ RUNS_MAX = 8_192  # known at a time, ended ones included: about 1 KiB each, and 
 NOTES_SIZE_MAX = 128 << 20  # all together: they are told at once to whoever connects
 LOGS_OPEN_MAX = 256  # more runs than that: their logs are not held open, and not used again
 CLOSING_LOOKS_MAX = 100  # half a second: longer means a process that cannot be killed
+BACKLOG_HOLD_MS = 5  # while runs wait here for others to end, what ended is told together: nobody has to hurry
 LINGER_MS = 10  # how often to look whether a killed group is gone
 LINGER_MS_MAX = 2_000  # a group that resists KILL for longer hangs in the kernel; waiting more would help nobody
 
@@ -58,6 +61,7 @@ class Runs:
         self.due: list[tuple[int, str]] = []  # a heap; entries that no longer match their run's deadline are skipped
         self.lease_until = 0
         self.leased: dict[str, Run] = {}  # those that end with the lease
+        self.followers: dict[str, list[Run]] = {}  # who begins when a run has ended
         self.closing = False
         self.strays = Strays(directory, self.spares, reaper=reaper)
         self.own_rss_max = 0  # KiB
@@ -85,15 +89,13 @@ class Runs:
         self.places[run.dir] = self.places.get(run.dir, 0) + 1
         self.places[run.log] = self.places.get(run.log, 0) + 1
         self.notes_size += len(run.note)
-        if run.leased:
-            if self.lease_until <= now:
-                self._end(run, "lease", now)
-                return
-            self.leased[run_id] = run
-        if run.limits:
-            self._limit(run, *run.limits)
-        if self._step(run, now) and run.timeout_ms:
-            self._later(run, now + run.timeout_ms)
+        after = text(order, "after", "")
+        while (other := self.known.get(after)) is not None and other.ended:
+            after = other.after  # one that ended before it began: its turn would have come later
+        if after in self.live and after != run_id:
+            self._wait(run, after)
+        else:
+            self._begin(run, now)
 
     def stop(self, order: dict[str, object], now: int) -> None:
         """TERM now, KILL after the grace. Asked again, the shorter grace holds."""
@@ -220,18 +222,36 @@ class Runs:
 
     # --- the life of one run
 
-    def _limit(self, run: Run, cpu_m: int, memory: int) -> None:
-        missing = self.cgroups.missing(cpu_m, memory)
-        self.groups_made += 1
-        try:
-            group = Group(self.cgroups, f"{self.group_prefix}{self.groups_made}", cpu_m, memory)
-        except OSError as error:
-            run.limits_said = f"none: {error}"
-            return
-        if group.dirs:
-            run.group = group
-        if missing:
-            run.limits_said = f"{'some' if group.dirs else 'none'}: {missing}"
+    def _wait(self, run: Run, after: str) -> None:
+        run.state, run.started_at, run.after = "waiting", 0, after
+        self.followers.setdefault(after, []).append(run)
+        if run.leased:
+            self.leased[run.id] = run
+
+    def _begin(self, run: Run, now: int) -> None:
+        run.state, run.started_at, run.after = "running", now, ""
+        if run.leased:
+            if self.lease_until <= now:
+                self._end(run, "lease", now)
+                return
+            self.leased[run.id] = run
+        if run.limits:
+            self.groups_made += 1
+            limit(run, self.cgroups, f"{self.group_prefix}{self.groups_made}")
+        if self._step(run, now) and run.timeout_ms:
+            self._later(run, now + run.timeout_ms)
+
+    def _pass_on(self, run: Run, now: int) -> None:
+        """Who waited for a run begins; if that never began itself, they wait for whom it waited for."""
+        if run.after:
+            self.followers[run.after].remove(run)
+            for follower in self.followers.pop(run.id, ()):
+                self._wait(follower, run.after)
+            if not self.followers[run.after]:
+                del self.followers[run.after]
+        else:
+            for follower in self.followers.pop(run.id, ()):
+                self._begin(follower, now)
 
     def _step(self, run: Run, now: int) -> bool:
         """Start the current step, or the first after it that can be. False: the run has ended."""
@@ -295,8 +315,12 @@ class Runs:
         """The first cause is the one that is told. A second word can only make the grace shorter."""
         if run.id in self.lingering and is_last(run):
             return  # it ended by itself before anybody asked; only its remains are still being cleared away
+        if run.ended:
+            return
         run.cause = run.cause or cause
-        if not grace_ms:
+        if run.state == "waiting":
+            self._end(run, cause, now)
+        elif not grace_ms:
             run.state = "stopping"
             run.deadline = 0
             kill(run)
@@ -353,32 +377,20 @@ class Runs:
             self._step(run, now)
 
     def _end(self, run: Run, cause: str, now: int, error: str = "") -> None:
-        code = run.codes[-1] if run.codes and cause != "error" else None
-        more = ""
-        if len(run.steps) > 1 or (code and run.steps[run.step][1]):
-            more = f',"codes":{list(run.codes)}'
-            if cause == "exited" and run.steps[run.step][1]:
-                code = 0  # a failure that was to be ignored
-        if run.why:
-            more += f',"why":{encode(run.why)}'
-        if error:
-            more += f',"error":{encode(error)}'
         if run.group is not None:
             run.oom = run.oom or run.group.out_of_memory()
             run.rss_max = run.group.memory_max() or run.rss_max
             self.strays.remove(run.group)
         log_size = os.fstat(run.log_fd).st_size if run.log_fd >= 0 else size_of(run.log)
-        number_ = "null" if code is None or code < 0 else code
-        signal_ = "null" if code is None or code >= 0 else -code
-        run.ended = (
-            f'{{"event":"ended","id":{run.quoted},"cause":"{cause}","code":{number_},"signal":{signal_},"step":{run.step},'
-            f'"oom":{"true" if run.oom else "false"},"at":{now},"cpu_ms":{run.cpu_s * 1000:.1f},'
-            f'"rss_max":{run.rss_max},"log_size":{log_size}{more}}}'
-        )
+        run.ended = ending(run, cause, now, error, log_size)
         run.state = "ended"
         run.slim()
         del self.live[run.id]
         if run.leased:
             self.leased.pop(run.id, None)
         self.strays.look_soon(now)
-        self.link.emit(run.ended)
+        if self.followers:
+            self.link.emit_soon(run.ended, now, BACKLOG_HOLD_MS)
+        else:
+            self.link.emit(run.ended)
+        self._pass_on(run, now)

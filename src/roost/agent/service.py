@@ -112,7 +112,8 @@ class Service:
     def _restore_one(self, run: Run, known: Known, now: int) -> None:
         self._remember(run)
         self.actor.restored(run, now)
-        self.actor.started(run.token, known.started_at, now)
+        if known.state != "waiting":
+            self.actor.started(run.token, known.started_at, now)
         if known.step:
             self.actor.stepped(run.token, known.step, now)
         if known.ended is not None:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from roost.core.ahead import stand_behind
 from roost.core.move import reopen
 from roost.core.state import State, is_over, watch_queue
 from roost.model.document import check_document, decode_document
@@ -29,6 +30,9 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
     instance = Instance(run.workload, run.index, state_now, run.attempt, run.token, node.name, since_ms=now)
     instance.started_ms = now - report.started_ago_ms
     instance.devices, instance.ports = run.devices, run.ports
+    before = state.held[node.name].get(run.after)
+    if before is not None and run.after not in state.followers:
+        stand_behind(state, instance, before)
     instance.story = (Move(run.submitted_ms, "queued", "submitted to an earlier server", state.revision + 1),)
     state.instances[key] = instance
     progress = state.progress_of(workload)

@@ -1,6 +1,7 @@
 """What agents say: hello, reports, silence. Words of an older session or attempt change nothing."""
 
 from roost.core.adopt import adopt, policy_of
+from roost.core.ahead import learn
 from roost.core.claim import Claim, claim
 from roost.core.effects import Step
 from roost.core.lose import lose_node
@@ -121,6 +122,8 @@ def apply_report(state: State, out: Step, instance: Instance, report: Report, no
         move(state, out, instance, "running", "started", began)
     instance.exit_code, instance.signal, instance.step = report.code, report.signal, report.step
     ended_ms = min(now, max(now - report.ended_ago_ms, instance.started_ms))
+    if report.cause == "exited":
+        learn(state, state.workloads[instance.workload], report.started_ago_ms - report.ended_ago_ms)
     _end(state, out, instance, report, now)
     if instance.finished_ms:
         instance.finished_ms = ended_ms
@@ -213,6 +216,7 @@ def _compare(state: State, out: Step, node: Node, hello: Hello, now: int, *, ane
             apply_report(state, out, instance, told[token][1], now)
         elif anew or instance.state != "placed":
             lost(state, out, instance, f"node {node.name} came back without it", now)
+    shared = {run.after for token, (run, report) in told.items() if _waits(report) and token in state.held[node.name]}
     for token, (run, report) in told.items():
         if token in state.held[node.name]:
             continue
@@ -221,12 +225,18 @@ def _compare(state: State, out: Step, node: Node, hello: Hello, now: int, *, ane
             tell(instance, instance.state, "taken over from its agent", now, state.revision + 1)
             apply_report(state, out, instance, report, now)
         elif report.state != "ended":
-            _haunt(state, node, run)
+            before = told.get(run.after)
+            is_behind = before is not None and _waits(report) and before[1].state != "ended"
+            _haunt(state, node, run, has_room=token not in shared and not is_behind)
 
 
-def _haunt(state: State, node: Node, run: Run) -> None:
-    """An attempt nobody waits for takes room until its agent has stopped it."""
-    policy = policy_of(run)
+def _waits(report: Report) -> bool:
+    return report.state == "starting"
+
+
+def _haunt(state: State, node: Node, run: Run, *, has_room: bool) -> None:
+    """An attempt nobody waits for takes room until its agent has stopped it, unless it shares that of another."""
+    policy = policy_of(run) if has_room else None
     project = run.workload.partition("/")[0]
     held = claim(project, run.workload, policy, run.devices, run.ports) if policy else Claim()
     state.contacts[node.name].ghosts[run.token] = held

@@ -47,6 +47,7 @@ def run_order(state: State, instance: Instance) -> Run:
         serial=workload.serial,
         devices=instance.devices,
         ports=instance.ports,
+        after=instance.behind,
     )
 
 

@@ -72,8 +72,9 @@ def borrowed(state: "State") -> set[int]:
     found: set[int] = set()
     if not over:
         return found
-    holders = sorted((each.token, each) for held in state.held.values() for each in held.values())
-    for token, instance in reversed(holders):
+    holders = {each.token: each for held in state.held.values() for each in held.values() if not each.behind}
+    for token in sorted(holders, reverse=True):
+        instance = holders[token]
         workload = state.workloads[instance.workload]
         left = over.get(workload.project)
         if left is not None and any(amount > 0 for amount in left.values()):

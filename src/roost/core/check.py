@@ -53,7 +53,7 @@ def claims_are_counted(state: State) -> Complaints:
     """Devices, ports and company are what the holders claim."""
     members: dict[str, dict[str, int]] = {}
     for name, held in state.held.items():
-        claims = [claim_of(state.workloads[each.workload], each) for each in held.values()]
+        claims = [claim_of(state.workloads[each.workload], each) for each in held.values() if not each.behind]
         claims += state.contacts[name].ghosts.values()
         row = state.fleet.row(name)
         free = state.fleet.device_total[row].copy()
@@ -216,6 +216,8 @@ def what_is_held_is_charged(state: State) -> Complaints:
     priorities: dict[int, int] = {}
     for held in state.held.values():
         for instance in held.values():
+            if instance.behind:
+                continue
             workload = state.workloads[instance.workload]
             own = charged.setdefault(workload.project, {INSTANCES: 0})
             own[INSTANCES] += 1
@@ -233,6 +235,28 @@ def what_is_held_is_charged(state: State) -> Complaints:
             gangs.setdefault(workload.policy.gang, set()).add(key)
     if {name: set(keys) for name, keys in state.gangs.items()} != gangs:
         yield f"gangs are {state.gangs}, they should be {gangs}"
+
+
+def who_stands_behind_follows(state: State) -> Complaints:
+    """Everybody who stands behind somebody does so on its node, alone, with the same ask, until it is called back."""
+    found = {}
+    for name, held in state.held.items():
+        for token, instance in held.items():
+            if not instance.behind:
+                continue
+            found[instance.behind] = token
+            before = held.get(instance.behind)
+            if before is None or before.token >= token:
+                yield f"{instance.key} stands behind {instance.behind}, which is not on {name}"
+            elif state.workloads[before.workload].policy.ask != state.workloads[instance.workload].policy.ask:
+                yield f"{instance.key} stands behind {before.key}, which has other room"
+            if name not in state.recalls:
+                yield f"nobody calls {instance.key} back"
+    if found != {token: each.token for token, each in state.followers.items()}:
+        yield f"followers are {state.followers}, they should be {found}"
+    for key, instance in state.instances.items():
+        if instance.behind and instance.state not in HOLDING:
+            yield f"{key} is {instance.state} and stands behind {instance.behind}"
 
 
 def preemption_has_no_cycles(state: State) -> Complaints:
@@ -259,6 +283,7 @@ RULES: tuple[Callable[[State], Complaints], ...] = (
     nothing_waits_for_ever,
     nodes_are_as_they_seem,
     what_is_held_is_charged,
+    who_stands_behind_follows,
     preemption_has_no_cycles,
     serials_only_grow,
 )
@@ -273,7 +298,8 @@ def _offered(state: State, name: str, resource: str) -> int:
 
 def _asks(state: State, name: str) -> Iterator[tuple[tuple[str, int], ...]]:
     for instance in state.held[name].values():
-        yield state.workloads[instance.workload].policy.ask.resources
+        if not instance.behind:
+            yield state.workloads[instance.workload].policy.ask.resources
     for held in state.contacts[name].ghosts.values():
         yield held.resources
 

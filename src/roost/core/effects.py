@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from roost.model.errors import RoostError
 from roost.model.frames import Order
+from roost.model.instance import Instance
 from roost.ports.store import Change
 
 
@@ -49,6 +50,7 @@ class Step:
         self.acknowledged: dict[str, int] = {}  # node -> sequence of the last beat whose reports are in this step
         self.swept: list[str] = []  # workloads whose logs can go: PROJECT/NAME/SERIAL
         self.wake_at_ms: int | None = None  # when something happens by itself next
+        self.stepped_up: list[Instance] = []  # who got the room of whom it stood behind
         self.orders: defaultdict[str, list[Order]] = defaultdict(list)
         self.whole: set[str] = set()
 

@@ -1,13 +1,13 @@
 """Whose end would make room: the smallest sets of what holds room on one node, exactly up to three, else few enough."""
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, islice
 from typing import NamedTuple
 
 import numpy as np
 
 from roost.core.choose import social_mask
-from roost.core.claim import claim_of, subjects_of
+from roost.core.claim import Claim, claim_of, subjects_of
 from roost.core.filters import DYNAMIC
 from roost.core.shortlist import could_fit
 from roost.core.state import State
@@ -16,8 +16,10 @@ from roost.model.instance import Instance
 from roost.model.workload import Workload
 
 EXACT_SIZE = 3
-NODES_MAX = 256  # looked at, those that lack least first: 100 us each at most
-LOOKS_MAX = 3_000  # sets tried on nodes, some 15 us each
+NODES_MAX = 128  # looked at, those that lack least first: 100 us each with a hundred instances
+SUMS_MAX = 20_000  # sets whose amounts are added up, 1 us each
+LOOKS_MAX = 500  # sets that are tried on a node, some 20 us each
+SETS_MAX = 8  # found, and no more are looked for: only the first few are ever tried
 GREEDY_NODES_MAX = 8  # where more than three have to go, only these are looked at
 ALIKE_MAX = EXACT_SIZE  # of instances that hold the same, so many are enough to look at
 
@@ -34,7 +36,7 @@ def smallest_sets(state: State, workload: Workload) -> list[Set]:
     search = _Search(glance(state), workload)
     nodes = search.nodes()
     for size in range(1, EXACT_SIZE + 1):
-        found = [each for name in nodes for each in search.of_size(name, size)]
+        found = list(islice((each for name in nodes for each in search.of_size(name, size)), SETS_MAX))
         if found:
             return sorted(found, key=_cost)
     greedy = [each for name in nodes[:GREEDY_NODES_MAX] if (each := search.greedy(name)) is not None]
@@ -54,7 +56,9 @@ class _Search:
         self._ask = workload.policy.ask
         self._subjects = subjects_of(workload.project, workload.key, workload.policy.labels)
         self._fits = could_fit(state.fleet, self._ask)
-        self._looks = 0
+        self._spoken_of = self._whom_it_speaks_of()
+        self._known: dict[str, list[Instance]] = {}
+        self._sums = self._looks = 0
 
     def nodes(self) -> list[str]:
         """Nodes that would do if they were empty enough, those that lack least first."""
@@ -64,13 +68,21 @@ class _Search:
         for resource, amount in self._ask.resources:
             lacking += np.maximum(amount - fleet.free(resource)[rows], 0) * 1_000 // amount
         best = rows[np.argsort(lacking, kind="stable")[:NODES_MAX]]
-        names = [fleet.names[row] for row in best.tolist()]
-        return [name for name in names if self._fits_without(name, tuple(self._state.held[name].values()))]
+        return [fleet.names[row] for row in best.tolist()]
 
     def of_size(self, name: str, size: int) -> Iterator[Set]:
         """All sets of one size on a node that make enough room."""
+        row = self._fleet.row(name)
+        lacking = {
+            resource: amount - self._fleet.total[resource].item(row) + self._fleet.used[resource].item(row)
+            for resource, amount in self._ask.resources
+        }
+        lacking = {resource: amount for resource, amount in lacking.items() if amount > 0}
         for chosen in combinations(self._different(name), size):
-            if self._looks < LOOKS_MAX and self._has_enough(name, chosen) and self._fits_without(name, chosen):
+            self._sums += 1
+            if self._sums > SUMS_MAX or self._looks > LOOKS_MAX:
+                return
+            if self._is_enough(lacking, chosen) and self._fits_without(name, chosen):
                 yield Set(name, chosen)
 
     def greedy(self, name: str) -> Set | None:
@@ -89,32 +101,46 @@ class _Search:
         return Set(name, tuple(chosen))
 
     def _youngest_first(self, name: str) -> list[Instance]:
-        """The least important first, of those the youngest: little is lost with it."""
+        """The least important first, of those the youngest: little is lost with it. Some have no room of their own."""
         workloads = self._state.workloads
-        held = self._state.held[name].values()
+        held = [each for each in self._state.held[name].values() if not each.behind]
         return sorted(held, key=lambda each: (workloads[each.workload].policy.priority, -each.token))
 
     def _different(self, name: str) -> list[Instance]:
-        """Of those that hold the same in every respect a few are enough: one can stand for the other."""
+        """Of those that hold the same in every respect that matters, a few are enough: one can stand for the other."""
+        if name in self._known:
+            return self._known[name]
         alike: dict[object, int] = {}
-        found = []
+        found = self._known[name] = []
         for instance in self._youngest_first(name):
-            claim = claim_of(self._state.workloads[instance.workload], instance)
-            alike[claim] = alike.get(claim, 0) + 1
-            if alike[claim] <= ALIKE_MAX:
+            kind = self._kind(claim_of(self._state.workloads[instance.workload], instance))
+            alike[kind] = alike.get(kind, 0) + 1
+            if alike[kind] <= ALIKE_MAX:
                 found.append(instance)
         return found
 
-    def _has_enough(self, name: str, chosen: Sequence[Instance]) -> bool:
+    def _kind(self, claim: Claim) -> object:
+        """What a claim holds as far as it matters to this ask."""
+        return (
+            claim.resources,
+            (claim.devices, claim.device_milli) if self._ask.gpu_count else (),
+            claim.ports if self._ask.ports else (),
+            tuple(each for each in claim.subjects if each in self._spoken_of),
+            tuple(each for each in claim.apart if each[0] in self._subjects),
+        )
+
+    def _whom_it_speaks_of(self) -> frozenset[str]:
+        company = self._ask.company
+        return (
+            frozenset() if company is None else frozenset({company.subject, *(each.subject for each in company.rules)})
+        )
+
+    def _is_enough(self, lacking: dict[str, int], chosen: Sequence[Instance]) -> bool:
         """Whether the plain resources add up; asked first because it is quick."""
-        row = self._fleet.row(name)
-        given: dict[str, int] = {}
-        for instance in chosen:
-            for resource, amount in self._state.workloads[instance.workload].policy.ask.resources:
-                given[resource] = given.get(resource, 0) + amount
+        asks = [self._state.workloads[each.workload].policy.ask.resources for each in chosen]
         return all(
-            self._fleet.free(resource).item(row) + given.get(resource, 0) >= amount
-            for resource, amount in self._ask.resources
+            sum(held for ask in asks for name, held in ask if name == resource) >= amount
+            for resource, amount in lacking.items()
         )
 
     def _fits_without(self, name: str, chosen: Sequence[Instance]) -> bool:

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from heapq import heappop
 
 from roost.core.adopt import complete
+from roost.core.ahead import RECALL_MS
 from roost.core.drain import empty_node, forget_node
 from roost.core.effects import Step
 from roost.core.lose import lose_node
-from roost.core.move import finish_if_over, move
+from roost.core.move import finish_if_over, move, stop
 from roost.core.retry import lateness, too_late
 from roost.core.settings import look_at_reservation
 from roost.core.state import GONE_AFTER_MS, State
@@ -94,6 +95,17 @@ def _look(state: State, out: Step, key: str, now: int) -> None:
     state.queue.look_again()
 
 
+def _recall(state: State, out: Step, key: str, now: int) -> None:
+    state.recalls.discard(key)
+    behind = [each for _, each in sorted(state.held.get(key, {}).items()) if each.behind]
+    for instance in behind:
+        if instance.state in ("placed", "starting") and instance.since_ms + RECALL_MS <= now:
+            stop(state, out, instance, "what it stood behind takes too long", now, moving=True)
+    if behind and key not in state.recalls:
+        state.recalls.add(key)
+        state.at(now + RECALL_MS, "recall", key)
+
+
 def _shorter(state: State, out: Step, key: str, now: int) -> None:
     state.meta.lease_ms = state.settings.lease_ms
     state.touch_meta()
@@ -109,5 +121,6 @@ WAKERS: dict[str, Callable[[State, Step, str, int], None]] = {
     "adopted": _adopted,
     "shorter": _shorter,
     "look": _look,
+    "recall": _recall,
     "reservation": look_at_reservation,
 }

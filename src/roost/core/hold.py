@@ -174,6 +174,8 @@ def _start_on(state: "State", name: str, key: str, workload: Workload, now: int)
     ends: list[tuple[int, Claim]] = []
     for token in sorted(state.held[name]):
         instance = state.held[name][token]
+        if instance.behind:
+            continue
         ends.append((end_ms(state, instance, now), claim_of(state.workloads[instance.workload], instance)))
     ends = sorted((each for each in ends if each[0] != FOREVER), key=lambda each: each[0])
     start = now

@@ -2,6 +2,7 @@
 
 from sys import intern
 
+from roost.core.ahead import step_up
 from roost.core.assign import stop_order
 from roost.core.effects import Step
 from roost.core.state import Contact, State, is_over
@@ -25,6 +26,7 @@ def move(state: State, out: Step, instance: Instance, to: str, cause: str, at_ms
         state.occupy(workload, instance)
     elif before in HOLDING and to not in HOLDING:
         state.vacate(workload, instance)
+        step_up(state, out, instance)
         instance.moving = False
         out.order(instance.node, Drop(instance.token))
         _settle_drain(state, out, instance.node, at_ms)

@@ -154,11 +154,16 @@ class Queue:
         self.lines.pop(line.key, None)
         self.sociable.pop(line, None)
 
-    def _line(self, workload: Workload, alone: str = "") -> Line:
+    @staticmethod
+    def key_of(workload: Workload, alone: str = "") -> Key:
+        """The key of the line in which a workload waits."""
         policy = workload.policy
-        key = (policy.ask, policy.priority, workload.project, policy.timeout_ms, alone)
         if policy.gang:  # its workloads may ask for different things; what they share is the gang
-            key = (NO_ASK, 0, workload.project, 0, policy.gang)
+            return NO_ASK, 0, workload.project, 0, policy.gang
+        return policy.ask, policy.priority, workload.project, policy.timeout_ms, alone
+
+    def _line(self, workload: Workload, alone: str = "") -> Line:
+        policy, key = workload.policy, self.key_of(workload, alone)
         line = self.lines.get(key)
         if line is None:
             line = self.lines[key] = Line(*key)

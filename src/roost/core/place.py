@@ -4,6 +4,7 @@ from bisect import bisect_left
 from heapq import heappop, heappush
 from typing import NamedTuple
 
+from roost.core.ahead import depth_of, last_of, stand_behind
 from roost.core.assign import run_order
 from roost.core.charge import charge, excess, share_of, totals_of
 from roost.core.choose import Choice, choose, plain, social_mask
@@ -16,13 +17,14 @@ from roost.core.fleet import Fleet, Mask, Scores
 from roost.core.gang import assemble
 from roost.core.hold import hold_place, kept_out, let_go, pass_holds, tidy, wants_place
 from roost.core.move import finish_if_over, move
-from roost.core.order import Line, Waiting
+from roost.core.order import Line, Queue, Waiting
 from roost.core.preempt import could_preempt, preempt
 from roost.core.shortlist import NOT_ELIGIBLE, could_fit
 from roost.core.state import State
 from roost.core.strategies import Strategy, strategy_named
 from roost.model.instance import Decision, Instance, Move, pack_decision
 from roost.model.limits import CANDIDATES_MAX
+from roost.model.states import HOLDING
 from roost.model.workload import Ask, Workload
 
 PREEMPTING_MAX = 16  # heads for which others are stopped in one pass; each looks at all that runs, some milliseconds
@@ -49,6 +51,7 @@ def place(state: State, out: Step, now: int) -> bool:
     for line in lines:
         _line_up(state, heads, line, totals)
     placed, tries = 0, PREEMPTING_MAX
+    first: Line | None = None  # the most urgent line that finds no room
     while heads:
         if placed >= state.settings.placements_max:
             queue.go_on()
@@ -66,8 +69,50 @@ def place(state: State, out: Step, now: int) -> bool:
             let_go(state, line)
             _line_up(state, heads, line, totals)
         elif not line.is_gang and not line.is_set_apart(head):
+            first = first or line
             tries -= _make_room(state, out, line, head, now, may_stop=tries > 0)
+    if first is not None:
+        fill_ahead(state, out, first, now)
     return queue.is_due(fleet)
+
+
+def fill_ahead(state: State, out: Step, line: Line, now: int) -> None:
+    """Let some of a line stand behind its own short runs that have just got room, one behind each in turn."""
+    depth = depth_of(state, line)
+    heads = [*out.stepped_up, *(state.instances[placed.instance] for placed in out.placed)] if depth else []
+    chains = [
+        last_of(state, each)
+        for each in {each.token: each for each in heads}.values()  # who ended at once may have been placed again
+        if each.state in HOLDING and not each.behind and Queue.key_of(state.workloads[each.workload]) == line.key
+    ]
+    chains = [chain for chain in chains if _is_job(state, chain[0]) and chain[0].state != "stopping"]
+    while chains := [chain for chain in chains if chain[1] < depth]:
+        for place, (last, behind) in enumerate(chains):
+            head = line.head(state)
+            if head is None or head.workload.policy.kind != "job":
+                return
+            instance = _behind(state, out, head, last, now)
+            line.take(head)
+            chains[place] = (instance, behind + 1)
+
+
+def _is_job(state: State, instance: Instance) -> bool:
+    return state.workloads[instance.workload].policy.kind == "job"
+
+
+def _behind(state: State, out: Step, head: Waiting, last: Instance, now: int) -> Instance:
+    """Put an instance behind another on its node."""
+    instance = _instance_of(state, head)
+    instance.decided, instance.node = last.decided, last.node
+    instance.devices = instance.ports = ()
+    instance.attempt += 1
+    instance.token = state.next_serial()
+    instance.exit_code = instance.signal = None
+    instance.started_ms = instance.step = 0
+    stand_behind(state, instance, last)
+    move(state, out, instance, "placed", f"on {instance.node}, behind {last.key}", now)
+    out.order(instance.node, run_order(state, instance))
+    return instance
 
 
 def _line_up(state: State, heads: list[Turn], line: Line, totals: dict[str, int]) -> None:

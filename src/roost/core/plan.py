@@ -3,7 +3,7 @@
 `step` is handed in: it checks a plan itself, in the middle of a step, so that nothing comes between check and deed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from roost.core.state import State
 from roost.core.whatif import glance
 from roost.model.errors import Conflict, RoostError
 from roost.model.events import Event, Submit
+from roost.model.instance import Instance
 from roost.model.plan import Pending, Placing, Plan, Reason, Stopping, differences
 from roost.model.states import HOLDING
 
@@ -54,13 +55,17 @@ def _told(state: State, copy: State, submit: Submit, passes: list[Step]) -> Plan
     unchanged = tuple(key for key in counts if _is_unchanged(state, copy, key))
     created = tuple(key for key in counts if key not in unchanged)
     own = frozenset(created)
-    placed = []
-    for each in (line for done in passes for line in done.placed):
-        instance = copy.instances.get(each.instance)
-        if instance is not None and instance.workload in own:
-            placed.append(Placing(each.instance, each.node, each.strategy, instance.devices, instance.ports))
+    touched = dict.fromkeys(each.key for done in passes for each in done.changes if each.kind == "instance")
+    held = [copy.instances[key] for key in touched if key in copy.instances]
+    placed = [_placing(each) for each in held if each.workload in own and each.state in HOLDING]
     pending = [found for key in created if (found := _pending(copy, key, counts[key])) is not None]
-    return Plan(created, unchanged, tuple(placed), tuple(pending), _stopped(state, copy, own, passes))
+    return Plan(created, unchanged, tuple(placed), tuple(pending), _stopped(state, copy, own, touched))
+
+
+def _placing(instance: Instance) -> Placing:
+    decision = instance.decision
+    strategy = decision.strategy if decision is not None else ""
+    return Placing(instance.key, instance.node, strategy, instance.devices, instance.ports)
 
 
 def _is_unchanged(state: State, copy: State, key: str) -> bool:
@@ -86,9 +91,8 @@ def _pending(copy: State, key: str, count: int) -> Pending | None:
     return Pending(workload.key, waiting, told.code, told.words, blockers)
 
 
-def _stopped(state: State, copy: State, own: frozenset[str], passes: list[Step]) -> tuple[Stopping, ...]:
+def _stopped(state: State, copy: State, own: frozenset[str], touched: Iterable[str]) -> tuple[Stopping, ...]:
     """Who held room before and is stopped, or has lost it."""
-    touched = dict.fromkeys(each.key for done in passes for each in done.changes if each.kind == "instance")
     found = []
     for key in touched:
         before, after = state.instances.get(key), copy.instances.get(key)

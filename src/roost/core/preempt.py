@@ -90,7 +90,7 @@ def _units(state: State, winner: Workload, node: str, lent: set[int]) -> list[Un
     for token in sorted(state.held[node], reverse=True):
         instance = state.held[node][token]
         workload = state.workloads[instance.workload]
-        if instance.state == "stopping" or not may_preempt(state, winner, workload, instance, lent):
+        if instance.behind or instance.state == "stopping" or not may_preempt(state, winner, workload, instance, lent):
             continue
         if not workload.policy.gang:
             units[instance.key] = Unit(workload.policy.priority, (instance,), (instance,))
@@ -165,7 +165,7 @@ def _cost(units: tuple[Unit, ...]) -> tuple[int, ...]:
 def _fits_without(state: State, node: str, ask: Ask, units: "tuple[Unit, ...] | list[Unit]") -> bool:
     """Whether an ask fits on a node once some of what runs there has gone, and what is going already has."""
     fleet, row = state.fleet, state.fleet.row(node)
-    going = [each for each in state.held[node].values() if each.state == "stopping"]
+    going = [each for each in state.held[node].values() if each.state == "stopping" and not each.behind]
     gone = [one for unit in units for one in unit.here] + going
     claims = [claim_of(state.workloads[each.workload], each) for each in gone]
     back: dict[str, int] = {}

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
+from roost.core.ahead import stand_behind
 from roost.core.charge import charge
 from roost.core.claim import Claim, claim_of
 from roost.core.fleet import Fleet
 from roost.core.hold import Hold
-from roost.core.order import FOREVER, Entry, Line, Queue, start_by_ms
+from roost.core.order import FOREVER, Entry, Key, Line, Queue, start_by_ms
 from roost.core.shortlist import Shortlists
 from roost.model.frames import Usage
 from roost.model.instance import Instance, Move
@@ -37,6 +38,7 @@ class Settings(msgspec.Struct, frozen=True):
     placements_max: int = 2_000  # per pass: bounds a commit to some hundred kilobytes
     patience_ms: int = 30_000  # who waits longer gets a place kept for it, which only who is gone in time may pass
     preempt_margin: int = 20  # by how much a priority must be higher to stop what runs; 0: it never does
+    ahead_max: int = 8  # short runs that may stand behind one that runs
     finished_max: int = 200_000  # finished instances kept in memory, about 200 MB; the oldest workloads go first
 
 
@@ -101,6 +103,9 @@ class State:
         self.charged: dict[str, dict[str, int]] = {}  # project -> what its instances hold
         self.priorities: dict[int, int] = {}  # priority -> how many instances of it hold room
         self.gangs: dict[str, dict[str, None]] = {}  # gang -> keys of its workloads
+        self.followers: dict[int, Instance] = {}  # attempt -> who stands behind it
+        self.recalls: set[str] = set()  # nodes with a timer to call back who stands behind for long; only for members
+        self.lengths: dict[Key, int] = {}  # how long runs of a line take, in ms
         self.holds: dict[Line, Hold] = {}  # where the heads of lines are to start
         self.making_room: dict[str, str] = {}  # instance -> the node on which others are being stopped for it
         self.look_at_ms = 0  # when the queue is looked at again although nothing happened; 0: never
@@ -162,17 +167,21 @@ class State:
         return progress
 
     def occupy(self, workload: Workload, instance: Instance) -> None:
-        """An instance takes room on its node."""
-        self.fleet.take(instance.node, claim_of(workload, instance))
+        """An instance takes room on its node; one that stands behind another takes none yet."""
         self.held[instance.node][instance.token] = instance
+        if instance.behind:
+            return
+        self.fleet.take(instance.node, claim_of(workload, instance))
         charge(self, workload.project, workload.policy.ask, 1)
         priority = workload.policy.priority
         self.priorities[priority] = self.priorities.get(priority, 0) + 1
 
     def vacate(self, workload: Workload, instance: Instance) -> None:
         """It gives the room back."""
-        self.fleet.take(instance.node, claim_of(workload, instance), -1)
         del self.held[instance.node][instance.token]
+        if instance.behind:
+            return
+        self.fleet.take(instance.node, claim_of(workload, instance), -1)
         charge(self, workload.project, workload.policy.ask, -1)
         priority = workload.policy.priority
         self.priorities[priority] -= 1
@@ -330,6 +339,8 @@ def _load_instance(state: State, instance: Instance) -> None:
     progress.counts[instance.state] = progress.counts.get(instance.state, 0) + 1
     if instance.state in HOLDING:
         state.occupy(workload, instance)
+        if instance.behind:
+            stand_behind(state, instance, msgspec.structs.replace(instance, token=instance.behind))
         if instance.state == "stopping" and instance.preempted_by:
             state.making_room[instance.preempted_by] = instance.node
     elif instance.state == "queued":

@@ -44,6 +44,7 @@ def _sweep_timers(state: State) -> None:
         "lease": state.nodes,
         "drain": state.nodes,
         "gone": state.nodes,
+        "recall": state.nodes,
         "queue": state.workloads,
         "sweep": state.workloads,
         "adopted": state.workloads,
@@ -55,3 +56,4 @@ def _sweep_timers(state: State) -> None:
     state.timers = kept
     state.timers_most = 2 * len(kept) + TIMERS_SPARE
     state.lease_timers.intersection_update(state.nodes)
+    state.recalls.intersection_update(state.nodes)

@@ -41,6 +41,7 @@ def subject_of(state: State, workload: Workload, index: int) -> Subject:
 def placed_by(state: State, subject: Subject, change: Change) -> str:
     """The node on which a change would place an instance at once; empty if it would not."""
     trial = glance(state)
+    trial.settings = msgspec.structs.replace(state.settings, ahead_max=0)  # to stand behind somebody is no start
     if change.ask is not None:
         _ask_instead(trial, subject, change.ask)
     step(trial, change.events, trial.now_ms)

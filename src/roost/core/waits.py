@@ -8,7 +8,7 @@ from roost.core.charge import excess
 from roost.core.filters.resources import amount_words
 from roost.core.gang import members, missing
 from roost.core.hold import kept_out
-from roost.core.order import NO_ASK, Line
+from roost.core.order import Line
 from roost.core.state import State
 from roost.model.states import HOLDING
 from roost.model.workload import Workload
@@ -42,11 +42,7 @@ def reasons(state: State, workload: Workload) -> list[Reason]:
 
 
 def _line_of(state: State, workload: Workload) -> Line:
-    policy = workload.policy
-    if policy.gang:
-        key = (NO_ASK, 0, workload.project, 0, policy.gang)
-    else:
-        key = (policy.ask, policy.priority, workload.project, policy.timeout_ms, "")
+    key = state.queue.key_of(workload)
     return state.queue.lines.get(key) or Line(*key)
 
 

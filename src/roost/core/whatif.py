@@ -131,8 +131,12 @@ class _Copying:
         crowd = self._state.fleet.crowd
         for counts in (crowd.members, crowd.repelled):
             self._known[id(counts)] = self._make(counts, dict)
-        self._known[id(self._state.fleet.facts)] = list(self._state.fleet.facts)
-        self._known[id(self._state.fleet.log)] = list(self._state.fleet.log)
+        fleet = self._state.fleet
+        self._known[id(fleet.facts)] = list(fleet.facts)
+        self._known[id(fleet.log)] = list(fleet.log)
+        self._known[id(fleet.derived)] = {}  # what was worked out is worked out again
+        self._known[id(fleet._places)] = {}
+        self._known[id(fleet._said)] = dict(fleet._said)  # masks, which nobody changes
 
     def _of(self, value: Any) -> Any:
         kind = type(value)

@@ -53,13 +53,15 @@ class FakeDriver:
         if run.id in self._known:
             return
         self._pids += 1
-        life = _Life(run, list(self._script(run)) or [Act()], self.now, self._pids)
+        life = _Life(run, list(self._script(run)) or [Act()], self._pids)
         self._known[run.id] = self._live[run.id] = life
-        if run.leased and self.lease_until <= self.now:
-            self._end(life, "lease", None)
-            return
-        if self._begin(life) and run.timeout_ms:
-            life.due_at = self.now + run.timeout_ms
+        after = run.after
+        while (other := self._known.get(after)) is not None and other.ended is not None:
+            after = other.after  # one that ended before it began: its turn would have come later
+        if after in self._live:
+            life.after = after
+        else:
+            self._first(life)
 
     def stop(self, id: str, grace_ms: int, why: str) -> None:
         """TERM, grace, KILL. Asked again, the shorter grace holds."""
@@ -107,6 +109,10 @@ class FakeDriver:
         self._out.clear()
         return Runs(self.now, self.lease_until, [life.record() for life in self._known.values()])
 
+    def live(self) -> list[str]:
+        """What runs or waits."""
+        return list(self._live)
+
     def lose(self) -> None:
         """The whole node is gone: nothing runs, nothing is known, nobody is told."""
         self._known.clear()
@@ -135,6 +141,14 @@ class FakeDriver:
         if self.lease_until <= self.now:
             self._end_lease()
 
+    def _first(self, life: "_Life") -> None:
+        """The run itself begins, if the lease allows it."""
+        life.after, life.started_at = "", self.now
+        if life.run.leased and self.lease_until <= self.now:
+            self._end(life, "lease", None)
+        elif self._begin(life) and life.run.timeout_ms:
+            life.due_at = self.now + life.run.timeout_ms
+
     def _begin(self, life: "_Life") -> bool:
         """The current step, or the first after it that can be started."""
         while error := life.act().error:
@@ -155,7 +169,12 @@ class FakeDriver:
         return True
 
     def _stop(self, life: "_Life", cause: str, grace_ms: int) -> None:
+        if life.ended is not None:
+            return
         life.cause = life.cause or cause
+        if life.after:
+            self._end(life, cause, None)
+            return
         if not grace_ms:
             self._kill(life)
         elif not life.stopping:
@@ -201,15 +220,21 @@ class FakeDriver:
         life.ends_at = life.due_at = None
         del self._live[life.run.id]
         self._out.append(life.ended)
+        for other in [other for other in self._live.values() if other.after == life.run.id]:
+            if life.after:  # it never began: whoever waited for it waits for whom it waited for
+                other.after = life.after
+            else:
+                self._first(other)
 
 
 class _Life:
     """One run as it stands."""
 
-    def __init__(self, run: Run, acts: list[Act], now: int, pid: int) -> None:
+    def __init__(self, run: Run, acts: list[Act], pid: int) -> None:
         self.run = run
         self.acts = acts
-        self.started_at = now
+        self.started_at = 0
+        self.after = ""  # the run it waits for
         self.pid = pid
         self.step = 0
         self.ends_at: int | None = None  # by itself, or because it was asked to
@@ -238,7 +263,7 @@ class _Life:
 
     def record(self) -> Known:
         """Everything a new agent has to know about it."""
-        state = "ended" if self.ended else "stopping" if self.stopping else "running"
+        state = "ended" if self.ended else "stopping" if self.stopping else "waiting" if self.after else "running"
         pid = 0 if self.ended else self.pid
         return Known(
             self.run.id, self.run.note, state, self.started_at, self.step, pid, self.run.leased, ended=self.ended

@@ -24,6 +24,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     serial: int = 0
     devices: tuple[int, ...] = ()
     ports: tuple[int, ...] = ()
+    after: int = 0  # begin when this attempt has ended, in its room; 0: at once
 
 
 class Stop(msgspec.Struct, frozen=True, gc=False):

@@ -45,6 +45,7 @@ class Instance(msgspec.Struct, omit_defaults=True, gc=False):
     losses: int = 0  # attempts that ended because a node was lost
     failures: int = 0  # attempts that ended by themselves and were tried again
     moving: bool = False  # it is being stopped in order to run elsewhere
+    behind: int = 0  # the attempt whose room it gets when that has ended; 0: it has room of its own
     preempted_by: str = ""  # the workload for which it was stopped last
     devices: tuple[int, ...] = ()  # the GPUs it was given
     ports: tuple[int, ...] = ()  # the ports it was given, in the order of their names

@@ -37,6 +37,7 @@ class Run(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
     limits: Limits | None = None
     leased: bool = True  # ends, at once, with the lease
     note: str = ""
+    after: str = ""  # begin when this run has ended; one that is not there has
 
 
 class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
@@ -82,8 +83,8 @@ class Known(msgspec.Struct, frozen=True):
 
     id: str
     note: str
-    state: str  # running | stopping | ended
-    started_at: int
+    state: str  # waiting | running | stopping | ended
+    started_at: int  # 0 while it waits
     step: int = 0
     pid: int = 0
     leased: bool = False

@@ -43,7 +43,8 @@ class Agent:
         for known in greeting.runs:
             run = keeper.run_of(known)
             self.actor.restored(run, now)
-            self.actor.started(run.token, known.started_at, now)
+            if known.state != "waiting":
+                self.actor.started(run.token, known.started_at, now)
             if known.step:
                 self.actor.stepped(run.token, known.step, now)
             if known.ended is not None:

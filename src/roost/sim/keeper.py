@@ -62,7 +62,17 @@ class Keeper:
         steps = [Step(["work"])] * len(self._witness.behaviour(run))
         self._follow(
             lambda: self._driver.start(
-                Job(job, steps, {}, "/", "/", timeout_ms=run.timeout_ms, grace_ms=run.grace_ms, leased=run.leased)
+                Job(
+                    job,
+                    steps,
+                    {},
+                    "/",
+                    "/",
+                    timeout_ms=run.timeout_ms,
+                    grace_ms=run.grace_ms,
+                    leased=run.leased,
+                    after=str(run.after) if run.after else "",
+                )  # fmt: skip
             )
         )
 
@@ -80,7 +90,7 @@ class Keeper:
 
     def stop_all(self, grace_ms: int) -> None:
         """The host is being shut down."""
-        for job in list(self._alive):
+        for job in self._driver.live():
             self.stop(int(job), grace_ms, "shutdown")
 
     def is_idle(self) -> bool:

@@ -140,14 +140,18 @@ def read_file(text: bytes) -> Given:
     nodes = [_node(each, f"nodes[{index}]", names) for index, each in enumerate(file.nodes)]
     wanted = [_wanted(each, f"workloads[{index}]") for index, each in enumerate(file.workloads)]
     measured = {
-        each.name: _usage(_amounts(each.measured, f"nodes[{index}].measured"))
+        each.name: _usage(each.measured, f"nodes[{index}].measured")
         for index, each in enumerate(file.nodes)
         if each.measured
     }
     return Given(Settings(strategy=file.strategy or DEFAULT, seed=file.seed), nodes, wanted, measured)
 
 
-def _usage(amounts: dict[str, int]) -> Usage:
+def _usage(raw: dict[str, Any], path: str) -> Usage:
+    for name in raw:
+        if name not in ("cpu", "memory", "disk"):
+            raise Invalid(f"{path}.{name}", "cpu, memory and disk are measured")
+    amounts = _amounts(raw, path)
     return Usage(amounts.get("cpu", 0), amounts.get("memory", 0), amounts.get("disk", 0))
 
 

@@ -65,7 +65,7 @@ class SettingsCheckers:
         held: dict[str, int] = {}
         for instance in self._instances.values():
             workload = self._workloads[instance.workload]
-            if instance.state in HOLDING and workload.project == name:
+            if instance.state in HOLDING and not instance.behind and workload.project == name:
                 for resource, amount in (*workload.policy.ask.resources, (INSTANCES, 1)):
                     held[resource] = held.get(resource, 0) + amount
         for resource, most in project.quota.items():

@@ -388,6 +388,7 @@ class Run(_message.Message):
     SERIAL_FIELD_NUMBER: _builtins.int
     DEVICES_FIELD_NUMBER: _builtins.int
     PORTS_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     workload: _builtins.str
     """PROJECT/NAME"""
@@ -400,6 +401,8 @@ class Run(_message.Message):
     leased: _builtins.bool
     submitted_ms: _builtins.int
     serial: _builtins.int
+    after: _builtins.int
+    """begin when this attempt has ended; 0: at once"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """GPUs it was given"""
@@ -423,10 +426,11 @@ class Run(_message.Message):
         serial: _builtins.int = ...,
         devices: _abc.Iterable[_builtins.int] | None = ...,
         ports: _abc.Iterable[_builtins.int] | None = ...,
+        after: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "devices", b"devices", "document", b"document", "grace_ms", b"grace_ms", "index", b"index", "leased", b"leased", "ports", b"ports", "serial", b"serial", "submitted_ms", b"submitted_ms", "timeout_ms", b"timeout_ms", "token", b"token", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "attempt", b"attempt", "devices", b"devices", "document", b"document", "grace_ms", b"grace_ms", "index", b"index", "leased", b"leased", "ports", b"ports", "serial", b"serial", "submitted_ms", b"submitted_ms", "timeout_ms", b"timeout_ms", "token", b"token", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -167,6 +167,7 @@ def _pack_run(run: Run) -> pb.Run:
         serial=run.serial,
         devices=run.devices,
         ports=run.ports,
+        after=run.after,
     )
 
 
@@ -184,6 +185,7 @@ def _unpack_run(run: pb.Run) -> Run:
         run.serial,
         tuple(run.devices),
         tuple(run.ports),
+        run.after,
     )
 
 
