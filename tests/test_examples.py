@@ -1,6 +1,7 @@
 """Everything in examples/ runs, against one `roost up`, in the way each file says on top."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,13 +82,38 @@ def test_placement() -> None:
     argv = [*ROOST, "sim", "place", str(EXAMPLES / "placement.yaml"), "--json"]
     done = subprocess.run(argv, capture_output=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr.decode()
-    nodes = {each["instance"]: each["node"] for each in json.loads(done.stdout)["placements"]}
-    assert nodes == {
+    placed = {each["instance"]: each for each in json.loads(done.stdout)["placements"]}
+    assert {name: each["node"] for name, each in placed.items()} == {
         "web.0": "busy",
-        "web.1": "busy",
+        "web.1": "small",
         "database.0": "large",
+        "cache.0": "large",
         "batch.0": "busy",
+        "queue.0": "busy",
+        "queue.1": "small",
+        "train.0": "gpus",
     }
+    assert placed["train.0"]["devices"] == [1, 2]
+    assert placed["web.1"]["ports"] == {"http": 80, "metrics": 20_000}
+
+
+def test_the_plug_in(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    made = subprocess.run(build, cwd=EXAMPLES / "plugin", capture_output=True, timeout=DEADLINE_S)
+    assert made.returncode == 0, made.stderr.decode()
+    (wheel,) = tmp_path.glob("*.whl")  # a wheel can be imported as it is, and its entry points are seen
+    argv = [*ROOST, "sim", "place", str(EXAMPLES / "plugin" / "fleet.yaml"), "--json"]
+    done = subprocess.run(argv, env={**os.environ, "PYTHONPATH": str(wheel)}, capture_output=True, timeout=DEADLINE_S)
+    assert done.returncode == 4, done.stderr.decode()
+    outcome = json.loads(done.stdout)
+    assert {each["instance"]: (each["node"], each["strategy"]) for each in outcome["placements"]} == {
+        "tests.0": ("spot", "cheapest_first"),
+        "tests.1": ("spot", "cheapest_first"),
+        "tests.2": ("small", "cheapest_first"),
+        "build.0": ("large", "cheapest_first"),
+    }
+    (huge,) = outcome["pending"]
+    assert {"reason": "quarantine: disk errors", "nodes": 1} in huge["blockers"]
 
 
 def test_the_client(one: Served) -> None:

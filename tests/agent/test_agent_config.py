@@ -21,7 +21,8 @@ def test_flags_become_settings(tmp_path: Path) -> None:
     options = read_options(flags, TOKEN)
     assert (options.server, options.token, options.name) == ("roost.example:8421", "secret", "gpu-1.example")
     wishes = options.wishes
-    assert (wishes.cpu_m, wishes.memory, wishes.disk, wishes.share) == (500, 2 << 30, 10**10, 4)
+    assert (wishes.cpu_m, wishes.memory, wishes.disk) == (500, 2 << 30, 10**10)
+    assert (wishes.number, wishes.share) == (2, 4)
     assert (wishes.zone, wishes.rack, wishes.region, wishes.pool) == ("a", "r1", "eu", "ci")
     assert (wishes.labels, wishes.resources) == ({"disk": "nvme", "a": "b=c"}, {"licence": 3})
     assert options.directory == str(tmp_path)
@@ -37,6 +38,16 @@ def test_the_environment_is_the_second_choice(tmp_path: Path) -> None:
     options = read_options([], environment)
     assert (options.server, options.name, options.directory) == ("h:1", "n", str(tmp_path))
     assert read_options(["--name", "m"], environment).name == "m"
+
+
+def test_gpus_and_taints_by_flag_or_environment() -> None:
+    flags = [*SERVER, "--gpu", "2", "--gpu-model", "NVIDIA T4", "--taint", "gpu", "--taint", "spot=yes:soft"]
+    wishes = read_options(flags, TOKEN).wishes
+    assert (wishes.resources, wishes.gpu_model) == ({"gpu": 2_000}, "NVIDIA T4")
+    assert wishes.taints == ("gpu", "spot=yes:soft")
+    told = {"ROOST_AGENT_TAINTS": "gpu, old=yes", "ROOST_AGENT_GPU": "1", "ROOST_AGENT_GPU_MODEL": "T4"}
+    wishes = read_options(SERVER, TOKEN | told).wishes
+    assert (wishes.resources, wishes.gpu_model, wishes.taints) == ({"gpu": 1_000}, "T4", ("gpu", "old=yes"))
 
 
 def test_a_token_file_comes_before_the_environment(tmp_path: Path) -> None:
@@ -58,6 +69,12 @@ def test_a_token_file_comes_before_the_environment(tmp_path: Path) -> None:
         ([*SERVER, "--slice", "5/4"], "--slice"),
         ([*SERVER, "--slice", "0/4"], "--slice"),
         ([*SERVER, "--pool", "a/b"], "--pool"),
+        ([*SERVER, "--gpu", "many"], "--gpu"),
+        ([*SERVER, "--gpu", "1.5"], "--gpu"),
+        ([*SERVER, "--gpu", "257"], "--gpu"),
+        ([*SERVER, "--gpu-model", "a\nb"], "--gpu-model"),
+        ([*SERVER, "--taint", "gpu:NoSchedule"], "--taint[0]"),
+        ([*SERVER, "--taint", "gpu", "--taint", "=x"], "--taint[1]"),
         ([*SERVER, "--token-file", "/nowhere/token"], "--token-file"),
     ],
 )

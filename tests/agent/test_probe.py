@@ -49,6 +49,40 @@ def test_several_agents_share_a_machine(tmp_path: Path) -> None:
     assert third.resources["disk"] == 7
 
 
+def with_gpus(tmp_path: Path, *models: str) -> str:
+    """A machine with these GPUs, as NVIDIA's driver tells of them."""
+    proc = container_v2(tmp_path)
+    for number, model in enumerate(models):
+        text = f"Model: \t\t {model}\nIRQ:   \t\t 9{number}\nGPU UUID: \t GPU-{number}\nDevice Minor: \t {number}\n"
+        machine(tmp_path, {f"proc/driver/nvidia/gpus/0000:0{number}:00.0/information": text})
+    return proc
+
+
+def test_gpus_are_counted_and_have_a_model(tmp_path: Path) -> None:
+    proc = with_gpus(tmp_path, "NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB")
+    facts = probe.facts(str(tmp_path), proc=proc)
+    assert (facts.resources["gpu"], facts.gpu_model) == (2_000, "NVIDIA A100-SXM4-40GB")
+    told = probe.facts(str(tmp_path), Wishes(resources={"gpu": 1_000}, gpu_model="mine", taints=("gpu",)), proc=proc)
+    assert (told.resources["gpu"], told.gpu_model, told.taints) == (1_000, "mine", ("gpu",))
+
+
+def test_gpus_of_different_models_have_none_in_common(tmp_path: Path) -> None:
+    facts = probe.facts(str(tmp_path), proc=with_gpus(tmp_path, "NVIDIA T4", "NVIDIA A100"))
+    assert (facts.resources["gpu"], facts.gpu_model) == (2_000, "")
+
+
+def test_of_several_agents_on_a_machine_the_first_has_the_gpus(tmp_path: Path) -> None:
+    proc = with_gpus(tmp_path, "NVIDIA T4", "NVIDIA T4", "NVIDIA T4")
+    first, second = (probe.facts(str(tmp_path), Wishes(share=2, number=each), proc=proc) for each in (1, 2))
+    assert (first.resources["gpu"], first.gpu_model) == (3_000, "NVIDIA T4")
+    assert ("gpu" in second.resources, second.gpu_model) == (False, "")
+
+
+def test_a_machine_without_gpus_offers_none(tmp_path: Path) -> None:
+    facts = probe.facts(str(tmp_path), proc=container_v2(tmp_path))
+    assert ("gpu" in facts.resources, facts.gpu_model, facts.taints) == (False, "", ())
+
+
 def test_what_we_hold_already_can_be_had_again(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "big").write_bytes(os.urandom(3 << 20))

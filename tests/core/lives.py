@@ -7,6 +7,8 @@ import msgspec
 import numpy as np
 from hypothesis import strategies as st
 
+from roost.core.company import Crowd
+from roost.core.fleet import Fleet
 from roost.core.state import Settings, State
 from roost.core.step import step
 from roost.model.errors import Invalid
@@ -139,7 +141,7 @@ def _hello(name: str) -> Joined:
     return Joined(1, Hello(name, f"machine-{name}", facts, 0, ()))
 
 
-FORGETTABLE = {"shortlists", "policies", "_asked", "_changed_rows", "_places", "_censuses"}
+FORGETTABLE = {"shortlists", "policies", "derived"}  # and in the fleet, whatever begins with _
 
 
 def _plain(value: Any, above: frozenset[int]) -> Any:
@@ -159,4 +161,10 @@ def _plain(value: Any, above: frozenset[int]) -> Any:
     if isinstance(value, msgspec.Struct):
         return [_plain(getattr(value, field), above) for field in value.__struct_fields__]
     names = getattr(type(value), "__slots__", None) or sorted(vars(value))
-    return [(name, _plain(getattr(value, name), above)) for name in names if name not in FORGETTABLE]
+    kept = [name for name in names if name not in FORGETTABLE and not (name.startswith("_") and is_cache(value))]
+    return [(name, _plain(getattr(value, name), above)) for name in kept]
+
+
+def is_cache(value: Any) -> bool:
+    """The fleet and its crowd keep answers in fields of their own; they are found again when they are missing."""
+    return isinstance(value, Fleet | Crowd)

@@ -81,17 +81,17 @@ def test_backfill_never_makes_the_head_late(runs: list[tuple[int, int]]) -> None
     for number, (cpu, minutes) in enumerate(runs):
         scene.submit(job(f"j{number}", resources={"cpu": cpu}, timeout=f"{minutes}m"))
     kept: dict[str, int] = {}
-    for _ in range(60):
+    while live := [each for each in scene.state.instances.values() if each.state == "placed"]:
         for hold in scene.state.holds.values():
             assert hold.start_ms <= kept.setdefault(hold.for_whom, hold.start_ms)
-        scene.wait("1m")
-        for key, instance in scene.state.instances.items():
-            if instance.state == "placed":
-                assert instance.since_ms <= kept.get(key, instance.since_ms)
-        live = [each for each in scene.state.instances.values() if each.state == "placed"]
+        for instance in live:
+            assert instance.since_ms <= kept.get(instance.key, instance.since_ms)
         ends = {each.key: each.since_ms + scene.state.workloads[each.workload].policy.timeout_ms for each in live}
-        over = [key for key, end_ms in ends.items() if end_ms <= scene.now]
-        scene.ended(*over)
+        first = min(ends.values())
+        scene.wait(f"{first - scene.now}ms")
+        scene.ended(*(key for key, end_ms in ends.items() if end_ms == first))
+    assert {each.state for each in scene.state.instances.values()} == {"succeeded"}
+    assert len(scene.state.instances) == len(runs)
 
 
 def reserve(scene: Scene, name: str, project: str, *nodes: str, start: int = 0, end: int = 0, count: int = 0) -> str:

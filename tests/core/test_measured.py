@@ -4,10 +4,11 @@ import pytest
 
 from roost.core.fleet import Fleet
 from roost.core.measured import HALF_LIFE_MS, NEWS, WHOLE, Gauge, kept_of, share_of
+from roost.core.scorers import calmness
 from roost.model.events import Heard
 from roost.model.frames import Usage
 from tests.core.scene import Scene, facts_of, job
-from tests.core.yard import Yard
+from tests.core.yard import Yard, asked
 
 GIB = 1 << 30
 
@@ -88,6 +89,17 @@ def test_promises_count_half_until_they_are_measured() -> None:
     assert went == ["b"] * 4 + ["a"] * 4, "the floor sends the batch on, before anything of it was measured"
     yard.fleet.measure("b", Usage(8_000, 0), 600_000)
     assert yard.place("y", resources={"cpu": 1}) == "a"
+
+
+def test_the_score_of_all_rows_is_that_of_each() -> None:
+    yard = Yard("a", "b", "c", cpu=8, memory="8GiB")
+    yard.place("x", require=["name == 'a'"], resources={"cpu": 6, "memory": "1GiB"})
+    yard.place("x", require=["name == 'b'"], resources={"cpu": 6, "memory": "8GiB"})
+    yard.fleet.measure("b", Usage(7_000, GIB), 0)
+    ask = asked("y")[0].ask
+    scores = calmness.score(yard.fleet, ask).tolist()
+    assert scores == [WHOLE - (375_000 + 62_500) // 2, WHOLE - (875_000 + 500_000) // 2, WHOLE]
+    assert scores == [calmness.score_one(yard.fleet, ask, row) for row in range(3)]
 
 
 def test_least_used_without_measurements_goes_by_promises() -> None:

@@ -146,7 +146,8 @@ def test_what_no_pass_of_the_plan_comes_to_is_placed_later() -> None:
 
 def test_words_and_their_numbers_may_differ() -> None:
     scene = Scene("a")
-    document = job("web", resources={"cpu": 8})
+    document = job("web", resources={"cpu": 4}, priority=40)
+    scene.submit(job("busy"))
     before = planned(scene, document)
     scene.submit(job("small"))
     assert before != planned(scene, document)

@@ -99,3 +99,16 @@ def test_names_are_had_once() -> None:
 def test_a_strategy_that_is_gone_is_stood_in_for_by_the_default() -> None:
     assert strategy_named("last_fit").name == "least_loaded"
     assert strategy_named("best_fit").name == "best_fit"
+    registry = Registry()
+    registry.add_strategy(Strategy("last_fit", (), pick_last))
+    registry.install()
+    scene = Scene("a", "b", cpu=1)
+    scene.submit(job("x", count=3, placement={"strategy": "last_fit"}))
+    assert scene.where("x.0", "x.1") == ["b", "a"]
+    del STRATEGIES["last_fit"]
+    scene.restart()
+    scene.hello("a", "x.1", cpu=1)
+    scene.hello("b", "x.0", cpu=1)
+    scene.running("x.0")
+    scene.ended("x.0")
+    assert scene.instance("x.2").decision.strategy == "least_loaded"

@@ -171,6 +171,15 @@ def test_without_gpus_balanced_is_tightest_in_what_is_scarcest() -> None:
     assert best(fleet, ask(1, memory=1), "balanced") == 1
 
 
+def test_what_is_scarcest_goes_by_how_much_of_each_shape_there_is() -> None:
+    cores, bytes_ = ask(32, memory=1), ask(1, memory=32)
+    nodes = [node(64, memory=64)] * 2
+    assert scarcest(fleet_of(*nodes, typical=typical_of([(cores, 60), (bytes_, 40)])), ask(1)) == "cpu"
+    assert scarcest(fleet_of(*nodes, typical=typical_of([(cores, 40), (bytes_, 60)])), ask(1)) == "memory"
+    rare = typical_of([(ask(1, memory=1), 99), (ask(1, memory=64), 1)])  # not typical, but it is what runs out
+    assert scarcest(fleet_of(node(64, memory=63), typical=rare), ask(1)) == "memory"
+
+
 def test_work_without_gpu_rather_goes_where_there_are_none() -> None:
     fleet = fleet_of(node(8, 2, "T4"), node(8), typical=typical_of([(ask(1, 1_000), 1)]))
     assert best(fleet, ask(2), "balanced") == 1

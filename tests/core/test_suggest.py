@@ -135,6 +135,14 @@ def test_three_have_to_end_and_which() -> None:
     assert ends in helpful(scene, "web")
 
 
+def test_one_that_is_large_rather_than_three_that_are_young() -> None:
+    scene = Scene("a", cpu=6)
+    scene.submit(job("large", resources={"cpu": 3}))
+    scene.submit(job("young", count=3))
+    scene.submit(job("web", resources={"cpu": 3}))
+    assert "the end of default/large.0 on a" in helpful(scene, "web")
+
+
 def test_more_than_three_have_to_end() -> None:
     scene = Scene("a", cpu=8)
     scene.submit(job("small", count=7, resources={"cpu": 1}), job("huge", resources={"cpu": 8}))
@@ -167,6 +175,8 @@ def test_each_suggestion_starts_the_instance_and_nothing_smaller_does(actions: A
         subject = subject_of(state, workload, 0)
         if state.begun(workload):
             continue  # whoever has run before cannot be submitted anew without stopping the others
+        if subject.key in state.making_room or any(each.for_whom == subject.key for each in state.holds.values()):
+            continue  # a place that is kept for it would be lost with its name
         for each in suggestions(state, subject):
             assert starts(state, subject, each), f"{key}: {each}"
             for less in smaller(state, each):

@@ -8,6 +8,7 @@ from roost.core.advise import Advice, advise
 from roost.core.blockers import CODES
 from roost.core.contradict import _shrunk, _smallest, contradiction
 from roost.core.filters import DYNAMIC, SOCIAL, STATIC
+from roost.core.lengths import Length
 from roost.core.shortlist import could_fit
 from roost.model.events import Reserve, SetProject
 from roost.model.project import Project, Reservation
@@ -127,8 +128,15 @@ def test_whoever_has_the_smaller_share_is_ahead() -> None:
     assert advise(scene.state, "few/one")[1].position == 1
 
 
+def test_a_run_that_has_outlived_others_is_like_those_that_lasted_longer() -> None:
+    length = Length((10, 20, 30, 40), "ask")
+    assert [length.at(percent) for percent in (25, 50, 90)] == [20, 30, 40]
+    assert [length.at(percent, 25) for percent in (25, 50, 90)] == [30, 40, 40]
+    assert [length.at(percent, 100) for percent in (25, 50, 90)] == [125, 150, 190]
+
+
 def test_an_estimate_from_past_runs_of_the_same_ask() -> None:
-    scene = Scene("a", cpu=1)
+    scene = Scene("a", cpu=1, ahead_max=0)
     for number, seconds in enumerate((10, 20, 30, 40)):
         scene.submit(job(f"past{number}"))
         scene.running(f"past{number}.0")
@@ -144,7 +152,7 @@ def test_an_estimate_from_past_runs_of_the_same_ask() -> None:
 
 
 def test_an_estimate_from_past_runs_of_the_same_workload() -> None:
-    scene = Scene("a", cpu=1)
+    scene = Scene("a", cpu=1, ahead_max=0)
     scene.submit(job("array", count=3, timeout="1h"))
     scene.running("array.0")
     scene.wait("60s")

@@ -2,7 +2,10 @@
 
 import time
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from roost.model.errors import Invalid
 from roost.model.limits import RULE_LENGTH_MAX
@@ -59,8 +62,8 @@ def test_what_a_node_does_not_say_is_a_no_with_the_reason() -> None:
     [
         (
             "",
-            "not a rule over a node (name, labels, zone, rack, region, pool, arch, drivers, gpu_model, taints, capacity, "
-            "used, free)",
+            "not a rule over a node (name, labels, zone, rack, region, pool, arch, drivers, gpu_model, taints, "
+            "capacity, used, free)",
         ),
         ("zone ==", "not a rule over a node"),
         ("planet == 'earth'", "planet"),
@@ -196,3 +199,57 @@ def test_nodes_that_differ_in_what_a_rule_does_not_speak_of_sound_alike() -> Non
     rule = "labels.disk == 'nvme' && zone == 'a'"
     assert heard_by(rule, "n1", first) == heard_by(rule, "n2", second)
     assert heard_by(f"{rule} && capacity.cpu > 1", "n1", first) != heard_by(f"{rule} && capacity.cpu > 1", "n2", second)
+
+
+ATOMS = st.sampled_from(
+    [
+        "labels.a == 'x'",
+        "labels['b'] == 'y'",
+        "'a' in labels",
+        "'a' + 'b' in labels",
+        "has(labels.b)",
+        "size(labels) == 1",
+        "labels.exists(k, k == 'a')",
+        "labels.size() > 1",
+        "labels == {'a': 'x'}",
+        "labels[name] == 'x'",
+        "name == 'a'",
+        "zone == 'labels.a'",
+        'zone != "it\'s labels"',
+        "capacity.cpu > 1",
+        "capacity['cpu'] == used.cpu",
+        "free.cpu > 0",
+        "'gpu' in capacity",
+        "taints.exists(t, t == 'a')",
+        "rack == r'\\d' || zone == 'z'",
+        "capacity.all(c, capacity[c] > 0)",
+        "drivers == ['process']",
+        ".labels.b == 'y'",
+        "['a', 'b'].exists(labels, labels == 'a')",
+        "true ? has(labels.a) : false",
+    ]
+)
+RULES = st.recursive(
+    ATOMS,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["&&", "||"]), inner).map(lambda each: f"({each[0]} {each[1]} {each[2]})"),
+        inner.map(lambda each: f"!({each})"),
+    ),
+    max_leaves=4,
+)
+NODES = st.builds(
+    lambda name, labels, zone, resources, taints: (name, Facts(resources, labels, zone=zone, taints=taints)),
+    st.sampled_from(["a", "b"]),
+    st.dictionaries(st.sampled_from(["a", "b", "ab"]), st.sampled_from(["x", "y"])),
+    st.sampled_from(["z", "labels.a"]),
+    st.dictionaries(st.sampled_from(["cpu", "gpu"]), st.integers(0, 3)),
+    st.sampled_from([(), ("a",)]),
+)
+
+
+@given(rule=RULES, node=NODES, used=st.integers(0, 3))
+def test_what_is_heard_of_a_node_is_enough_to_answer(rule: str, node: tuple[str, Facts], used: int) -> None:
+    name, facts = node
+    room = ({each: used for each in facts.resources}, {each: n - used for each, n in facts.resources.items()})
+    heard = msgspec.msgpack.decode(heard_by(rule, name, facts, room))
+    assert holds(rule, heard)[0] == holds(rule, words_of(name, facts, room))[0]

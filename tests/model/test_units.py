@@ -18,6 +18,8 @@ from roost.model.units import (
     cpu_milli,
     duration_ms,
     exact_bytes,
+    gpu_milli,
+    moment_ms,
     show_bytes,
     show_cpu,
     show_duration,
@@ -64,6 +66,7 @@ def test_what_people_write(read: Callable[[Quantity, str], int], written: Quanti
     ("read", "written", "words"),
     [
         (cpu_milli, "two", "cpu is a number of cores like 2, 0.5 or 500m, not 'two'"),
+        (gpu_milli, "two", "gpu is a number of devices like 2 or 0.5, not 'two'"),
         (cpu_milli, -1, "cannot be negative"),
         (cpu_milli, 0.0001, "finer than Roost can count"),
         pytest.param(cpu_milli, 10**400, "more than Roost can count", id="cpu_milli-absurd"),
@@ -187,3 +190,27 @@ def test_durations_are_shown_in_two_units_at_most_and_read_back_that_exactly(ms:
 def test_parts_of_a_duration_add_up(parts: list[tuple[int, str]]) -> None:
     written = "".join(f"{number}{unit}" for number, unit in parts)
     assert duration_ms(written, "") == sum(number * TIME_UNITS[unit] for number, unit in parts)
+
+
+@pytest.mark.parametrize(
+    ("written", "ms"),
+    [
+        ("2h", 7_201_000),
+        (5, 6_000),
+        ("1970-01-01T00:01Z", 60_000),
+        ("1970-01-01T02:00+01:00", 3_600_000),
+        ("1970-01-01 00:00:00.5Z", 500),
+        ("1960-01-01T00:00Z", 0),
+    ],
+)
+def test_a_moment_or_a_duration_from_now(written: Quantity, ms: int) -> None:
+    assert moment_ms(written, "start", 1_000) == ms
+
+
+@pytest.mark.parametrize(
+    "written", ["soon", "2030-01-31", "2030-01-31T18:00", "2030-13-31T18:00Z", "-5s", -5, "18:00", True]
+)
+def test_what_is_neither_is_refused_with_words(written: Quantity) -> None:
+    with pytest.raises(Invalid) as refused:
+        moment_ms(written, "start", 1_000)
+    assert refused.value.path == "start"

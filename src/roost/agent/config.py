@@ -9,8 +9,9 @@ from typing import NamedTuple
 from roost.agent.probe import Wishes
 from roost.model.document import check_labels, read_resource
 from roost.model.errors import Invalid
-from roost.model.limits import DEFAULT_POOL
+from roost.model.limits import DEFAULT_POOL, GPUS_MAX
 from roost.model.names import check_name, check_node_name, check_text
+from roost.model.placement import taints_of
 
 TOKEN_ENV = "ROOST_AGENT_TOKEN"
 IDENTITY_BYTES = 16  # two machines never get the same one
@@ -38,6 +39,11 @@ def read_options(arguments: list[str], environment: dict[str, str]) -> Options:
         directory=os.path.abspath(given.dir),
         wishes=_wishes(given),
     )
+
+
+def check_offer(arguments: list[str]) -> None:
+    """Refuse flags about what a node offers that an agent would refuse. Raises Invalid."""
+    _wishes(_parser({}).parse_args(arguments))
 
 
 def read_identity(directory: str) -> str:
@@ -90,6 +96,10 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     parser.add_argument("--dir", default=environment.get("ROOST_AGENT_DIR", "."), help="for work, logs and identity")
     parser.add_argument("--label", action="append", default=[], metavar="K=V")
     parser.add_argument("--resource", action="append", default=[], metavar="K=N")
+    taints = [taint.strip() for taint in environment.get("ROOST_AGENT_TAINTS", "").split(",") if taint.strip()]
+    parser.add_argument("--taint", action="append", default=taints, metavar="KEY[=VALUE][:soft]")
+    parser.add_argument("--gpu", default=environment.get("ROOST_AGENT_GPU", ""))
+    parser.add_argument("--gpu-model", default=environment.get("ROOST_AGENT_GPU_MODEL", ""))
     for option in ("--zone", "--rack", "--region", "--cpu", "--memory", "--disk"):
         parser.add_argument(option, default="")
     parser.add_argument("--pool", default=DEFAULT_POOL)
@@ -100,22 +110,34 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
 def _wishes(given: argparse.Namespace) -> Wishes:
     labels = dict(_pair(each, "--label") for each in given.label)
     check_labels(labels, "--label")
-    for option in ("zone", "rack", "region"):
-        check_text(getattr(given, option), f"--{option}")
+    for option in ("zone", "rack", "region", "gpu_model"):
+        check_text(getattr(given, option), f"--{option.replace('_', '-')}")
     check_name(given.pool, "--pool")
     counted = dict(_pair(each, "--resource") for each in given.resource)
+    number, share = _slice(given.slice)
     return Wishes(
         cpu_m=read_resource("cpu", given.cpu, "--cpu") if given.cpu else None,
         memory=read_resource("memory", given.memory, "--memory") if given.memory else None,
         disk=read_resource("disk", given.disk, "--disk") if given.disk else None,
-        resources={name: read_resource(name, amount, f"--resource {name}") for name, amount in counted.items()},
+        resources={name: read_resource(name, amount, f"--resource {name}") for name, amount in counted.items()}
+        | ({"gpu": _devices(given.gpu)} if given.gpu else {}),
         labels=labels,
         zone=given.zone,
         rack=given.rack,
         region=given.region,
         pool=given.pool,
-        share=_share(given.slice),
+        gpu_model=given.gpu_model,
+        taints=taints_of(given.taint, "--taint"),
+        share=share,
+        number=number,
     )
+
+
+def _devices(text: str) -> int:
+    milli = read_resource("gpu", text, "--gpu")
+    if milli % 1_000 or milli > GPUS_MAX * 1_000:
+        raise Invalid("--gpu", f"a machine has 0 to {GPUS_MAX} whole devices, not {text!r:.40}")
+    return milli
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:
@@ -125,11 +147,11 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     return name, value
 
 
-def _share(text: str) -> int:
+def _slice(text: str) -> tuple[int, int]:
     number, _, count = text.partition("/")
     if not number.isdecimal() or not count.isdecimal() or not 1 <= int(number) <= int(count) <= SLICES_MAX:
         raise Invalid("--slice", f"a slice is like 2/3, the second of three, not {text!r:.40}")
-    return int(count)
+    return int(number), int(count)
 
 
 def _address(text: str) -> str:

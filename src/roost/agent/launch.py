@@ -30,11 +30,12 @@ def prepare(run: Run, node: str, directory: str, log: str) -> driver.Run:
         limits=limits(document),
         leased=run.leased,
         note=note(run),
+        after=str(run.after) if run.after else "",
     )
 
 
 def environment(run: Run, document: Document, node: str) -> dict[str, str]:
-    """What the user wrote, and what a run can know of itself."""
+    """What the user wrote, and what a run can know of itself and of what it was given."""
     return {
         **document.env,
         "ROOST_PROJECT": document.project,
@@ -44,7 +45,21 @@ def environment(run: Run, document: Document, node: str) -> dict[str, str]:
         "ROOST_ATTEMPT": str(run.attempt),
         "ROOST_ATTEMPT_TOKEN": str(run.token),
         "ROOST_NODE": node,
+        **_given(run, document),
     }
+
+
+def _given(run: Run, document: Document) -> dict[str, str]:
+    """GPUs by their numbers, and ports by their names."""
+    given: dict[str, str] = {}
+    if run.devices:
+        given["CUDA_VISIBLE_DEVICES"] = given["ROOST_GPUS"] = ",".join(map(str, run.devices))
+        given["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # otherwise numbers would mean something else where models differ
+    if run.ports:
+        ports = dict(zip(document.ports, run.ports, strict=False))
+        given |= {f"PORT_{name.upper().replace('-', '_')}": str(port) for name, port in ports.items()}
+        given["ROOST_PORTS"] = ",".join(f"{name}={port}" for name, port in ports.items())
+    return given
 
 
 def limits(document: Document) -> driver.Limits | None:

@@ -30,7 +30,10 @@ class Wishes(msgspec.Struct, frozen=True):
     rack: str = ""
     region: str = ""
     pool: str = DEFAULT_POOL
+    gpu_model: str = ""
+    taints: tuple[str, ...] = ()
     share: int = 1
+    number: int = 1  # which of them this is
 
 
 class Bounds(NamedTuple):
@@ -51,11 +54,11 @@ def facts(data_dir: str, wishes: Wishes | None = None, *, proc: str = "/proc") -
     """What this host offers, or the part of it that is this agent's."""
     wishes = wishes or Wishes()
     bounds = bounds_of(f"{proc}/self")
-    gpus = gpu_count(proc)
+    gpus = gpu_models(proc) if wishes.number == 1 else []  # devices have numbers: two agents would give the same away
     found = {"cpu": cpu_m(bounds), "memory": memory(bounds, proc), "disk": disk(data_dir)}
-    if gpus:
-        found["gpu"] = gpus * 1000
     resources = {name: amount // wishes.share for name, amount in found.items()}
+    if gpus:
+        resources["gpu"] = len(gpus) * 1000
     for name, asked in (("cpu", wishes.cpu_m), ("memory", wishes.memory), ("disk", wishes.disk)):
         if asked is not None:
             resources[name] = asked
@@ -70,6 +73,8 @@ def facts(data_dir: str, wishes: Wishes | None = None, *, proc: str = "/proc") -
         pool=wishes.pool,
         arch=ARCHITECTURES.get(host.machine, host.machine),
         drivers=("process",),
+        gpu_model=wishes.gpu_model or (gpus[0] if len(set(gpus)) == 1 else ""),
+        taints=wishes.taints,
     )
 
 
@@ -118,12 +123,22 @@ def own_files(data_dir: str) -> int:
     return total
 
 
-def gpu_count(proc: str = "/proc") -> int:
-    """NVIDIA's driver says what it has; nothing is loaded to ask it."""
+def gpu_models(proc: str = "/proc") -> list[str]:
+    """The model of each GPU: NVIDIA's driver says what it has, and nothing is loaded to ask it.
+
+    A node has one model or none to name: whoever asks for one must not be given another.
+    """
+    place = f"{proc}/driver/nvidia/gpus"
     try:
-        return len(os.listdir(f"{proc}/driver/nvidia/gpus"))
+        devices = sorted(os.listdir(place))
     except OSError:
-        return 0
+        return []
+    return [_gpu_model(cgroup.read(f"{place}/{device}/information")) for device in devices]
+
+
+def _gpu_model(information: str) -> str:
+    lines = (line.partition(":") for line in information.splitlines())
+    return next((" ".join(value.split()) for name, _, value in lines if name.strip() == "Model"), "")
 
 
 def bounds_of(process: str = "/proc/self") -> Bounds:

@@ -17,7 +17,7 @@ from roost.model.placement import (
     rules_of,
     tolerations_of,
 )  # fmt: skip
-from roost.model.units import Quantity, byte_count, countable, cpu_milli, duration_ms
+from roost.model.units import Quantity, byte_count, countable, cpu_milli, duration_ms, gpu_milli
 from roost.model.workload import Ask, Policy
 
 Kind = Literal["job", "service", "vm"]
@@ -243,7 +243,7 @@ def read_resource(name: str, value: Quantity, path: str) -> int:
     if name in ("memory", "disk"):
         return byte_count(value, path)
     if name == "gpu":
-        return cpu_milli(value, path)
+        return gpu_milli(value, path)
     check_name(name, path)
     return countable(value, path)
 

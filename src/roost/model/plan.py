@@ -13,6 +13,14 @@ class Placing(msgspec.Struct, frozen=True):
     ports: tuple[int, ...] = ()
 
 
+class Reason(msgspec.Struct, frozen=True):
+    """One reason to wait, and for how many nodes it holds; 0: it is not about nodes."""
+
+    code: str
+    words: str
+    nodes: int
+
+
 class Pending(msgspec.Struct, frozen=True):
     """Instances of a workload that would have no place, and why."""
 
@@ -20,6 +28,7 @@ class Pending(msgspec.Struct, frozen=True):
     count: int
     code: str
     words: str = ""
+    blockers: tuple[Reason, ...] = ()
 
 
 class Stopping(msgspec.Struct, frozen=True):

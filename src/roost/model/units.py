@@ -27,6 +27,11 @@ def cpu_milli(value: Quantity, path: str) -> int:
     return _scaled(value, path, {"": 1_000, "m": 1}, CPU_MILLI_MAX, "cpu is a number of cores like 2, 0.5 or 500m")
 
 
+def gpu_milli(value: Quantity, path: str) -> int:
+    """`2`, `0.5` and `500m` as thousandths of devices."""
+    return _scaled(value, path, {"": 1_000, "m": 1}, CPU_MILLI_MAX, "gpu is a number of devices like 2 or 0.5")
+
+
 def byte_count(value: Quantity, path: str) -> int:
     """`4GiB`, `4G` and plain numbers as bytes."""
     return _scaled(value, path, BYTE_UNITS, BYTES_MAX, "a size is a number of bytes, or like 512MiB, 4GiB, 10G")
@@ -52,16 +57,21 @@ def duration_ms(value: Quantity, path: str) -> int:
 
 def moment_ms(value: Quantity, path: str, now_ms: int) -> int:
     """A moment with a time zone (`2030-01-31T18:00Z`), or a duration from now, as milliseconds since 1970."""
-    if not isinstance(value, str) or not ("T" in value or "-" in value or ":" in value):
+    if not is_moment(value):
         return now_ms + duration_ms(value, path)
     try:
-        moment = datetime.fromisoformat(value.strip())
+        moment = datetime.fromisoformat(str(value).strip())
     except ValueError:
         words = "a moment is like 2030-01-31T18:00Z, a duration from now like 30m or 2h"
         raise Invalid(path, f"{words}, not {_shown(value)}") from None
     if moment.tzinfo is None:
         raise Invalid(path, f"{_shown(value)} needs a time zone, such as Z or +01:00")
     return max(0, int(moment.timestamp() * 1_000))
+
+
+def is_moment(value: Quantity) -> bool:
+    """Whether this is meant to be a moment and not a duration: it has what only a date or a time of day has."""
+    return isinstance(value, str) and any(mark in value for mark in ("T", "-", ":"))
 
 
 def show_cpu(milli: int) -> str:
