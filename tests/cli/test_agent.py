@@ -12,7 +12,8 @@ from tests.cli.serving import DEADLINE_S, ROOST, Served, serving, wait_until
 pytestmark = pytest.mark.serial
 
 FACTS = (
-    "--name gpu-1 --zone a --rack r7 --pool ci --cpu 3 --memory 1GiB --disk 2GiB --resource licence=4 --label disk=nvme"
+    "--name gpu-1 --zone a --rack r7 --pool ci --cpu 3 --memory 1GiB --disk 2GiB --resource licence=4 "
+    "--label disk=nvme --gpu 2 --gpu-model T4 --taint old:soft"
 ).split()
 
 
@@ -30,11 +31,12 @@ def test_a_node_joins_works_and_leaves(tmp_path: Path) -> None:
         try:
             wait_until(lambda: [each.status for each in client.nodes()] == ["ready"])
             assert agent.pid == running_keeper(node)  # the command became the keeper
-            assert "connected to 127.0.0.1:" in (tmp_path / "agent.out").read_text()
+            wait_until(lambda: "connected to 127.0.0.1:" in (tmp_path / "agent.out").read_text())
             known = client.node("gpu-1")
             assert (known.zone, known.rack, known.pool, known.labels["disk"]) == ("a", "r7", "ci", "nvme")
             totals = {name: room.total for name, room in known.resources.items()}
-            assert totals == {"cpu_milli": 3_000, "memory": 1 << 30, "disk": 2 << 30, "licence": 4}
+            assert totals == {"cpu_milli": 3_000, "memory": 1 << 30, "disk": 2 << 30, "licence": 4, "gpu_milli": 2_000}
+            assert (known.gpu_model, known.taints, known.devices) == ("T4", ["old:soft"], [1_000, 1_000])
             done = served.roost(
                 "run", "--pool", "ci", "--require", "labels.disk == 'nvme'", "--", "sh", "-c", "echo $ROOST_NODE"
             )
@@ -55,7 +57,9 @@ def test_a_token_file_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
     assert b"--token-file: " in done.stderr
 
 
-@pytest.mark.parametrize("words", [("--cpu", "many"), ("--name", "a b"), ("--label", "x"), ("--pool", "../x")])
+@pytest.mark.parametrize(
+    "words", [("--cpu", "many"), ("--name", "a b"), ("--label", "x"), ("--taint", "=x"), ("--gpu", "no")]
+)
 def test_what_an_agent_cannot_be_is_said_at_once(tmp_path: Path, words: tuple[str, str]) -> None:
     (tmp_path / "token").write_text("secret-token")
     given = [

@@ -197,7 +197,7 @@ def test_apply_of_a_file_that_is_not_there(typed: Type, tmp_path: Path) -> None:
 def test_a_name_that_is_taken_is_a_failure_with_a_hint(typed: Type, name: str) -> None:
     result = typed("run", "-d", "--name", name, "--", "other")
     assert result.exit_code == FAILED
-    assert "cancel the workload of that name first" in result.stderr
+    assert "cancel what has that name first" in result.stderr
 
 
 @pytest.mark.parametrize("words", [("ps",), ("run", "--", "true"), ("nodes",), ("status",), ("apply", "-f", "-")])

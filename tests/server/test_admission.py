@@ -31,6 +31,23 @@ WRONG = {
     "a long zone": (Hello("n", "m", Facts(OFFER, zone="z" * 300), 0), "zone"),
     "a bad pool": (Hello("n", "m", Facts(OFFER, pool="a/b"), 0), "pool"),
     "many drivers": (Hello("n", "m", Facts(OFFER, drivers=tuple(f"d{n}" for n in range(99))), 0), "drivers"),
+    "a model of two lines": (Hello("n", "m", Facts(OFFER, gpu_model="a\nb"), 0), "gpu_model"),
+    "a taint that is none": (Hello("n", "m", Facts(OFFER, taints=("ok", "=x")), 0), "taints[1]"),
+    "many taints": (Hello("n", "m", Facts(OFFER, taints=tuple(f"t{n}" for n in range(33))), 0), "taints"),
+    "a device that cannot be": (
+        Hello("n", "m", Facts(OFFER), 0, ((run_of(devices=(1_000_000_000,)), Report(5, "running")),)),
+        "runs[5].devices",
+    ),
+    "a port that cannot be": (
+        Hello(
+            "n", "m", Facts(OFFER), 0, ((run_of(document={"ports": {"a": 0}}, ports=(70_000,)), Report(5, "running")),)
+        ),
+        "runs[5].ports",
+    ),
+    "ports nobody asked for": (
+        Hello("n", "m", Facts(OFFER), 0, ((run_of(ports=(80,)), Report(5, "running")),)),
+        "runs[5].ports",
+    ),
     "a run of garbage": (
         Hello("n", "m", Facts(OFFER), 0, ((Run(5, "default/job", 0, 1, b"\xc1"), Report(5, "running")),)),
         "runs[5].document",

@@ -22,6 +22,9 @@ def test_the_defaults_are_fine() -> None:
         2_000,
         7,
     )
+    assert (config().settings().patience_ms, config().settings().preempt_margin) == (30_000, 20)
+    settings = config(patience_ms=0, preempt_margin=0).settings()
+    assert (settings.patience_ms, settings.preempt_margin) == (0, 0)
     assert config(lease_ms=1_000).settings().lease_margin_ms == 200
 
 
@@ -38,6 +41,10 @@ def test_the_defaults_are_fine() -> None:
         ("port", 65_536, "invalid"),
         ("agents_port", 8420, "invalid"),
         ("seed", -1, "invalid"),
+        ("patience_ms", -1, "invalid"),
+        ("patience_ms", 10**18, "invalid"),
+        ("preempt_margin", -1, "invalid"),
+        ("preempt_margin", 101, "invalid"),
         ("admin_token", "short", "invalid"),
         ("agent_token", "with space", "invalid"),
         ("agent_token", "ünïcödé-token", "invalid"),

@@ -28,6 +28,13 @@ def test_a_small_state_is_counted_whenever_it_changed() -> None:
     assert census.of(state) is census.of(state)
 
 
+def test_waiting_instances_are_counted_by_project() -> None:
+    state = State()
+    add(state, "w1")
+    state.workloads["red/x"] = Workload("red", "x", Policy("job", Ask()), b"", 1, 1, 2)
+    assert Census().of(state).projects == {"default": 5, "red": 2}
+
+
 def test_a_large_state_is_counted_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "COUNT_CHEAP_S", 0.0)
     monkeypatch.setattr(metrics, "COUNT_SHARE", 1e9)

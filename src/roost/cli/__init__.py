@@ -19,6 +19,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Work": {
         "run": ("run:run", "Run a command somewhere, stream its output, return its exit code."),
         "apply": ("apply:apply", "Submit the workloads of a YAML or JSON file."),
+        "plan": ("plan:plan", "Say what applying a file would do, without doing it."),
         "ps": ("ps:ps", "List workloads."),
         "show": ("show:show", "Show one workload or instance, with its story."),
         "logs": ("logs:logs", "Print what instances wrote."),
@@ -31,6 +32,12 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "nodes": ("nodes:nodes", "List nodes; look at one; remove one that is gone."),
         "drain": ("drain:drain", "Take a node out of service, or put it back."),
         "status": ("status:status", "Say how the server is doing."),
+    },
+    "Sharing": {
+        "projects": ("projects:projects", "List projects; set their weights and quotas."),
+        "pools": ("pools:pools", "List pools; set strategy and overcommit."),
+        "reserve": ("reservations:reserve", "Keep nodes for one project."),
+        "reservations": ("reservations:reservations", "List reservations; cancel one."),
     },
     "Tools": {
         "sim": ("sim:sim", "Try placements and faults in a simulated fleet."),

@@ -15,7 +15,7 @@ from roost.cli.session import pairs
     epilog="""\b
 Examples:
   roost agent --server roost.example:8421 --token-file agent.token
-  roost agent --server 10.0.0.1:8421 --token-file t --name gpu-1 --resource gpu=4 --label disk=nvme --zone a
+  roost agent --server 10.0.0.1:8421 --token-file t --name gpu-1 --taint gpu --label disk=nvme --zone a
 \b
 Next: `roost nodes` on any machine with a client.toml shows the new node.
 """
@@ -38,10 +38,15 @@ Next: `roost nodes` on any machine with a client.toml shows the new node.
 @click.option("--cpu", default="", help="Cores to offer, like 4 or 500m. [default: all]")
 @click.option("--memory", default="", help="Memory to offer, like 8GiB. [default: all]")
 @click.option("--disk", default="", help="Disk to offer, like 100GiB. [default: what is free in --dir]")
+@click.option("--gpu", default="", help="GPUs to offer. [default: all of NVIDIA's]")
+@click.option("--gpu-model", "gpu_model", default="", help="What they are. [default: as their driver says]")
+@click.option(
+    "--taint", "taints", multiple=True, metavar="KEY[=VALUE][:soft]", help="Only who tolerates it comes here."
+)
 @click.option("--resource", "resources", multiple=True, callback=pairs, metavar="K=N", help="Other things to count.")
 def agent(
     server: str, token_file: Path | None, name: str, directory: Path | None, labels: tuple[str, ...],
-    resources: tuple[str, ...], **facts: str,
+    resources: tuple[str, ...], taints: tuple[str, ...], **facts: str,
 ) -> None:  # fmt: skip
     """Make this machine a node of a server.
 
@@ -54,8 +59,8 @@ def agent(
     options = ["--server", server, "--name", name, "--dir", str(home)]
     options += ["--token-file", str(token_file.absolute())] if token_file else []
     for option, value in facts.items():
-        options += [f"--{option}", value] if value else []
-    for option, values in (("--label", labels), ("--resource", resources)):
+        options += [f"--{option.replace('_', '-')}", value] if value else []
+    for option, values in (("--label", labels), ("--resource", resources), ("--taint", taints)):
         options += [word for value in values for word in (option, value)]
     read_options(options, dict(os.environ))  # a keeper would start an agent that cannot be again and again
     home.mkdir(mode=0o700, parents=True, exist_ok=True)

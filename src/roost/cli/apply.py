@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,28 +26,36 @@ Examples:
   roost apply -f job.yaml
   roost apply -f web.yaml -f db.yaml          all of them, or none
   generate | roost apply -f -
+  roost apply -f web.yaml --plan TOKEN        exactly what `roost plan` said, or nothing
 \b
 Next: `roost ps`, `roost wait NAME`, `roost why NAME`.
 """
 )
 @click.option("-f", "--file", "files", multiple=True, required=True, metavar="FILE", help="YAML or JSON; - is stdin.")
+@click.option("--plan", "plan", default="", metavar="TOKEN", help="Do exactly what this plan says, or nothing.")
 @json_option
-def apply(files: tuple[str, ...], as_json: bool) -> None:
+def apply(files: tuple[str, ...], plan: str, as_json: bool) -> None:
     """Submit the workloads of a YAML or JSON file.
 
     A file may hold several documents, or a list. All of them are taken in, or none. What is there already with the same
     document stays as it is, so applying twice does no harm.
     """
-    places = [each for file in files for each in read_file(file)]
-    if not places:
-        raise Failure(f"{', '.join(files)}: there is no workload in it", exit_code=USAGE)
-    with connect() as client:
-        done = _submit(client, places)
+    places = read_files(files)
+    with connect() as client, explained_where(places):
+        done = _submit(client, places, plan)
     if as_json:
         print_json([{"workload": workload, "created": new} for workload, new in done])
         return
     rows = [(str(Target(each.project, each.name)), "created" if new else "unchanged", each.state) for each, new in done]
     print_table(("WORKLOAD", "RESULT", "STATE"), rows)
+
+
+def read_files(files: tuple[str, ...]) -> list[tuple[str, Any]]:
+    """Every document of all files, each with words for where it stands."""
+    places = [each for file in files for each in read_file(file)]
+    if not places:
+        raise Failure(f"{', '.join(files)}: there is no workload in it", exit_code=USAGE)
+    return places
 
 
 def read_file(file: str) -> Iterator[tuple[str, Any]]:
@@ -71,21 +80,29 @@ def read_file(file: str) -> Iterator[tuple[str, Any]]:
         yield file if len(flat) == 1 else f"{file}: workload {number}", document
 
 
-def _submit(client: "Client", places: list[tuple[str, Any]]) -> list[tuple["Workload", bool]]:
-    """Each workload, and whether it is new."""
+@contextmanager
+def explained_where(places: list[tuple[str, Any]]) -> Iterator[None]:
+    """Tell what the server says of a document with the file in which it stands."""
     from roost.client.errors import ApiError  # noqa: PLC0415
 
-    documents = [document for _, document in places]
     try:
-        if len(documents) == 1:
-            return [client.submit_new(documents[0], same_ok=True)]
-        # A batch does not tell which of its workloads are new; those submitted before it are not.
-        before_ms = client.status().now_ms
-        done = client.submit_batch(documents, same_ok=True)
-        return [(workload, workload.submitted_ms >= before_ms) for workload in done]
+        yield
     except ApiError as error:
+        if error.code.startswith("plan_"):
+            raise Failure(error.message, error.hint, exit_code_of(error)) from None
         where, field = _where(places, error.path)
         raise Failure(f"{where}: {field}{error.message}", error.hint, exit_code_of(error)) from None
+
+
+def _submit(client: "Client", places: list[tuple[str, Any]], plan: str) -> list[tuple["Workload", bool]]:
+    """Each workload, and whether it is new."""
+    documents = [document for _, document in places]
+    if len(documents) == 1:
+        return [client.submit_new(documents[0], same_ok=True, plan=plan)]
+    # A batch does not tell which of its workloads are new; those submitted before it are not.
+    before_ms = client.status().now_ms
+    done = client.submit_batch(documents, same_ok=True, plan=plan)
+    return [(workload, workload.submitted_ms >= before_ms) for workload in done]
 
 
 def _where(places: list[tuple[str, Any]], path: str) -> tuple[str, str]:

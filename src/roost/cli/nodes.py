@@ -91,6 +91,13 @@ def diagnosis(node: "Node") -> list[str]:
     lines = [f"Node:     {node.name}", f"Status:   {node.status}{_extra(node)}", f"Where:    {where}"]
     lines.append(f"Joined:   {ago(node.joined_ms)}")
     lines.append(f"Drivers:  {', '.join(node.drivers) or '-'}")
+    if node.taints:
+        lines.append(f"Taints:   {', '.join(node.taints)}")
+    if node.devices:
+        free = ", ".join(f"{number}: {amount('gpu_milli', free)} free" for number, free in enumerate(node.devices))
+        lines.append(f"GPUs:     {node.gpu_model or 'of unknown model'} ({free})")
+    if node.ports:
+        lines.append(f"Ports:    {', '.join(map(str, node.ports))} given away")
     if node.labels:
         lines.append("Labels:   " + ", ".join(f"{name}={value}" for name, value in sorted(node.labels.items())))
     lines.append("Given away:")

@@ -14,6 +14,7 @@ from roost.model.errors import Invalid
 DONE = 0
 FAILED = 1
 USAGE = 2
+WOULD_CHANGE = 3
 NOT_PLACED = 4
 TIMED_OUT = 124
 INTERRUPTED = 130

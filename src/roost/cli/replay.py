@@ -104,9 +104,10 @@ def _prepare_swf(given: dict[str, Any]) -> tuple[list[str], dict[str, Any], Run]
 
 
 def _prepare_openb(given: dict[str, Any]) -> tuple[list[str], dict[str, Any], Run]:
+    from roost.server.plugins import load_plugins
     from roost.sim.traces.openb import OPENB_STRATEGIES, replay_openb
 
-    chosen = _chosen("strategy", given["strategies"], OPENB_STRATEGIES)
+    chosen = _chosen("strategy", given["strategies"], (*OPENB_STRATEGIES, *load_plugins()))
     nodes, workloads = _needed(given, "nodes"), _needed(given, "workloads")
     seeds = given["seeds"] or SEEDS
     context = {"nodes": nodes.name, "workloads": workloads.name, "seeds": seeds}
@@ -114,9 +115,10 @@ def _prepare_openb(given: dict[str, Any]) -> tuple[list[str], dict[str, Any], Ru
 
 
 def _prepare_azure(given: dict[str, Any]) -> tuple[list[str], dict[str, Any], Run]:
+    from roost.server.plugins import load_plugins
     from roost.sim.traces.azure import AZURE_STRATEGIES, replay_azure
 
-    chosen = _chosen("strategy", given["strategies"], AZURE_STRATEGIES)
+    chosen = _chosen("strategy", given["strategies"], (*AZURE_STRATEGIES, *load_plugins()))
     file = _needed(given, "file")
     return chosen, {"file": file.name}, lambda name, told: replay_azure(file, name, told)
 

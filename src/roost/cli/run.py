@@ -22,7 +22,7 @@ AGAIN_S = 10.0  # and look again so often, in case the reason has changed
 SUFFIX_BYTES = 3  # six hexadecimal digits: names of one command do not meet by chance
 NAME_LENGTH_MAX = 40  # of the part made from the command
 SIGNAL_BASE = 128
-WAITING_CODES = ("no_nodes", "insufficient_resources", "unsatisfiable")
+WAITING_CODES = ("no_nodes", "insufficient_resources", "quota_exceeded", "unsatisfiable")
 
 
 @click.command(
@@ -121,7 +121,7 @@ def _leave(client: "Client", workload: "Workload", as_json: bool) -> int:
         click.echo(str(Target(workload.project, workload.name)))
     if workload.state != "queued":
         return NOT_PLACED if workload.state == "rejected" else 0
-    why = client.why(workload.project, workload.name)
+    why = client.why(workload.project, workload.name, advice=False)
     if why.code not in WAITING_CODES:
         return 0
     say(why.words)
@@ -188,7 +188,7 @@ class Watcher:
         return max(0.0, self._look_at - time.monotonic())
 
     def _say_why(self) -> None:
-        why = self._client.why(self._target.project, self._target.name)
+        why = self._client.why(self._target.project, self._target.name, advice=False)
         if why.code in WAITING_CODES and why.words != self._told:
             self._told = why.words
             say(why.words)

@@ -8,6 +8,7 @@ import click
 from roost.cli.datadir import DataDir
 from roost.cli.outcome import USAGE, Failure
 from roost.cli.places import data_home
+from roost.cli.session import patience_option, preempt_margin_option
 from roost.cli.up import ADDRESS, LISTEN, Address
 from roost.model.errors import Invalid
 
@@ -36,6 +37,8 @@ export ROOST_CONFIG=DATA/client.toml for the commands.
 @click.option(
     "--lease", "lease_ms", type=int, envvar="ROOST_LEASE_MS", metavar="MS", help="After this silence a node is lost."
 )
+@patience_option
+@preempt_margin_option
 @click.option("--seed", type=int, default=0, envvar="ROOST_SEED", help="For strategies that leave something to chance.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
               envvar="ROOST_LOG_LEVEL", show_default=True, help="How much to tell.")  # fmt: skip
@@ -53,6 +56,7 @@ def server(
     from roost.client.config import Config, write_config  # noqa: PLC0415
     from roost.server.app import run  # noqa: PLC0415  (heavy: not for `--help`)
     from roost.server.config import ServerConfig, check_config, from_environment  # noqa: PLC0415
+    from roost.server.plugins import load_plugins  # noqa: PLC0415
 
     home = DataDir(data or data_home())
     told = from_environment(os.environ)
@@ -68,6 +72,7 @@ def server(
         **{name: value for name, value in given.items() if value not in (None, "")},  # type: ignore[arg-type]
     )
     try:
+        load_plugins()
         check_config(config)
     except Invalid as error:
         raise Failure(str(error), exit_code=USAGE) from None

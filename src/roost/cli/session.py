@@ -35,6 +35,42 @@ def project_option(command: Decorated) -> Decorated:
     )(command)  # fmt: skip
 
 
+class DurationType(click.ParamType[int]):
+    """A duration like 30s or 10m, as milliseconds."""
+
+    name = "DURATION"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        from roost.model.errors import Invalid  # noqa: PLC0415
+        from roost.model.units import duration_ms  # noqa: PLC0415  (few commands take one)
+
+        try:
+            return duration_ms(value, "")
+        except Invalid as error:
+            self.fail(error.message, param, ctx)
+
+
+DURATION = DurationType()
+
+
+def patience_option(command: Decorated) -> Decorated:
+    """--patience: of a server."""
+    return click.option(
+        "--patience", "patience_ms", type=DURATION, envvar="ROOST_PATIENCE", metavar="DURATION", show_envvar=True,
+        help="Who waits longer gets a place kept for it; 0: at once. [default: 30s]",
+    )(command)  # fmt: skip
+
+
+def preempt_margin_option(command: Decorated) -> Decorated:
+    """--preempt-margin: of a server."""
+    return click.option(
+        "--preempt-margin", type=click.IntRange(0, 100), envvar="ROOST_PREEMPT_MARGIN", metavar="N", show_envvar=True,
+        help="By how much a priority must be higher to stop what runs; 0: it never does. [default: 20]",
+    )(command)  # fmt: skip
+
+
 def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Options like K=V, as they are written."""
     for value in values:

@@ -100,6 +100,10 @@ def _show_instance(instance: "Instance") -> None:
     click.echo(f"Attempt:    {instance.attempt or '-'}")
     if instance.started_ms:
         click.echo(f"Ran:        {took(instance.started_ms, instance.finished_ms)}, started {ago(instance.started_ms)}")
+    if instance.devices:
+        click.echo(f"GPUs:       {', '.join(map(str, instance.devices))}")
+    if instance.ports:
+        click.echo("Ports:      " + ", ".join(f"{name} {port}" for name, port in instance.ports.items()))
     if instance.exit_code is not None or instance.signal is not None:
         click.echo(f"Ended:      {exit_words(instance)}")
     if instance.story:

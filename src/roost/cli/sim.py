@@ -11,9 +11,10 @@ from roost.cli.output import print_json, print_table, say
 from roost.cli.replay import replay
 from roost.model.errors import RoostError
 from roost.model.units import show_duration
+from roost.server.plugins import load_plugins
 from roost.sim.mutants import MUTANTS, mutated
 from roost.sim.place import Outcome as Places
-from roost.sim.place import place_file
+from roost.sim.place import Placement, place_file
 from roost.sim.seeds import Caught, Tally, catch_all, run_seeds
 from roost.sim.simulate import Outcome, simulate
 
@@ -51,6 +52,7 @@ def place(file: BinaryIO, as_json: bool) -> None:
     4: some were not; 2: the file is wrong.
     """
     try:
+        load_plugins()
         outcome = place_file(file.read())
     except RoostError as error:
         _refuse(error, as_json)
@@ -183,12 +185,20 @@ def _refuse(error: RoostError, as_json: bool) -> NoReturn:
     sys.exit(USAGE)
 
 
+def _given(placement: Placement) -> tuple[str, str]:
+    """Its devices and ports; a column that nobody has anything in is left out."""
+    ports = ", ".join(f"{name} {port}" for name, port in placement.ports.items())
+    return ", ".join(map(str, placement.devices)) or "-", ports or "-"
+
+
 def _show_places(outcome: Places) -> None:
     rows = []
     for each in outcome.placements:
         over = ", ".join(f"{node} {score:.3f}" for node, score in each.scores.items() if node != each.node)
-        rows.append((each.instance, each.node, each.strategy, f"{each.scores[each.node]:.3f}", over))
-    print_table(("INSTANCE", "NODE", "STRATEGY", "SCORE", "OVER"), rows)
+        rows.append((each.instance, each.node, each.strategy, f"{each.scores[each.node]:.3f}", over, *_given(each)))
+    header = ("INSTANCE", "NODE", "STRATEGY", "SCORE", "OVER", "GPUS", "PORTS")
+    columns = [number for number in range(len(header)) if number < 5 or any(row[number] != "-" for row in rows)]
+    print_table(tuple(header[each] for each in columns), [tuple(row[each] for each in columns) for row in rows])
     for pending in outcome.pending:
         click.echo(f"{pending.instance} waits ({pending.code}): {pending.words}")
     click.echo(f"{len(rows)} of {len(rows) + len(outcome.pending)} placed")

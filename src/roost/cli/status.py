@@ -28,6 +28,9 @@ def status(as_json: bool) -> None:
     click.echo(f"Server:     {url}, Roost {told.version}, {'ready' if told.ready else 'not ready'}")
     click.echo(f"Revision:   {told.revision}")
     click.echo(f"Strategy:   {told.strategy}; a node is lost after {show_duration(told.lease_ms)} of silence")
+    margin = f"has to be {told.preempt_margin} higher" if told.preempt_margin else "is never high enough"
+    kept = f"a place is kept for who waits {show_duration(told.patience_ms)}"
+    click.echo(f"Queue:      {kept}; to stop what runs a priority {margin}")
     click.echo(f"Agents:     {told.agents_connected} connected")
     click.echo(f"Nodes:      {_counted(told.nodes)}")
     click.echo(f"Workloads:  {_counted(told.workloads)}")

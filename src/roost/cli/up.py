@@ -17,6 +17,7 @@ from roost.cli.keepers import Keeper, agent_argv, end_strangers, start_keeper
 from roost.cli.outcome import Failure
 from roost.cli.output import say
 from roost.cli.places import data_home
+from roost.cli.session import patience_option, preempt_margin_option
 
 if TYPE_CHECKING:
     from roost.server.config import ServerConfig
@@ -79,13 +80,20 @@ Next, in another terminal: export ROOST_CONFIG=DIR/client.toml, then `roost run 
     "--agents", type=click.IntRange(0, AGENTS_MAX), default=1, show_default=True, help="Local nodes, node-1 to node-N."
 )
 @click.option("--strategy", default="", help="How nodes are chosen. [default: $SCHEDULING_STRATEGY or least_loaded]")
+@click.option("--gpu", default="", help="GPUs each node offers. [default: node-1 all of NVIDIA's]")
+@click.option("--gpu-model", default="", help="What they are. [default: as their driver says]")
+@click.option(
+    "--taint", "taints", multiple=True, metavar="KEY[=VALUE][:soft]", help="Only who tolerates it comes here."
+)
 @click.option("--lease", "lease_ms", type=int, default=None, metavar="MS", help="After this silence a node is lost.")
+@patience_option
+@preempt_margin_option
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", help="How much to tell."
 )
 def up(
     data: Path | None, listen: Address, agents_listen: Address | None, agents: int, strategy: str, lease_ms: int | None,
-    log_level: str,
+    log_level: str, gpu: str, gpu_model: str, taints: tuple[str, ...], **queue: int | None,
 ) -> None:  # fmt: skip
     """Start a server and local nodes: everything in one command.
 
@@ -97,17 +105,18 @@ def up(
     listen, agents_listen = _addresses(listen, agents_listen)
     admin_token, agent_token = home.admin_token(), home.agent_token()
     keepers: list[Keeper] = []
+    offer = _offer(gpu, gpu_model, taints)
     try:
         # First of all the agents: they start while the server is still being imported.
         names = [f"node-{number}" for number in range(1, agents + 1)]
         end_strangers(home.path / "nodes", names)
         for name in names:
-            keepers.append(_start(home, name, agents_listen, agents))
+            keepers.append(_start(home, name, agents_listen, agents, offer))
         gc.disable()  # importing the server makes no garbage, and looking for it costs a seventh of that time
         config = _config(
             data=home.path, host=listen.host, port=listen.port, agents_host=agents_listen.host,
             agents_port=agents_listen.port, admin_token=admin_token, agent_token=agent_token, strategy=strategy,
-            lease_ms=lease_ms, log_level=log_level,
+            lease_ms=lease_ms, log_level=log_level, **queue,
         )  # fmt: skip
         _serve(config, home, keepers)
     except KeyboardInterrupt:
@@ -178,10 +187,23 @@ def _check_free(address: Address, option: str) -> None:
             raise Failure(f"cannot listen on {address}: {error.strerror or error}", hint) from None
 
 
-def _start(home: DataDir, name: str, server: Address, agents: int) -> Keeper:
+def _offer(gpu: str, gpu_model: str, taints: tuple[str, ...]) -> list[str]:
+    """What the nodes are to offer, checked: better told now than by the log of an agent that does not come up."""
+    offer = [word for taint in taints for word in ("--taint", taint)]
+    offer += [
+        word for option, value in (("--gpu", gpu), ("--gpu-model", gpu_model)) if value for word in (option, value)
+    ]
+    if offer:
+        from roost.agent.config import check_offer  # noqa: PLC0415  (only if something is said)
+
+        check_offer(offer)
+    return offer
+
+
+def _start(home: DataDir, name: str, server: Address, agents: int, offer: list[str]) -> Keeper:
     directory = home.path / "nodes" / name
     options = ["--server", str(server.reachable()), "--token-file", str(home.agent_token_path)]
-    options += ["--name", name, "--dir", str(directory)]
+    options += ["--name", name, "--dir", str(directory), *offer]
     if agents > 1:
         options += ["--slice", f"{name.removeprefix('node-')}/{agents}"]
     if agents > len(os.sched_getaffinity(0)):

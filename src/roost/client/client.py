@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from roost.client import types
+from roost.client import setting_types, types
 from roost.client.logs import LogFollower
 from roost.client.stream import Follower
 from roost.client.transport import Query, Transport, segment
@@ -15,6 +15,7 @@ PAGE = 1_000  # as much as a server gives at once
 
 T = TypeVar("T")
 Document = Mapping[str, Any]
+Amounts = Mapping[str, str | int | float]
 
 
 class Client:
@@ -40,15 +41,23 @@ class Client:
         """Submit a workload. With `same_ok` the same document again is no conflict."""
         return self.submit_new(document, same_ok=same_ok)[0]
 
-    def submit_new(self, document: Document, *, same_ok: bool = False) -> tuple[types.Workload, bool]:
-        """Submit a workload, and say whether it is new (True) or was there already."""
-        answer = self._transport.call("POST", "/v1/workloads", {"same_ok": same_ok or None}, _encode(document))
+    def submit_new(self, document: Document, *, same_ok: bool = False, plan: str = "") -> tuple[types.Workload, bool]:
+        """Submit a workload, and say whether it is new (True) or was there already. `plan`: the token of a plan."""
+        query: Query = {"same_ok": same_ok or None, "plan": plan or None}
+        answer = self._transport.call("POST", "/v1/workloads", query, _encode(document))
         return _decode(answer.body, types.Workload), answer.status == 201
 
-    def submit_batch(self, documents: Sequence[Document], *, same_ok: bool = False) -> list[types.Workload]:
-        """Submit many workloads: all of them are taken in, or none."""
-        answer = self._transport.call("POST", "/v1/workloads/batch", {"same_ok": same_ok or None}, _encode(documents))
+    def submit_batch(
+        self, documents: Sequence[Document], *, same_ok: bool = False, plan: str = ""
+    ) -> list[types.Workload]:
+        """Submit many workloads: all of them are taken in, or none. `plan`: the token of a plan for them."""
+        query: Query = {"same_ok": same_ok or None, "plan": plan or None}
+        answer = self._transport.call("POST", "/v1/workloads/batch", query, _encode(documents))
         return _decode(answer.body, types.Accepted).items
+
+    def plan(self, documents: Sequence[Document]) -> types.Plan:
+        """What submitting workloads would do; nothing is done. Its token makes a submission do exactly that."""
+        return _decode(self._transport.call("POST", "/v1/plans", None, _encode(documents)).body, types.Plan)
 
     def workloads(
         self, *, project: str = "", name: str = "", state: str = "", limit: int | None = None
@@ -70,9 +79,13 @@ class Client:
         """An instance with its story and the decision that placed it."""
         return self._get(f"{_path(project, name)}/instances/{index}", types.Instance)
 
-    def why(self, project: str, name: str, index: int | None = None) -> types.Why:
-        """Why an instance is where it is, or why it waits. Without an index: the first that waits."""
-        return self._get(f"{_path(project, name)}/why", types.Why, {"index": index})
+    def why(self, project: str, name: str, index: int | None = None, *, advice: bool = True) -> types.Why:
+        """Why an instance is where it is, or why it waits. Without an index: the first that waits.
+
+        Without advice the answer is short and quick: what would help and when it may start is left out.
+        """
+        query: Query = {"index": index, "advice": None if advice else False}
+        return self._get(f"{_path(project, name)}/why", types.Why, query)
 
     def cancel(self, project: str, name: str, index: int | None = None) -> types.Workload:
         """Stop a workload or one instance; cancelling twice is fine."""
@@ -131,6 +144,64 @@ class Client:
         """Forget a node that is out of touch and holds nothing."""
         self._transport.call("DELETE", f"/v1/nodes/{segment(name)}")
 
+    # what operators set
+
+    def projects(self) -> list[setting_types.Project]:
+        """All projects by name: those that have settings, and those that have workloads."""
+        return list(self._pages("/v1/projects", {}, setting_types.ProjectPage, None))
+
+    def project(self, name: str) -> setting_types.Project:
+        """A project: its settings, what it holds, its share."""
+        return self._get(f"/v1/projects/{segment(name)}", setting_types.Project)
+
+    def set_project(
+        self, name: str, *, weight: int = 1, quota: Amounts | None = None, borrow: bool = False, counted: bool = False
+    ) -> setting_types.Project:
+        """Set weight and quota (`{"cpu": 10, "memory": "4GiB", "instances": 5}`); what is left out gets its default."""
+        body = {"weight": weight, "quota": quota or {}, "borrow": borrow, "counted": counted}
+        return self._put(f"/v1/projects/{segment(name)}", setting_types.Project, body)
+
+    def unset_project(self, name: str) -> None:
+        """Forget the settings of a project; its workloads stay."""
+        self._transport.call("DELETE", f"/v1/projects/{segment(name)}")
+
+    def pools(self) -> list[setting_types.Pool]:
+        """All pools by name: those that have nodes, and those that have settings."""
+        return list(self._pages("/v1/pools", {}, setting_types.PoolPage, None))
+
+    def pool(self, name: str) -> setting_types.Pool:
+        """A pool: its settings, its nodes, what is given away."""
+        return self._get(f"/v1/pools/{segment(name)}", setting_types.Pool)
+
+    def set_pool(
+        self, name: str, *, strategy: str = "", overcommit: Mapping[str, float] | None = None
+    ) -> setting_types.Pool:
+        """Set strategy and overcommit (`{"cpu": 1.5}`) of a pool; what is left out gets its default."""
+        return self._put(
+            f"/v1/pools/{segment(name)}", setting_types.Pool, {"strategy": strategy, "overcommit": overcommit or {}}
+        )
+
+    def unset_pool(self, name: str) -> None:
+        """Forget the settings of a pool; its nodes stay."""
+        self._transport.call("DELETE", f"/v1/pools/{segment(name)}")
+
+    def reservations(self) -> list[setting_types.Reservation]:
+        """All reservations by name."""
+        return list(self._pages("/v1/reservations", {}, setting_types.ReservationPage, None))
+
+    def reserve(
+        self, name: str, project: str, *, nodes: Sequence[str] = (), count: int | None = None, pool: str = "",
+        start: str | int | float | None = None, end: str | int | float | None = None,
+    ) -> setting_types.Reservation:  # fmt: skip
+        """Keep nodes for a project: these, or a count of them. Start and end: moments, or durations from now."""
+        wanted = {"name": name, "project": project, "nodes": list(nodes), "pool": pool}
+        given = {key: value for key, value in (("count", count), ("start", start), ("end", end)) if value is not None}
+        return self._post("/v1/reservations", setting_types.Reservation, {**wanted, **given})
+
+    def cancel_reservation(self, name: str) -> None:
+        """Give the nodes of a reservation back to everybody."""
+        self._transport.call("DELETE", f"/v1/reservations/{segment(name)}")
+
     # the whole
 
     def status(self) -> types.Status:
@@ -174,6 +245,9 @@ class Client:
 
     def _post(self, path: str, kind: type[T], body: Document) -> T:
         return _decode(self._transport.call("POST", path, None, _encode(body)).body, kind)
+
+    def _put(self, path: str, kind: type[T], body: Document) -> T:
+        return _decode(self._transport.call("PUT", path, None, _encode(body)).body, kind)
 
     def _pages(self, path: str, query: Mapping[str, str], kind: type[Any], limit: int | None) -> Iterator[Any]:
         after: str | int | None = None

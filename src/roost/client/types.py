@@ -54,6 +54,8 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     step: int = 0
     losses: int = 0
     failures: int = 0
+    devices: list[int] = []
+    ports: dict[str, int] = {}
     decision: Decision | None = None
     story: list[Line] = []
 
@@ -122,20 +124,54 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     region: str
     arch: str
     drivers: list[str]
+    gpu_model: str = ""
+    taints: list[str] = []
     labels: dict[str, str]
     resources: dict[str, Room]
     usage: Usage | None = None
     running: int
+    devices: list[int] = []
+    ports: list[int] = []
     instances: list[Instance] = []
     story: list[Line] = []
 
 
 class Blocker(msgspec.Struct, frozen=True):
-    """A reason, and how many nodes it keeps out."""
+    """A reason with its code, and how many nodes it keeps out; 0: it is not about nodes."""
 
     filter: str
     reason: str
     nodes: int
+    code: str = ""
+
+
+class Suggestion(msgspec.Struct, frozen=True):
+    """A change that would place an instance now, as the scheduler itself found on a copy of the state."""
+
+    kind: str
+    words: str
+    node: str
+    path: str = ""
+    amounts: dict[str, int] = {}
+    instances: list[str] = []
+    facts: dict[str, str] = {}
+
+
+class Need(msgspec.Struct, frozen=True):
+    """One of the needs that no node meets together."""
+
+    path: str
+    words: str
+    nodes: int
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """When an instance may start, or in words why nobody can tell."""
+
+    words: str
+    earliest_ms: int | None = None
+    likely_ms: int | None = None
+    latest_ms: int | None = None
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +187,61 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     eligible: int = 0
     considered: int = 0
     candidates: list[Candidate] = []
+    verdict: str = ""
+    suggestions: list[Suggestion] = []
+    contradiction: list[Need] = []
+    position: int | None = None
+    ahead: list[str] = []
+    estimate: Estimate | None = None
+
+
+class Placing(msgspec.Struct, frozen=True):
+    """Where an instance would go, and which devices and ports it would get."""
+
+    instance: str
+    node: str
+    strategy: str
+    devices: list[int] = []
+    ports: list[int] = []
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """One reason to wait."""
+
+    code: str
+    words: str
+    nodes: int
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """How many instances of a workload would wait, and why."""
+
+    workload: str
+    count: int
+    code: str
+    words: str = ""
+    blockers: list[Reason] = []
+
+
+class Stopping(msgspec.Struct, frozen=True):
+    """An instance that would be stopped."""
+
+    instance: str
+    node: str
+    words: str = ""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What submitting workloads would do. `token` makes a submission of the same documents do exactly that."""
+
+    token: str
+    revision: int
+    changes: bool
+    created: list[str] = []
+    unchanged: list[str] = []
+    placed: list[Placing] = []
+    pending: list[Pending] = []
+    stopped: list[Stopping] = []
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -201,6 +292,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str
     strategies: list[str] = []
     lease_ms: int
+    patience_ms: int = 30_000
+    preempt_margin: int = 20
     agents_connected: int
     nodes: dict[str, int]
     workloads: dict[str, int]

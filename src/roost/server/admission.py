@@ -10,6 +10,7 @@ from roost.model.errors import Invalid
 from roost.model.frames import Beat, Hello, Report, Run
 from roost.model.names import check_name, check_node_name, check_text
 from roost.model.node import Facts
+from roost.model.placement import taints_of
 
 RUNS_MAX = 8_192  # attempts one agent may hold: as many as its keeper keeps
 DRIVERS_MAX = 16
@@ -48,8 +49,9 @@ def check_facts(facts: Facts) -> None:
         if not 0 <= amount <= most:
             raise Invalid(f"resources.{name}", f"this must be 0 to {most:,}, not {amount:,}")
     check_labels(facts.labels, "labels")
-    for field, text in (("zone", facts.zone), ("rack", facts.rack), ("region", facts.region), ("arch", facts.arch)):
-        check_text(text, field)
+    for field in ("zone", "rack", "region", "arch", "gpu_model"):
+        check_text(getattr(facts, field), field)
+    taints_of(list(facts.taints), "taints")
     check_name(facts.pool, "pool")
     if len(facts.drivers) > DRIVERS_MAX:
         raise Invalid("drivers", f"a node may have {DRIVERS_MAX} drivers; this one has {len(facts.drivers)}")
@@ -85,6 +87,13 @@ def _check_run(run: Run) -> None:
     _between(run.attempt, 0, limits.COUNTABLE_MAX, f"{path}.attempt")
     _between(run.serial, 0, 1 << 62, f"{path}.serial")
     _between(run.submitted_ms, 0, 1 << 53, f"{path}.submitted_ms")
+    _between(len(run.devices), 0, limits.GPUS_MAX, f"{path}.devices")
+    for device in run.devices:
+        _between(device, 0, limits.GPUS_MAX - 1, f"{path}.devices")
+    if run.ports and len(run.ports) != len(document.ports):
+        raise Invalid(f"{path}.ports", f"its document names {len(document.ports)} ports, not {len(run.ports)}")
+    for port in run.ports:
+        _between(port, 1, limits.PORT_MAX, f"{path}.ports")
 
 
 def _check_report(report: Report) -> None:

@@ -20,6 +20,7 @@ from roost.server.gateway import Gateway
 from roost.server.logs import LogHub
 from roost.server.metrics import Census, Metrics
 from roost.server.perform import Perform
+from roost.server.plugins import load_plugins
 from roost.server.watch import Watch
 from roost.server.web import Web, listen
 
@@ -61,6 +62,7 @@ def run(config: ServerConfig, on_ready: OnReady | None = None) -> int:
 async def serve(config: ServerConfig, on_ready: OnReady | None = None, stopping: asyncio.Event | None = None) -> None:
     """Serve until a signal comes or `stopping` is set. Raises CannotStart."""
     try:
+        load_plugins()
         check_config(config)
     except Invalid as error:
         raise CannotStart(str(error)) from None

@@ -8,6 +8,7 @@ from typing import Literal
 from roost.core.state import Settings
 from roost.core.strategies import DEFAULT, check_strategy
 from roost.model.errors import Invalid
+from roost.model.limits import DURATION_MS_MAX
 from roost.server.say import LEVELS, Form
 
 StoreKind = Literal["sqlite", "memory"]
@@ -22,6 +23,8 @@ LEASE_MS_MAX = 600_000  # ten minutes: longer, and nobody notices that a machine
 BEATS_PER_LEASE = 4
 MARGIN_SHARE = 10  # a tenth of a lease for a keeper to have killed what its lease no longer covers
 MARGIN_MS_MIN = 200
+
+PREEMPT_MARGIN_MAX = 100  # as far as two priorities can be from each other
 
 TOKEN_LENGTH_MIN = 8  # shorter ones can be guessed over the network
 SEED_MAX = (1 << 63) - 1
@@ -42,13 +45,22 @@ class ServerConfig:
     strategy: str = DEFAULT
     lease_ms: int = 4_000
     seed: int = 0
+    patience_ms: int = 30_000  # who waits longer gets a place kept for it; 0: at once
+    preempt_margin: int = 20  # by how much a priority must be higher to stop what runs; 0: it never does
     log_level: str = "info"
     log_form: Form = "auto"
 
     def settings(self) -> Settings:
         """What of this the core reads."""
         margin = max(MARGIN_MS_MIN, self.lease_ms // MARGIN_SHARE)
-        return Settings(strategy=self.strategy, lease_ms=self.lease_ms, lease_margin_ms=margin, seed=self.seed)
+        return Settings(
+            strategy=self.strategy,
+            lease_ms=self.lease_ms,
+            lease_margin_ms=margin,
+            seed=self.seed,
+            patience_ms=self.patience_ms,
+            preempt_margin=self.preempt_margin,
+        )
 
 
 def check_config(config: ServerConfig) -> None:
@@ -65,6 +77,11 @@ def check_config(config: ServerConfig) -> None:
         raise Invalid("lease_ms", f"{words}; not {config.lease_ms:,}")
     if not 0 <= config.seed <= SEED_MAX:
         raise Invalid("seed", f"a seed is 0 to {SEED_MAX}, not {config.seed}")
+    if not 0 <= config.patience_ms <= DURATION_MS_MAX:
+        raise Invalid("patience_ms", f"patience is 0 to {DURATION_MS_MAX:,} ms, not {config.patience_ms:,}")
+    if not 0 <= config.preempt_margin <= PREEMPT_MARGIN_MAX:
+        words = f"a margin is 0 (nothing is stopped for a priority) to {PREEMPT_MARGIN_MAX}"
+        raise Invalid("preempt_margin", f"{words}, not {config.preempt_margin:,}")
     for name, port in (("port", config.port), ("agents_port", config.agents_port)):
         if not 0 <= port <= 65_535:
             raise Invalid(name, f"a port is 0 to 65535, not {port}")

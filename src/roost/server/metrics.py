@@ -4,15 +4,18 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.core.state import State
+from roost.model.project import INSTANCES
 
 if TYPE_CHECKING:
     from roost.server.engine import Engine
     from roost.server.perform import Perform
 
 COUNT_SHARE = 50  # counting a large state may take a fiftieth of the time
+PROJECTS_MAX = 1_000  # told on the page, those with the most first: anybody who submits can make up a name
 COUNT_CHEAP_S = 0.005  # a count that takes less than this is made anew whenever something changed
 
 
@@ -39,6 +42,7 @@ class Counts(NamedTuple):
     workloads: dict[str, int]
     instances: dict[str, int]
     waiting: int  # instances that wait for a place
+    projects: dict[str, int]  # the same project by project; those that have workloads
 
 
 class Census:
@@ -67,13 +71,15 @@ def count(state: State) -> Counts:
 
     workloads: Counter[str] = Counter()
     instances: Counter[str] = Counter()
+    projects: dict[str, int] = {}
     for key, workload in state.workloads.items():
         progress = state.progress.get(key)
         counts = counts_of(workload, progress.begun if progress else 0, progress.counts if progress else {})
         workloads[workload_state(workload, counts)] += 1
         instances.update(counts)
+        projects[workload.project] = projects.get(workload.project, 0) + counts.get("queued", 0)
     nodes = Counter(node.status for node in state.nodes.values())
-    return Counts(dict(nodes), dict(workloads), dict(instances), instances["queued"])
+    return Counts(dict(nodes), dict(workloads), dict(instances), instances["queued"], projects)
 
 
 class Metrics:
@@ -111,6 +117,10 @@ class Metrics:
             (GaugeMetricFamily, "roost_agents_connected", "Agents with an open stream.", perform.connected),
             (GaugeMetricFamily, "roost_watchers", "Open streams of changes.", perform.watch.subscribers),
             (GaugeMetricFamily, "roost_instances_waiting", "Instances that wait for a place.", counts.waiting),
+            (GaugeMetricFamily, "roost_holds", "Places kept for who waits long.", len(engine.state.holds)),
+            (GaugeMetricFamily, "roost_reservations", "Reservations, begun or not.", len(engine.state.reservations)),
+            (CounterMetricFamily, "roost_preemptions", "Instances stopped for others.", engine.state.preempted),
+            (CounterMetricFamily, "roost_preemption_cycles", "Must stay 0: stopped in turns.", engine.state.cycles),
             (CounterMetricFamily, "roost_steps", "Steps of the engine.", engine.steps),
             (CounterMetricFamily, "roost_events", "Events that were decided on.", engine.events),
             (CounterMetricFamily, "roost_reports_ignored", "Late or foreign reports of agents.", perform.ignored),
@@ -129,9 +139,31 @@ class Metrics:
             for word, number in sorted(table.items()):
                 metric.add_metric([word], number)
             yield metric
+        yield from _project_tables(engine.state, counts)
         commits = HistogramMetricFamily("roost_commit_seconds", "How long commits took.")
         commits.add_metric([], _buckets(engine.commits), engine.commits.total)
         yield commits
+
+
+def _project_tables(state: State, counts: Counts) -> Iterator[Any]:
+    """What each project holds, and how many of its instances wait."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    from roost.server.views import unit_name
+
+    size = {
+        name: state.charged.get(name, {}).get(INSTANCES, 0) + counts.projects.get(name, 0)
+        for name in {*state.charged, *counts.projects}
+    }
+    names = nsmallest(PROJECTS_MAX, size, key=lambda name: (-size[name], name))
+    held = GaugeMetricFamily("roost_project_held", "What projects hold.", labels=["project", "resource"])
+    waiting = GaugeMetricFamily("roost_project_waiting", "Instances that wait, by project.", labels=["project"])
+    for name in sorted(names):
+        waiting.add_metric([name], counts.projects.get(name, 0))
+        for resource, amount in sorted(state.charged.get(name, {}).items()):
+            held.add_metric([name, unit_name(resource)], amount)
+    yield held
+    yield waiting
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from roost.core.explain import Why, node_report
+from roost.core.explain import node_report
 from roost.core.scorers import ONE
 from roost.core.state import State
 from roost.model.errors import NotFound
@@ -72,6 +72,8 @@ class InstanceDetail(InstanceView, frozen=True, kw_only=True):
     """One run of a workload with its story and the decision that placed it."""
 
     token: int = 0
+    devices: list[int] = []
+    ports: dict[str, int] = {}
     decision: DecisionView | None = None
     story: list[Line] = []
 
@@ -130,6 +132,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     region: str
     arch: str
     drivers: list[str]
+    gpu_model: str = ""
+    taints: list[str] = []
     labels: dict[str, str]
     resources: dict[str, Room]
     usage: UsageView | None = None
@@ -137,33 +141,12 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeDetail(NodeView, frozen=True, kw_only=True):
-    """A node with what runs there and its story."""
+    """A node with what runs there and its story. Of each GPU what is free, in thousandths; ports in use."""
 
+    devices: list[int] = []
+    ports: list[int] = []
     instances: list[InstanceView] = []
     story: list[Line] = []
-
-
-class BlockerView(msgspec.Struct, frozen=True):
-    """A reason, and how many nodes it keeps out."""
-
-    filter: str
-    reason: str
-    nodes: int
-
-
-class WhyView(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an instance is where it is: as data, and in words."""
-
-    instance: str
-    state: str
-    words: str
-    code: str = ""
-    blockers: list[BlockerView] = []
-    node: str = ""
-    strategy: str = ""
-    eligible: int = 0
-    considered: int = 0
-    candidates: list[Candidate] = []
 
 
 def workload_view(workload: Workload, begun: int, counts: dict[str, int]) -> WorkloadView:
@@ -248,7 +231,12 @@ def instance_detail(state: State, workload: Workload, index: int) -> InstanceDet
         return InstanceDetail(**msgspec.structs.asdict(never_ran(workload, index)))
     decision = decision_view(instance.decision) if instance.decision else None
     return InstanceDetail(
-        **_instance_fields(instance), token=instance.token, decision=decision, story=story_view(instance.story)
+        **_instance_fields(instance),
+        token=instance.token,
+        devices=list(instance.devices),
+        ports=dict(zip(workload.policy.ports, instance.ports, strict=False)),
+        decision=decision,
+        story=story_view(instance.story),
     )
 
 
@@ -284,22 +272,13 @@ def node_detail(state: State, name: str) -> NodeDetail:
     """Everything about a node."""
     report = node_report(state, name)
     running = [instance_view(each) for each in report["running"][:DETAIL_INSTANCES_MAX]]
-    return NodeDetail(**_node_fields(state, name), instances=running, story=story_view(report["node"].story))
-
-
-def why_view(why: Why) -> WhyView:
-    """The answer to `why`."""
-    return WhyView(
-        instance=why.instance,
-        state=why.state,
-        words=why.words,
-        code=why.code,
-        blockers=[BlockerView(each.filter, each.reason, each.nodes) for each in why.blockers],
-        node=why.node,
-        strategy=why.strategy,
-        eligible=why.eligible,
-        considered=why.considered,
-        candidates=[Candidate(node, score) for node, score in why.candidates],
+    fleet, row = state.fleet, state.fleet.row(name)
+    return NodeDetail(
+        **_node_fields(state, name),
+        devices=[max(0, free) for free in fleet.devices[row][fleet.device_total[row] > 0].tolist()],
+        ports=sorted(fleet.ports.get(name, {})),
+        instances=running,
+        story=story_view(report["node"].story),
     )
 
 
@@ -348,6 +327,8 @@ def _node_fields(state: State, name: str) -> dict[str, Any]:
         "region": facts.region,
         "arch": facts.arch,
         "drivers": list(facts.drivers),
+        "gpu_model": facts.gpu_model,
+        "taints": list(facts.taints),
         "labels": facts.labels,
         "resources": {unit_name(each): Room(report["used"][each], total) for each, total in facts.resources.items()},
         "usage": UsageView(usage.cpu_milli, usage.memory, usage.disk) if usage else None,

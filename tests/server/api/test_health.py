@@ -1,9 +1,11 @@
 """Health over the API: probes, status, metrics."""
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from roost import __version__
-from tests.server.house import House, house
+from roost.server import metrics
+from tests.server.house import House, Stop, house
 
 
 async def numbers(made: House) -> dict[str, float]:
@@ -39,6 +41,34 @@ async def test_status_counts_what_there_is() -> None:
         assert status["instances"] == {"placed": 2, "queued": 3}
         await made.post("/v1/workloads/default/job/cancel")
         assert (await made.get("/v1/status"))["instances"] == {"stopping": 2, "cancelled": 3}
+
+
+async def test_metrics_tell_of_projects_and_of_the_queue() -> None:
+    async with house(patience_ms=0, preempt_margin=20) as made:
+        agent = await made.agent(cpu=2_000)
+        await made.submit("low", project="red", priority=10, resources={"cpu": 2})
+        await made.submit("more", project="red", priority=10, count=4)
+        found = await numbers(made)
+        assert found["roost_project_held/red/cpu_milli"] == 2_000 and found["roost_project_held/red/instances"] == 1
+        assert found["roost_project_waiting/red"] == 4
+        assert found["roost_preemptions_total"] == found["roost_preemption_cycles_total"] == 0
+        assert (found["roost_holds"], found["roost_reservations"]) == (1, 0)
+        await made.submit("high", project="blue", priority=90)
+        await agent.stops(agent.orders(Stop)[0])
+        await made.post("/v1/reservations", {"name": "r", "project": "blue", "count": 1, "start": "1h"}, expect=201)
+        found = await numbers(made)
+        assert (found["roost_preemptions_total"], found["roost_preemption_cycles_total"]) == (1, 0)
+        assert found["roost_project_held/blue/instances"] == 1 and found["roost_project_waiting/blue"] == 0
+        assert found["roost_reservations"] == 1
+
+
+async def test_a_page_of_metrics_tells_of_so_many_projects_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "PROJECTS_MAX", 2)
+    async with house() as made:
+        for project, count in (("a", 1), ("b", 3), ("c", 2)):
+            await made.submit(project=project, count=count)
+        told = [name for name in await numbers(made) if name.startswith("roost_project_waiting/")]
+        assert told == ["roost_project_waiting/b", "roost_project_waiting/c"]
 
 
 async def test_metrics_count_what_happens() -> None:

@@ -22,6 +22,20 @@ async def test_a_node_tells_what_it_offers_uses_and_runs() -> None:
         assert node["lease_until_ms"] > node["joined_ms"] and node["labels"] == {"disk": "nvme"}
 
 
+async def test_devices_ports_and_taints_are_shown_where_they_are() -> None:
+    async with house() as made:
+        await made.agent(resources={"cpu": 4_000, "gpu": 2_000}, gpu_model="T4", taints=("gpu",))
+        placement = {"tolerate": ["gpu"]}
+        await made.submit(resources={"cpu": 1, "gpu": 0.25}, ports={"http": 80, "any": 0}, placement=placement)
+        node = await made.get("/v1/nodes/n1")
+        assert (node["gpu_model"], node["taints"], node["devices"]) == ("T4", ["gpu"], [750, 1_000])
+        assert node["ports"] == [80, 20_000]
+        instance = await made.get("/v1/workloads/default/job/instances/0")
+        assert (instance["devices"], instance["ports"]) == ([0], {"http": 80, "any": 20_000})
+        (listed,) = (await made.get("/v1/nodes"))["items"]
+        assert (listed["gpu_model"], listed["taints"]) == ("T4", ["gpu"])
+
+
 async def test_nodes_are_listed_by_name_in_pages() -> None:
     async with house() as made:
         for name in ("n3", "n1", "n2"):

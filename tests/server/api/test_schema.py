@@ -43,6 +43,8 @@ class Standing(threading.Thread):
             self.made, self.url = made, str(client.base_url).rstrip("/")
             await made.agent(cpu=8_000)
             await made.submit("job", count=3)
+            kept = {"name": "kept", "project": "default", "nodes": ["n1"], "start": "1h"}
+            await made.post("/v1/reservations", kept, expect=201)
             self._ready.set()
             await self._leaving.wait()
 
@@ -77,7 +79,7 @@ DESCRIPTION = asyncio.run(described())
 schema = schemathesis.openapi.from_dict(DESCRIPTION).exclude(operation_id=ENDLESS)
 
 
-KNOWN = {"project": "default", "name": "job", "node": "n1", "index": 0}
+KNOWN = {"project": "default", "name": "job", "node": "n1", "index": 0, "pool": "default", "reservation": "kept"}
 
 
 @schema.parametrize()

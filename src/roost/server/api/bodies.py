@@ -32,17 +32,16 @@ async def read_data(request: "Request[Any, Any, Any]") -> Any:
     return decode_yaml(body) if kind in YAML_TYPES else decode_json(body)
 
 
-async def read_fields(request: "Request[Any, Any, Any]", fields: type[T]) -> T:
-    """The body as a few named fields; no body at all means none of them."""
+async def read_fields(request: "Request[Any, Any, Any]", fields: type[T], *, required: bool = False) -> T:
+    """The body as a few named fields; no body at all means none of them, where it is not required."""
     body = await _body(request)
     raw: Any = {}
-    if body:
+    if body or required:
         raw = decode_yaml(body) if _kind(request.scope["headers"]) in YAML_TYPES else decode_json(body)
     try:
         return msgspec.convert(raw, fields)
     except msgspec.ValidationError as error:
-        words, _, where = str(error).partition(" - at `$")
-        raise Invalid(where.strip(".`") or "$", words[:MESSAGE_LENGTH_MAX]) from None
+        raise _odd_field(raw, fields, error) from None
 
 
 def decode_json(body: bytes) -> Any:
@@ -92,6 +91,24 @@ def taking(fields: type, *, required: bool = True, many: int = 0) -> type[Operat
             self.request_body = RequestBody(content=content, required=required)
 
     return Taking
+
+
+def _odd_field(raw: Any, fields: type, error: msgspec.ValidationError) -> Invalid:
+    """Which field is wrong, and why. In a mapping with any keys, the key is found by asking for each alone."""
+    words, _, where = str(error).partition(" - at `")
+    path = where.rpartition("$")[2].strip(".`")
+    for begin, told in (("Object contains unknown", "there is no such field"), ("Object missing", "this is needed")):
+        if words.startswith(begin):
+            return Invalid(words.partition("`")[2].rstrip("`")[:MESSAGE_LENGTH_MAX], told)
+    if path.endswith("[...]") and path.removesuffix("[...]") in raw:
+        path = path.removesuffix("[...]")
+        for key, value in raw[path].items():
+            try:
+                msgspec.convert({**raw, path: {key: value}}, fields)
+            except msgspec.ValidationError:
+                path = f"{path}.{key:.80}"
+                break
+    return Invalid(path or "$", words[:MESSAGE_LENGTH_MAX])
 
 
 async def _body(request: "Request[Any, Any, Any]") -> bytes:

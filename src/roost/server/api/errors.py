@@ -15,7 +15,11 @@ RETRY_AFTER_S = "1"
 
 HINTS = {
     "refused": "send the header `Authorization: Bearer TOKEN`",
-    "name_in_use": "cancel the workload of that name first, or take another name",
+    "name_in_use": "cancel what has that name first, or take another name",
+    "quota_exceeded": "ask for less, or let an operator raise the quota: `roost projects`",
+    "plan_stale": "make a new plan and look at it",
+    "plan_unknown": "make a new plan",
+    "plan_mismatch": "apply the documents the plan was made for, or make a new plan",
     "unsupported_type": "send JSON as application/json, or YAML as application/yaml",
     "busy": "try again in a moment",
     "unavailable": "try again in a moment; /readyz says why",

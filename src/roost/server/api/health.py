@@ -34,6 +34,8 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     strategy: str
     strategies: list[str]
     lease_ms: int
+    patience_ms: int
+    preempt_margin: int
     agents_connected: int
     nodes: dict[str, int]
     workloads: dict[str, int]
@@ -76,6 +78,8 @@ async def status(request: Request[Any, Any, Any]) -> StatusView:
         strategy=state.settings.strategy,
         strategies=sorted(STRATEGIES),
         lease_ms=state.settings.lease_ms,
+        patience_ms=state.settings.patience_ms,
+        preempt_margin=state.settings.preempt_margin,
         agents_connected=doors.metrics.connected,
         nodes=counts.nodes,
         workloads=counts.workloads,

@@ -12,13 +12,23 @@ from litestar.params import QueryParameter
 from litestar.routes import HTTPRoute
 
 from roost.model.errors import Invalid, RoostError
-from roost.server.api import changes, health, instances, logs, nodes, workloads
+from roost.server.api import changes, health, instances, logs, nodes, plans, pools, projects, reservations, workloads
 from roost.server.api.doors import Doors
 from roost.server.api.errors import answer_error
 from roost.server.api.schema import schema_config
+from roost.server.plans import Plans
+
+SEVERAL_METHODS = [
+    "/v1/workloads",
+    "/v1/nodes/{node:str}",
+    "/v1/projects/{project:str}",
+    "/v1/pools/{pool:str}",
+    "/v1/reservations",
+    "/v1/reservations/{reservation:str}",
+]
 
 
-@route(["/v1/workloads", "/v1/nodes/{node:str}"], http_method=HttpMethod.OPTIONS, include_in_schema=False)
+@route(SEVERAL_METHODS, http_method=HttpMethod.OPTIONS, include_in_schema=False)
 async def options(request: Request[Any, Any, Any]) -> Response[None]:
     """What can be done here. The framework's own answer names only the first method of a path with several."""
     here = [each for each in request.app.routes if each.path_format == request.scope["path_template"]]
@@ -58,6 +68,7 @@ HANDLERS = [
     workloads.get_why,
     workloads.cancel,
     workloads.retry,
+    plans.plan,
     instances.list_instances,
     instances.get_instance,
     logs.read_log,
@@ -67,6 +78,18 @@ HANDLERS = [
     nodes.drain,
     nodes.resume,
     nodes.remove,
+    projects.list_projects,
+    projects.get_project,
+    projects.set_project,
+    projects.unset_project,
+    pools.list_pools,
+    pools.get_pool,
+    pools.set_pool,
+    pools.unset_pool,
+    reservations.list_reservations,
+    reservations.get_reservation,
+    reservations.reserve,
+    reservations.cancel_reservation,
     changes.changes,
     health.status,
     health.metrics,
@@ -79,7 +102,7 @@ def make_api(doors: Doors) -> Litestar:
     """The API for these doors. It checks no token: see auth.py."""
     return Litestar(
         HANDLERS,
-        state=State({"doors": doors}),
+        state=State({"doors": doors, "plans": Plans()}),
         before_request=refuse_unknown_questions,
         exception_handlers={RoostError: answer_error, HTTPException: answer_error, Exception: answer_error},
         openapi_config=schema_config(),

@@ -15,20 +15,42 @@ from roost.server.api.errors import ErrorView
 from roost.server.api.health import StatusView
 from roost.server.api.instances import InstancePage
 from roost.server.api.nodes import Draining, NodePage
+from roost.server.api.plans import PlanView
+from roost.server.api.pools import PoolPage, PoolSettings
+from roost.server.api.projects import ProjectPage, ProjectSettings
+from roost.server.api.reservations import ReservationPage, Reserving
 from roost.server.api.workloads import Accepted, Chosen, WorkloadPage
-from roost.server.views import InstanceDetail, NodeDetail, WhyView, WorkloadDetail
+from roost.server.views import InstanceDetail, NodeDetail, WorkloadDetail
+from roost.server.why import WhyView
 
-BODIES = (Document, Chosen, Draining)  # what handlers read themselves
-VIEWS = (Accepted, ErrorView, InstanceDetail, InstancePage, NodeDetail, NodePage, StatusView, WhyView, WorkloadDetail,
-         WorkloadPage)  # fmt: skip
+BODIES = (Document, Chosen, Draining, PoolSettings, ProjectSettings, Reserving)  # what handlers read themselves
+VIEWS = (Accepted, ErrorView, InstanceDetail, InstancePage, NodeDetail, NodePage, PlanView, PoolPage, ProjectPage,
+         ReservationPage, StatusView, WhyView, WorkloadDetail, WorkloadPage)  # fmt: skip
 
 NAME = {"pattern": "^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$", "minLength": 1, "maxLength": limits.NAME_LENGTH_MAX}
-CHECKED = {  # what is checked beyond types
-    "name": NAME,
-    "project": NAME,
-    "count": {"minimum": 0, "maximum": limits.COUNT_JOB_MAX},
-    "priority": {"minimum": 0, "maximum": 100},
-    "steps": {"minItems": 1, "maxItems": limits.STEPS_MAX},
+CHECKED: dict[str, dict[str, dict[str, Any]]] = {  # what is checked beyond types
+    "Document": {
+        "name": NAME,
+        "project": NAME,
+        "count": {"minimum": 0, "maximum": limits.COUNT_JOB_MAX},
+        "priority": {"minimum": 0, "maximum": 100},
+        "steps": {"minItems": 1, "maxItems": limits.STEPS_MAX},
+    },
+    "ProjectSettings": {
+        "weight": {"minimum": 1, "maximum": limits.SHARE_WEIGHT_MAX},
+        "quota": {"maxProperties": limits.RESOURCE_KINDS_MAX, "propertyNames": NAME},
+    },
+    "PoolSettings": {
+        "overcommit": {
+            "propertyNames": {"enum": ["cpu", "memory"]},
+            "additionalProperties": {"type": "number", "minimum": 1, "maximum": limits.OVERCOMMIT_MAX / 100},
+        },
+    },
+    "Reserving": {
+        "name": NAME,
+        "project": NAME,
+        "nodes": {"maxItems": limits.RESERVED_NODES_MAX, "uniqueItems": True},
+    },
 }
 
 
@@ -59,8 +81,9 @@ class _Described(JsonRenderPlugin):
 
     def _complete(self, openapi_schema: dict[str, Any]) -> None:
         _, parts = msgspec.json.schema_components((*BODIES, *VIEWS), ref_template="#/components/schemas/{name}")
-        for field, more in CHECKED.items():
-            parts["Document"]["properties"][field].update(more)
+        for name, fields in CHECKED.items():
+            for field, more in fields.items():
+                parts[name]["properties"][field].update(more)
         openapi_schema["components"]["schemas"].update(parts)
         for operations in openapi_schema["paths"].values():
             for operation in operations.values():

@@ -9,6 +9,7 @@ from litestar import Request, Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, FromQuery, QueryParameter
 
+from roost.core.advise import Advice, advise
 from roost.core.explain import why
 from roost.core.state import State
 from roost.model.document import Document, check_document, encode_document, read_document
@@ -18,15 +19,9 @@ from roost.model.workload import Workload
 from roost.server.api.bodies import read_data, read_fields, taking
 from roost.server.api.doors import Doors, doors_of, find
 from roost.server.api.errors import refusals
-from roost.server.views import (
-    WhyView,
-    WorkloadDetail,
-    WorkloadView,
-    live_view,
-    why_view,
-    workload_detail,
-    workload_view,
-)
+from roost.server.plans import Plans
+from roost.server.views import WorkloadDetail, WorkloadView, live_view, workload_detail, workload_view
+from roost.server.why import WhyView, why_view
 
 BATCH_MAX = 10_000  # documents in one request: one step of the engine, some hundred milliseconds
 CHECKED_AT_ONCE = 200  # documents checked before others get their turn: some milliseconds
@@ -36,6 +31,7 @@ SCAN_MAX = 10_000  # workloads looked at for one page: a filter that matches lit
 WorkloadState = Literal[
     "queued", "running", "stopping", "succeeded", "failed", "timed_out", "cancelled", "expired", "rejected"
 ]
+Planned = Annotated[str, QueryParameter(description="`token` of a plan: do exactly that, or nothing.")]
 PageLimit = Annotated[int, QueryParameter(ge=1, le=PAGE_MAX, description="How many at most.")]
 
 
@@ -68,12 +64,14 @@ class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 async def submit(
     request: Request[Any, Any, Any],
     same_ok: Annotated[bool, QueryParameter(description="The same document again is no conflict.")] = False,
+    plan: Planned = "",
 ) -> Response[WorkloadView]:
-    """Submit a workload. 201: it was taken in; 200: it was there already (with same_ok)."""
+    """Submit a workload. 201: it was taken in; 200: it was there already (with same_ok or a plan)."""
     engine = doors_of(request).engine
     wanted = (_wanted(await read_data(request), ""),)
+    make = _submission(request, wanted, same_ok, plan)
     before = engine.state.serial
-    (key,) = await engine.ask(lambda number: Submit(number, wanted, same_ok))
+    (key,) = await engine.ask(make)
     workload = _there(engine.state, key)
     return Response(live_view(engine.state, workload), status_code=201 if workload.serial > before else 200)
 
@@ -87,9 +85,16 @@ async def submit(
 async def submit_batch(
     request: Request[Any, Any, Any],
     same_ok: Annotated[bool, QueryParameter(description="The same document again is no conflict.")] = False,
+    plan: Planned = "",
 ) -> Accepted:
     """Submit many workloads: all of them are taken in, or none."""
     engine = doors_of(request).engine
+    keys = await engine.ask(_submission(request, await read_batch(request), same_ok, plan))
+    return Accepted([live_view(engine.state, _there(engine.state, key)) for key in keys])
+
+
+async def read_batch(request: Request[Any, Any, Any]) -> tuple[Wanted, ...]:
+    """The workloads of a body that is a list, each checked."""
     documents = await read_data(request)
     if not isinstance(documents, list):
         raise Invalid("$", "a batch is a list of workloads")
@@ -100,8 +105,14 @@ async def submit_batch(
         wanted.append(_wanted(document, f"[{number}]"))
         if number % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
             await asyncio.sleep(0)
-    keys = await engine.ask(lambda number: Submit(number, tuple(wanted), same_ok))
-    return Accepted([live_view(engine.state, _there(engine.state, key)) for key in keys])
+    return tuple(wanted)
+
+
+def plans_of(request: Request[Any, Any, Any]) -> Plans:
+    """The plans that were made here."""
+    plans = request.app.state["plans"]
+    assert isinstance(plans, Plans)
+    return plans
 
 
 @get("/v1/workloads", operation_id="list_workloads", responses=refusals(422, 503))
@@ -146,10 +157,13 @@ async def get_why(
     project: FromPath[str],
     name: FromPath[str],
     index: Annotated[int | None, QueryParameter(ge=0)] = None,
+    advice: Annotated[bool, QueryParameter(description="Also what would help, and when it may start.")] = True,
 ) -> WhyView:
     """Why an instance is where it is, or nowhere. Without an index: the first that waits."""
     state = await doors_of(request).engine.settled()
-    return why_view(why(state, f"{project}/{name}", index))
+    if not advice:
+        return why_view(why(state, f"{project}/{name}", index), Advice())
+    return why_view(*advise(state, f"{project}/{name}", index))
 
 
 @post(
@@ -189,6 +203,16 @@ async def _change(doors: Doors, key: str, make: Callable[[int], Event]) -> Workl
     if key in state.workloads or known is None:
         return live_view(state, _there(state, key))
     return workload_view(known, progress.begun, progress.counts) if progress else workload_view(known, 0, {})
+
+
+def _submission(
+    request: Request[Any, Any, Any], wanted: tuple[Wanted, ...], same_ok: bool, token: str
+) -> Callable[[int], Event]:
+    """What is put to the engine. What was planned knows what is there already."""
+    if not token:
+        return lambda number: Submit(number, wanted, same_ok)
+    plan = plans_of(request).find(token, wanted, doors_of(request).engine.clock.now_ms())
+    return lambda number: Submit(number, wanted, True, plan)
 
 
 def _wanted(raw: Any, path: str) -> Wanted:

@@ -1,0 +1,129 @@
+"""How projects, pools and reservations look from outside: what operators set, and what has come of it."""
+
+import msgspec
+
+from roost.core.scorers import ONE
+from roost.core.state import State
+from roost.model.project import Pool, Project, Reservation
+from roost.server.views import unit_name
+
+PERCENT = 100
+
+
+class ProjectView(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks. Quota and held: cpu_milli, gpu_milli, memory and disk in bytes, instances, others counted.
+
+    `share` is the largest part of the fleet that it holds of any resource, from 0 to 1, and `dominant` that resource.
+    Of projects of one priority the one with the smallest share per weight goes first. `waiting` may be some moments
+    old.
+    """
+
+    name: str
+    is_set: bool
+    weight: int
+    quota: dict[str, int]
+    borrow: bool
+    counted: bool
+    held: dict[str, int]
+    waiting: int
+    share: float
+    dominant: str
+
+
+class PoolRoom(msgspec.Struct, frozen=True):
+    """How much of a resource is given away, how much the nodes have, and how much may be given away."""
+
+    used: int
+    total: int
+    limit: int
+
+
+class PoolView(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that belong together. `resources` are those of its nodes that are online; `strategy` "": the server's."""
+
+    name: str
+    is_set: bool
+    strategy: str
+    overcommit: dict[str, float]
+    nodes: int
+    ready: int
+    resources: dict[str, PoolRoom]
+
+
+class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that only one project may use. Without `end_ms`: until it is cancelled."""
+
+    name: str
+    project: str
+    nodes: list[str]
+    start_ms: int
+    end_ms: int | None = None
+    active: bool
+
+
+def project_view(state: State, name: str, waiting: int, totals: dict[str, int]) -> ProjectView:
+    """A project as it stands. `totals`: what all nodes that are online have together."""
+    known = state.projects.get(name)
+    project = known or Project(name)
+    held = state.charged.get(name, {})
+    shares = {each: held[each] * ONE // total for each, total in totals.items() if total and held.get(each)}
+    dominant = max(sorted(shares), key=shares.__getitem__, default="")
+    return ProjectView(
+        name=name,
+        is_set=known is not None,
+        weight=project.weight,
+        quota={unit_name(each): amount for each, amount in sorted(project.quota.items())},
+        borrow=project.borrow,
+        counted=project.counted,
+        held={unit_name(each): amount for each, amount in sorted(held.items()) if amount},
+        waiting=waiting,
+        share=shares.get(dominant, 0) / ONE,
+        dominant=unit_name(dominant),
+    )
+
+
+def pool_views(state: State, names: list[str]) -> list[PoolView]:
+    """Some pools as they stand; all nodes are looked at once."""
+    fleet = state.fleet
+    rows: dict[str, list[int]] = {name: [] for name in names}
+    for row, facts in enumerate(fleet.facts):
+        if facts.pool in rows:
+            rows[facts.pool].append(row)
+    return [_pool_view(state, name, rows[name]) for name in names]
+
+
+def reservation_view(reservation: Reservation, now_ms: int) -> ReservationView:
+    """A reservation as it stands."""
+    return ReservationView(
+        name=reservation.name,
+        project=reservation.project,
+        nodes=list(reservation.nodes),
+        start_ms=reservation.start_ms,
+        end_ms=reservation.end_ms or None,
+        active=reservation.start_ms <= now_ms and (not reservation.end_ms or now_ms < reservation.end_ms),
+    )
+
+
+def pool_names(state: State) -> set[str]:
+    """Pools that have a node or a setting."""
+    return {facts.pool for facts in state.fleet.facts} | set(state.pools)
+
+
+def _pool_view(state: State, name: str, rows: list[int]) -> PoolView:
+    known, fleet = state.pools.get(name), state.fleet
+    pool = known or Pool(name)
+    rooms: dict[str, PoolRoom] = {}
+    online = [row for row in rows if fleet.online[row]]
+    for resource in sorted({each for row in online for each in fleet.facts[row].resources}):
+        total = sum(fleet.facts[row].resources.get(resource, 0) for row in online)
+        used, limit = int(fleet.used[resource][online].sum()), int(fleet.total[resource][online].sum())
+        rooms[unit_name(resource)] = PoolRoom(used, total, limit)
+    return PoolView(
+        name=name,
+        is_set=known is not None,
+        strategy=pool.strategy,
+        overcommit={each: percent / PERCENT for each, percent in sorted(pool.overcommit.items())},
+        nodes=len(rows),
+        ready=sum(state.nodes[fleet.names[row]].status == "ready" for row in rows),
+        resources=rooms,
+    )

@@ -1,0 +1,107 @@
+"""Pools over the API: what their nodes have and give away, a strategy of their own, promises beyond what there is."""
+
+from typing import Any
+
+import pytest
+
+from tests.server.house import house
+from tests.server.trying import put, refused
+
+
+async def test_a_pool_is_known_by_its_nodes_or_by_its_settings() -> None:
+    async with house() as made:
+        await made.agent("n1", cpu=4_000)
+        await made.agent("n2", cpu=2_000, pool="ci")
+        gone = await made.agent("n3", cpu=2_000, pool="ci")
+        await gone.parts()
+        await put(made, "/v1/pools/later", {"strategy": "best_fit"})
+        await made.submit("job", resources={"cpu": 1, "memory": "1MiB"}, placement={"pool": "ci"})
+        pools = {each["name"]: each for each in (await made.get("/v1/pools"))["items"]}
+        assert list(pools) == ["ci", "default", "later"]
+        assert (pools["ci"]["nodes"], pools["ci"]["ready"], pools["ci"]["is_set"]) == (2, 1, False)
+        assert (pools["later"]["nodes"], pools["later"]["resources"], pools["later"]["strategy"]) == (0, {}, "best_fit")
+        assert pools["default"]["resources"]["cpu_milli"] == {"used": 0, "total": 4_000, "limit": 4_000}
+        assert pools["ci"]["resources"]["memory"] == {"used": 1 << 20, "total": 1 << 30, "limit": 1 << 30}, (
+            "one is gone"
+        )
+        await made.get("/v1/pools/nowhere", expect=404)
+
+
+async def test_overcommit_lets_more_run_and_is_shown_beside_what_there_is() -> None:
+    async with house() as made:
+        await made.agent(cpu=2_000)
+        await made.submit("many", count=4)
+        assert (await made.get("/v1/workloads/default/many"))["counts"] == {"placed": 2, "queued": 2}
+        pool = await put(made, "/v1/pools/default", {"overcommit": {"cpu": 1.5, "memory": 2}})
+        assert pool["overcommit"] == {"cpu": 1.5, "memory": 2.0}
+        assert pool["resources"]["cpu_milli"] == {"used": 3_000, "total": 2_000, "limit": 3_000}
+        assert (await made.get("/v1/workloads/default/many"))["counts"] == {"placed": 3, "queued": 1}
+        assert (await made.client.delete("/v1/pools/default")).status_code == 204
+        pool = await made.get("/v1/pools/default")
+        assert (pool["is_set"], pool["overcommit"]) == (False, {})
+        assert pool["resources"]["cpu_milli"] == {"used": 3_000, "total": 2_000, "limit": 2_000}, "what runs stays"
+        assert (await made.client.delete("/v1/pools/default")).status_code == 404
+
+
+async def test_a_pool_has_a_strategy_of_its_own() -> None:
+    async with house() as made:
+        for name in ("n1", "n2"):
+            await made.agent(name, cpu=4_000)
+        await put(made, "/v1/pools/default", {"strategy": "best_fit"})
+        await made.submit("many", count=3, placement={"pool": "default"})
+        placed = (await made.get("/v1/workloads/default/many/instances"))["items"]
+        assert [each["node"] for each in placed] == ["n1", "n1", "n1"]
+        assert "best_fit" in placed[0]["cause"]
+
+
+async def test_pools_come_in_pages() -> None:
+    async with house() as made:
+        for name in ("c", "a", "b"):
+            await put(made, f"/v1/pools/{name}", {})
+        page = await made.get("/v1/pools", limit=2)
+        assert ([each["name"] for each in page["items"]], page["next"]) == (["a", "b"], "b")
+        page = await made.get("/v1/pools", limit=2, after="b")
+        assert ([each["name"] for each in page["items"]], page["next"]) == (["c"], None)
+
+
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"strategy": "cleverest"}, "strategy"),
+        ({"strategy": 1}, "strategy"),
+        ({"overcommit": {"cpu": 0.9}}, "overcommit.cpu"),
+        ({"overcommit": {"cpu": 10.01}}, "overcommit.cpu"),
+        ({"overcommit": {"cpu": -1}}, "overcommit.cpu"),
+        ({"overcommit": {"cpu": 10**300}}, "overcommit.cpu"),
+        ({"overcommit": {"cpu": 1.005}}, "overcommit.cpu"),
+        ({"overcommit": {"memory": 1, "cpu": "1.5"}}, "overcommit.cpu"),
+        ({"overcommit": {"disk": 2}}, "overcommit.disk"),
+        ({"overcommit": 2}, "overcommit"),
+        ({"nodes": 2}, "nodes"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_a_wrong_value_is_named_and_nothing_is_kept(body: Any, path: str) -> None:
+    async with house() as made:
+        status, told = await refused(made, "PUT", "/v1/pools/ci", body)
+        assert (status, told["path"]) == (422, path)
+
+
+async def test_a_ratio_that_is_no_number_is_refused() -> None:
+    async with house() as made:
+        answer = await made.client.put(
+            "/v1/pools/ci", content="overcommit: {cpu: .nan}", headers={"content-type": "application/yaml"}
+        )
+        assert (answer.status_code, answer.json()["path"]) == (422, "overcommit.cpu")
+
+
+async def test_a_name_that_no_pool_can_have_is_refused() -> None:
+    async with house() as made:
+        status, told = await refused(made, "PUT", "/v1/pools/a.b", {})
+        assert (status, told["path"]) == (422, "name")
+
+
+async def test_a_setting_without_a_body_changes_nothing() -> None:
+    async with house() as made:
+        answer = await made.client.put("/v1/pools/ci")
+        assert (answer.status_code, made.engine.state.pools) == (400, {})
