@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 class Run:
-    """States: (waiting) → running → (stopping) → ended. While `pid` is set, the group of that number is ours to signal."""
+    """States: (waiting) → running → (stopping) → ended. While `pid` is set, that process group is ours to signal."""
 
     state = "running"
     cause = ""  # why it has to end: "timed_out", "stopped" or "lease"; nothing while it may end by itself

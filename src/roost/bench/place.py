@@ -1,4 +1,4 @@
-"""Placement speed: dependent placements per CPU second over all nodes, through the real step, with all filters active."""
+"""Placement speed: dependent placements per CPU second over all nodes, through the real step, all filters active."""
 
 import time
 from typing import Any
@@ -27,7 +27,7 @@ def measure(nodes: int = NODES, count: int = COUNT, shapes: int = SHAPES) -> lis
     rules = rate(nodes, count, shapes, rules=True)
     never = rate(nodes, count, shapes, placeable=False)
     growth = rate(1_000, count, shapes) / rate(10_000, count, shapes)
-    size = {"nodes": nodes, "count": count, "shapes": shapes}
+    size: dict[str, Any] = {"nodes": nodes, "count": count, "shapes": shapes}
     return [
         figure("placements_per_cpu_s", plain, "1/s", bound=BOUND, better="higher", **size),
         figure("placements_with_rules_per_cpu_s", rules, "1/s", bound=BOUND_RULES, better="higher", **size),

@@ -34,13 +34,24 @@ class Set(NamedTuple):
 def smallest_sets(state: State, workload: Workload) -> list[Set]:
     """Sets of equal and smallest size, the least important and youngest first. Empty: no end would help."""
     search = _Search(glance(state), workload)
-    nodes = search.nodes()
+    nodes = nearest_nodes(state, workload)
     for size in range(1, EXACT_SIZE + 1):
         found = list(islice((each for name in nodes for each in search.of_size(name, size)), SETS_MAX))
         if found:
             return sorted(found, key=_cost)
     greedy = [each for name in nodes[:GREEDY_NODES_MAX] if (each := search.greedy(name)) is not None]
     return sorted(greedy, key=_cost)
+
+
+def nearest_nodes(state: State, workload: Workload) -> list[str]:
+    """Nodes that would do if they were empty enough, those that lack least first, up to NODES_MAX."""
+    fleet, ask = state.fleet, workload.policy.ask
+    rows = np.flatnonzero(could_fit(fleet, ask) & fleet.open)
+    lacking = np.zeros(len(rows), np.int64)
+    for resource, amount in ask.resources:
+        lacking += np.maximum(amount - fleet.free(resource)[rows], 0) * 1_000 // amount
+    best = rows[np.argsort(lacking, kind="stable")[:NODES_MAX]]
+    return [fleet.names[row] for row in best.tolist()]
 
 
 def _cost(found: Set) -> tuple[int, int, str]:
@@ -59,16 +70,6 @@ class _Search:
         self._spoken_of = self._whom_it_speaks_of()
         self._known: dict[str, list[Instance]] = {}
         self._sums = self._looks = 0
-
-    def nodes(self) -> list[str]:
-        """Nodes that would do if they were empty enough, those that lack least first."""
-        fleet = self._fleet
-        rows = np.flatnonzero(self._fits & fleet.open)
-        lacking = np.zeros(len(rows), np.int64)
-        for resource, amount in self._ask.resources:
-            lacking += np.maximum(amount - fleet.free(resource)[rows], 0) * 1_000 // amount
-        best = rows[np.argsort(lacking, kind="stable")[:NODES_MAX]]
-        return [fleet.names[row] for row in best.tolist()]
 
     def of_size(self, name: str, size: int) -> Iterator[Set]:
         """All sets of one size on a node that make enough room."""

@@ -5,6 +5,7 @@ from heapq import heappop, heappush, nsmallest
 import msgspec
 
 from roost.core.effects import Step
+from roost.core.ending import nearest_nodes
 from roost.core.hold import HOLDS_MAX, ROWS_MAX
 from roost.core.lengths import Length, Lengths, ran_ms
 from roost.core.state import State
@@ -19,10 +20,12 @@ from roost.model.states import HOLDING
 QUANTILES = (25, 50, 90)  # earliest, likely, latest
 ENDS_MAX = 2_000  # in all three futures together, some 100 us each
 LOOKS_MAX = 2_000  # at what holds room, per pass, in order to keep places: 10 us each
+HELD_MAX = 20_000  # where more holds room, only the nodes that lack least are looked at: the others seem to go on
 TOGETHER_MAX = 32  # ends of one moment that are looked at together
 WORK_MAX = 150_000  # in all three futures together; about as many microseconds, see _work
 NEVER = 1 << 62
 
+Running = tuple[Instance, Length | None, int]  # who, how long such runs take, and how long it has run
 End = tuple[int, int, str, bool]  # when, the attempt's token, its node, and whether it was told to stop
 
 
@@ -38,7 +41,10 @@ class Estimate(msgspec.Struct, frozen=True, omit_defaults=True):
 def estimate(state: State, subject: Subject) -> Estimate:
     """When an instance may start, or in words why nobody can tell."""
     lengths = Lengths(state)
-    running, unknown = _running(state, lengths)
+    names = list(state.held)
+    if sum(map(len, state.held.values())) > HELD_MAX:
+        names = nearest_nodes(state, subject.workload)
+    running, unknown = _running(state, lengths, names)
     starts: list[int] = []
     words = ""
     for percent in QUANTILES:
@@ -53,13 +59,13 @@ def estimate(state: State, subject: Subject) -> Estimate:
     return Estimate(told, *sorted(starts))
 
 
-def _running(state: State, lengths: Lengths) -> tuple[list[tuple[Instance, Length | None]], int]:
-    """What holds room and is going to end, and how many there are of which nobody knows when."""
-    found: list[tuple[Instance, Length | None]] = []
+def _running(state: State, lengths: Lengths, names: list[str]) -> tuple[list[Running], int]:
+    """What holds room on nodes and is going to end, and how many there are of which nobody knows when."""
+    found: list[Running] = []
     known: dict[str, Length | None] = {}
     unknown = 0
-    for held in state.held.values():
-        for instance in held.values():
+    for name in names:
+        for instance in state.held[name].values():
             if instance.behind:
                 continue  # it has no room of its own yet
             key = instance.workload
@@ -67,7 +73,7 @@ def _running(state: State, lengths: Lengths) -> tuple[list[tuple[Instance, Lengt
                 known[key] = lengths.of(state.workloads[key])
             length = known[key]
             if length is not None or instance.state == "stopping":
-                found.append((instance, length))
+                found.append((instance, length, ran_ms(instance, state.now_ms)))
             else:
                 unknown += 1
     return found, unknown
@@ -85,14 +91,14 @@ def _sources(lengths: Lengths) -> str:
 
 
 def _is_large(state: State) -> bool:
-    """Whether to keep places for those who wait long would take more time than an estimate is worth."""
+    """Whether to keep places for all who wait long would take more time than an estimate is worth."""
     held = sum(map(len, state.held.values())) // max(1, len(state.held))
     return min(HOLDS_MAX, len(state.queue.lines)) * min(ROWS_MAX, len(state.held)) * held > LOOKS_MAX
 
 
-def _work(ends: int, starts: int, lines: int) -> int:
+def _work(ends: int, starts: int, lines: int, holds: int) -> int:
     """What a step of a forecast costs, in microseconds."""
-    return 50 + 60 * ends + 250 * starts + lines * (4 + 2 * ends)
+    return 50 + 60 * ends + 250 * starts + lines * (4 + 2 * ends) + holds * LOOKS_MAX
 
 
 class _Future:
@@ -101,9 +107,6 @@ class _Future:
     def __init__(self, state: State, lengths: Lengths, percent: int, unknown: int) -> None:
         self._state = glance(state)
         self._state.settings = msgspec.structs.replace(state.settings, ahead_max=0)  # to stand behind is no start
-        if _is_large(state):
-            self._state.holds.clear()
-            self._state.settings = msgspec.structs.replace(self._state.settings, patience_ms=NEVER)
         self._lengths = lengths
         self._percent = percent
         self._ends: list[End] = []
@@ -111,14 +114,15 @@ class _Future:
         self._left = 0
         self.trouble = ""  # why there is no answer, in words
 
-    def start_of(
-        self, subject: Subject, running: list[tuple[Instance, Length | None]], ends_max: int
-    ) -> int | None:  # fmt: skip
+    def start_of(self, subject: Subject, running: list[Running], ends_max: int) -> int | None:
         """When an instance starts in this future, found within so many ends."""
         state, now = self._state, self._state.now_ms
+        if _is_large(state):
+            state.holds = {line: hold for line, hold in state.holds.items() if hold.for_whom == subject.key}
+            state.settings = msgspec.structs.replace(state.settings, patience_ms=NEVER)
         for contact in state.contacts.values():
             contact.lease_until_ms = NEVER  # nobody is lost in a forecast
-        self._ends = nsmallest(ends_max + 1, [self._end_of(instance, length) for instance, length in running])
+        self._ends = nsmallest(ends_max + 1, [self._end_of(*each) for each in running])
         own = state.instances.get(subject.key)
         if own is not None and own.ready_ms > now:
             heappush(self._ends, (own.ready_ms, 0, "", False))
@@ -127,7 +131,7 @@ class _Future:
             now = max(now, self._ends[0][0])
             due = self._due(now)
             done = step(state, due, now)
-            work -= _work(len(due), len(done.placed), len(state.queue.lines))
+            work -= _work(len(due), len(done.placed), len(state.queue.lines), len(state.holds))
             now_is = self._is_now(subject)
             if now_is in HOLDING:
                 return now
@@ -178,11 +182,10 @@ class _Future:
         else:
             heappush(self._ends, (now + length.at(self._percent), token, node, False))
 
-    def _end_of(self, instance: Instance, length: Length | None) -> End:
+    def _end_of(self, instance: Instance, length: Length | None, elapsed: int) -> End:
         now = self._state.now_ms
         if length is None or instance.state == "stopping":
             return now + 1, instance.token, instance.node, True
-        elapsed = ran_ms(instance, now)
         left = max(0, length.at(self._percent, elapsed) - elapsed)
         return now + left, instance.token, instance.node, False
 

@@ -4,7 +4,7 @@ A scorer asks how much of a node's free GPU would be lost to typical work before
 a loss is told times the summed weight of the shapes, so nothing is rounded before two losses are compared.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -187,6 +187,11 @@ def typical_of(asks: Iterable[tuple[Ask, int]]) -> Typical:
     for ask, count in asks:
         shape = shape_of(ask)
         counted[shape] = counted.get(shape, 0) + count
+    return typical_shapes(counted)
+
+
+def typical_shapes(counted: Mapping[Shape, int]) -> Typical:
+    """The same from shapes that were counted."""
     total = sum(counted.values())
     divisor = max(1, -(-total // WEIGHT_MAX))
     asked = sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))

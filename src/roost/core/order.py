@@ -167,7 +167,7 @@ class Queue:
         line = self.lines.get(key)
         if line is None:
             line = self.lines[key] = Line(*key)
-        if policy.ask.company is not None or (alone and not policy.gang):
+        if policy.ask.company is not None or policy.ask.require_now or (alone and not policy.gang):
             line.is_sociable = True
             self.sociable[line] = None
         if policy.gang:

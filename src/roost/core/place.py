@@ -22,6 +22,7 @@ from roost.core.preempt import could_preempt, preempt
 from roost.core.shortlist import NOT_ELIGIBLE, could_fit
 from roost.core.state import State
 from roost.core.strategies import Strategy, strategy_named
+from roost.core.typical import learn_typical
 from roost.model.instance import Decision, Instance, Move, pack_decision
 from roost.model.limits import CANDIDATES_MAX
 from roost.model.states import HOLDING
@@ -111,7 +112,7 @@ def _behind(state: State, out: Step, head: Waiting, last: Instance, now: int) ->
     instance.started_ms = instance.step = 0
     stand_behind(state, instance, last)
     move(state, out, instance, "placed", f"on {instance.node}, behind {last.key}", now)
-    out.order(instance.node, run_order(state, instance))
+    _tell_placed(state, out, instance, "standing ahead")
     return instance
 
 
@@ -236,6 +237,8 @@ def _choose(state: State, head: Waiting, allowed: Mask | None) -> Choice:
     """The node for an instance as things stand."""
     fleet, ask = state.fleet, head.workload.policy.ask
     strategy = strategy_of(state, ask)
+    if strategy.typical and state.now_ms >= state.meta.typical_due_ms:
+        learn_typical(state)
     last = _last_row(fleet, state.meta.cursors.get(strategy.name, "")) if strategy.cursor else -1
     drawn = _drawn(state.settings.seed, state.serial) if strategy.chance else 0
     return choose(fleet, state.shortlists, ask, strategy, _subjects(head.workload), last, drawn, allowed)
@@ -274,14 +277,20 @@ def _put(state: State, out: Step, line: Line, head: Waiting, choice: Choice, now
     if state.holds:
         pass_holds(state, line, instance.node, policy.ask, policy.timeout_ms, now)
     move(state, out, instance, "placed", f"on {instance.node} by {strategy.name}", now)
-    out.order(instance.node, run_order(state, instance))
-    names = fleet.facts[row].resources
-    room = tuple([(name, fleet.used[name].item(row), fleet.total[name].item(row)) for name in names])
-    out.placed.append(Placed(instance.key, instance.node, strategy.name, room))
+    _tell_placed(state, out, instance, strategy.name)
 
 
 def _subjects(workload: Workload) -> tuple[str, ...]:
     return subjects_of(workload.project, workload.key, workload.policy.labels)
+
+
+def _tell_placed(state: State, out: Step, instance: Instance, by: str) -> None:
+    """Order the node to run it, and tell whoever reads along how full the node is now."""
+    out.order(instance.node, run_order(state, instance))
+    fleet, row = state.fleet, state.fleet.row(instance.node)
+    names = fleet.facts[row].resources
+    room = tuple([(name, fleet.used[name].item(row), fleet.total[name].item(row)) for name in names])
+    out.placed.append(Placed(instance.key, instance.node, by, room))
 
 
 def _instance_of(state: State, head: Waiting) -> Instance:

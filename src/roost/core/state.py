@@ -10,9 +10,11 @@ from roost.core.ahead import stand_behind
 from roost.core.charge import charge
 from roost.core.claim import Claim, claim_of
 from roost.core.fleet import Fleet
+from roost.core.fragments import Shapes
 from roost.core.hold import Hold
 from roost.core.order import FOREVER, Entry, Key, Line, Queue, start_by_ms
 from roost.core.shortlist import Shortlists
+from roost.core.typical import expect
 from roost.model.frames import Usage
 from roost.model.instance import Instance, Move
 from roost.model.node import Facts, Node
@@ -48,6 +50,8 @@ class Meta(msgspec.Struct):
     born: int = 0  # the first serial of this state; smaller tokens were given out by an earlier life
     reserved: int = 0  # serials below this may be in use
     cursors: dict[str, str] = {}  # strategy -> node it chose last
+    typical: Shapes = ()  # what work usually asks for, where a strategy wants to know
+    typical_due_ms: int = 0  # when to look again
     lease_ms: int = 0  # the longest lease that an agent may hold: of this server, or of one before it
 
 
@@ -264,6 +268,8 @@ def load(snapshot: Snapshot, now: int, settings: Settings | None = None) -> Stat
         state.meta.born = state.meta.reserved = now * SERIALS_PER_MS
     state.serial = state.set_serial = state.meta.reserved
     _remember_lease(state, now)
+    if state.meta.typical:
+        expect(state)
     for reservation in state.reservations.values():
         watch_reservation(state, reservation)
     for node in nodes:
@@ -276,18 +282,13 @@ def load(snapshot: Snapshot, now: int, settings: Settings | None = None) -> Stat
 
 
 def _load_setting(state: State, kind: str, value: bytes) -> None:
-    if kind == "project":
-        project = _PROJECT.decode(value)
-        state.projects[project.name] = project
-    elif kind == "pool":
-        pool = _POOL.decode(value)
-        state.pools[pool.name] = pool
-    elif kind == "reservation":
-        reservation = _RESERVATION.decode(value)
-        state.reservations[reservation.name] = reservation
-    else:
-        assert kind == "meta", f"unknown kind of record {kind!r}"
+    if kind == "meta":
         state.meta = _META.decode(value)
+        return
+    assert kind in _SETTINGS, f"unknown kind of record {kind!r}"
+    known, decoder = _SETTINGS[kind]
+    record = decoder.decode(value)
+    getattr(state, known)[record.name] = record
 
 
 def watch_reservation(state: State, reservation: Reservation) -> None:
@@ -390,7 +391,9 @@ _ENCODER = msgspec.msgpack.Encoder()
 _INSTANCE = msgspec.msgpack.Decoder(Instance)
 _WORKLOAD = msgspec.msgpack.Decoder(Workload)
 _NODE = msgspec.msgpack.Decoder(Node)
-_PROJECT = msgspec.msgpack.Decoder(Project)
-_POOL = msgspec.msgpack.Decoder(Pool)
-_RESERVATION = msgspec.msgpack.Decoder(Reservation)
+_SETTINGS: dict[str, tuple[str, msgspec.msgpack.Decoder[Any]]] = {
+    "project": ("projects", msgspec.msgpack.Decoder(Project)),
+    "pool": ("pools", msgspec.msgpack.Decoder(Pool)),
+    "reservation": ("reservations", msgspec.msgpack.Decoder(Reservation)),
+}
 _META = msgspec.msgpack.Decoder(Meta)

@@ -28,6 +28,7 @@ class Strategy(NamedTuple):
     pick: Pick
     cursor: bool = False  # remembers the node it chose last
     chance: bool = False  # picks by a number that is drawn
+    typical: bool = False  # wants to know what work usually asks for
     devices: Devices = devices_of  # which GPUs of the node are taken
 
     def score(self, fleet: Fleet, ask: Ask) -> Ints:
@@ -91,8 +92,8 @@ STRATEGIES = {
         Strategy("round_robin", (), pick_after, cursor=True),
         Strategy("random", (), pick_drawn, chance=True),
         Strategy("dot_product", ((dot_product, 1),), pick_best),
-        Strategy("fgd", ((fgd, 1),), pick_best, devices=fgd.devices),
-        Strategy("balanced", ((balanced, 1),), pick_best, devices=balanced.devices),
+        Strategy("fgd", ((fgd, 1),), pick_best, typical=True, devices=fgd.devices),
+        Strategy("balanced", ((balanced, 1),), pick_best, typical=True, devices=balanced.devices),
     )
 }
 
