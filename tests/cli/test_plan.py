@@ -71,8 +71,8 @@ def test_wrong_files_and_wrong_tokens_are_wrong_usage(typed: Type, written: Writ
 
 
 def test_why_says_what_would_help_where_it_stands_and_when(typed: Type, written: Write) -> None:
-    for name in ("first-in-line", "second-in-line"):
-        file = written(f"{name}.yaml", WAITS.format(name=name) + "resources: {cpu: 2}\n")
+    for name, priority in (("first-in-line", 100), ("second-in-line", 99)):  # others may wait at the same server
+        file = written(f"{name}.yaml", WAITS.format(name=name) + f"resources: {{cpu: 2}}\npriority: {priority}\n")
         assert typed("apply", "-f", file).exit_code == 0
     told = typed("why", "second-in-line").output
     for words in ("no node is online", "Queue:", "default/first-in-line.0", "Start:"):

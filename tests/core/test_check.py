@@ -12,7 +12,7 @@ from tests.core.scene import Scene, job, service
 
 def scene() -> Scene:
     """A node with something of every kind: running, waiting, finished, and a ghost."""
-    made = Scene("a", cpu=2)
+    made = Scene("a", cpu=2, ahead_max=0)
     made.submit(job("done"), service("up"), job("long", count=3, queue_timeout="1h"))
     made.running("done.0", "up.0")
     made.ended("done.0")
@@ -71,6 +71,8 @@ BENT = [
     bent("what_is_held_is_charged", lambda state: state.charged["default"].update(cpu=1)),
     bent("what_is_held_is_charged", lambda state: state.priorities.clear()),
     bent("what_is_held_is_charged", lambda state: state.gangs.update({"default/up": {"default/up": None}})),
+    bent("who_stands_behind_follows", lambda state: setattr(state.instances["default/long.0"], "behind", 1)),
+    bent("who_stands_behind_follows", lambda state: state.followers.update({1: state.instances["default/long.0"]})),
     bent("preemption_has_no_cycles", lambda state: setattr(state, "cycles", 1)),
     bent("serials_only_grow", lambda state: setattr(state, "serial", state.meta.reserved + 1)),
 ]

@@ -150,6 +150,15 @@ def test_more_than_three_have_to_end() -> None:
     assert ends.count("default/small") == 7
 
 
+def test_the_place_that_is_kept_for_it_does_not_keep_it_out() -> None:
+    scene = Scene("a", cpu=4)
+    scene.submit(job("busy", resources={"cpu": 3}, expected="1h"))
+    scene.submit(job("web", resources={"cpu": 4}))
+    scene.wait("40s")
+    assert [hold.for_whom for hold in scene.state.holds.values()] == ["default/web.0"]
+    assert helpful(scene, "web")[0] == "ask for 1 cpu instead of 4 cpu"
+
+
 def test_what_whoever_is_ahead_would_take_is_not_suggested() -> None:
     scene = Scene("a", cpu=4)
     scene.submit(job("busy", resources={"cpu": 4}))

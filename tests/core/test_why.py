@@ -121,6 +121,17 @@ def test_position_goes_by_priority_then_age_and_counts_arrays() -> None:
     assert late.ahead[:3] == ("default/first.0", "default/array.0", "default/array.1")
 
 
+def test_nobody_is_ahead_twice() -> None:
+    scene = Scene()
+    scene.submit(job("array", count=3), job("late"))
+    scene.cancel("array.1")
+    scene.retry("array.1")
+    scene.cancel("array.1")
+    scene.retry("array.1")
+    late = advice(scene, "late")
+    assert (late.position, late.ahead) == (4, ("default/array.0", "default/array.1", "default/array.2"))
+
+
 def test_whoever_has_the_smaller_share_is_ahead() -> None:
     scene = Scene("a", cpu=4)
     scene.submit(job("hog", count=8, project="many"))

@@ -69,7 +69,9 @@ def blockers_of(state: State, workload: Workload) -> Blocked:
     """Every reason why an instance of a workload waits: what nodes say, its quota, its gang, places kept for others."""
     ask = workload.policy.ask
     by_nodes = nodes_say(state, ask, subjects_of(workload.project, workload.key, workload.policy.labels))
-    others = tuple(Blocker(each.code, each.words, each.nodes, CODES[each.code]) for each in reasons(state, workload))
+    others = tuple(
+        Blocker(each.code, each.words, each.nodes, CODES.get(each.code, each.code)) for each in reasons(state, workload)
+    )
     if not others or by_nodes.code in ("no_nodes", "unsatisfiable"):
         return msgspec.structs.replace(by_nodes, blockers=by_nodes.blockers + others)
     code = "quota_exceeded" if any(each.filter == "quota" for each in others) else "insufficient_resources"

@@ -47,6 +47,7 @@ def place(state: State, out: Step, now: int) -> bool:
     fleet, queue = state.fleet, state.queue
     tidy(state)
     lines = [line for line in queue.due(fleet) if line.blocked_at != fleet.freed or line.is_sociable]
+    is_whole = len(lines) == len(queue.lines)
     totals = totals_of(fleet) if len({line.project for line in lines}) > 1 else {}
     heads: list[Turn] = []
     for line in lines:
@@ -71,8 +72,9 @@ def place(state: State, out: Step, now: int) -> bool:
             _line_up(state, heads, line, totals)
         elif not line.is_gang and not line.is_set_apart(head):
             first = first or line
+            is_whole = is_whole and line.project == first.project
             tries -= _make_room(state, out, line, head, now, may_stop=tries > 0)
-    if first is not None:
+    if first is not None and is_whole:  # nobody more urgent waits, and no other project for its share
         fill_ahead(state, out, first, now)
     return queue.is_due(fleet)
 

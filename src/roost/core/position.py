@@ -42,15 +42,18 @@ def position(state: State, subject: Subject) -> Position:
 
 
 def _waiting(state: State) -> Iterator[tuple[Workload, int, int]]:
-    """Who waits in lines: a workload, an index, and how many from there on."""
+    """Who waits in lines: a workload, an index, and how many from there on. Who comes back may stand there twice."""
+    seen: set[tuple[str, int]] = set()
     for line in state.queue.lines.values():
         for workload in line.fresh:
             first = state.first_fresh(workload)
             if first >= 0:
                 yield workload, first, workload.count - first
         for entry in line.again:
-            if state.waits_again(entry):
-                yield state.workloads[entry[-1]], entry[-2], 1
+            index, key = entry[-2:]
+            if (key, index) not in seen and state.waits_again(entry):
+                seen.add((key, index))
+                yield state.workloads[key], index, 1
 
 
 def _order(state: State, workload: Workload, index: int, shares: dict[str, int], totals: dict[str, int]) -> Order:

@@ -17,6 +17,7 @@ from roost.server import say
 from roost.server.config import ServerConfig, check_config
 from roost.server.engine import Clock, Engine
 from roost.server.gateway import Gateway
+from roost.server.journal import Journal
 from roost.server.logs import LogHub
 from roost.server.metrics import Census, Metrics
 from roost.server.perform import Perform
@@ -74,7 +75,10 @@ async def serve(config: ServerConfig, on_ready: OnReady | None = None, stopping:
         store, blobs = _open_stores(config)
         stack.push_async_callback(store.close)
         stack.callback(blobs.close)
-        parts = _assemble(config, store, LogHub(blobs))
+        journal = _open_journal(config)
+        if journal is not None:
+            stack.callback(journal.close)
+        parts = _assemble(config, store, LogHub(blobs), journal)
         await _load(parts.engine)
         agents_port = await _open_gateway(config, parts.gateway)
         # Comes after the engine has ended: streams that end before it would look broken, and work would be moved.
@@ -106,14 +110,14 @@ async def _live(
         parts.engine.stop()
 
 
-def _assemble(config: ServerConfig, store: Store, logs: LogHub) -> Parts:
+def _assemble(config: ServerConfig, store: Store, logs: LogHub, journal: Journal | None) -> Parts:
     from roost.server.api.doors import Doors
     from roost.server.api.routes import make_api
     from roost.server.auth import Door
 
     watch = Watch()
     perform = Perform(watch, logs)
-    engine = Engine(store, config.settings(), perform, Clock())
+    engine = Engine(store, config.settings(), perform, Clock(), journal)
     gateway = Gateway(engine, logs, config.agent_token)
     perform.attach(gateway)
     census = Census()
@@ -134,6 +138,19 @@ def _open_stores(config: ServerConfig) -> tuple[Store, Blobs]:
         return SqliteStore(config.data), FileBlobs(config.data / "logs")
     except StoreError as error:
         raise CannotStart(str(error)) from None
+
+
+def _open_journal(config: ServerConfig) -> Journal | None:
+    """A folder that cannot be written is told now; what goes wrong later is no reason to stop."""
+    if config.record is None:
+        return None
+    try:
+        config.record.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotStart(f"cannot record into {config.record}: {error.strerror or error}") from None
+    if not os.access(config.record, os.W_OK | os.X_OK):
+        raise CannotStart(f"cannot record into {config.record}: it cannot be written")
+    return Journal(config.record, config.record_max, config.record_total)
 
 
 async def _load(engine: Engine) -> None:

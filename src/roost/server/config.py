@@ -9,6 +9,7 @@ from roost.core.state import Settings
 from roost.core.strategies import DEFAULT, check_strategy
 from roost.model.errors import Invalid
 from roost.model.limits import DURATION_MS_MAX
+from roost.server.journal import FILE_BYTES_MAX, FILE_BYTES_MIN, TOTAL_BYTES_MAX
 from roost.server.say import LEVELS, Form
 
 StoreKind = Literal["sqlite", "memory"]
@@ -47,6 +48,9 @@ class ServerConfig:
     seed: int = 0
     patience_ms: int = 30_000  # who waits longer gets a place kept for it; 0: at once
     preempt_margin: int = 20  # by how much a priority must be higher to stop what runs; 0: it never does
+    record: Path | None = None  # where history is written; None: nowhere
+    record_max: int = FILE_BYTES_MAX
+    record_total: int = TOTAL_BYTES_MAX
     log_level: str = "info"
     log_form: Form = "auto"
 
@@ -82,6 +86,9 @@ def check_config(config: ServerConfig) -> None:
     if not 0 <= config.preempt_margin <= PREEMPT_MARGIN_MAX:
         words = f"a margin is 0 (nothing is stopped for a priority) to {PREEMPT_MARGIN_MAX}"
         raise Invalid("preempt_margin", f"{words}, not {config.preempt_margin:,}")
+    if not FILE_BYTES_MIN <= config.record_max <= config.record_total:
+        words = f"a file of history has at least {FILE_BYTES_MIN:,} bytes, and at most as many as all together"
+        raise Invalid("record_max", f"{words}; not {config.record_max:,} of {config.record_total:,}")
     for name, port in (("port", config.port), ("agents_port", config.agents_port)):
         if not 0 <= port <= 65_535:
             raise Invalid(name, f"a port is 0 to 65535, not {port}")

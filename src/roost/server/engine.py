@@ -13,6 +13,7 @@ from roost.model.events import Event, Heard
 from roost.model.frames import Usage
 from roost.ports.store import Store, StoreError
 from roost.server import say
+from roost.server.journal import Journal
 from roost.server.metrics import Histogram
 
 INBOX_MAX = 20_000  # events waiting: beyond this, requests are refused rather than kept waiting for seconds
@@ -48,8 +49,11 @@ class Performer(Protocol):
 class Engine:
     """One writer, one state. Doors put events in; the performer acts on what is durable."""
 
-    def __init__(self, store: Store, settings: Settings, perform: Performer, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, settings: Settings, perform: Performer, clock: Clock, journal: Journal | None = None
+    ) -> None:
         self._store = store
+        self._journal = journal
         self._settings = settings
         self._perform = perform
         self.clock = clock
@@ -150,6 +154,8 @@ class Engine:
         self.events += len(batch)
         self._answer(done)
         self._perform.act(self.state, done)
+        if self._journal is not None:
+            self._journal.record(self.state, batch, done.changes)  # last: nobody waits for history
         return 0 if self._inbox else done.wake_at_ms
 
     async def _commit(self, done: Step) -> None:
@@ -220,7 +226,10 @@ class Engine:
 
     async def _load(self) -> None:
         snapshot = await self._store.load()
-        self.state = load(snapshot, self.clock.now_ms(), self._settings)
+        now = self.clock.now_ms()
+        self.state = load(snapshot, now, self._settings)
+        if self._journal is not None:
+            self._journal.begin(snapshot, now, self._settings)
         self.ready = True
         self.failed = ""
 
