@@ -8,7 +8,7 @@ import click
 from roost.cli.datadir import DataDir
 from roost.cli.outcome import USAGE, Failure
 from roost.cli.places import data_home
-from roost.cli.session import patience_option, preempt_margin_option
+from roost.cli.session import patience_option, preempt_margin_option, record_options
 from roost.cli.up import ADDRESS, LISTEN, Address
 from roost.model.errors import Invalid
 
@@ -39,6 +39,7 @@ export ROOST_CONFIG=DATA/client.toml for the commands.
 )
 @patience_option
 @preempt_margin_option
+@record_options
 @click.option("--seed", type=int, default=0, envvar="ROOST_SEED", help="For strategies that leave something to chance.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
               envvar="ROOST_LOG_LEVEL", show_default=True, help="How much to tell.")  # fmt: skip
@@ -46,7 +47,11 @@ export ROOST_CONFIG=DATA/client.toml for the commands.
               show_default=True, help="auto: words for a terminal, JSON otherwise.")  # fmt: skip
 @click.pass_context
 def server(
-    ctx: click.Context, data: Path | None, listen: Address, agents_listen: Address | None, **given: str | int | None
+    ctx: click.Context,
+    data: Path | None,
+    listen: Address,
+    agents_listen: Address | None,
+    **given: str | int | Path | None,
 ) -> None:
     """Start only the server.
 

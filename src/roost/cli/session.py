@@ -1,6 +1,7 @@
 """What commands share: the connection to the server, and the options that many of them have."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -55,6 +56,26 @@ class DurationType(click.ParamType[int]):
 DURATION = DurationType()
 
 
+class SizeType(click.ParamType[int]):
+    """A size like 512MiB or 10G, as bytes."""
+
+    name = "SIZE"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        from roost.model.errors import Invalid  # noqa: PLC0415
+        from roost.model.units import byte_count  # noqa: PLC0415  (few commands take one)
+
+        try:
+            return byte_count(value, "")
+        except Invalid as error:
+            self.fail(error.message, param, ctx)
+
+
+SIZE = SizeType()
+
+
 def patience_option(command: Decorated) -> Decorated:
     """--patience: of a server."""
     return click.option(
@@ -69,6 +90,26 @@ def preempt_margin_option(command: Decorated) -> Decorated:
         "--preempt-margin", type=click.IntRange(0, 100), envvar="ROOST_PREEMPT_MARGIN", metavar="N", show_envvar=True,
         help="By how much a priority must be higher to stop what runs; 0: it never does. [default: 20]",
     )(command)  # fmt: skip
+
+
+def record_options(command: Decorated) -> Decorated:
+    """--record and its limits: of a server."""
+    for option in (
+        click.option(
+            "--record-total", type=SIZE, envvar="ROOST_RECORD_TOTAL", metavar="SIZE",
+            help="Of all files of history together; the oldest go. [default: 10GiB]",
+        ),
+        click.option(
+            "--record-max", type=SIZE, envvar="ROOST_RECORD_MAX", metavar="SIZE",
+            help="Of one file of history; then a new one is begun. [default: 1GiB]",
+        ),
+        click.option(
+            "--record", type=click.Path(file_okay=False, path_type=Path), envvar="ROOST_RECORD", metavar="DIR",
+            show_envvar=True, help="Write history here, for `roost sim replay --trace roost`.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
 
 
 def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from roost.cli.keepers import Keeper, agent_argv, end_strangers, start_keeper
 from roost.cli.outcome import Failure
 from roost.cli.output import say
 from roost.cli.places import data_home
-from roost.cli.session import patience_option, preempt_margin_option
+from roost.cli.session import patience_option, preempt_margin_option, record_options
 
 if TYPE_CHECKING:
     from roost.server.config import ServerConfig
@@ -88,12 +88,13 @@ Next, in another terminal: export ROOST_CONFIG=DIR/client.toml, then `roost run 
 @click.option("--lease", "lease_ms", type=int, default=None, metavar="MS", help="After this silence a node is lost.")
 @patience_option
 @preempt_margin_option
+@record_options
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", help="How much to tell."
 )
 def up(
     data: Path | None, listen: Address, agents_listen: Address | None, agents: int, strategy: str, lease_ms: int | None,
-    log_level: str, gpu: str, gpu_model: str, taints: tuple[str, ...], **queue: int | None,
+    log_level: str, gpu: str, gpu_model: str, taints: tuple[str, ...], **more: int | Path | None,
 ) -> None:  # fmt: skip
     """Start a server and local nodes: everything in one command.
 
@@ -116,7 +117,7 @@ def up(
         config = _config(
             data=home.path, host=listen.host, port=listen.port, agents_host=agents_listen.host,
             agents_port=agents_listen.port, admin_token=admin_token, agent_token=agent_token, strategy=strategy,
-            lease_ms=lease_ms, log_level=log_level, **queue,
+            lease_ms=lease_ms, log_level=log_level, **more,
         )  # fmt: skip
         _serve(config, home, keepers)
     except KeyboardInterrupt:

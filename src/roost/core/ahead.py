@@ -34,17 +34,25 @@ def depth_of(state: "State", line: Line) -> int:
     """How many may stand behind a run of a line."""
     ask = line.ask
     length_ms = state.lengths.get(line.key)
-    if length_ms is None or length_ms > BRIEF_MS or line.is_gang or ask.company or ask.gpu_count or ask.ports:
+    if length_ms is None or length_ms > BRIEF_MS or line.is_gang:
+        return 0
+    if ask.company or ask.require_now or ask.gpu_count or ask.ports:
         return 0
     return min(state.settings.ahead_max, AHEAD_MS // max(length_ms, 1))
 
 
 def last_of(state: "State", instance: Instance) -> tuple[Instance, int]:
     """Who stands last behind an instance, and how many do."""
-    depth = 0
-    while (follower := state.followers.get(instance.token)) is not None:
-        instance, depth = follower, depth + 1
-    return instance, depth
+    behind = chain_of(state, instance)
+    return (behind[-1] if behind else instance), len(behind)
+
+
+def chain_of(state: "State", instance: Instance) -> list[Instance]:
+    """All who stand behind an instance, the next one first."""
+    found: list[Instance] = []
+    while (instance := state.followers.get(instance.token)) is not None:  # type: ignore[assignment]
+        found.append(instance)
+    return found
 
 
 def stand_behind(state: "State", instance: Instance, other: Instance) -> None:

@@ -9,7 +9,7 @@ from roost.model.node import Node
 
 
 def drain(state: State, out: Step, event: Drain, now: int) -> None:
-    """No new work goes there. Services move at once; jobs may finish until the deadline, then they move too."""
+    """No new work begins there. Services move at once; jobs may finish until the deadline, then they move too."""
     node = _known(state, out, event.request, event.node)
     if node is None:
         return
@@ -52,7 +52,7 @@ def empty_node(state: State, out: Step, node: Node, now: int, *, services_only: 
     for token in sorted(state.held[node.name]):
         instance = state.held[node.name][token]
         kind = state.workloads[instance.workload].policy.kind
-        if instance.state != "stopping" and (kind == "service" or not services_only):
+        if instance.state != "stopping" and (kind == "service" or instance.behind or not services_only):
             stop(state, out, instance, f"node {node.name} is draining", now, moving=True)
 
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from roost.core.backfill import reserve
-from roost.core.claim import Claim, claim_of
 from roost.core.fleet import Mask
 from roost.core.order import FOREVER, Line, Waiting, rank_of
 from roost.core.scorers import ONE
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
 Order = tuple[int, int, int]
 
 HOLDS_MAX = 16  # at a time: each keeps a node from others, and each costs some look at every ask that could pass it
-ROWS_MAX = 64  # nodes whose running work is looked at for one head: those with the most room, 1 us an instance
+ROWS_MAX = 32  # nodes whose running work is looked at for a new head: those with the most room, 2 us an instance
+STARTS_APART_MS = 10_000  # starts that are closer are the same to others until something else changes
 GUESS_MIN_MS = 1_000  # a run of unknown length is taken to last as long again as it has, but at least this
 
 
@@ -83,7 +83,8 @@ def wants_place(state: "State", line: Line, head: Waiting, now: int) -> bool:
 def tidy(state: "State") -> None:
     """Whoever does not wait any more needs no place."""
     for line, hold in list(state.holds.items()):
-        if not _waits(state, hold.for_whom):
+        head = line.head(state) if state.queue.lines.get(line.key) is line else None
+        if head is None or hold.for_whom != f"{head.workload.key}.{head.number}":
             let_go(state, line)
     for key, node in list(state.making_room.items()):
         going = state.held.get(node, {}).values()
@@ -105,18 +106,23 @@ def hold_place(state: "State", line: Line, head: Waiting, fits: Mask, now: int) 
     made = state.making_room.get(key)
     taken = {hold.node for other, hold in state.holds.items() if other is not line}
     best: Hold | None = None
-    names = [made] if made is not None else _nodes(state, line.ask, fits)
+    known = state.holds.get(line)
+    names = [made] if made is not None else [] if known is None else [known.node]
+    if not names or state.fleet.row(names[0]) < 0 or not fits[state.fleet.row(names[0])]:
+        names = _nodes(state, line.ask, fits)
     for name in names:
         if name in taken or state.fleet.row(name) < 0:
             continue
         hold = _start_on(state, name, key, head.workload, now)
         if hold is not None and (best is None or hold.start_ms < best.start_ms):
             best = hold
-    if best != state.holds.get(line):
+    if best is None:
         let_go(state, line)
-        if best is not None:
-            state.holds[line] = best
-            state.fleet.touch(best.node)
+        return
+    if known is None or _gist(known) != _gist(best):
+        state.holds[line] = best
+        for node in {best.node, known.node if known else best.node}:
+            state.fleet.touch(node)
 
 
 def let_go(state: "State", line: Line) -> None:
@@ -138,6 +144,11 @@ def end_ms(state: "State", instance: Instance, now: int) -> int:
     if not length:
         return now + max(now - began, GUESS_MIN_MS)
     return max(now, began + length)
+
+
+def _gist(hold: Hold) -> tuple[str, str, int, dict[str, int]]:
+    """What others see of a hold: a start that is only guessed moves all the time, and nobody need look for a second."""
+    return hold.node, hold.for_whom, hold.start_ms // STARTS_APART_MS, hold.extra
 
 
 def _may_pass(hold: Hold, ask: Ask, ends_ms: int) -> bool:
@@ -171,42 +182,41 @@ def _nodes(state: "State", ask: Ask, fits: Mask) -> list[str]:
 def _start_on(state: "State", name: str, key: str, workload: Workload, now: int) -> Hold | None:
     """When an instance fits on one node if what runs there ends as it says."""
     fleet, row, ask = state.fleet, state.fleet.row(name), workload.policy.ask
-    ends: list[tuple[int, Claim]] = []
-    for token in sorted(state.held[name]):
-        instance = state.held[name][token]
-        if instance.behind:
-            continue
-        ends.append((end_ms(state, instance, now), claim_of(state.workloads[instance.workload], instance)))
-    ends = sorted((each for each in ends if each[0] != FOREVER), key=lambda each: each[0])
+    ends = sorted(
+        [
+            (end, token, instance)
+            for token, instance in state.held[name].items()
+            if not instance.behind and (end := end_ms(state, instance, now)) != FOREVER
+        ]
+    )
+    extra = {each: total.item(row) - fleet.used[each].item(row) for each, total in fleet.total.items()}
+    back = [(end, dict(state.workloads[each.workload].policy.ask.resources)) for end, _, each in ends]
     start = now
     for resource, amount in ask.resources:
-        back = [(end, dict(claim.resources).get(resource, 0)) for end, claim in ends]
-        found = reserve(amount, fleet.free(resource).item(row), back, now)
+        found = reserve(amount, extra.get(resource, 0), [(end, freed.get(resource, 0)) for end, freed in back], now)
         if found is None:
             return None
         start = max(start, found.start)
+        extra[resource] -= amount
     if ask.gpu_count:
-        devices = _devices_free(fleet.devices[row].tolist(), ask, ends, now)
+        devices = _devices_free(state, fleet.devices[row].tolist(), ask, [(end, each) for end, _, each in ends], now)
         if devices is None:
             return None
         start = max(start, devices)
-    extra = {resource: fleet.free(resource).item(row) - amount for resource, amount in ask.resources}
-    for resource in fleet.total:
-        if resource not in extra:
-            extra[resource] = fleet.free(resource).item(row)
-    for end, claim in ends:
+    for end, freed in back:
         if end <= start:
-            for resource, amount in claim.resources:
+            for resource, amount in freed.items():
                 extra[resource] += amount
     return Hold(name, key, start, extra, order_of(workload))
 
 
-def _devices_free(free: list[int], ask: Ask, ends: list[tuple[int, Claim]], now: int) -> int | None:
+def _devices_free(state: "State", free: list[int], ask: Ask, ends: list[tuple[int, Instance]], now: int) -> int | None:
     """When the devices allow it."""
-    moments = [(now, Claim()), *ends]
-    for end, claim in moments:
-        for device in claim.devices:
-            free[device] += claim.device_milli
+    if sum(left >= ask.gpu_milli for left in free) >= ask.gpu_count:
+        return now
+    for end, instance in ends:
+        for device in instance.devices:
+            free[device] += state.workloads[instance.workload].policy.ask.gpu_milli
         if sum(left >= ask.gpu_milli for left in free) >= ask.gpu_count:
             return end
     return None

@@ -70,10 +70,11 @@ def place(state: State, out: Step, now: int) -> bool:
             placed += done
             let_go(state, line)
             _line_up(state, heads, line, totals)
-        elif not line.is_gang and not line.is_set_apart(head):
+        elif line.is_gang or not line.is_set_apart(head):
             first = first or line
             is_whole = is_whole and line.project == first.project
-            tries -= _make_room(state, out, line, head, now, may_stop=tries > 0)
+            if not line.is_gang:
+                tries -= _make_room(state, out, line, head, now, may_stop=tries > 0)
     if first is not None and is_whole:  # nobody more urgent waits, and no other project for its share
         fill_ahead(state, out, first, now)
     return queue.is_due(fleet)
@@ -81,7 +82,7 @@ def place(state: State, out: Step, now: int) -> bool:
 
 def fill_ahead(state: State, out: Step, line: Line, now: int) -> None:
     """Let some of a line stand behind its own short runs that have just got room, one behind each in turn."""
-    depth = depth_of(state, line)
+    depth = depth_of(state, line) if not excess(state, line.project, line.ask, 0) else 0
     heads = [*out.stepped_up, *(state.instances[placed.instance] for placed in out.placed)] if depth else []
     chains = [
         last_of(state, each)
@@ -94,9 +95,29 @@ def fill_ahead(state: State, out: Step, line: Line, now: int) -> None:
             head = line.head(state)
             if head is None or head.workload.policy.kind != "job":
                 return
+            if not _may_follow(state, line, head, last, now):
+                chains[place] = (last, depth)
+                continue
             instance = _behind(state, out, head, last, now)
             line.take(head)
             chains[place] = (instance, behind + 1)
+
+
+def _may_follow(state: State, line: Line, head: Waiting, last: Instance, now: int) -> bool:
+    """Whether an instance may go where another is, and leaves with it: with its node, or as soon as a stream breaks."""
+    workload, other = head.workload, state.workloads[last.workload]
+    policy, fleet, row = workload.policy, state.fleet, state.fleet.row(last.node)
+    if policy.when_full == "reject" or not fleet.open[row]:
+        return False
+    if (policy.exclusive, policy.when_lost) != (other.policy.exclusive, other.policy.when_lost):
+        return False
+    allowed = kept_out(state, line, workload, now)
+    if allowed is not None and not allowed[row]:
+        return False
+    if workload is other or not fleet.crowd.repelled:
+        return True
+    social = social_mask(fleet, line.ask, _subjects(workload), fleet.open)
+    return social is None or bool(social[row])
 
 
 def _is_job(state: State, instance: Instance) -> bool:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from roost.core.ahead import chain_of
 from roost.core.charge import beyond, borrowed, is_entitled
 from roost.core.claim import claim_of
 from roost.core.effects import Step
@@ -72,11 +73,13 @@ def _stop(state: State, out: Step, victim: Instance, winner: Workload, key: str,
         for each in _attempts(state, winner)
     )
     state.preempted += 1
-    victim.preempted_by = key
     why = f"priority {winner.policy.priority} over {loser.policy.priority}"
     if loser.policy.priority >= winner.policy.priority:
         why = f"project {loser.project} is beyond its quota"
-    stop(state, out, victim, f"preempted by {key} ({why})", now, moving=True)
+    for each in [*reversed(chain_of(state, victim)), victim]:  # the room is not for who stands behind
+        if each.state != "stopping":
+            each.preempted_by = key
+            stop(state, out, each, f"preempted by {key} ({why})", now, moving=True)
 
 
 def _attempts(state: State, workload: Workload) -> list[Instance]:

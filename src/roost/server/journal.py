@@ -1,4 +1,4 @@
-"""The journal: what the engine was given, step by step, so that its decisions can be made again. History, not the store.
+"""The journal: what the engine was given, step by step, so that its decisions can be made again. It is not the store.
 
 A file is the line `roost journal 1`, a header with the state it begins with, and one entry per step. Header and entries
 are frames: length, checksum of the content, checksum of these two, content (msgpack). Every step has an entry, also one
@@ -9,7 +9,7 @@ import os
 import re
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
@@ -18,7 +18,7 @@ from zlib import crc32
 import msgspec
 
 from roost import __version__
-from roost.core.filters import DYNAMIC, SOCIAL, STATIC
+from roost.core.filters import DYNAMIC, SOCIAL, STATIC, Dynamic, Social, Static
 from roost.core.state import Settings, State
 from roost.core.strategies import STRATEGIES
 from roost.model.errors import Invalid, Unreadable
@@ -58,7 +58,7 @@ class Touch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a file begins with. A life is one state from being loaded to being thrown away; it may take several files."""
+    """What a file begins with. A life is one state from being loaded to being thrown away, in one file or several."""
 
     version: str
     life: str  # the name of its first file
@@ -232,7 +232,8 @@ def records_of(state: State) -> list[Change]:
 
 def filter_names() -> tuple[str, ...]:
     """All filters that count, plug-ins' too."""
-    return tuple(each.name for each in (*STATIC, *DYNAMIC, *SOCIAL))
+    kinds: tuple[Iterable[Static | Dynamic | Social], ...] = (STATIC, DYNAMIC, SOCIAL)
+    return tuple(each.name for kind in kinds for each in kind)
 
 
 def journals_in(folder: Path) -> list[Path]:
@@ -260,7 +261,7 @@ def read_part(path: Path) -> Part | None:
 
 
 def read_entries(part: Part) -> Iterator[Entry]:
-    """The entries of a file, up to where the server was killed. One that is damaged raises Unreadable with its offset."""
+    """The entries of a file, up to where the server was killed. A damaged one raises Unreadable with its offset."""
     with part.path.open("rb") as file:
         file.seek(part.offset)
         while True:
