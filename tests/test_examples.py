@@ -23,9 +23,9 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-def applied(one: Served, file: str) -> None:
+def applied(one: Served, file: str, code: int = 0) -> None:
     done = one.roost("apply", "-f", str(EXAMPLES / file))
-    assert done.returncode == 0, done.stderr.decode()
+    assert done.returncode == code, done.stderr.decode()
     assert b"created" in done.stdout
 
 
@@ -71,7 +71,7 @@ def test_service(one: Served) -> None:
 
 
 def test_pinned(one: Served) -> None:
-    applied(one, "pinned.yaml")
+    applied(one, "pinned.yaml", code=4)
     assert finished(one, "pinned").startswith("Linux ")
     why = json.loads(one.roost("why", "nowhere", "--json").stdout)
     assert why["code"] == "unsatisfiable"

@@ -140,7 +140,7 @@ def test_apply_is_created_once_and_unchanged_after(typed: Type, tmp_path: Path) 
     file = tmp_path / "two.yaml"
     file.write_text("name: applied-a\ncommand: 'true'\n---\nname: applied-b\ncommand: 'true'\n---\n")
     first, second = typed("apply", "-f", str(file)), typed("apply", "-f", str(file), "--json")
-    assert first.exit_code == 0
+    assert first.exit_code == 4
     assert [line.split() for line in first.stdout.splitlines()[1:]] == [
         ["applied-a", "created", "queued"],
         ["applied-b", "created", "queued"],

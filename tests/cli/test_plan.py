@@ -37,7 +37,7 @@ def test_changes_are_exit_code_3_and_applying_the_plan_leaves_none(typed: Type, 
     assert typed("show", "planned").exit_code == 1  # nothing was done
     token = token_of(typed("plan", "-f", file, "--json"))
     applied = typed("apply", "-f", file, "--plan", token)
-    assert applied.exit_code == 0 and "created" in applied.output
+    assert applied.exit_code == 4 and "created" in applied.output
     again = typed("plan", "-f", file)
     assert again.exit_code == 0 and "unchanged" in again.output
     stale = typed("apply", "-f", file, "--plan", token)
@@ -49,7 +49,7 @@ def test_a_plan_of_several_is_applied_whole(typed: Type, written: Write) -> None
     text = "---\n".join(WAITS.format(name=name) for name in ("several-a", "several-b"))
     file = written("two.yaml", text)
     token = token_of(typed("plan", "-f", file, "--json"))
-    assert typed("apply", "-f", file, "--plan", token).exit_code == 0
+    assert typed("apply", "-f", file, "--plan", token).exit_code == 4
     assert typed("cancel", "several-a", "several-b").exit_code == 0
 
 
@@ -73,7 +73,7 @@ def test_wrong_files_and_wrong_tokens_are_wrong_usage(typed: Type, written: Writ
 def test_why_says_what_would_help_where_it_stands_and_when(typed: Type, written: Write) -> None:
     for name, priority in (("first-in-line", 100), ("second-in-line", 99)):  # others may wait at the same server
         file = written(f"{name}.yaml", WAITS.format(name=name) + f"resources: {{cpu: 2}}\npriority: {priority}\n")
-        assert typed("apply", "-f", file).exit_code == 0
+        assert typed("apply", "-f", file).exit_code == 4
     told = typed("why", "second-in-line").output
     for words in ("no node is online", "Queue:", "default/first-in-line.0", "Start:"):
         assert words in told, told

@@ -5,55 +5,11 @@ from typing import Any
 import pytest
 
 from roost.core.ahead import AHEAD_MS, BRIEF_MS, RECALL_MS
-from roost.core.assign import run_order
-from roost.core.effects import Step
-from roost.model.events import Joined, Reserve, SetProject
-from roost.model.frames import Drop, Hello, Report, Run, Stop
+from roost.model.events import Reserve, SetProject
+from roost.model.frames import Drop, Report, Stop
 from roost.model.project import Project, Reservation
-from tests.core.scene import Scene, facts_of, job, service, short
-
-Told = tuple[Run, Report]
-
-
-def brief(*names: str, length_ms: int = 25, cpu: float = 1, warm: dict[str, Any] | None = None, **more: Any) -> Scene:
-    """Nodes on which a run of the line has taken so long; of 25 ms, two may stand behind a run."""
-    scene = Scene(*names or ("a",), cpu=cpu, **more)
-    prove(scene, length_ms, **warm or {})
-    return scene
-
-
-def prove(scene: Scene, length_ms: int = 25, **fields: Any) -> None:
-    """Let a run of a line take so long."""
-    scene.submit(job("warm", **fields))
-    scene.ended(f"{fields.get('project', 'default')}/warm.0", started_ago_ms=length_ms)
-
-
-def end(scene: Scene, name: str, **fields: Any) -> Step:
-    return scene.ended(name, **{"started_ago_ms": 25} | fields)
-
-
-def chain(scene: Scene, head: str) -> list[str]:
-    """Who stands behind somebody, next one first."""
-    found, instance = [], scene.instance(head)
-    while (follower := scene.state.followers.get(instance.token)) is not None:
-        instance = follower
-        found.append(short(instance.key))
-    return found
-
-
-def waiting(scene: Scene, name: str) -> Told:
-    """What an agent tells of a run that has not begun."""
-    instance = scene.instance(name)
-    return run_order(scene.state, instance), Report(instance.token, "starting")
-
-
-def ordered(done: Step, what: type = Run) -> list[Any]:
-    return [order for each in done.assignments for order in each.orders if isinstance(order, what)]
-
-
-def charged(scene: Scene, project: str = "default") -> int:
-    return scene.state.charged.get(project, {}).get("instances", 0)
-
+from tests.core.ahead_scene import brief, chain, charged, end, ordered, prove
+from tests.core.scene import Scene, job, service
 
 # who may
 
@@ -132,9 +88,9 @@ def test_lines_are_known_each_by_itself() -> None:
         job("j", count=2, gang=True),
         job("j", count=4, ports={"http": 0}),
         job("j", count=4, placement={"per_node": 1}),
-        job("j", count=4, placement={"apart": ["other"]}),
+        job("j", count=4, placement={"apart": [{"workload": "other"}]}),
         job("j", count=4, resources={"cpu": 1, "gpu": 1}),
-        job("j", count=4, placement={"require": ["cpu_used < 0.9"]}),
+        job("j", count=4, placement={"require": ["used.cpu < 100000"]}),
     ],
     ids=["service", "gang", "ports", "per_node", "apart", "gpu", "measured use"],
 )
@@ -342,7 +298,9 @@ def test_who_is_preempted_takes_those_behind_it_along() -> None:
     scene.ended("j.1", "j.2", cause="stopped", code=None)
     scene.stopped("j.0")
     assert scene.states("high.0") == ["placed"]
-    assert [scene.instance(f"j.{index}").losses + scene.instance(f"j.{index}").failures for index in range(3)] == [0] * 3
+    assert [scene.instance(f"j.{index}").losses + scene.instance(f"j.{index}").failures for index in range(3)] == [
+        0
+    ] * 3
 
 
 def test_a_quota_holds_also_when_it_is_lowered_under_a_chain() -> None:
@@ -375,143 +333,15 @@ def test_nobody_new_stands_behind_where_a_node_is_reserved() -> None:
     assert chain(scene, "j.1") == ["j.2"]
 
 
-# nodes that leave
+def test_nobody_stands_behind_where_somebody_wants_to_be_apart_from_it() -> None:
+    scene = brief(cpu=3)
+    scene.submit(job("db", placement={"apart": [{"label": "loud"}]}), job("long", timeout=60))
+    scene.submit(job("calm"), job("loud", labels={"loud": "yes"}))
+    assert scene.states("calm.0") == ["placed"]
+    assert chain(scene, "calm.0") == []
 
 
-@pytest.mark.parametrize("deadline", ["0", "1m"])
-def test_a_draining_node_begins_nothing_that_stands_behind(deadline: str) -> None:
+def test_who_does_not_want_to_wait_does_not_stand_behind_anybody() -> None:
     scene = brief()
-    scene.submit(job("j", count=9))
-    scene.running("j.0")
-    scene.hello("b", cpu=1)
-    scene.drain("a", deadline)
-    assert scene.states("j.1", "j.2") == ["stopping", "stopping"]
-    scene.ended("j.2", "j.1", cause="stopped", code=None)
-    assert "a" not in scene.where("j.1", "j.2")
-    end(scene, "j.0")
-    assert scene.state.nodes["a"].status == "drained" and not scene.state.held["a"]
-
-
-def test_a_lost_node_loses_those_who_stood_there_too() -> None:
-    scene = brief()
-    scene.submit(job("j", count=9))
-    scene.hello("b", cpu=1)
-    scene.wait("5s", silent="a")
-    assert not scene.state.held["a"]
-    assert scene.used("a") == 0 and scene.used("b") == 1_000
-    assert {scene.instance(f"j.{index}").node for index in range(3)} <= {"", "b"}
-
-
-def test_a_broken_stream_moves_what_may_run_twice_and_leaves_the_rest() -> None:
-    for exclusive in (True, False):
-        scene = brief()
-        scene.hello("b", cpu=1)
-        scene.submit(job("block", resources={"cpu": 1}, priority=60, placement={"require": ["name == 'b'"]}))
-        scene.submit(job("j", count=3, exclusive=exclusive))
-        scene.part("a")
-        assert [scene.instance(f"j.{index}").node for index in range(3)] == (["a"] * 3 if exclusive else [""] * 3)
-
-
-def test_work_that_may_run_twice_and_work_that_may_not_do_not_stand_behind_each_other() -> None:
-    """With the stream of its node broken the first would be gone and the second would have its room."""
-    scene = brief()
-    scene.submit(job("twice", exclusive=False), job("once", count=3))
-    assert chain(scene, "twice.0") == []
-    end(scene, "twice.0")
-    assert chain(scene, "once.0") == ["once.1", "once.2"]
-
-
-def test_nobody_stands_behind_on_a_node_that_is_out_of_touch() -> None:
-    scene = brief()
-    scene.submit(job("j", count=9))
-    scene.part("a")
-    scene.wait("1s")
-    scene.cancel("j.0")
-    assert scene.counts("j")["queued"] == 6
-
-
-# hellos
-
-
-def test_a_node_that_comes_back_goes_on_as_it_was() -> None:
-    scene = brief()
-    scene.submit(job("j", count=3))
-    scene.running("j.0")
-    runs = [scene.as_told("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
-    scene.part("a")
-    scene.hello("a", *runs, cpu=1)
-    assert chain(scene, "j.0") == ["j.1", "j.2"] and scene.states("j.1") == ["starting"]
-
-
-def test_a_node_that_comes_back_without_the_first_one_runs_the_next() -> None:
-    scene = brief()
-    scene.submit(job("j", count=3))
-    scene.running("j.0")
-    runs = [scene.as_told("j.1"), waiting(scene, "j.2")]
-    scene.hello("a", *runs, cpu=1)
-    assert scene.states("j.1") == ["running"] and chain(scene, "j.1")[0] == "j.2"
-    assert scene.used("a") == 1_000
-
-
-def test_orders_that_got_lost_are_given_again_in_their_order() -> None:
-    scene = brief()
-    scene.submit(job("j", count=3))
-    scene.running("j.0")
-    done = scene.hello("a", scene.as_told("j.0"), cpu=1)
-    assert [(order.index, bool(order.after)) for order in ordered(done)] == [(0, False), (1, True), (2, True)]
-
-
-def test_a_restarted_server_knows_who_stands_behind_whom() -> None:
-    scene = brief()
-    scene.submit(job("j", count=9))
-    scene.running("j.0")
-    runs = [scene.as_told("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
-    scene.restart()
-    assert chain(scene, "j.0") == ["j.1", "j.2"] and scene.used("a") == 1_000
-    scene.hello("a", *runs, cpu=1)
-    end(scene, "j.0")
-    assert scene.instance("j.1").behind == 0 and chain(scene, "j.1")[0] == "j.2"
-    scene.wait(f"{2 * RECALL_MS}ms")
-    assert scene.states("j.2") == ["stopping"]
-
-
-def test_a_server_without_memory_learns_who_stands_behind_whom() -> None:
-    scene = brief()
-    scene.submit(job("j", count=3))
-    scene.running("j.0")
-    runs = [scene.as_told("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
-    scene.now += 1_000
-    scene.restart(forgetful=True)
-    scene.hello("a", *runs, cpu=1)
-    assert chain(scene, "j.0") == ["j.1", "j.2"]
-    assert (scene.used("a"), charged(scene)) == (1_000, 1)
-    end(scene, "j.0")
-    assert scene.used("a") == 1_000 and chain(scene, "j.1") == ["j.2"]
-
-
-def test_it_learns_that_also_when_the_first_one_has_ended() -> None:
-    scene = brief()
-    scene.submit(job("j", count=3))
-    first, second, third = scene.as_told("j.0"), scene.as_told("j.1"), waiting(scene, "j.2")
-    scene.now += 1_000
-    scene.restart(forgetful=True)
-    ended = Report(first[0].token, "ended", cause="exited", code=0)
-    scene.hello("a", (first[0], ended), second, third, cpu=1)
-    assert scene.states("j.0", "j.1", "j.2") == ["succeeded", "running", "starting"]
-    assert chain(scene, "j.1") == ["j.2"] and scene.used("a") == 1_000
-
-
-@pytest.mark.parametrize("forgotten", [False, True])
-def test_a_chain_of_ghosts_takes_the_room_of_one(forgotten: bool) -> None:
-    """The node was lost and all was given away; it comes back with what it still has until it has stopped it."""
-    scene = brief()
-    scene.submit(job("j", count=3, exclusive=False))
-    runs = [scene.as_told("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
-    scene.wait("5s", silent="a")
-    scene.step(Joined(1, Hello("a", "machine-a", facts_of(cpu=1), 0, tuple(runs))))
-    assert scene.used("a") == 1_000 and scene.counts("j") == {"queued": 3}
-    ends = [Report(run.token, "ended", cause="stopped") for run, _ in reversed(runs)]
-    for each in ends:
-        assert scene.used("a") == 1_000 or each.token == runs[0][0].token
-        scene.report("a", each)
-    assert scene.states("j.0") == ["placed"]
+    scene.submit(job("j", count=2, when_full="reject"))
+    assert scene.counts("j") == {"placed": 1, "rejected": 1}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from roost.cli.outcome import USAGE, Failure, exit_code_of
-from roost.cli.output import print_json, print_table
+from roost.cli.outcome import DONE, NOT_PLACED, USAGE, Failure, exit_code_of
+from roost.cli.output import print_json, print_table, say
 from roost.cli.session import connect, json_option
 from roost.cli.targets import Target
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from roost.client import Client
     from roost.client.types import Workload
 
+REASONS_MAX = 10  # told of those that wait; `roost why` tells the rest
 FILE_BYTES_MAX = 8 << 20  # as much as the server takes in one request
 
 
@@ -38,16 +39,30 @@ def apply(files: tuple[str, ...], plan: str, as_json: bool) -> None:
     """Submit the workloads of a YAML or JSON file.
 
     A file may hold several documents, or a list. All of them are taken in, or none. What is there already with the same
-    document stays as it is, so applying twice does no harm.
+    document stays as it is, so applying twice does no harm. Exit code 4: taken in, but something has no place now.
     """
     places = read_files(files)
-    with connect() as client, explained_where(places):
-        done = _submit(client, places, plan)
+    with connect() as client:
+        with explained_where(places):
+            done = _submit(client, places, plan)
+        waiting = _waiting(client, [workload for workload, _ in done])
     if as_json:
         print_json([{"workload": workload, "created": new} for workload, new in done])
-        return
-    rows = [(str(Target(each.project, each.name)), "created" if new else "unchanged", each.state) for each, new in done]
-    print_table(("WORKLOAD", "RESULT", "STATE"), rows)
+    else:
+        rows = [
+            (str(Target(each.project, each.name)), "created" if new else "unchanged", each.state) for each, new in done
+        ]
+        print_table(("WORKLOAD", "RESULT", "STATE"), rows)
+    for words in waiting:
+        say(words)
+    sys.exit(NOT_PLACED if waiting else DONE)
+
+
+def _waiting(client: "Client", workloads: list["Workload"]) -> list[str]:
+    """Why those wait that were taken in and have no place now."""
+    waiting = [each for each in workloads if each.state == "queued"]
+    found = [client.why(each.project, each.name, advice=False) for each in waiting[:REASONS_MAX]]
+    return [why.words for why in found if why.state == "queued" and why.code != "placeable"]
 
 
 def read_files(files: tuple[str, ...]) -> list[tuple[str, Any]]:

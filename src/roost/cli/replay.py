@@ -21,6 +21,7 @@ OPTIONS = {
     "swf": {"file", "queues", "backfill", "protocol", "procs", "true_wait", "seed"},
     "openb": {"nodes", "workloads", "strategies", "seeds"},
     "azure-vm": {"file", "strategies"},
+    "roost": {"file", "strategies"},
 }
 NAMES = {"file": "FILE", "queues": "--queue", "strategies": "--strategy"}  # where the option is called otherwise
 
@@ -28,6 +29,7 @@ Progress = Callable[[float], None]
 Run = Callable[[str, Progress], Replay]
 
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+EXISTING_OR_FOLDER = click.Path(exists=True, path_type=Path)
 
 
 @click.command(
@@ -37,12 +39,14 @@ Examples:
   roost sim replay --trace swf LOG.swf.gz --queue ours --backfill --protocol windows --json
   roost sim replay --trace openb --nodes NODES.csv --workloads PODS.csv --strategy fgd --seeds 3
   roost sim replay --trace azure-vm VMS.csv.gz --strategy best_fit --strategy first_fit --report out
+  roost sim replay --trace roost DIR --json
+  roost sim replay --trace roost DIR --strategy recorded --strategy best_fit
 \b
 Next: docs/replay.md says what the figures mean and which published ones they reproduce.
 """
 )
 @click.option("--trace", type=click.Choice(list(OPTIONS)), required=True, help="What kind of trace it is.")
-@click.argument("file", type=EXISTING, required=False)
+@click.argument("file", type=EXISTING_OR_FOLDER, required=False)
 @click.option("--nodes", type=EXISTING, help="openb: the list of nodes.")
 @click.option("--workloads", type=EXISTING, help="openb: the list of pods.")
 @click.option("--strategy", "strategies", multiple=True, metavar="NAME", help="How nodes are picked; repeat, or `all`.")
@@ -123,7 +127,27 @@ def _prepare_azure(given: dict[str, Any]) -> tuple[list[str], dict[str, Any], Ru
     return chosen, {"file": file.name}, lambda name, told: replay_azure(file, name, told)
 
 
-PREPARE = {"swf": _prepare_swf, "openb": _prepare_openb, "azure-vm": _prepare_azure}
+def _prepare_roost(given: dict[str, Any]) -> tuple[list[str], dict[str, Any], Run]:
+    from roost.core.strategies import STRATEGIES
+    from roost.server.plugins import load_plugins
+    from roost.sim.traces.history import RECORDED, read_history, replay_instead, replay_recorded
+
+    load_plugins()
+    chosen = _chosen("strategy", given["strategies"] or (RECORDED,), (RECORDED, *STRATEGIES))
+    file = _needed(given, "file")
+    history = read_history(file, _Told("roost: reading"))
+    if history.same_decisions is None:
+        say("the record begins in the middle of a life: whether decisions are the same cannot be told")
+    elif not history.same_decisions:
+        say(f"entry {history.first_difference} is decided otherwise now than when it was recorded")
+
+    def run(name: str, told: Progress) -> Replay:
+        return replay_recorded(history) if name == RECORDED else replay_instead(history, name, told)
+
+    return chosen, {"file": file.name, **history.facts()}, run
+
+
+PREPARE = {"swf": _prepare_swf, "openb": _prepare_openb, "azure-vm": _prepare_azure, "roost": _prepare_roost}
 
 
 def _check_options(trace: str, given: dict[str, Any]) -> None:
@@ -131,6 +155,8 @@ def _check_options(trace: str, given: dict[str, Any]) -> None:
         if value not in (None, ()) and name not in OPTIONS[trace]:
             homes = " and ".join(each for each in OPTIONS if name in OPTIONS[each])
             raise Invalid(_option(name), f"does not belong to the trace {trace}, but to {homes}")
+    if given["file"] is not None and given["file"].is_dir() and trace != "roost":
+        raise Invalid("FILE", f"{str(given['file'])!r} is a directory")
 
 
 def _chosen(what: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -199,10 +225,27 @@ def _show(replays: list[Replay], axis: str, context: dict[str, Any], as_json: bo
         for each in replays
     ]
     print_table((axis.upper(), *(name.upper() for name in names)), rows)
+    for each in replays:
+        _show_details(each)
+
+
+def _show_details(each: Replay) -> None:
+    for name, value in each.details.items():
+        if isinstance(value, list):
+            if value:
+                print_table(
+                    [column.upper() for column in value[0]], [[_word(cell) for cell in row.values()] for row in value]
+                )
+        else:
+            click.echo(f"{each.strategy}: {name.replace('_', ' ')}: {_word(value)}")
+
+
+def _word(value: Any) -> str:
+    return {True: "yes", False: "no", None: "-"}[value] if value is None or isinstance(value, bool) else str(value)
 
 
 def _flat(each: Replay, axis: str, context: dict[str, Any]) -> dict[str, Any]:
-    return {"trace": each.trace, axis: each.strategy, **context, **each.metrics, "spread": each.spread}
+    return {"trace": each.trace, axis: each.strategy, **context, **each.metrics, **each.details, "spread": each.spread}
 
 
 def _refuse(code: str, message: str, as_json: bool) -> NoReturn:

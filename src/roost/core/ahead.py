@@ -50,8 +50,10 @@ def last_of(state: "State", instance: Instance) -> tuple[Instance, int]:
 def chain_of(state: "State", instance: Instance) -> list[Instance]:
     """All who stand behind an instance, the next one first."""
     found: list[Instance] = []
-    while (instance := state.followers.get(instance.token)) is not None:  # type: ignore[assignment]
-        found.append(instance)
+    follower = state.followers.get(instance.token)
+    while follower is not None:
+        found.append(follower)
+        follower = state.followers.get(follower.token)
     return found
 
 

@@ -1,5 +1,7 @@
 """What a replay of a trace yields, whatever the trace: figures by name, and series to look at."""
 
+from typing import Any
+
 import msgspec
 
 Point = tuple[float, float]
@@ -22,3 +24,4 @@ class Replay(msgspec.Struct, frozen=True):
     metrics: dict[str, float]
     spread: dict[str, float] = {}  # standard deviation over seeds, by the metric's name
     series: tuple[Series, ...] = ()
+    details: dict[str, Any] = {}  # what is no figure: yes or no, words, and lists of rows that have the same names

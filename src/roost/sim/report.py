@@ -149,8 +149,29 @@ def _page(title: str, replays: Sequence[Replay], plots: dict[str, bytes]) -> str
     return (
         f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}</title>\n'
         f"<style>{STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n"
-        f"<table>\n<tr>{head}</tr>\n{rows}\n</table>\n{images}\n</body>\n</html>\n"
+        f"<table>\n<tr>{head}</tr>\n{rows}\n</table>\n{''.join(map(_details, replays))}{images}\n</body>\n</html>\n"
     )
+
+
+def _details(replay: Replay) -> str:
+    """What is no figure: words, and tables of rows."""
+    parts = []
+    for name, value in replay.details.items():
+        if not isinstance(value, list):
+            parts.append(f"<p>{escape(replay.strategy)}: {escape(_words(name))}: {_told(value)}</p>\n")
+        elif value:
+            head = "".join(f"<th>{escape(_words(column))}</th>" for column in value[0])
+            rows = "\n".join(
+                "<tr>" + "".join(f"<td>{_told(cell)}</td>" for cell in row.values()) + "</tr>" for row in value
+            )
+            parts.append(f"<table>\n<tr>{head}</tr>\n{rows}\n</table>\n")
+    return "".join(parts)
+
+
+def _told(value: object) -> str:
+    if value is None:
+        return "-"
+    return escape(("yes" if value else "no") if isinstance(value, bool) else str(value))
 
 
 def _cells(replay: Replay, names: Sequence[str]) -> str:

@@ -1,0 +1,248 @@
+"""Nodes as they were, in virtual time: they run what they are told now, each attempt for as long as it really ran."""
+
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import msgspec
+
+from roost.core.assign import run_order
+from roost.core.effects import Orders, Step
+from roost.core.state import State
+from roost.model.events import Event, Heard, Joined, Parted, Reported, Submit
+from roost.model.frames import Drop, Report, Run, Stop
+from roost.sim.traces.history_meter import Submission, Submissions
+
+NEVER_MS = 1 << 62
+TERM = 15
+
+Who = tuple[Submission, int]  # an instance
+
+
+class Ending(NamedTuple):
+    """How an attempt ended by itself."""
+
+    delay_ms: int  # from having its room to running
+    run_ms: int
+    tail_ms: int  # from its end to the report
+    report: Report
+
+
+class Doing:
+    """One attempt on a node."""
+
+    __slots__ = ("ending", "order", "report", "reported", "started_ms", "who")
+
+    def __init__(self, order: Run, who: Who) -> None:
+        self.order = order
+        self.who = who
+        self.started_ms = -1  # -1: it stands behind another or is being started
+        self.ending: Ending | None = None
+        self.report: Report | None = None  # of its end
+        self.reported = 0  # when it ended
+
+    def told(self, now_ms: int) -> Report:
+        """How it stands."""
+        ago = max(0, now_ms - self.started_ms) if self.started_ms >= 0 else 0
+        if self.report is not None:
+            since = max(0, now_ms - self.reported)
+            return msgspec.structs.replace(self.report, started_ago_ms=ago, ended_ago_ms=since)
+        return Report(self.order.token, "running" if self.started_ms >= 0 else "starting", started_ago_ms=ago)
+
+
+class Agent:
+    """One node."""
+
+    __slots__ = ("connected", "identity", "runs", "sequence", "session")
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+        self.session = 0
+        self.sequence = 0
+        self.connected = False
+        self.runs: dict[int, Doing] = {}
+
+
+class Nodes:
+    """All of them, and what happens on them next."""
+
+    def __init__(self, endings: Mapping[Who, Sequence[Ending]], submissions: Submissions) -> None:
+        self._endings = endings
+        self._submissions = submissions
+        self._used: dict[Who, int] = {}  # endings that have come about
+        self._agents: dict[str, Agent] = {}
+        self._due: list[tuple[int, int, str, int]] = []  # when, the how manieth, node, token
+        self._set = 0
+
+    def begin(self, state: State, connected: Sequence[str]) -> None:
+        """A life begins in which these nodes are in touch already and run what they should."""
+        self._agents.clear()
+        self._due.clear()
+        for name in connected:
+            node = state.nodes[name]
+            agent = self._agents[name] = Agent(node.identity)
+            agent.session, agent.connected = node.session, True
+            for token in sorted(state.held[name]):
+                instance = state.held[name][token]
+                started = instance.started_ms if instance.state in ("running", "stopping") else -1
+                self._take_up(state, name, run_order(state, instance), started)
+
+    def next_ms(self) -> int:
+        """When something happens on a node."""
+        return self._due[0][0] if self._due else NEVER_MS
+
+    def translate(self, state: State, events: Sequence[Event], now_ms: int) -> list[Event]:
+        """What was recorded, as it would have been said: beats and partings of these sessions, hellos with these runs.
+
+        What agents reported is left out: these report for themselves.
+        """
+        said: list[Event] = []
+        for event in events:
+            if isinstance(event, Heard):
+                said.append(self._beat(event))
+            elif isinstance(event, Joined):
+                said.append(self._hello(state, event, now_ms))
+            elif isinstance(event, Parted):
+                agent = self._agents.get(event.node)
+                if agent is not None and agent.connected:
+                    agent.connected = event.leaving
+                    said.append(msgspec.structs.replace(event, session=agent.session))
+            elif isinstance(event, Submit):  # a plan was made for another strategy: nobody insists on it
+                said.append(msgspec.structs.replace(event, expected=None))
+            elif not isinstance(event, Reported):
+                said.append(event)
+        return said
+
+    def report(self, now_ms: int) -> list[Event]:
+        """Let happen what is due, and report it. A node that is out of touch tells it with its next hello."""
+        told: dict[str, dict[int, Report]] = {}
+        while self._due and self._due[0][0] <= now_ms:
+            when, _, name, token = heappop(self._due)
+            agent = self._agents[name]
+            doing = agent.runs.get(token)
+            if doing is None:
+                continue
+            if doing.started_ms < 0 and doing.report is None:
+                self._start(name, doing, when)
+            elif doing.report is None:
+                self._end(name, doing, when)
+            if agent.connected and (doing.report is None or self._heard_of(doing) <= now_ms):
+                told.setdefault(name, {})[token] = doing.told(now_ms)
+        said: list[Event] = []
+        for name, reports in sorted(told.items()):
+            agent = self._agents[name]
+            agent.sequence += 1
+            said.append(Reported(name, agent.session, agent.sequence, tuple(reports.values())))
+        return said
+
+    def obey(self, state: State, events: Sequence[Event], done: Step) -> None:
+        """Hear the answers to hellos, take orders, and stop what may not run on a node that was lost."""
+        answers = {reply.request: reply.value for reply in done.replies}
+        for event in events:
+            if isinstance(event, Joined) and isinstance(answers.get(event.request), int):
+                agent = self._agents[event.hello.node]
+                agent.session, agent.connected = answers[event.request], True
+        for name, status, _ in done.nodes:
+            if status == "lost" and name in self._agents:
+                agent = self._agents[name]
+                agent.connected = False
+                agent.runs = {token: doing for token, doing in agent.runs.items() if not doing.order.leased}
+        for orders in done.assignments:
+            self._order(state, orders)
+
+    # what a node does
+
+    def _order(self, state: State, orders: Orders) -> None:
+        agent = self._agents.get(orders.node)
+        if agent is None:
+            return
+        if orders.whole:
+            wanted = {order.token for order in orders.orders if isinstance(order, Run)}
+            agent.runs = {token: doing for token, doing in agent.runs.items() if token in wanted}
+        for order in orders.orders:
+            if isinstance(order, Run):
+                if order.token not in agent.runs:
+                    self._take_up(state, orders.node, order)
+            elif isinstance(order, Stop):
+                doing = agent.runs.get(order.token)
+                if doing is not None and doing.report is None:
+                    doing.report = Report(order.token, "ended", cause="stopped", signal=TERM)
+                    self._ended(orders.node, doing, state.now_ms)
+                    self._at(state.now_ms, orders.node, order.token)
+            elif isinstance(order, Drop) and order.token in agent.runs:
+                doing = agent.runs.pop(order.token)
+                if doing.report is None:
+                    self._ended(orders.node, doing, state.now_ms)
+
+    def _take_up(self, state: State, name: str, order: Run, started_ms: int = -1) -> None:
+        agent = self._agents[name]
+        workload = state.workloads.get(order.workload)
+        submission = self._submissions.of(workload) if workload is not None else (order.workload, 0)
+        doing = agent.runs[order.token] = Doing(order, (submission, order.index))
+        before = agent.runs.get(order.after)
+        if started_ms >= 0:
+            self._start(name, doing, started_ms)
+        elif before is None or before.report is not None:
+            self._make_ready(name, doing, state.now_ms)
+
+    def _make_ready(self, name: str, doing: Doing, now_ms: int) -> None:
+        ending = self._next_ending(doing.who)
+        self._at(now_ms + (ending.delay_ms if ending else 0), name, doing.order.token)
+
+    def _start(self, name: str, doing: Doing, when_ms: int) -> None:
+        doing.started_ms = when_ms
+        doing.ending = self._next_ending(doing.who)
+        if doing.ending is not None:
+            self._at(when_ms + doing.ending.run_ms, name, doing.order.token)
+
+    def _end(self, name: str, doing: Doing, when_ms: int) -> None:
+        assert doing.ending is not None
+        self._used[doing.who] = self._used.get(doing.who, 0) + 1
+        doing.report = msgspec.structs.replace(doing.ending.report, token=doing.order.token)
+        self._ended(name, doing, when_ms)
+        if doing.ending.tail_ms:
+            self._at(when_ms + doing.ending.tail_ms, name, doing.order.token)
+
+    def _ended(self, name: str, doing: Doing, when_ms: int) -> None:
+        """It holds its room no more on the node: who stands behind it begins."""
+        doing.reported = when_ms
+        for other in self._agents[name].runs.values():
+            if other.order.after == doing.order.token and other.started_ms < 0 and other.report is None:
+                self._make_ready(name, other, when_ms)
+
+    def _heard_of(self, doing: Doing) -> int:
+        return doing.reported + (doing.ending.tail_ms if doing.ending and doing.report else 0)
+
+    def _next_ending(self, who: Who) -> Ending | None:
+        """None: it did not end while this was recorded."""
+        endings, used = self._endings.get(who, ()), self._used.get(who, 0)
+        return endings[used] if used < len(endings) else None
+
+    def _at(self, when_ms: int, name: str, token: int) -> None:
+        self._set += 1
+        heappush(self._due, (when_ms, self._set, name, token))
+
+    # what it says
+
+    def _beat(self, event: Heard) -> Heard:
+        beats = tuple(
+            (name, self._agents[name].session, at_ms) for name, _, at_ms in event.beats if name in self._agents
+        )
+        return Heard(beats, event.usage)
+
+    def _hello(self, state: State, event: Joined, now_ms: int) -> Joined:
+        """The first hello of a life tells what really ran, since that was decided before; later ones what runs here."""
+        hello = event.hello
+        agent = self._agents.get(hello.node)
+        if agent is None:
+            agent = self._agents[hello.node] = Agent(hello.identity)
+            for run, report in hello.runs:
+                if report.state != "ended":
+                    started = now_ms - report.started_ago_ms if report.state == "running" else -1
+                    self._take_up(state, hello.node, run, started)
+            return event
+        if agent.identity != hello.identity:
+            agent.identity = hello.identity
+            agent.runs.clear()
+        runs = tuple((doing.order, doing.told(now_ms)) for doing in agent.runs.values())
+        return msgspec.structs.replace(event, hello=msgspec.structs.replace(hello, runs=runs))
