@@ -103,15 +103,16 @@ def test_what_wants_more_than_plain_room_never_stands_behind(document: dict[str,
     scene.submit(document)
     scene.submit(document | {"name": "more"})
     assert not scene.state.followers
+    for held in list(scene.state.held["a"].values()):  # rules about company make a line of each workload
+        scene.ended(held.key, started_ago_ms=5)
+        assert not scene.state.followers
 
 
-def test_a_service_stands_behind_no_job_and_no_job_behind_a_service() -> None:
+@pytest.mark.parametrize("documents", [(service("s"), job("j")), (job("j"), service("s"))], ids=["first", "second"])
+def test_services_and_jobs_do_not_stand_behind_each_other(documents: tuple[dict[str, Any], ...]) -> None:
     scene = brief()
-    scene.submit(job("j"))
-    scene.submit(service("s", count=2), job("k", count=2))
-    assert not scene.state.followers
-    end(scene, "j.0")
-    assert scene.states("s.0") == ["placed"] and not scene.state.followers
+    scene.submit(*documents)
+    assert len(scene.state.held["a"]) == 1
 
 
 def test_only_the_most_urgent_line_that_waits_stands_ahead() -> None:
@@ -262,6 +263,18 @@ def test_who_stands_behind_somebody_for_too_long_is_called_back_and_runs_elsewhe
     assert (scene.states("j.1"), scene.where("j.1")) == (["placed"], ["b"])
     called_back = scene.instance("j.1")
     assert (called_back.behind, called_back.failures, called_back.losses, called_back.attempt) == (0, 0, 0, 2)
+
+
+def test_only_who_stands_there_for_so_long_is_called_back() -> None:
+    scene = brief()
+    scene.submit(job("j", count=9))
+    scene.wait("300ms")
+    end(scene, "j.0")
+    assert chain(scene, "j.1") == ["j.2", "j.3"]
+    scene.wait("200ms")
+    assert scene.states("j.1", "j.2", "j.3") == ["placed", "stopping", "placed"]
+    scene.wait(f"{RECALL_MS}ms")
+    assert scene.states("j.1", "j.3") == ["placed", "stopping"]
 
 
 def test_one_called_back_that_has_run_meanwhile_has_run() -> None:

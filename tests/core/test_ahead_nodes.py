@@ -54,13 +54,13 @@ def test_work_that_may_run_twice_and_work_that_may_not_do_not_stand_behind_each_
     assert chain(scene, "once.0") == ["once.1", "once.2"]
 
 
-def test_nobody_stands_behind_on_a_node_that_is_out_of_touch() -> None:
+def test_nobody_new_stands_behind_on_a_node_that_is_out_of_touch() -> None:
     scene = brief()
     scene.submit(job("j", count=9))
     scene.part("a")
-    scene.wait("1s")
-    scene.cancel("j.0")
-    assert scene.counts("j")["queued"] == 6
+    end(scene, "j.0")  # sent before the stream broke
+    assert scene.states("j.0", "j.1") == ["succeeded", "placed"]
+    assert chain(scene, "j.1") == ["j.2"]
 
 
 # hellos
@@ -146,4 +146,19 @@ def test_a_chain_of_ghosts_takes_the_room_of_one() -> None:
     for each in ends:
         assert scene.used("a") == 1_000 or each.token == runs[0][0].token
         scene.report("a", each)
+    assert scene.states("j.0") == ["placed"]
+
+
+def test_a_ghost_keeps_its_room_when_who_waited_for_it_is_gone() -> None:
+    """The second one was being stopped when the stream broke; it ends at once, the first one takes its time."""
+    scene = brief()
+    scene.submit(job("j", count=2, exclusive=False))
+    runs = [scene.as_told("j.0"), waiting(scene, "j.1")]
+    scene.cancel("j.1")
+    scene.part("a")
+    assert scene.states("j.0", "j.1") == ["queued", "cancelled"]
+    scene.hello("a", *runs, cpu=1)
+    scene.report("a", Report(runs[1][0].token, "ended", cause="stopped"))
+    assert scene.used("a") == 1_000 and scene.states("j.0") == ["queued"]
+    scene.report("a", Report(runs[0][0].token, "ended", cause="stopped"))
     assert scene.states("j.0") == ["placed"]

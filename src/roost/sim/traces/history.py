@@ -89,9 +89,11 @@ def read_history(path: Path, progress: Progress) -> History:
 
 def replay_recorded(history: History) -> Replay:
     """What happened."""
-    details = {"same_decisions": history.same_decisions, "first_difference": history.first_difference}
-    strategy = history.lives[-1][-1].header.settings.strategy
-    details |= {"recorded_strategy": strategy}
+    details = {
+        "same_decisions": history.same_decisions,
+        "first_difference": history.first_difference if history.is_whole else None,
+        "recorded_strategy": history.lives[-1][-1].header.settings.strategy,
+    }
     return Replay(TRACE, RECORDED, history.meter.metrics(), series=history.meter.series(), details=details)
 
 

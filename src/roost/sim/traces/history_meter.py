@@ -13,20 +13,15 @@ MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 POINTS = 200  # of a plotted line: about one per pixel column of a small plot
 
-Submission = tuple[str, int]  # a workload's key, and when it was submitted (0: before the record began)
+Submission = tuple[str, int]  # a workload's key, and when it was submitted; -N: before the Nth life began
 
 
 class Attempt(NamedTuple):
     """One try of an instance, told in the same way whatever the strategy: tokens and serials would differ."""
 
-    submission: Submission
-    index: int
+    instance: str  # PROJECT/NAME.INDEX
+    submitted_ms: int
     number: int
-
-    @property
-    def instance(self) -> str:
-        """PROJECT/NAME.INDEX"""
-        return f"{self.submission[0]}.{self.index}"
 
 
 class Place(NamedTuple):
@@ -40,6 +35,7 @@ class Submissions:
     """Which submission a workload is of: names are used again."""
 
     def __init__(self) -> None:
+        self._lives = 0
         self._when: dict[int, int] = {}  # by serial
 
     def see(self, state: State, events: tuple[Event, ...], now_ms: int) -> None:
@@ -52,13 +48,17 @@ class Submissions:
                         self._when.setdefault(workload.serial, now_ms)
 
     def know(self, state: State) -> None:
-        """What is there when a life begins was submitted before."""
-        for workload in state.workloads.values():
-            self._when.setdefault(workload.serial, 0)
+        """A life begins. What is there was submitted before."""
+        self._lives += 1
+        self._when = {workload.serial: -self._lives for workload in state.workloads.values()}
+
+    def before(self, key: str) -> Submission:
+        """A submission from before this life."""
+        return key, -self._lives
 
     def of(self, workload: Workload) -> Submission:
         """The submission of a workload."""
-        return workload.key, self._when.get(workload.serial, 0)
+        return workload.key, self._when.get(workload.serial, -self._lives)
 
 
 class Meter:
@@ -117,7 +117,7 @@ class Meter:
         if instance is None:
             return None
         submission = self.submissions.of(state.workloads[instance.workload])
-        return Attempt(submission, instance.index, instance.attempt)
+        return Attempt(key, submission[1], instance.attempt)
 
     def metrics(self) -> dict[str, float]:
         """The figures."""

@@ -139,9 +139,10 @@ class Nodes:
         """Hear the answers to hellos, take orders, and stop what may not run on a node that was lost."""
         answers = {reply.request: reply.value for reply in done.replies}
         for event in events:
-            if isinstance(event, Joined) and isinstance(answers.get(event.request), int):
+            session = answers.get(event.request) if isinstance(event, Joined) else None
+            if isinstance(event, Joined) and isinstance(session, int):
                 agent = self._agents[event.hello.node]
-                agent.session, agent.connected = answers[event.request], True
+                agent.session, agent.connected = session, True
         for name, status, _ in done.nodes:
             if status == "lost" and name in self._agents:
                 agent = self._agents[name]
@@ -177,7 +178,9 @@ class Nodes:
     def _take_up(self, state: State, name: str, order: Run, started_ms: int = -1) -> None:
         agent = self._agents[name]
         workload = state.workloads.get(order.workload)
-        submission = self._submissions.of(workload) if workload is not None else (order.workload, 0)
+        submission = (
+            self._submissions.of(workload) if workload is not None else self._submissions.before(order.workload)
+        )
         doing = agent.runs[order.token] = Doing(order, (submission, order.index))
         before = agent.runs.get(order.after)
         if started_ms >= 0:
