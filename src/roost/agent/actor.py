@@ -197,10 +197,18 @@ class Actor:
         attempt = self.attempts.get(token)
         if attempt is None or attempt.state == "ended":
             return
+        if attempt.state == "starting":
+            self._close_ranks(attempt.run)
         attempt.state, attempt.ended_ms, attempt.cause = "ended", at_ms, cause
         attempt.code, attempt.signal, attempt.step, attempt.error = code, signal, step, error
         attempt.log_size = log_size
         self._changed(attempt, now)
+
+    def _close_ranks(self, gone: Run) -> None:
+        """It never began: who waited for it waits for whom it waited for, and a server is to be told so."""
+        for attempt in self.attempts.values():
+            if attempt.run.after == gone.token:
+                attempt.run = msgspec.structs.replace(attempt.run, after=gone.after)
 
     def halt_all(self, grace_ms: int) -> list[Action]:
         """The node is leaving: stop everything."""

@@ -68,7 +68,7 @@ class Run:
 
     def record(self) -> str:
         """Everything a new agent has to know about it."""
-        names = ("id", "state", "note", "leased", "pid", "step", "started_at")
+        names = ("id", "state", "note", "leased", "pid", "step", "started_at", "after")
         head = encode({name: getattr(self, name) for name in names} | {"limits": self.limits_said})
         return f'{head[:-1]},"ended":{self.ended or "null"}}}'
 

@@ -81,6 +81,13 @@ def note(run: Run) -> str:
     return base64.b64encode(_ENCODE(run)).decode()
 
 
+def waits_for(run: Run, known: driver.Known) -> Run:
+    """The order with whom it really waits for: whom it was told to wait for may have gone before it began."""
+    if known.state != "waiting" or not known.after.isdecimal() or int(known.after) == run.after:
+        return run
+    return msgspec.structs.replace(run, after=int(known.after))
+
+
 def from_note(text: str) -> Run | None:
     """The order back; None: this is not a note of ours."""
     try:

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 
 from roost.agent.actor import Action, Actor, Forget, Halt, Lease, Start
-from roost.agent.launch import from_note, log_name, prepare
+from roost.agent.launch import from_note, log_name, prepare, waits_for
 from roost.agent.link import Link, now_ms
 from roost.agent.say import say
 from roost.agent.spool import Spool
@@ -111,8 +111,8 @@ class Service:
 
     def _restore_one(self, run: Run, known: Known, now: int) -> None:
         self._remember(run)
-        self.actor.restored(run, now)
-        if known.state != "waiting":
+        self.actor.restored(waits_for(run, known), now)
+        if known.started_at:
             self.actor.started(run.token, known.started_at, now)
         if known.step:
             self.actor.stepped(run.token, known.step, now)

@@ -48,7 +48,7 @@ def rate(nodes: int, count: int, shapes: int, *, rules: bool = False, placeable:
         assert len(done.placed) == each * shapes, f"{len(done.placed)} of {each * shapes} were placed"
         return len(done.placed) / took
     assert not done.placed
-    return shapes / took
+    return each * shapes / took
 
 
 def fleet(nodes: int, count: int) -> State:

@@ -78,10 +78,11 @@ def parted(state: State, out: Step, event: Parted, now: int) -> None:
         return
     contact.connected = False
     settle_node(state, out, node, "is leaving" if event.leaving else "its stream broke", now)
-    for token in sorted(state.held[node.name]):
+    for token in sorted(state.held[node.name], reverse=True):  # nobody steps up
         instance = state.held[node.name][token]
         policy = state.workloads[instance.workload].policy
-        if not policy.exclusive and policy.when_lost != "keep" and instance.state != "stopping":
+        goes = instance.state != "stopping" or bool(instance.behind)  # who stops has room until it is confirmed
+        if not policy.exclusive and policy.when_lost != "keep" and goes:
             lost(state, out, instance, f"the stream of node {node.name} broke", now)
 
 

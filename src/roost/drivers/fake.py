@@ -58,7 +58,7 @@ class FakeDriver:
         after = run.after
         while (other := self._known.get(after)) is not None and other.ended is not None:
             after = other.after  # one that ended before it began: its turn would have come later
-        if after in self._live:
+        if after in self._live and after != run.id:
             life.after = after
         else:
             self._first(life)
@@ -264,7 +264,8 @@ class _Life:
     def record(self) -> Known:
         """Everything a new agent has to know about it."""
         state = "ended" if self.ended else "stopping" if self.stopping else "waiting" if self.after else "running"
-        pid = 0 if self.ended else self.pid
+        pid = 0 if self.ended or self.after else self.pid
+        run = self.run
         return Known(
-            self.run.id, self.run.note, state, self.started_at, self.step, pid, self.run.leased, ended=self.ended
+            run.id, run.note, state, self.started_at, self.step, pid, run.leased, ended=self.ended, after=self.after
         )

@@ -90,6 +90,7 @@ class Known(msgspec.Struct, frozen=True):
     leased: bool = False
     limits: str = ""
     ended: Ended | None = None
+    after: str = ""  # the run it waits for, which may be another than it was told: that one may be gone
 
 
 class Runs(msgspec.Struct, frozen=True, tag_field="event", tag="runs"):

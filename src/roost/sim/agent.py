@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from roost.agent.actor import Action, Actor, Forget, Halt, Lease, Start
+from roost.agent.launch import waits_for
 from roost.model.frames import Answer, Welcome
 from roost.ports.driver import Ended, Event, Refused, Started, StepBegan
 from roost.sim.net import Stream
@@ -42,7 +43,7 @@ class Agent:
         self._lease_ms = greeting.lease
         for known in greeting.runs:
             run = keeper.run_of(known)
-            self.actor.restored(run, now)
+            self.actor.restored(waits_for(run, known), now)
             if known.state != "waiting":
                 self.actor.started(run.token, known.started_at, now)
             if known.step:
