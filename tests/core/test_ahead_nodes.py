@@ -162,3 +162,20 @@ def test_a_ghost_keeps_its_room_when_who_waited_for_it_is_gone() -> None:
     assert scene.used("a") == 1_000 and scene.states("j.0") == ["queued"]
     scene.report("a", Report(runs[0][0].token, "ended", cause="stopped"))
     assert scene.states("j.0") == ["placed"]
+
+
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_a_chain_that_was_closed_is_told_as_it_is_now(forgetful: bool) -> None:
+    scene = brief()
+    scene.submit(job("j", count=3, exclusive=not forgetful))
+    scene.running("j.0")
+    scene.cancel("j.1")
+    scene.ended("j.1", cause="stopped", code=None)
+    runs = [scene.as_told("j.0"), waiting(scene, "j.2")]
+    scene.now += 1_000
+    if forgetful:
+        scene.restart(forgetful=True)
+    else:
+        scene.part("a")
+    scene.hello("a", *runs, cpu=1)
+    assert chain(scene, "j.0") == ["j.2"] and scene.used("a") == 1_000

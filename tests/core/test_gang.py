@@ -78,3 +78,36 @@ def test_a_gang_of_services_restarts_together() -> None:
     scene.stopped("ring.1")
     scene.wait("2s")
     assert scene.states("ring.0", "ring.1") == ["placed", "placed"]
+
+
+def test_a_gang_does_not_starve_behind_small_jobs() -> None:
+    scene = Scene("a", "b", cpu=2)
+    scene.submit(job("s", count=3, timeout="10m"))
+    scene.submit(job("mpi", count=2, gang=True, resources={"cpu": 2}))
+    scene.submit(job("early", timeout="10m"))
+    assert scene.states("early.0") == ["placed"], "at first nobody is held up"
+    scene.wait("31s")
+    assert [hold.for_whom for hold in scene.state.gang_holds.values()] == ["default/mpi"]
+    scene.ended("s.0")
+    scene.submit(job("late"), job("quick", timeout="1m"))
+    assert scene.states("quick.0") == ["placed"] and scene.counts("late") == {"queued": 1}
+    assert "kept for gang default/mpi" in why(scene.state, "default/late").words
+    scene.ended("s.1", "s.2", "early.0", "quick.0")
+    assert scene.counts("mpi") == {"placed": 2} and not scene.state.gang_holds
+    scene.ended("mpi.0")
+    assert scene.states("late.0") == ["placed"]
+
+
+def test_nothing_is_kept_for_a_gang_that_would_not_fit_on_empty_nodes_or_is_cancelled() -> None:
+    scene = Scene("a", "b", cpu=2)
+    scene.submit(service("up", resources={"cpu": 1}))
+    scene.submit(job("busy", timeout="10m"))
+    scene.submit(job("huge", count=2, gang=True, resources={"cpu": 2}))
+    scene.wait("31s")
+    assert not scene.state.gang_holds, "a service does not end"
+    scene.submit(job("mpi", count=3, gang=True))
+    scene.wait("31s")
+    assert len(scene.state.gang_holds) == 1
+    scene.cancel("mpi")
+    scene.submit(job("after"))
+    assert not scene.state.gang_holds and scene.states("after.0") == ["placed"]

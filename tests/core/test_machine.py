@@ -18,38 +18,33 @@ from roost.core.effects import Step
 from roost.core.explain import why
 from roost.core.state import load
 from roost.core.step import step
-from roost.model.events import Cancel, Drain, Event, Heard, Joined, Parted, Remove, Reported, Resume, Retry, Submit
+from roost.model.events import (
+    Cancel,
+    Drain,
+    Event,
+    Heard,
+    Joined,
+    Parted,
+    Remove,
+    Reported,
+    Resume,
+    Retry,
+    SetProject,
+    Submit,
+    Unset,
+)
 from roost.model.frames import Drop, Hello, Report, Run
+from roost.model.project import Project
 from roost.model.states import FINISHED
 from roost.ports.store import Snapshot
 from roost.stores.memory import Memory
+from tests.core.documents import DOCUMENTS, NAMES, PROJECTS, document
 from tests.core.scene import BEGINNING_MS, Scene, facts_of, wanted
 
 NODES = ("a", "b", "c")
-NAMES = ("one", "two", "three", "four", "five", "six", "seven")
-KEYS = tuple(f"default/{name}" for name in NAMES)
-WAITING = {"no_nodes", "insufficient_resources", "unsatisfiable", "backoff"}
+KEYS = tuple(f"{project}/{name}" for project in PROJECTS for name in NAMES)
+WAITING = {"no_nodes", "insufficient_resources", "unsatisfiable", "quota_exceeded", "backoff"}
 
-CAUSES = st.sampled_from(["lost", "failed", "timed_out", "exit:3"])
-DOCUMENTS = st.fixed_dictionaries(
-    {"name": st.sampled_from(NAMES), "command": st.just("true")},
-    optional={
-        "kind": st.sampled_from(["job", "service"]),
-        "count": st.integers(1, 5),
-        "priority": st.integers(0, 2),
-        "resources": st.fixed_dictionaries({"cpu": st.integers(0, 3)}),
-        "retries": st.fixed_dictionaries({"max": st.integers(0, 2), "on": st.lists(CAUSES, max_size=3)}),
-        "queue_timeout": st.sampled_from([1, 20, 300]),
-        "deadline": st.sampled_from([2, 60, 600]),
-        "when_full": st.sampled_from(["queue", "reject"]),
-        "when_lost": st.sampled_from(["reschedule", "fail", "keep"]),
-        "exclusive": st.booleans(),
-        "keep": st.sampled_from([0, 60, 600]),
-        "placement": st.fixed_dictionaries(
-            {"strategy": st.sampled_from(["", "best_fit", "round_robin", "next_fit", "random", "first_fit"])}
-        ),
-    },
-)
 INDEXES = st.none() | st.integers(0, 5)
 AGES = st.sampled_from([0, 7, 5_000])
 ENDINGS = st.fixed_dictionaries(
@@ -119,6 +114,11 @@ class Life(RuleBasedStateMachine):
     @rule(node=st.sampled_from(NODES), what=st.sampled_from([Resume, Remove]))
     def resume_or_remove(self, node: str, what: Callable[[int, str], Event]) -> None:
         self.play(what(1, node))
+
+    @rule(instances=st.integers(1, 3), borrow=st.booleans(), gone=st.booleans())
+    def set_quota(self, instances: int, borrow: bool, gone: bool) -> None:
+        quota = Project("red", quota={"instances": instances}, borrow=borrow)
+        self.play(Unset(1, "project", "red") if gone else SetProject(1, quota))
 
     # agents
 
@@ -218,6 +218,7 @@ class Life(RuleBasedStateMachine):
         records = {("instance", key): each for key, each in state.instances.items()}
         records |= {("workload", key): each for key, each in state.workloads.items()}
         records |= {("node", name): each for name, each in state.nodes.items()}
+        records |= {("project", name): each for name, each in state.projects.items()}
         stored = {change[:2]: change.value for change in self.scene.memory.snapshot().records if change.kind != "meta"}
         assert stored == {key: msgspec.msgpack.encode(record) for key, record in records.items()}
 
@@ -341,6 +342,7 @@ def wander(seed: int, steps: int) -> None:
         lambda: life.report_all(report()): 1,
         lambda: life.part(pick(NODES), pick([True, False]), chance.random() < 0.2): 2,
         lambda: life.drain(pick(NODES), pick([0, 5_000])): 2,
+        lambda: life.set_quota(pick([1, 2, 3]), pick([True, False]), pick([True, False, False])): 2,
         lambda: life.resume_or_remove(pick(NODES), pick([Resume, Resume, Remove])): 3,
         lambda: life.restart(pick([False, False, True])): 1,
         lambda: life.wait(90_000_000, "abc"): 0.1,
@@ -352,23 +354,3 @@ def wander(seed: int, steps: int) -> None:
         life.whoever_waits_has_a_reason_and_room_is_not_left_unused()
         life.agents_were_told_what_they_are_to_run()
     life.teardown()
-
-
-def document(pick: Callable[[Any], Any]) -> dict[str, Any]:
-    """A workload by chance: mostly plain, each unusual wish now and then."""
-    wishes = {
-        "kind": "service",
-        "count": pick([2, 5, 9]),
-        "priority": pick([0, 1, 2]),
-        "resources": {"cpu": pick([0, 2, 3, 5])},
-        "retries": {"max": pick([0, 1, 2]), "on": pick([["lost"], ["failed"], ["lost", "exit:3", "timed_out"]])},
-        "queue_timeout": pick([1, 20, 300]),
-        "deadline": pick([2, 60, 600]),
-        "when_full": "reject",
-        "when_lost": pick(["fail", "keep"]),
-        "exclusive": False,
-        "keep": pick([0, 60, 600]),
-        "placement": {"strategy": pick(["best_fit", "round_robin", "next_fit", "random", "first_fit"])},
-    }
-    chosen = {name: wish for name, wish in wishes.items() if pick([True, False, False])}
-    return {"name": pick(NAMES), "command": "true"} | chosen

@@ -117,3 +117,27 @@ def test_who_was_preempted_never_preempts_its_preemptor_back(wanted: list[tuple[
         if key not in holding:
             least = min((scene.state.workloads[each].policy.priority for each in holding), default=100)
             assert workload.policy.priority < least + 20 or workload.policy.ask.resources[0][1] > 1_000
+
+
+def test_for_a_gang_all_that_have_to_go_are_stopped_or_nobody() -> None:
+    scene = Scene("a", "b", cpu=2)
+    scene.submit(job("low", count=3, priority=10), job("vital", priority=10, preemptible=False))
+    scene.submit(job("huge", count=2, gang=True, priority=90, resources={"cpu": 2}))
+    assert stopping(scene) == [], "one of them would not come in, so nobody goes"
+    scene.cancel("huge")
+    scene.submit(job("mpi", count=3, gang=True, priority=90))
+    assert stopping(scene) == ["default/low.0", "default/low.1", "default/low.2"]
+    scene.submit(job("thief", priority=50))
+    scene.stopped("low.0")
+    assert scene.counts("thief") == {"queued": 1}, "the room is kept for the gang"
+    scene.stopped("low.1", "low.2")
+    assert scene.counts("mpi") == {"placed": 3} and scene.counts("thief") == {"queued": 1}
+
+
+def test_a_gang_uses_what_is_free_before_it_stops_anybody() -> None:
+    scene = Scene("a", "b", cpu=2)
+    scene.submit(job("low", count=3, priority=10))
+    scene.submit(job("mpi", count=2, gang=True, priority=90))
+    assert len(stopping(scene)) == 1
+    scene.stopped(*stopping(scene))
+    assert scene.counts("mpi") == {"placed": 2}

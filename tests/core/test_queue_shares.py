@@ -128,3 +128,16 @@ def test_what_is_set_survives_a_restart() -> None:
     scene.restart()
     assert scene.state.projects["red"].weight == 2
     assert scene.state.fleet.total["cpu"].tolist() == [6_000]
+
+
+def test_what_is_taken_back_is_not_borrowed_again_by_who_comes_before() -> None:
+    scene = Scene("a", cpu=2)
+    set_project(scene, "red", quota={"cpu": 1_000}, borrow=True)
+    set_project(scene, "blue", quota={"cpu": 1_000}, borrow=True)
+    scene.submit(job("high", project="red", count=5, priority=90))
+    scene.submit(job("low", project="blue", priority=10))
+    stopping = [each.key for each in scene.state.instances.values() if each.state == "stopping"]
+    assert len(stopping) == 1
+    scene.stopped(*stopping)
+    assert (running(scene, "red"), running(scene, "blue")) == (1, 1)
+    assert not [each for each in scene.state.instances.values() if each.state == "stopping"]

@@ -1,4 +1,4 @@
-"""What work usually asks for is learnt from what is wanted, kept over restarts, and looked at again only now and then."""
+"""What work usually asks for is learnt from what is wanted, kept over restarts, and looked at only now and then."""
 
 from roost.core.typical import OFTEN_MS
 from tests.core.scene import Scene, facts_of, job

@@ -5,12 +5,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from roost.agent.actor import Actor, Forget, Lease, Start
+from roost.agent.actor import Actor, Forget, Halt, Lease, Start
 from roost.core.effects import Step
 from roost.core.state import Settings
+from roost.drivers.fake import Act, FakeDriver
 from roost.model.events import Joined
 from roost.model.frames import Answer, Drop, Hello, Report, Run, Welcome
 from roost.model.node import Facts
+from roost.ports.driver import Run as Job
+from roost.ports.driver import Started
+from roost.ports.driver import Step as Process
+from tests.core.ahead_scene import brief, chain, waiting
 from tests.core.scene import Scene, facts_of, job, said, service
 
 BACK_MS = 600_000  # ten minutes
@@ -322,3 +327,52 @@ def test_a_hello_of_an_earlier_life_is_late_also_when_that_life_was_never_heard_
     scene = Scene()
     scene.hello("a", identity="machine/3", sent_ms=50)
     assert "503 stale_hello" in said(scene.hello("a", identity="machine/2", sent_ms=200))["replies"][0]
+
+
+# work ahead
+
+
+def test_a_whole_assignment_with_one_to_be_stopped_in_a_chain_begins_nobody_beside_the_first() -> None:
+    """The one between them was started and stopped before the last one was heard of, which then began at once."""
+    scene = brief()
+    scene.submit(job("j", count=3))
+    scene.cancel("j.1")
+    whole = scene.report("a", lacking=True).assignments[0].orders
+    actor = Actor("a", "machine", Facts({"cpu": 1_000}))
+    actor.hello(100)
+    driver = FakeDriver(script=lambda job: [Act(after_ms=None)])
+    driver.lease(10_000)
+    for action in actor.welcomed(Welcome(7, 100, 4_000, 1, whole), 101):
+        if isinstance(action, Start):
+            order = action.run
+            after = str(order.after) if order.after else ""
+            driver.start(Job(str(order.token), [Process(["work"])], {}, "/", "/", after=after))
+        elif isinstance(action, Halt):
+            driver.stop(str(action.token), action.grace_ms, action.cause)
+    began = [event.id for event in driver.advance(200) if isinstance(event, Started)]
+    assert began == [str(scene.instance("j.0").token)]
+
+
+def test_ghosts_that_stand_behind_each_other_take_the_room_of_one() -> None:
+    """Each took its own when their node came back: more than the node had."""
+    scene = brief()
+    scene.submit(job("j", count=3, exclusive=False))
+    runs = [scene.as_told("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
+    scene.part("a")
+    scene.hello("a", *runs, cpu=1)
+    assert scene.used("a") == 1_000
+
+
+def test_who_steps_up_and_is_placed_again_in_the_same_step_is_the_head_of_one_chain() -> None:
+    """It had failed meanwhile and was tried again: two were to stand behind it, side by side."""
+    scene = brief()
+    scene.submit(job("j", count=9, retries={"max": 2, "on": ["failed"]}))
+    first, second, third = (scene.instance(f"j.{index}").token for index in range(3))
+    scene.report(
+        "a",
+        Report(first, "ended", 25, cause="exited", code=0),
+        Report(second, "ended", 25, cause="exited", code=1),
+        Report(third, "ended", 25, cause="exited", code=0),
+    )
+    assert scene.states("j.0", "j.1", "j.2") == ["succeeded", "placed", "succeeded"]
+    assert chain(scene, "j.1") == ["j.3", "j.4"]

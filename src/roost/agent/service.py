@@ -148,6 +148,7 @@ class Service:
 
     def _start(self, run: Run) -> None:
         name = self._remember(run)
+        run = self.actor.attempts[run.token].run  # whom it is to wait for may have been given up a moment ago
         if len(self._logs) > ATTEMPTS_MAX or self._sizes_sum > DOCUMENT_BYTES_MAX:
             self._give_up(run.token, "stopped", f"this node has {len(self._logs) - 1} attempts already", now_ms())
             return

@@ -66,9 +66,9 @@ def claims_are_counted(state: State) -> Complaints:
             for subject in claim.subjects:
                 here = members.setdefault(subject, {})
                 here[name] = here.get(name, 0) + 1
-        if free.tolist() != state.fleet.devices[row].tolist() or int(free.min(initial=0)) < 0:
+        if free.tolist() != state.fleet.devices[row].tolist():
             yield f"{name} has devices {state.fleet.devices[row].tolist()} free, should have {free.tolist()}"
-        if ports != state.fleet.ports.get(name, {}) or any(number > 1 for number in ports.values()):
+        if ports != state.fleet.ports.get(name, {}):
             yield f"{name} has ports {state.fleet.ports.get(name)} taken, should have {ports}"
     if members != state.fleet.crowd.members:
         yield f"the crowd is {state.fleet.crowd.members}, should be {members}"
@@ -80,6 +80,12 @@ def room_is_enough(state: State) -> Complaints:
         for row, left in enumerate((state.fleet.total[resource] - used).tolist()):
             if left < 0:
                 yield f"{state.fleet.names[row]} has {left} {resource} free"
+    for row, devices in enumerate(state.fleet.devices.tolist()):
+        if min(devices, default=0) < 0:
+            yield f"{state.fleet.names[row]} has devices {devices} free"
+    for name, ports in state.fleet.ports.items():
+        if max(ports.values()) > 1:
+            yield f"{name} has ports {ports} taken"
 
 
 def holders_are_held(state: State) -> Complaints:

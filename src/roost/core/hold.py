@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from roost.core.backfill import reserve
+from roost.core.charge import is_entitled
 from roost.core.fleet import Mask
 from roost.core.order import FOREVER, Line, Waiting, rank_of
 from roost.core.scorers import ONE
@@ -34,6 +35,7 @@ class Hold(NamedTuple):
     start_ms: int
     extra: dict[str, int]
     order: Order  # only who comes after it has to mind it
+    is_made: bool = False  # by stopping others: then also who would only borrow the room
 
 
 def order_of(workload: Workload) -> Order:
@@ -43,7 +45,7 @@ def order_of(workload: Workload) -> Order:
 
 def kept_out(state: "State", line: Line, workload: Workload, now: int) -> Mask | None:
     """Nodes that are not kept for somebody else, as far as this workload goes; None: nothing is kept."""
-    if not state.holds and not state.reservations:
+    if not state.holds and not state.reservations and not state.gang_holds:
         return None
     fleet, policy, order = state.fleet, workload.policy, order_of(workload)
     ends_ms = now + policy.timeout_ms if policy.timeout_ms else FOREVER
@@ -54,8 +56,16 @@ def kept_out(state: "State", line: Line, workload: Workload, now: int) -> Mask |
             for name in reservation.nodes:
                 if (row := fleet.row(name)) >= 0:
                     allowed[row] = False
+    borrows = not is_entitled(state, workload.project, policy.ask)
+    for gang, kept in state.gang_holds.items():
+        if gang is not line and (kept.order < order or borrows) and ends_ms > kept.start_ms:
+            allowed[[row for name in kept.nodes if (row := fleet.row(name)) >= 0]] = False
     for other, hold in state.holds.items():
-        if other is line or hold.order > order or _may_pass(hold, policy.ask, ends_ms):
+        if (
+            other is line
+            or (hold.order > order and not (hold.is_made and borrows))
+            or _may_pass(hold, policy.ask, ends_ms)
+        ):
             continue
         if (row := fleet.row(hold.node)) >= 0:
             allowed[row] = False
@@ -119,6 +129,7 @@ def hold_place(state: "State", line: Line, head: Waiting, fits: Mask, now: int) 
     if best is None:
         let_go(state, line)
         return
+    best = best._replace(is_made=made is not None)
     if known is None or _gist(known) != _gist(best):
         state.holds[line] = best
         for node in {best.node, known.node if known else best.node}:
@@ -146,9 +157,9 @@ def end_ms(state: "State", instance: Instance, now: int) -> int:
     return max(now, began + length)
 
 
-def _gist(hold: Hold) -> tuple[str, str, int, dict[str, int]]:
+def _gist(hold: Hold) -> tuple[str, str, bool, int, dict[str, int]]:
     """What others see of a hold: a start that is only guessed moves all the time, and nobody need look for a second."""
-    return hold.node, hold.for_whom, hold.start_ms // STARTS_APART_MS, hold.extra
+    return hold.node, hold.for_whom, hold.is_made, hold.start_ms // STARTS_APART_MS, hold.extra
 
 
 def _may_pass(hold: Hold, ask: Ask, ends_ms: int) -> bool:

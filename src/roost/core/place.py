@@ -16,9 +16,11 @@ from roost.core.filters.ports import ports_of
 from roost.core.fleet import Fleet, Mask, Scores
 from roost.core.gang import assemble
 from roost.core.hold import hold_place, kept_out, let_go, pass_holds, tidy, wants_place
+from roost.core.hold_gang import hold_gang, let_gang_go, tidy_gangs
 from roost.core.move import finish_if_over, move
 from roost.core.order import Line, Queue, Waiting
 from roost.core.preempt import could_preempt, preempt
+from roost.core.preempt_gang import preempt_gang
 from roost.core.shortlist import NOT_ELIGIBLE, could_fit
 from roost.core.state import State
 from roost.core.strategies import Strategy, strategy_named
@@ -46,6 +48,7 @@ def place(state: State, out: Step, now: int) -> bool:
     """Place what fits. True: there is more to place than one pass may do."""
     fleet, queue = state.fleet, state.queue
     tidy(state)
+    tidy_gangs(state)
     lines = [line for line in queue.due(fleet) if line.blocked_at != fleet.freed or line.is_sociable]
     is_whole = len(lines) == len(queue.lines)
     totals = totals_of(fleet) if len({line.project for line in lines}) > 1 else {}
@@ -69,6 +72,7 @@ def place(state: State, out: Step, now: int) -> bool:
         if done:
             placed += done
             let_go(state, line)
+            let_gang_go(state, line)
             _line_up(state, heads, line, totals)
         elif line.is_gang or not line.is_set_apart(head):
             first = first or line
@@ -145,6 +149,7 @@ def _line_up(state: State, heads: list[Turn], line: Line, totals: dict[str, int]
     if head is None:
         state.queue.forget(line)
         let_go(state, line)
+        let_gang_go(state, line)
         return
     policy = head.workload.policy
     share = share_of(state, line.project, totals) if totals else 0
@@ -219,6 +224,8 @@ def _place_gang(state: State, out: Step, line: Line, now: int) -> int:
     line.block(fleet, by_nodes=False)
     waiting = assemble(state, line)
     if not _is_enough(state, waiting):
+        preempt_gang(state, out, line, waiting, now)
+        hold_gang(state, line, waiting, now)
         return 0
     tried: list[tuple[Waiting, Choice, Claim]] = []
     serial = state.serial
@@ -240,6 +247,8 @@ def _place_gang(state: State, out: Step, line: Line, now: int) -> int:
         charge(state, head.workload.project, head.workload.policy.ask, -1)
     line.position = fleet.position
     if len(tried) < len(waiting):
+        preempt_gang(state, out, line, waiting, now)
+        hold_gang(state, line, waiting, now)
         return 0
     for head, choice, _ in tried:
         _put(state, out, line, head, choice, now)

@@ -44,16 +44,16 @@ def preempt(state: State, out: Step, line: Line, head: Waiting, fits: Mask, now:
     best: tuple[tuple[int, ...], str, tuple[Unit, ...]] | None = None
     rows = np.flatnonzero(fits & state.fleet.open)[:NODES_MAX]
     for name in [state.fleet.names[row] for row in rows.tolist()]:
-        units = _units(state, head.workload, name, lent)
-        chosen = _smallest(state, name, line.ask, units) if units else None
-        if chosen and (best is None or (_cost(chosen), name) < best[:2]):
-            best = (_cost(chosen), name, chosen)
+        units = units_on(state, head.workload, name, lent)
+        chosen = smallest(state, name, line.ask, units) if units else None
+        if chosen and (best is None or (cost_of(chosen), name) < best[:2]):
+            best = (cost_of(chosen), name, chosen)
     if best is None:
         return False
     _, node, victims = best
     for unit in victims:
         for victim in unit.everywhere:
-            _stop(state, out, victim, head.workload, key, now)
+            stop_for(state, out, victim, head.workload, key, now)
     state.making_room[key] = node
     return True
 
@@ -66,7 +66,8 @@ def could_preempt(state: State, winner: Workload) -> bool:
     return any(beyond(state, name) for name, each in state.projects.items() if each.borrow)
 
 
-def _stop(state: State, out: Step, victim: Instance, winner: Workload, key: str, now: int) -> None:
+def stop_for(state: State, out: Step, victim: Instance, winner: Workload, key: str, now: int) -> None:
+    """Stop an instance, and who stands behind it, for somebody."""
     loser = state.workloads[victim.workload]
     state.cycles += any(
         each.preempted_by.rpartition(".")[0] == victim.workload and each.token > state.set_serial
@@ -87,7 +88,7 @@ def _attempts(state: State, workload: Workload) -> list[Instance]:
     return [each for each in found if each is not None]
 
 
-def _units(state: State, winner: Workload, node: str, lent: set[int]) -> list[Unit]:
+def units_on(state: State, winner: Workload, node: str, lent: set[int]) -> list[Unit]:
     """What may be stopped on a node for somebody, the least important and the youngest first."""
     units: dict[str, Unit] = {}
     for token in sorted(state.held[node], reverse=True):
@@ -137,7 +138,7 @@ def _holding(state: State, workload: Workload) -> list[Instance]:
     return [each for each in found if each is not None and each.state in HOLDING]
 
 
-def _smallest(state: State, node: str, ask: Ask, units: list[Unit]) -> tuple[Unit, ...] | None:
+def smallest(state: State, node: str, ask: Ask, units: list[Unit]) -> tuple[Unit, ...] | None:
     """The fewest units that make enough room: exactly for few, else the least important first without the needless."""
     if not _fits_without(state, node, ask, units):
         return None
@@ -145,7 +146,7 @@ def _smallest(state: State, node: str, ask: Ask, units: list[Unit]) -> tuple[Uni
     for size in range(1, min(EXACT_SIZE, len(few)) + 1):
         found = [each for each in combinations(few, size) if _fits_without(state, node, ask, each)]
         if found:
-            return min(found, key=_cost)
+            return min(found, key=cost_of)
     chosen: list[Unit] = []
     for unit in units:
         chosen.append(unit)
@@ -158,7 +159,7 @@ def _smallest(state: State, node: str, ask: Ask, units: list[Unit]) -> tuple[Uni
     return tuple(chosen)
 
 
-def _cost(units: tuple[Unit, ...]) -> tuple[int, ...]:
+def cost_of(units: tuple[Unit, ...]) -> tuple[int, ...]:
     """Fewest first, then the least important, then the youngest."""
     count = sum(len(unit.everywhere) for unit in units)
     age = min(one.token for unit in units for one in unit.everywhere)

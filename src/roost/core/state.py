@@ -12,6 +12,7 @@ from roost.core.claim import Claim, claim_of
 from roost.core.fleet import Fleet
 from roost.core.fragments import Shapes
 from roost.core.hold import Hold
+from roost.core.hold_gang import GangHold
 from roost.core.order import FOREVER, Entry, Key, Line, Queue, start_by_ms
 from roost.core.shortlist import Shortlists
 from roost.core.typical import expect
@@ -111,10 +112,10 @@ class State:
         self.recalls: set[str] = set()  # nodes with a timer to call back who stands behind for long; only for members
         self.lengths: dict[Key, int] = {}  # how long runs of a line take, in ms
         self.holds: dict[Line, Hold] = {}  # where the heads of lines are to start
+        self.gang_holds: dict[Line, GangHold] = {}
         self.making_room: dict[str, str] = {}  # instance -> the node on which others are being stopped for it
         self.look_at_ms = 0  # when the queue is looked at again although nothing happened; 0: never
-        self.cycles = 0  # who was preempted and preempts its preemptor: must stay 0
-        self.preempted = 0
+        self.preempted = self.cycles = 0  # how often; and by whom it had preempted itself: must stay 0
         self.set_serial = 0  # when a quota was set last: who takes room from whom may be another way round since
         self.rejectable: list[str] = []  # keys of workloads that do not want to wait, until a pass has seen them
         self.policies: dict[Policy, Policy] = {}

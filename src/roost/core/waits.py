@@ -65,4 +65,6 @@ def _keepers(state: State, workload: Workload, line: Line, names: set[str]) -> s
     held = [
         f"kept for {hold.for_whom}" for other, hold in state.holds.items() if other is not line and hold.node in names
     ]
+    gangs = [each for other, each in state.gang_holds.items() if other is not line and names.intersection(each.nodes)]
+    held += [f"kept for gang {each.for_whom}" for each in gangs]
     return ", ".join(dict.fromkeys(reserved + held))

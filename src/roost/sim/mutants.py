@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from roost.agent.actor import Action, Actor
-from roost.core import agents, assign, check, expire, gang, lose, move, place, preempt, retry, waits
+from roost.core import agents, ahead, assign, check, expire, gang, lose, move, place, preempt, retry, waits
 from roost.core.claim import claim_of
 from roost.core.effects import Step
 from roost.core.order import Line, Waiting
@@ -232,7 +232,12 @@ def reports_count_twice() -> list[Patch]:
 @mutant
 def ghosts_take_no_room() -> list[Patch]:
     """What was given away and still runs on a node that is back is not counted there."""
-    return [(agents, "_haunt", lambda state, node, run: None)]
+    haunt = agents._haunt
+
+    def harmless(state: State, node: Node, run: Run, *, has_room: bool) -> None:
+        haunt(state, node, run, has_room=False)
+
+    return [(agents, "_haunt", harmless)]
 
 
 @mutant
@@ -355,3 +360,27 @@ def welcome_may_come_twice() -> list[Patch]:
         return welcomed(self, welcome, now)
 
     return [(Actor, "welcomed", forgetful)]
+
+
+# work ahead
+
+
+@mutant
+def followers_begin_at_once() -> list[Patch]:
+    """Who is to stand behind another begins beside it."""
+    start = Keeper.start
+    return [(Keeper, "start", lambda self, run: start(self, msgspec.structs.replace(run, after=0)))]
+
+
+@mutant
+def who_steps_up_takes_no_room() -> list[Patch]:
+    """The room of one that has ended is free, though another has it now."""
+    step_up = ahead.step_up
+
+    def generous(state: State, out: Step, gone: Instance) -> None:
+        follower = state.followers.get(gone.token)
+        step_up(state, out, gone)
+        if follower is not None and not follower.behind:
+            state.fleet.take(follower.node, claim_of(state.workloads[follower.workload], follower), -1)
+
+    return [(move, "step_up", generous)]

@@ -7,6 +7,7 @@ With another strategy: nodes come and go, and people ask, when they did; each ru
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import msgspec
@@ -30,6 +31,8 @@ TRACE = "roost"
 RECORDED = "recorded"  # in place of a strategy: what really happened
 MOVES_SHOWN = 20
 TAIL_MS_MAX = 1_000  # a report that came later waited for a connection, which is no part of the run
+STOP_MS_MIN = 10
+STOP_MS_UNKNOWN = 50  # where nothing was stopped: about what a process needs to end when it is asked to
 PROGRESS_EVERY = 1_024
 BY_ITSELF = ("exited", "timed_out", "error")
 
@@ -53,9 +56,15 @@ class History:
         self.lives = lives
         self.meter = Meter()
         self.endings: dict[Who, list[Ending]] = {}
+        self.stops_ms: list[int] = []  # how long it took to stop what was told to
         self.stale: set[tuple[int, int]] = set()  # entry and event: hellos that were refused, old sessions that ended
         self.entries = 0
         self.first_difference: int | None = None
+
+    @property
+    def stop_ms(self) -> int:
+        """How long it takes to stop something; never no time at all, in which others could go round in circles."""
+        return max(STOP_MS_MIN, int(median(self.stops_ms))) if self.stops_ms else STOP_MS_UNKNOWN
 
     @property
     def is_whole(self) -> bool:
@@ -238,12 +247,14 @@ class _Notes:
             self._ready_ms[instance.token] = state.now_ms
 
     def _take_down(self, state: State, node: str, report: Report, now_ms: int) -> None:
-        if report.state != "ended" or report.cause not in BY_ITSELF or report.token in self._over:
-            return
         instance = state.held.get(node, {}).get(report.token)
-        if instance is None or instance.state == "stopping":
+        if instance is None or report.state != "ended" or report.token in self._over:
             return
         self._over.add(report.token)
+        if instance.state == "stopping":
+            self._history.stops_ms.append(now_ms - instance.since_ms)
+        if instance.state == "stopping" or report.cause not in BY_ITSELF:
+            return
         submission = self._history.meter.submissions.of(state.workloads[instance.workload])
         ending = _ending(instance, report, now_ms, self._ready_ms.pop(report.token, None))
         self._history.endings.setdefault((submission, instance.index), []).append(ending)
@@ -271,7 +282,7 @@ class _World:
         self._meter = meter
         self._wake_ms = NEVER_MS
         meter.begin(state)
-        self._nodes = Nodes(history.endings, meter.submissions)
+        self._nodes = Nodes(history.endings, history.stop_ms, meter.submissions)
         self._nodes.begin(state, [touch.node for touch in header.touch])
 
     def follow(self, line: Line) -> None:

@@ -31,7 +31,7 @@ class Ending(NamedTuple):
 class Doing:
     """One attempt on a node."""
 
-    __slots__ = ("ending", "order", "report", "reported", "started_ms", "who")
+    __slots__ = ("ended_ms", "ending", "order", "report", "started_ms", "stops_ms", "who")
 
     def __init__(self, order: Run, who: Who) -> None:
         self.order = order
@@ -39,13 +39,14 @@ class Doing:
         self.started_ms = -1  # -1: it stands behind another or is being started
         self.ending: Ending | None = None
         self.report: Report | None = None  # of its end
-        self.reported = 0  # when it ended
+        self.ended_ms = 0
+        self.stops_ms = NEVER_MS  # when it has stopped, if it was told to
 
     def told(self, now_ms: int) -> Report:
         """How it stands."""
         ago = max(0, now_ms - self.started_ms) if self.started_ms >= 0 else 0
         if self.report is not None:
-            since = max(0, now_ms - self.reported)
+            since = max(0, now_ms - self.ended_ms)
             return msgspec.structs.replace(self.report, started_ago_ms=ago, ended_ago_ms=since)
         return Report(self.order.token, "running" if self.started_ms >= 0 else "starting", started_ago_ms=ago)
 
@@ -66,8 +67,9 @@ class Agent:
 class Nodes:
     """All of them, and what happens on them next."""
 
-    def __init__(self, endings: Mapping[Who, Sequence[Ending]], submissions: Submissions) -> None:
+    def __init__(self, endings: Mapping[Who, Sequence[Ending]], stop_ms: int, submissions: Submissions) -> None:
         self._endings = endings
+        self._stop_ms = stop_ms
         self._submissions = submissions
         self._used: dict[Who, int] = {}  # endings that have come about
         self._agents: dict[str, Agent] = {}
@@ -122,10 +124,8 @@ class Nodes:
             doing = agent.runs.get(token)
             if doing is None:
                 continue
-            if doing.started_ms < 0 and doing.report is None:
-                self._start(name, doing, when)
-            elif doing.report is None:
-                self._end(name, doing, when)
+            if doing.report is None:
+                self._go_on(name, doing, when)
             if agent.connected and (doing.report is None or self._heard_of(doing) <= now_ms):
                 told.setdefault(name, {})[token] = doing.told(now_ms)
         said: list[Event] = []
@@ -166,10 +166,9 @@ class Nodes:
                     self._take_up(state, orders.node, order)
             elif isinstance(order, Stop):
                 doing = agent.runs.get(order.token)
-                if doing is not None and doing.report is None:
-                    doing.report = Report(order.token, "ended", cause="stopped", signal=TERM)
-                    self._ended(orders.node, doing, state.now_ms)
-                    self._at(state.now_ms, orders.node, order.token)
+                if doing is not None and doing.stops_ms == NEVER_MS:
+                    doing.stops_ms = state.now_ms + self._stop_ms
+                    self._at(doing.stops_ms, orders.node, order.token)
             elif isinstance(order, Drop) and order.token in agent.runs:
                 doing = agent.runs.pop(order.token)
                 if doing.report is None:
@@ -192,6 +191,17 @@ class Nodes:
         ending = self._next_ending(doing.who)
         self._at(now_ms + (ending.delay_ms if ending else 0), name, doing.order.token)
 
+    def _go_on(self, name: str, doing: Doing, when_ms: int) -> None:
+        """What is next with it: it has stopped, begins, or ends by itself."""
+        if when_ms >= doing.stops_ms:
+            doing.report = Report(doing.order.token, "ended", cause="stopped", signal=TERM)
+            doing.ending = None
+            self._ended(name, doing, when_ms)
+        elif doing.started_ms < 0:
+            self._start(name, doing, when_ms)
+        else:
+            self._end(name, doing, when_ms)
+
     def _start(self, name: str, doing: Doing, when_ms: int) -> None:
         doing.started_ms = when_ms
         doing.ending = self._next_ending(doing.who)
@@ -208,13 +218,13 @@ class Nodes:
 
     def _ended(self, name: str, doing: Doing, when_ms: int) -> None:
         """It holds its room no more on the node: who stands behind it begins."""
-        doing.reported = when_ms
+        doing.ended_ms = when_ms
         for other in self._agents[name].runs.values():
             if other.order.after == doing.order.token and other.started_ms < 0 and other.report is None:
                 self._make_ready(name, other, when_ms)
 
     def _heard_of(self, doing: Doing) -> int:
-        return doing.reported + (doing.ending.tail_ms if doing.ending and doing.report else 0)
+        return doing.ended_ms + (doing.ending.tail_ms if doing.ending and doing.report else 0)
 
     def _next_ending(self, who: Who) -> Ending | None:
         """None: it did not end while this was recorded."""

@@ -1,0 +1,279 @@
+"""Runs that wait for each other: the process driver and its twin keep the same rules, also without an agent."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from roost.drivers.fake import Act, FakeDriver
+from roost.drivers.process import ProcessDriver
+from roost.ports.driver import Driver, Ended, Event, Known, Refused, Run, Runs, Started, Step
+from tests.agent.keeper_stage import DEADLINE_S, Stage, now_ms
+
+SHORT, FOREVER = Act(), Act(after_ms=None)
+
+
+class Bench(Protocol):
+    """A driver, what it told, and time."""
+
+    driver: Driver
+    told: list[Event]
+    work: Path
+
+    def now(self) -> int: ...
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        """Let time pass until something holds."""
+
+    async def reconnect(self, absent_until: Callable[[], Any] | None = None) -> dict[str, Known]:
+        """The agent goes, something happens while nobody is there, and a new one is told what there is."""
+
+
+class Twin:
+    def __init__(self, acts: dict[str, Act]) -> None:
+        self.told: list[Event] = []
+        self.driver = FakeDriver(self.told.append, lambda run: [acts[run.id]], now=1_000)
+        self.work = Path("/nowhere")
+
+    def now(self) -> int:
+        return self.driver.now
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        deadline = self.driver.now + 60_000
+        while not holds():
+            assert self.driver.now < deadline, self.told
+            self.driver.advance(self.driver.now + 1)
+
+    async def reconnect(self, absent_until: Callable[[], Any] | None = None) -> dict[str, Known]:
+        self.driver._tell = None
+        if absent_until is not None:
+            await self.until(lambda: {each.id: each for each in self.driver.connect().runs}["c"].ended)
+        self.driver._tell = self.told.append
+        return {each.id: each for each in self.driver.connect().runs}
+
+
+class Real:
+    def __init__(self, stage: Stage) -> None:
+        self.told: list[Event] = []
+        self.stage = stage
+        self.work = stage.work
+        self.driver = ProcessDriver(self.told.append, lambda: None)
+
+    async def connect(self) -> None:
+        await self.driver.connect(f"{self.stage.dir}/keeper.sock")
+        await self.until(lambda: any(isinstance(each, Runs) for each in self.told))
+
+    def now(self) -> int:
+        return now_ms()
+
+    async def until(self, holds: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not holds():
+            assert time.monotonic() < deadline, self.told
+            await asyncio.sleep(0.003)
+
+    async def reconnect(self, absent_until: Callable[[], Any] | None = None) -> dict[str, Known]:
+        self.driver.stop("nobody", 0, "")  # what is ordered before is followed when this is refused
+        await self.until(lambda: any(isinstance(each, Refused) for each in self.told))
+        before = [each for each in self.told if not isinstance(each, Refused)]
+        if absent_until is not None:
+            self.driver.close()
+            await self.until(absent_until)
+        self.told = []
+        self.driver = ProcessDriver(self.told.append, lambda: None)
+        await self.connect()
+        first = self.told.pop(0)
+        assert isinstance(first, Runs)
+        self.told[:0] = before
+        return {each.id: each for each in first.runs}
+
+
+@pytest.fixture(params=["twin", "real"])
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
+    if request.param == "twin":
+        yield Twin(ACTS)
+        return
+    stage = Stage(tmp_path)
+    stage.keeper()
+    real = Real(stage)
+    await real.connect()
+    real.told.clear()
+    yield real
+    real.driver.close()
+    stage.close()
+
+
+#: What each run does by its name: the first three run until they are stopped, the last three end at once.
+ACTS = {
+    "a": FOREVER,
+    "b": FOREVER,
+    "c": FOREVER,
+    "x": SHORT,
+    "y": SHORT,
+    "z": SHORT,
+    "missing": Act(error="there is none"),
+}
+
+
+def start(bench: Bench, id: str, after: str = "", **more: Any) -> None:
+    command = "while :; do sleep 0.01; done" if ACTS[id] is FOREVER else ":"
+    argv = ["/bin/sh", "-c", f"echo {id} >> {bench.work}/order; {command}"]
+    argv = ["/no/such/program"] if ACTS[id].error else argv
+    settings = {"leased": False, "note": f"note of {id}"} | more
+    bench.driver.start(
+        Run(id, [Step(argv)], {}, str(bench.work / id), str(bench.work / f"{id}.log"), after=after, **settings)
+    )
+
+
+def story(bench: Bench) -> list[str]:
+    """What began and ended, in order."""
+    kinds = {Started: "began", Ended: "ended"}
+    return [f"{each.id} {kinds[type(each)]}" for each in bench.told if isinstance(each, Started | Ended)]
+
+
+def tells(bench: Bench, *words: str) -> Callable[[], bool]:
+    return lambda: set(words) <= set(story(bench))
+
+
+def end_of(bench: Bench, id: str) -> Ended:
+    return next(each for each in bench.told if isinstance(each, Ended) and each.id == id)
+
+
+async def test_a_run_waits_for_another_and_begins_when_that_has_ended(bench: Bench) -> None:
+    start(bench, "a")
+    start(bench, "x", after="a")
+    await bench.until(tells(bench, "a began"))
+    known = await bench.reconnect()
+    assert [(each.id, each.state, bool(each.started_at), bool(each.pid)) for each in known.values()] == [
+        ("a", "running", True, True),
+        ("x", "waiting", False, False),
+    ]
+    assert known["x"].note == "note of x"
+    bench.driver.stop("a", 0, "enough")
+    await bench.until(tells(bench, "x ended"))
+    assert story(bench) == ["a began", "a ended", "x began", "x ended"]
+    assert (end_of(bench, "x").cause, end_of(bench, "x").code) == ("exited", 0)
+
+
+async def test_a_run_begins_at_once_when_the_other_is_not_known_or_has_ended(bench: Bench) -> None:
+    start(bench, "x", after="nobody")
+    await bench.until(tells(bench, "x ended"))
+    start(bench, "y", after="x")
+    await bench.until(tells(bench, "y ended"))
+    bench.driver.forget("x")
+    start(bench, "z", after="x")
+    await bench.until(tells(bench, "z ended"))
+
+
+async def test_a_run_that_is_to_wait_for_itself_does_not(bench: Bench) -> None:
+    start(bench, "x", after="x")
+    await bench.until(tells(bench, "x ended"))
+
+
+async def test_short_runs_go_one_after_the_other(bench: Bench) -> None:
+    start(bench, "a")
+    for id, after in (("x", "a"), ("y", "x"), ("z", "y")):
+        start(bench, id, after)
+    bench.driver.stop("a", 0, "enough")
+    await bench.until(tells(bench, "z ended"))
+    assert story(bench)[2:] == ["x began", "x ended", "y began", "y ended", "z began", "z ended"]
+
+
+async def test_a_run_that_fails_to_start_lets_the_next_one_begin(bench: Bench) -> None:
+    start(bench, "a")
+    start(bench, "missing", after="a")
+    start(bench, "z", after="missing")
+    bench.driver.stop("a", 0, "enough")
+    await bench.until(tells(bench, "z ended"))
+    assert story(bench) == ["a began", "a ended", "missing ended", "z began", "z ended"]
+    assert end_of(bench, "missing").cause == "error"
+
+
+async def test_one_that_is_stopped_before_it_began_leaves_its_place_to_the_next(bench: Bench) -> None:
+    start(bench, "a")
+    start(bench, "b", after="a")
+    start(bench, "x", after="b")
+    bench.driver.stop("b", 5_000, "not wanted")
+    await bench.until(tells(bench, "b ended"))
+    ended = end_of(bench, "b")
+    assert (ended.cause, ended.code, ended.signal, ended.why) == ("stopped", None, None, "not wanted")
+    known = await bench.reconnect()
+    assert [known[id].state for id in "abx"] == ["running", "ended", "waiting"]
+    assert (known["b"].started_at, known["x"].after) == (0, "a")
+    bench.driver.stop("a", 0, "enough")
+    await bench.until(tells(bench, "x ended"))
+    assert story(bench) == ["a began", "b ended", "a ended", "x began", "x ended"]
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+async def test_who_comes_after_one_that_ended_before_it_began_waits_for_whom_that_waited(
+    bench: Bench, forgotten: bool
+) -> None:
+    start(bench, "a")
+    start(bench, "b", after="a")
+    bench.driver.stop("b", 0, "not wanted")
+    await bench.until(tells(bench, "b ended"))
+    start(bench, "x", after="b")
+    if forgotten:
+        bench.driver.forget("b")
+    assert (await bench.reconnect())["x"].state == "waiting"
+    bench.driver.stop("a", 0, "enough")
+    await bench.until(tells(bench, "x ended"))
+    assert story(bench).index("a ended") < story(bench).index("x began")
+
+
+async def test_the_lease_ends_also_who_waits_and_who_has_none_goes_on_waiting(bench: Bench) -> None:
+    bench.driver.lease(bench.now() + 60_000)
+    start(bench, "a")
+    start(bench, "b", after="a", leased=True)
+    start(bench, "x", after="b")
+    await bench.until(tells(bench, "a began"))
+    bench.driver.lease(bench.now() - 1)
+    await bench.until(tells(bench, "b ended"))
+    assert end_of(bench, "b").cause == "lease"
+    known = await bench.reconnect()
+    assert (known["a"].state, known["x"].state) == ("running", "waiting")
+    bench.driver.stop("a", 0, "enough")
+    await bench.until(tells(bench, "x ended"))
+    assert "b began" not in story(bench)
+
+
+async def test_a_lease_that_ends_with_all_of_a_chain_begins_nobody(bench: Bench) -> None:
+    bench.driver.lease(bench.now() + 60_000)
+    for id, after in (("a", ""), ("b", "a"), ("c", "b")):
+        start(bench, id, after, leased=True)
+    await bench.until(tells(bench, "a began"))
+    bench.driver.lease(bench.now() - 1)
+    await bench.until(tells(bench, "a ended", "b ended", "c ended"))
+    assert [end_of(bench, id).cause for id in "abc"] == ["lease"] * 3
+    assert not {"b began", "c began"} & set(story(bench))
+
+
+async def test_a_timeout_counts_from_the_real_start(bench: Bench) -> None:
+    start(bench, "a")
+    start(bench, "b", after="a", timeout_ms=200)
+    await bench.until(tells(bench, "a began"))
+    waits_until = bench.now() + 300
+    await bench.until(lambda: bench.now() >= waits_until)
+    bench.driver.stop("a", 0, "enough")
+    await bench.until(tells(bench, "b ended"))
+    began = next(each.at for each in bench.told if isinstance(each, Started) and each.id == "b")
+    assert end_of(bench, "b").cause == "timed_out"
+    assert end_of(bench, "b").at - began >= 200
+
+
+async def test_a_chain_goes_on_while_there_is_no_agent(bench: Bench) -> None:
+    start(bench, "a", timeout_ms=300, grace_ms=0)
+    start(bench, "x", after="a")
+    start(bench, "c", after="x", timeout_ms=1, grace_ms=0)
+    await bench.until(tells(bench, "a began"))
+    order = bench.work / "order"
+    await bench.reconnect(absent_until=lambda: order.exists() and order.read_text().split()[-1:] == ["c"])
+    while (known := await bench.reconnect())["c"].ended is None:
+        await bench.until(lambda: True)
+    ended = [known[id].ended for id in "axc"]
+    assert [each and each.cause for each in ended] == ["timed_out", "exited", "timed_out"]
+    assert known["a"].started_at < known["x"].started_at <= known["c"].started_at
