@@ -23,7 +23,9 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
     known = state.instances.get(key)
     if known is not None and (known.state in HOLDING or known.token >= run.token):
         return False
-    reopen(state, workload)
+    if workload.finished_ms:
+        reopen(state, workload)
+        watch_queue(state, workload)
     if known is not None:  # another agent has spoken of an earlier attempt, which had ended
         state.progress_of(workload).counts[known.state] -= 1
     state_now = "starting" if report.state == "starting" else "running"

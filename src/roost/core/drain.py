@@ -58,6 +58,8 @@ def empty_node(state: State, out: Step, node: Node, now: int, *, services_only: 
 
 def forget_node(state: State, out: Step, node: Node) -> None:
     """The node is gone for good; a new hello would be a new node."""
+    for held in state.contacts[node.name].ghosts.values():
+        state.fleet.take(node.name, held, -1)
     state.fleet.leave(node.name)
     for index in (state.nodes, state.held, state.contacts):
         index.pop(node.name)

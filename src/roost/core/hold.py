@@ -61,13 +61,8 @@ def kept_out(state: "State", line: Line, workload: Workload, now: int) -> Mask |
         if gang is not line and (kept.order < order or borrows) and ends_ms > kept.start_ms:
             allowed[[row for name in kept.nodes if (row := fleet.row(name)) >= 0]] = False
     for other, hold in state.holds.items():
-        if (
-            other is line
-            or (hold.order > order and not (hold.is_made and borrows))
-            or _may_pass(hold, policy.ask, ends_ms)
-        ):
-            continue
-        if (row := fleet.row(hold.node)) >= 0:
+        minds = other is not line and (hold.order <= order or (hold.is_made and borrows))
+        if minds and not _may_pass(hold, policy.ask, ends_ms) and (row := fleet.row(hold.node)) >= 0:
             allowed[row] = False
     return None if allowed.all() else allowed
 
@@ -132,8 +127,9 @@ def hold_place(state: "State", line: Line, head: Waiting, fits: Mask, now: int) 
     best = best._replace(is_made=made is not None)
     if known is None or _gist(known) != _gist(best):
         state.holds[line] = best
-        for node in {best.node, known.node if known else best.node}:
-            state.fleet.touch(node)
+        state.fleet.touch(best.node)
+        if known is not None:
+            state.fleet.touch(known.node)
 
 
 def let_go(state: "State", line: Line) -> None:

@@ -53,6 +53,10 @@ class Line:
         """What all in it have in common."""
         return self.ask, self.priority, self.project, self.timeout_ms, self.alone
 
+    def __lt__(self, other: "Line") -> bool:
+        """Which of two lines with the same head comes first: who was set apart and came back stands in both."""
+        return self.alone < other.alone
+
     @property
     def is_gang(self) -> bool:
         """Whether it is one gang, all of which starts together."""

@@ -62,6 +62,9 @@ def place(state: State, out: Step, now: int) -> bool:
             queue.go_on()
             return True
         order, line, head = heappop(heads)
+        if line.head(state) != head:  # it stood in two lines, and has been placed from the other
+            _line_up(state, heads, line, totals)
+            continue
         if totals and order[1] != (share := share_of(state, line.project, totals)):
             heappush(heads, Turn((order[0], share, *order[2:]), line, head))  # its project has got more since
             continue

@@ -159,20 +159,28 @@ class Nodes:
             return
         if orders.whole:
             wanted = {order.token for order in orders.orders if isinstance(order, Run)}
-            agent.runs = {token: doing for token, doing in agent.runs.items() if token in wanted}
+            for token in [token for token in agent.runs if token not in wanted]:
+                self._drop(orders.node, agent, token, state.now_ms)
         for order in orders.orders:
-            if isinstance(order, Run):
-                if order.token not in agent.runs:
-                    self._take_up(state, orders.node, order)
+            if isinstance(order, Drop):
+                self._drop(orders.node, agent, order.token, state.now_ms)
             elif isinstance(order, Stop):
-                doing = agent.runs.get(order.token)
-                if doing is not None and doing.stops_ms == NEVER_MS:
-                    doing.stops_ms = state.now_ms + self._stop_ms
-                    self._at(doing.stops_ms, orders.node, order.token)
-            elif isinstance(order, Drop) and order.token in agent.runs:
-                doing = agent.runs.pop(order.token)
-                if doing.report is None:
-                    self._ended(orders.node, doing, state.now_ms)
+                self._stop(orders.node, agent.runs.get(order.token), state.now_ms)
+            elif order.token not in agent.runs:
+                self._take_up(state, orders.node, order)
+
+    def _drop(self, name: str, agent: Agent, token: int, now_ms: int) -> None:
+        """Nobody is interested any more. What still runs takes room until it was stopped and that was reported."""
+        doing = agent.runs.get(token)
+        if doing is not None and doing.report is not None:
+            del agent.runs[token]
+        else:
+            self._stop(name, doing, now_ms)
+
+    def _stop(self, name: str, doing: Doing | None, now_ms: int) -> None:
+        if doing is not None and doing.stops_ms == NEVER_MS:
+            doing.stops_ms = now_ms + self._stop_ms
+            self._at(doing.stops_ms, name, doing.order.token)
 
     def _take_up(self, state: State, name: str, order: Run, started_ms: int = -1) -> None:
         agent = self._agents[name]
