@@ -1,10 +1,17 @@
 """Runs that stand behind each other, as an agent tells of them: whom they really wait for, also after a restart."""
 
+from pathlib import Path
+
+import msgspec
+
 from roost.agent.actor import Actor, Halt, Start
 from roost.agent.launch import waits_for
+from roost.agent.service import Service
+from roost.drivers.fake import Act, FakeDriver
 from roost.model.frames import Answer, Drop, Run, Stop, Welcome
 from roost.model.node import Facts
 from roost.ports.driver import Known
+from tests.core.scene import job, wanted
 
 
 def run(token: int, after: int = 0) -> Run:
@@ -56,3 +63,17 @@ def test_a_new_agent_believes_the_keeper_about_who_waits_for_whom() -> None:
     assert waits_for(order, Known("3", "", "waiting", 0, after="1")).after == 1
     assert waits_for(order, Known("3", "", "waiting", 0, after="2")) is order
     assert waits_for(order, Known("3", "", "running", 5)) is order
+
+
+async def test_one_that_cannot_be_started_here_leaves_its_place_to_the_next(tmp_path: Path) -> None:
+    """The driver never hears of it: who is to wait for it would begin at once, beside the first."""
+    service = Service(str(tmp_path), "n1", "machine", Facts({"cpu": 1_000}), "127.0.0.1:1", "token", lambda: None)
+    service.driver = driver = FakeDriver(script=lambda run: [Act(after_ms=None)])
+    document = wanted(job("j")).document
+    first, last = (msgspec.structs.replace(each, document=document) for each in (run(1), run(3, after=2)))
+    service.actor.hello(100)
+    service._act(service.actor.welcomed(Welcome(7, 100, 4_000, 1, (first, run(2, after=1), last)), 101))
+    assert [(each.id, each.state, each.after) for each in driver.connect().runs] == [
+        ("1", "running", ""),
+        ("3", "waiting", "1"),
+    ]

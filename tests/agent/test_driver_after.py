@@ -268,7 +268,7 @@ async def test_a_timeout_counts_from_the_real_start(bench: Bench) -> None:
 async def test_a_chain_goes_on_while_there_is_no_agent(bench: Bench) -> None:
     start(bench, "a", timeout_ms=300, grace_ms=0)
     start(bench, "x", after="a")
-    start(bench, "c", after="x", timeout_ms=1, grace_ms=0)
+    start(bench, "c", after="x", timeout_ms=1_000, grace_ms=0)
     await bench.until(tells(bench, "a began"))
     order = bench.work / "order"
     await bench.reconnect(absent_until=lambda: order.exists() and order.read_text().split()[-1:] == ["c"])

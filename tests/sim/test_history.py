@@ -173,7 +173,7 @@ def test_a_node_that_comes_back_goes_on_with_what_it_runs(tmp_path: Path) -> Non
 
 
 def test_words_that_did_not_count_do_not_count_again(tmp_path: Path) -> None:
-    scene = Recorded(tmp_path, "a")
+    scene = Recorded(tmp_path, "a", cpu=1)
     scene.submit(job("one"))
     scene.running("one.0")
     old = scene.state.nodes["a"].session

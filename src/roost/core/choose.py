@@ -22,6 +22,7 @@ class Choice(NamedTuple):
     scores: Scores
     eligible: int
     lonely: bool = False  # there is room, but not in this company
+    hopeless: bool = False  # no node could ever take it
 
 
 def choose(
@@ -42,7 +43,7 @@ def choose(
     shortlist.refresh(fleet)
     scores, eligible = shortlist.scores, shortlist.eligible
     if not eligible:
-        return Choice(-1, strategy, scores, 0)
+        return Choice(-1, strategy, scores, 0, hopeless=not shortlist.fits.any())
     if allowed is not None:
         scores = np.where(allowed, scores, NOT_ELIGIBLE)
         eligible = int(np.count_nonzero(scores >= 0))

@@ -41,6 +41,7 @@ class Line:
         self.project = project
         self.timeout_ms = timeout_ms  # who is sure to be gone in time may pass where others may not
         self.alone = alone  # the one workload whose neighbours keep it out where others of its kind may go; or a gang
+        self.is_hopeless = False  # no node could ever take its head, as the fleet was when it was looked at last
         self.is_sociable = False  # whether somebody who comes may make room for it, not only somebody who goes
         self.fresh: deque[Workload] = deque()
         self.again: list[Entry] = []

@@ -77,7 +77,7 @@ def place(state: State, out: Step, now: int) -> bool:
             let_go(state, line)
             let_gang_go(state, line)
             _line_up(state, heads, line, totals)
-        elif line.is_gang or not line.is_set_apart(head):
+        elif (line.is_gang or not line.is_set_apart(head)) and not line.is_hopeless:
             first = first or line
             is_whole = is_whole and line.project == first.project
             if not line.is_gang:
@@ -211,6 +211,7 @@ def _place_head(state: State, out: Step, line: Line, head: Waiting, now: int) ->
         return False
     allowed = kept_out(state, line, head.workload, now)
     choice = _choose(state, head, allowed)
+    line.is_hopeless = choice.hopeless
     if choice.row >= 0:
         _put(state, out, line, head, choice, now)
         line.take(head)

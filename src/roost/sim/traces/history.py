@@ -25,7 +25,7 @@ from roost.ports.store import Snapshot
 from roost.server.journal import Header, Part, checksum, filter_names, journals_in, read_entries, read_part
 from roost.sim.replay import Replay
 from roost.sim.traces.history_meter import Attempt, Meter
-from roost.sim.traces.history_nodes import NEVER_MS, Ending, Nodes, Who
+from roost.sim.traces.history_nodes import NEVER_MS, Ending, Nodes, Silence, Who
 
 TRACE = "roost"
 RECORDED = "recorded"  # in place of a strategy: what really happened
@@ -56,6 +56,8 @@ class History:
         self.lives = lives
         self.meter = Meter()
         self.endings: dict[Who, list[Ending]] = {}
+        self.losses: dict[int, list[str]] = {}  # entry -> nodes that were lost then
+        self.silences: dict[str, list[Silence]] = {}
         self.stops_ms: list[int] = []  # how long it took to stop what was told to
         self.stale: set[tuple[int, int]] = set()  # entry and event: hellos that were refused, old sessions that ended
         self.entries = 0
@@ -239,6 +241,13 @@ class _Notes:
         for position, event in enumerate(line.events):
             if isinstance(event, Joined) and not isinstance(answers.get(event.request), int):
                 self._history.stale.add((line.number, position))
+        leaving = {event.node for event in line.events if isinstance(event, Parted) and event.leaving}
+        for name, status, _ in done.nodes:
+            if status == "lost":
+                lease = state.settings.lease_ms + state.settings.lease_margin_ms
+                since = state.contacts[name].lease_until_ms - (0 if name in leaving else lease)
+                self._history.losses.setdefault(line.number, []).append(name)
+                self._history.silences.setdefault(name, []).append(Silence(since, state.now_ms))
         for placed in done.placed:
             instance = state.instances.get(placed.instance)
             if instance is not None and not instance.behind:
@@ -279,10 +288,12 @@ class _World:
     def __init__(self, history: History, meter: Meter, state: State, header: Header) -> None:
         self.state = state
         self._stale = history.stale
+        self._losses = history.losses
+        self._kept_until_ms = 0
         self._meter = meter
         self._wake_ms = NEVER_MS
         meter.begin(state)
-        self._nodes = Nodes(history.endings, history.stop_ms, meter.submissions)
+        self._nodes = Nodes(history.endings, history.silences, history.stop_ms, meter.submissions)
         self._nodes.begin(state, [touch.node for touch in header.touch])
 
     def follow(self, line: Line) -> None:
@@ -292,15 +303,30 @@ class _World:
         counted = tuple(
             event for position, event in enumerate(line.events) if (line.number, position) not in self._stale
         )
-        self._step(line.number, line.now_ms, counted)
+        self._step(line.number, line.now_ms, counted, self._losses.get(line.number, ()))
 
-    def _step(self, number: int, now_ms: int, events: tuple[Event, ...]) -> None:
+    def _step(self, number: int, now_ms: int, events: tuple[Event, ...], losses: Sequence[str] = ()) -> None:
         state, nodes = self.state, self._nodes
+        self._lease(now_ms, losses)
         said = (*nodes.translate(state, events, now_ms), *nodes.report(now_ms))
         done = step(state, said, now_ms)
         self._meter.stepped(state, said, done, number)
         nodes.obey(state, said, done)
         self._wake_ms = NEVER_MS if done.wake_at_ms is None else done.wake_at_ms
+
+    def _lease(self, now_ms: int, losses: Sequence[str]) -> None:
+        """Nodes are lost when they were, neither sooner nor later: leases are kept up until then, and end there."""
+        state = self.state
+        lease = state.settings.lease_ms + state.settings.lease_margin_ms
+        if now_ms >= self._kept_until_ms:
+            for name, contact in state.contacts.items():
+                if state.nodes[name].status != "lost":
+                    contact.lease_until_ms = max(contact.lease_until_ms, now_ms + lease)
+            self._kept_until_ms = now_ms + lease // 2
+        for name in losses:
+            if name in state.contacts:
+                state.contacts[name].lease_until_ms = now_ms
+                state.at(now_ms, "lease", name)
 
 
 def _compare(recorded: Meter, instead: Meter) -> dict[str, Any]:

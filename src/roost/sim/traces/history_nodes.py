@@ -28,6 +28,13 @@ class Ending(NamedTuple):
     report: Report
 
 
+class Silence(NamedTuple):
+    """A node that was lost had not been heard for a while before."""
+
+    since_ms: int
+    until_ms: int
+
+
 class Doing:
     """One attempt on a node."""
 
@@ -67,8 +74,15 @@ class Agent:
 class Nodes:
     """All of them, and what happens on them next."""
 
-    def __init__(self, endings: Mapping[Who, Sequence[Ending]], stop_ms: int, submissions: Submissions) -> None:
+    def __init__(
+        self,
+        endings: Mapping[Who, Sequence[Ending]],
+        silences: Mapping[str, Sequence[Silence]],
+        stop_ms: int,
+        submissions: Submissions,
+    ) -> None:
         self._endings = endings
+        self._silences = silences
         self._stop_ms = stop_ms
         self._submissions = submissions
         self._used: dict[Who, int] = {}  # endings that have come about
@@ -94,14 +108,14 @@ class Nodes:
         return self._due[0][0] if self._due else NEVER_MS
 
     def translate(self, state: State, events: Sequence[Event], now_ms: int) -> list[Event]:
-        """What was recorded, as it would have been said: beats and partings of these sessions, hellos with these runs.
+        """What was recorded, as it would have been said: partings of these sessions, hellos with these runs.
 
-        What agents reported is left out: these report for themselves.
+        What agents reported is left out, these report for themselves; and beats: it is known who was lost when.
         """
         said: list[Event] = []
         for event in events:
             if isinstance(event, Heard):
-                said.append(self._beat(event))
+                said.append(Heard((), event.usage))
             elif isinstance(event, Joined):
                 said.append(self._hello(state, event, now_ms))
             elif isinstance(event, Parted):
@@ -126,7 +140,11 @@ class Nodes:
                 continue
             if doing.report is None:
                 self._go_on(name, doing, when)
-            if agent.connected and (doing.report is None or self._heard_of(doing) <= now_ms):
+            if (
+                agent.connected
+                and not self._is_silent(name, now_ms)
+                and (doing.report is None or self._heard_of(doing) <= now_ms)
+            ):
                 told.setdefault(name, {})[token] = doing.told(now_ms)
         said: list[Event] = []
         for name, reports in sorted(told.items()):
@@ -231,6 +249,9 @@ class Nodes:
             if other.order.after == doing.order.token and other.started_ms < 0 and other.report is None:
                 self._make_ready(name, other, when_ms)
 
+    def _is_silent(self, name: str, now_ms: int) -> bool:
+        return any(each.since_ms < now_ms <= each.until_ms for each in self._silences.get(name, ()))
+
     def _heard_of(self, doing: Doing) -> int:
         return doing.ended_ms + (doing.ending.tail_ms if doing.ending and doing.report else 0)
 
@@ -244,12 +265,6 @@ class Nodes:
         heappush(self._due, (when_ms, self._set, name, token))
 
     # what it says
-
-    def _beat(self, event: Heard) -> Heard:
-        beats = tuple(
-            (name, self._agents[name].session, at_ms) for name, _, at_ms in event.beats if name in self._agents
-        )
-        return Heard(beats, event.usage)
 
     def _hello(self, state: State, event: Joined, now_ms: int) -> Joined:
         """The first hello of a life tells what really ran, since that was decided before; later ones what runs here."""
