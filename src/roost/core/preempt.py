@@ -1,6 +1,6 @@
 """Preemption: whoever matters more by a margin may stop the smallest set of what runs on one node.
 
-What is stopped waits again, with its own priority, so it can never stop whom it was stopped for. The room is kept for
+What is stopped waits again, with its own priority, and never stops whom it was stopped for. The room is kept for
 whoever it was made for (see hold). A project within its quota may also take back what others borrowed.
 """
 
@@ -24,6 +24,7 @@ from roost.model.workload import Ask, Workload
 
 EXACT_UNITS = 16  # up to so many candidates on a node, all sets of up to EXACT_SIZE are tried: 700 at most
 EXACT_SIZE = 3
+STOPPED_MAX = 100  # instances of a workload that are asked by whom they were stopped
 NODES_MAX = 256  # looked at for one head; some 100 us each
 
 
@@ -35,16 +36,23 @@ class Unit(NamedTuple):
     here: tuple[Instance, ...]
 
 
+class Reach(NamedTuple):
+    """Whom one may stop: attempts that hold what was borrowed, and workloads it was stopped for and does not stop."""
+
+    lent: set[int]
+    shy: set[str]
+
+
 def preempt(state: State, out: Step, line: Line, head: Waiting, fits: Mask, now: int) -> bool:
     """Stop what has to go for the head of a line, if anything may."""
     key = f"{head.workload.key}.{head.number}"
     if key in state.making_room:
         return False
-    lent = borrowed(state)
+    reach = reach_of(state, head.workload)
     best: tuple[tuple[int, ...], str, tuple[Unit, ...]] | None = None
     rows = np.flatnonzero(fits & state.fleet.open)[:NODES_MAX]
     for name in [state.fleet.names[row] for row in rows.tolist()]:
-        units = units_on(state, head.workload, name, lent)
+        units = units_on(state, head.workload, name, reach)
         chosen = smallest(state, name, line.ask, units) if units else None
         if chosen and (best is None or (cost_of(chosen), name) < best[:2]):
             best = (cost_of(chosen), name, chosen)
@@ -69,10 +77,7 @@ def could_preempt(state: State, winner: Workload) -> bool:
 def stop_for(state: State, out: Step, victim: Instance, winner: Workload, key: str, now: int) -> None:
     """Stop an instance, and who stands behind it, for somebody."""
     loser = state.workloads[victim.workload]
-    state.cycles += any(
-        each.preempted_by.rpartition(".")[0] == victim.workload and each.token > state.set_serial
-        for each in _attempts(state, winner)
-    )
+    state.cycles += loser.key in stopped_for(state, winner)
     state.preempted += 1
     why = f"priority {winner.policy.priority} over {loser.policy.priority}"
     if loser.policy.priority >= winner.policy.priority:
@@ -83,50 +88,61 @@ def stop_for(state: State, out: Step, victim: Instance, winner: Workload, key: s
             stop(state, out, each, f"preempted by {key} ({why})", now, moving=True)
 
 
-def _attempts(state: State, workload: Workload) -> list[Instance]:
-    found = (state.instances.get(f"{workload.key}.{index}") for index in range(min(state.begun(workload), 100)))
-    return [each for each in found if each is not None]
+def reach_of(state: State, winner: Workload) -> Reach:
+    """What has to be known of a workload before it stops others."""
+    return Reach(borrowed(state), stopped_for(state, winner))
 
 
-def units_on(state: State, winner: Workload, node: str, lent: set[int]) -> list[Unit]:
+def stopped_for(state: State, workload: Workload) -> set[str]:
+    """The workloads for which something of a workload was stopped last."""
+    found = set()
+    for index in range(min(state.begun(workload), STOPPED_MAX)):
+        instance = state.instances.get(f"{workload.key}.{index}")
+        if instance is not None and instance.preempted_by:
+            found.add(instance.preempted_by.rpartition(".")[0])
+    return found
+
+
+def units_on(state: State, winner: Workload, node: str, reach: Reach) -> list[Unit]:
     """What may be stopped on a node for somebody, the least important and the youngest first."""
     units: dict[str, Unit] = {}
     for token in sorted(state.held[node], reverse=True):
         instance = state.held[node][token]
         workload = state.workloads[instance.workload]
-        if instance.behind or instance.state == "stopping" or not may_preempt(state, winner, workload, instance, lent):
+        if instance.behind or instance.state == "stopping" or not may_preempt(state, winner, workload, instance, reach):
             continue
         if not workload.policy.gang:
             units[instance.key] = Unit(workload.policy.priority, (instance,), (instance,))
         elif workload.policy.gang not in units:
-            unit = _gang(state, winner, workload, node, lent)
+            unit = _gang(state, winner, workload, node, reach)
             if unit is not None:
                 units[workload.policy.gang] = unit
     return sorted(units.values(), key=lambda each: (each.priority, -max(one.token for one in each.here)))
 
 
-def may_preempt(state: State, winner: Workload, loser: Workload, instance: Instance, lent: set[int]) -> bool:
+def may_preempt(state: State, winner: Workload, loser: Workload, instance: Instance, reach: Reach) -> bool:
     """Whether one may stop what runs of the other: it matters more by the margin, or wants back what was borrowed.
 
-    Whoever would only borrow the room itself cannot take it from somebody who is entitled to it: otherwise the two
-    would stop each other in turn, one by its priority and the other by its quota.
+    Whoever would only borrow the room itself cannot take it from somebody who is entitled to it, and whoever was
+    stopped for somebody does not stop that one: otherwise the two would stop each other in turn, one by its priority
+    and the other by its quota.
     """
     margin = state.settings.preempt_margin
-    if loser.key == winner.key or not loser.policy.preemptible:
+    if loser.key == winner.key or not loser.policy.preemptible or loser.key in reach.shy:
         return False
     entitled = is_entitled(state, winner.project, winner.policy.ask)
-    if instance.token in lent:
+    if instance.token in reach.lent:
         wants_back = loser.project != winner.project and winner.project in state.projects and entitled
         return wants_back or bool(margin and winner.policy.priority >= loser.policy.priority + margin)
     return bool(margin and entitled and winner.policy.priority >= loser.policy.priority + margin)
 
 
-def _gang(state: State, winner: Workload, workload: Workload, node: str, lent: set[int]) -> Unit | None:
+def _gang(state: State, winner: Workload, workload: Workload, node: str, reach: Reach) -> Unit | None:
     """A gang goes whole: every member must be one that may be stopped."""
     all_of_it = []
     for member in members(state, workload.policy.gang):
         for instance in _holding(state, member):
-            if instance.state == "stopping" or not may_preempt(state, winner, member, instance, lent):
+            if instance.state == "stopping" or not may_preempt(state, winner, member, instance, reach):
                 return None  # what stops is about to start again as it is
             all_of_it.append(instance)
     priority = max(state.workloads[each.workload].policy.priority for each in all_of_it)

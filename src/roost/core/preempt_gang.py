@@ -6,7 +6,7 @@ is taken away on trial. Only if all of them come in are the others really stoppe
 
 import numpy as np
 
-from roost.core.charge import borrowed, excess
+from roost.core.charge import excess
 from roost.core.choose import choose, plain, social_mask
 from roost.core.claim import Claim, claim, claim_of, subjects_of
 from roost.core.effects import Step
@@ -15,7 +15,7 @@ from roost.core.filters.ports import ports_of
 from roost.core.hold import kept_out, order_of
 from roost.core.hold_gang import GangHold
 from roost.core.order import Line, Waiting
-from roost.core.preempt import Unit, cost_of, could_preempt, smallest, stop_for, units_on
+from roost.core.preempt import Reach, Unit, cost_of, could_preempt, reach_of, smallest, stop_for, units_on
 from roost.core.shortlist import could_fit
 from roost.core.state import State
 from roost.core.strategies import STRATEGIES
@@ -53,8 +53,9 @@ def preempt_gang(state: State, out: Step, line: Line, waiting: list[Waiting], no
         return
     if any(excess(state, line.project, head.workload.policy.ask, len(waiting)) for head in waiting):
         return
-    trial, lent = _Trial(state), borrowed(state)
-    enough = all(_comes_in(state, line, head, trial, lent, now) for head in waiting)
+    trial = _Trial(state)
+    reaches = {head.workload.key: reach_of(state, head.workload) for head in waiting}
+    enough = all(_comes_in(state, line, head, trial, reaches, now) for head in waiting)
     trial.undo()
     if not enough:
         return
@@ -68,7 +69,7 @@ def preempt_gang(state: State, out: Step, line: Line, waiting: list[Waiting], no
     state.gang_holds[line] = GangHold(tuple(sorted(trial.nodes)), line.alone, now, order)
 
 
-def _comes_in(state: State, line: Line, head: Waiting, trial: _Trial, lent: set[int], now: int) -> bool:
+def _comes_in(state: State, line: Line, head: Waiting, trial: _Trial, reaches: dict[str, Reach], now: int) -> bool:
     """Put one of the gang where it fits, or where it would if somebody went."""
     fleet, workload, ask = state.fleet, head.workload, head.workload.policy.ask
     subjects = subjects_of(workload.project, workload.key, workload.policy.labels)
@@ -78,7 +79,7 @@ def _comes_in(state: State, line: Line, head: Waiting, trial: _Trial, lent: set[
         fits = could_fit(fleet, plain(ask)) & fleet.open
         for mask in (allowed, social_mask(fleet, ask, subjects, fits)):
             fits = fits if mask is None else fits & mask
-        row = _make_way(state, head, [int(each) for each in np.flatnonzero(fits)[:NODES_MAX]], trial, lent)
+        row = _make_way(state, head, [int(each) for each in np.flatnonzero(fits)[:NODES_MAX]], trial, reaches)
         if row < 0:
             return False
     name = fleet.names[row]
@@ -89,14 +90,14 @@ def _comes_in(state: State, line: Line, head: Waiting, trial: _Trial, lent: set[
     return True
 
 
-def _make_way(state: State, head: Waiting, rows: list[int], trial: _Trial, lent: set[int]) -> int:
+def _make_way(state: State, head: Waiting, rows: list[int], trial: _Trial, reaches: dict[str, Reach]) -> int:
     """Take the smallest set away from the node on which it is smallest; the row of that node, or -1."""
     best: tuple[tuple[int, ...], int, tuple[Unit, ...]] | None = None
     for row in rows:
         name = state.fleet.names[row]
         units = [
             unit
-            for unit in units_on(state, head.workload, name, lent)
+            for unit in units_on(state, head.workload, name, reaches[head.workload.key])
             if not any(each.token in trial.gone for each in unit.everywhere)
         ]
         chosen = smallest(state, name, head.workload.policy.ask, units) if units else None

@@ -19,7 +19,6 @@ def set_project(state: State, out: Step, event: SetProject, now: int) -> None:
         return
     state.projects[event.project.name] = event.project
     state.dirty["project", event.project.name] = event.project
-    state.set_serial = state.serial
     state.queue.look_again()
     out.reply(event.request, event.project.name)
 
@@ -84,7 +83,6 @@ def unset(state: State, out: Step, event: Unset, now: int) -> None:
         out.reply(event.request, NotFound(f"nothing is set for {event.kind} {event.name}"))
         return
     state.dirty[event.kind, event.name] = None
-    state.set_serial = state.serial
     if event.kind == "pool":
         _rejoin(state, event.name)
     state.queue.look_again()

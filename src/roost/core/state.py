@@ -116,7 +116,6 @@ class State:
         self.making_room: dict[str, str] = {}  # instance -> the node on which others are being stopped for it
         self.look_at_ms = 0  # when the queue is looked at again although nothing happened; 0: never
         self.preempted = self.cycles = 0  # how often; and by whom it had preempted itself: must stay 0
-        self.set_serial = 0  # when a quota was set last: who takes room from whom may be another way round since
         self.rejectable: list[str] = []  # keys of workloads that do not want to wait, until a pass has seen them
         self.policies: dict[Policy, Policy] = {}
         self.dirty: dict[tuple[str, str], Any] = {}
@@ -267,7 +266,7 @@ def load(snapshot: Snapshot, now: int, settings: Settings | None = None) -> Stat
             _load_setting(state, kind, value)
     if not state.meta.born:
         state.meta.born = state.meta.reserved = now * SERIALS_PER_MS
-    state.serial = state.set_serial = state.meta.reserved
+    state.serial = state.meta.reserved
     _remember_lease(state, now)
     if state.meta.typical:
         expect(state)
