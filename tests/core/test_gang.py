@@ -111,3 +111,11 @@ def test_nothing_is_kept_for_a_gang_that_would_not_fit_on_empty_nodes_or_is_canc
     scene.cancel("mpi")
     scene.submit(job("after"))
     assert not scene.state.gang_holds and scene.states("after.0") == ["placed"]
+
+
+def test_a_gang_larger_than_all_nodes_together_can_never_run() -> None:
+    scene = Scene("a", "b", cpu=2)
+    scene.submit(job("mpi", count=5, gang=True))
+    told = why(scene.state, "default/mpi")
+    assert told.code == "unsatisfiable"
+    assert "gang: all of it needs 5 cpu, all nodes have 4 cpu" in told.words

@@ -4,7 +4,7 @@ import pytest
 
 from roost.core.near_cycle import near_cycle
 from roost.model.workload import Workload
-from tests.core.scene import wanted
+from tests.core.scene import Scene, job, wanted
 
 
 def waiting(*names: str, finished: str = "", **nears: str) -> dict[str, Workload]:
@@ -71,3 +71,11 @@ def test_a_very_long_chain_is_walked_once() -> None:
     assert near_cycle(known, asked(start="w0", w4999="other")) == []
     found = near_cycle(known, asked(start="w0", w4999="w0"))
     assert len(found) == 5_001 and found[0] == found[-1]
+
+
+def test_the_one_in_the_request_that_closes_the_chain_is_named() -> None:
+    scene = Scene("a")
+    near = [job(name, placement={"near": [{"workload": other}]}) for name, other in (("x", "y"), ("y", "x"))]
+    done = scene.submit(job("free"), *near)
+    assert "[1].placement.near" in str(done.replies[0].value.path)
+    assert not scene.state.workloads

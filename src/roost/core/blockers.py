@@ -7,6 +7,7 @@ from roost.core.choose import social_mask
 from roost.core.claim import subjects_of
 from roost.core.filters import DYNAMIC, SOCIAL, STATIC
 from roost.core.fleet import Fleet, Mask
+from roost.core.gang import shortfall
 from roost.core.shortlist import could_fit
 from roost.core.state import State
 from roost.core.waits import reasons
@@ -74,6 +75,8 @@ def blockers_of(state: State, workload: Workload) -> Blocked:
     )
     if not others or by_nodes.code in ("no_nodes", "unsatisfiable"):
         return msgspec.structs.replace(by_nodes, blockers=by_nodes.blockers + others)
+    if workload.policy.gang and shortfall(state, workload.policy.gang):
+        return Blocked("unsatisfiable", by_nodes.online, others + by_nodes.blockers)
     code = "quota_exceeded" if any(each.filter == "quota" for each in others) else "insufficient_resources"
     return Blocked(code, by_nodes.online, others + by_nodes.blockers)
 

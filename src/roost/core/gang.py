@@ -5,6 +5,7 @@ Whoever of a gang has to start again makes all of it start again: the others are
 
 from typing import TYPE_CHECKING
 
+from roost.core.charge import totals_of
 from roost.core.order import Line, Waiting, rank_of
 from roost.model.states import HOLDING
 from roost.model.workload import Workload
@@ -52,6 +53,16 @@ def missing(state: "State", gang: str) -> int:
     """How many instances of a gang have not been submitted yet."""
     found = members(state, gang)
     return max(0, max((each.policy.gang_size for each in found), default=0) - sum(each.count for each in found))
+
+
+def shortfall(state: "State", gang: str) -> dict[str, tuple[int, int]]:
+    """What all of a gang needs and all nodes that are online together have, where that is less."""
+    needed: dict[str, int] = {}
+    for workload in members(state, gang):
+        for resource, amount in workload.policy.ask.resources:
+            needed[resource] = needed.get(resource, 0) + amount * workload.count
+    there = totals_of(state.fleet)
+    return {each: (n, there.get(each, 0)) for each, n in needed.items() if n > there.get(each, 0)}
 
 
 def _waiting(state: "State", workload: Workload) -> list[Waiting] | None:

@@ -42,7 +42,8 @@ def submit(state: State, out: Step, event: Submit, now: int) -> None:
     chain = near_cycle(state.workloads, new, state.fleet.crowd.members)
     if chain:
         words = f"each waits for the next to run: {' near '.join(chain)}; let one of them start anywhere"
-        out.reply(event.request, Invalid("placement.near", words, code="near_cycle"))
+        path = f"[{list(new).index(chain[0])}].placement.near" if len(event.wanted) > 1 else "placement.near"
+        out.reply(event.request, Invalid(path, words, code="near_cycle"))
         return
     for key, wanted in new.items():
         _take_in(state, out, key, wanted, now)

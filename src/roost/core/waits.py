@@ -6,7 +6,7 @@ import numpy as np
 
 from roost.core.charge import excess
 from roost.core.filters.resources import amount_words
-from roost.core.gang import members, missing
+from roost.core.gang import members, missing, shortfall
 from roost.core.hold import kept_out
 from roost.core.order import Line
 from roost.core.state import State
@@ -50,6 +50,8 @@ def _gang_words(state: State, gang: str) -> str:
     lacking = missing(state, gang)
     if lacking:
         return f"{lacking} more of it have to be submitted"
+    for resource, (needed, there) in shortfall(state, gang).items():
+        return f"all of it needs {amount_words(resource, needed)}, all nodes have {amount_words(resource, there)}"
     counts = [state.progress_of(each).counts for each in members(state, gang)]
     if any(each.get(holding) for each in counts for holding in HOLDING):
         return "the others of it have to stop before all of it starts again"

@@ -31,5 +31,6 @@ def _rules(fleet: Fleet, ask: Ask, subjects: tuple[str, ...]) -> list[tuple[str,
     own = [] if ask.company is None else ask.company.rules
     found = [(rule.subject, rule.by, False) for rule in own if rule.kind == "apart" and not rule.weight]
     if fleet.crowd.repelled:
-        found += [(each, by, True) for each in subjects for by in PLACES if (each, by) in fleet.crowd.repelled]
+        others = [(each, by) for each in subjects for by in PLACES if (each, by) in fleet.crowd.repelled]
+        found += [(each, by, True) for each, by in others if (each, by, False) not in found]  # it keeps away itself
     return found
