@@ -34,10 +34,10 @@ def advise(state: State, workload_key: str, index: int | None = None) -> tuple[W
     own = Subject(workload, int(told.instance.rpartition(".")[2]))
     first = subject_of(state, workload, own.number)
     place = position(state, own)
-    if _never(state, first):
+    if told.code == "unsatisfiable" or _never(state, first):
         return told, Advice(
             "never", suggestions(state, first), contradiction(state.fleet, workload), place.number, place.ahead,
-            Estimate("never as things are: no node of this fleet could take it"),
+            Estimate("never as things are: this fleet could not take it"),
         )  # fmt: skip
     helpful = suggestions(state, first) if told.code not in HELPLESS else ()
     return told, Advice("wait", helpful, (), place.number, place.ahead, estimate(state, own))
