@@ -40,7 +40,7 @@ def test_reasons_that_are_not_about_nodes_have_codes_too() -> None:
     scene.submit(job("kept", project="third"))
     found = advise(scene.state, "third/kept")[0]
     assert (found.code, [each.code for each in found.blockers]) == ("insufficient_resources", ["kept_for_others"])
-    scene.submit(job("gang", project="other", count=3, gang=True, resources={"cpu": 4}))
+    scene.submit(job("gang", project="other", count=4, gang=True, resources={"cpu": 2}))
     found = advise(scene.state, "other/gang")[0]
     assert (found.code, found.blockers[0].code) == ("insufficient_resources", "gang_waits")
 

@@ -34,7 +34,7 @@ def advise(state: State, workload_key: str, index: int | None = None) -> tuple[W
     own = Subject(workload, int(told.instance.rpartition(".")[2]))
     first = subject_of(state, workload, own.number)
     place = position(state, own)
-    if told.code == "unsatisfiable" or _never(state, first):
+    if _never(state, first) or (workload.policy.gang and told.code == "unsatisfiable"):
         return told, Advice(
             "never", suggestions(state, first), contradiction(state.fleet, workload), place.number, place.ahead,
             Estimate("never as things are: this fleet could not take it"),
