@@ -17,7 +17,6 @@ from roost.model.units import (
     countable,
     cpu_milli,
     duration_ms,
-    exact_bytes,
     gpu_milli,
     moment_ms,
     show_bytes,
@@ -161,11 +160,6 @@ def test_absurd_numbers_are_refused_not_a_crash(read: Callable[[Quantity, str], 
 def test_cpu_is_shown_and_read_back_exactly(milli: int) -> None:
     assert cpu_milli(show_cpu(milli), "") == milli
     assert cpu_milli(f"{milli}m", "") == milli
-
-
-@given(st.integers(0, BYTES_MAX))
-def test_bytes_are_written_so_that_they_are_read_back_exactly(count: int) -> None:
-    assert byte_count(exact_bytes(count), "") == count
 
 
 @given(st.integers(0, BYTES_MAX))

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from roost.core.urgency import KEYS
 from roost.model.errors import Invalid, Unreadable
 from roost.sim.replay import Replay
 from roost.sim.traces.queues import Job, Order, run_log, run_window
 from roost.sim.traces.swf import Log, read_log, replay_swf, window_starts
+from roost.sim.traces.urgency import KEYS
 
 DATA = Path(os.environ.get("ROOST_SHARED_DATA") or Path(__file__).parents[3] / "shared" / "data") / "swf"
 FCFS = Order(KEYS["fcfs"], False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from roost.core.blockers import Blocked, Blocker, blockers_of
+from roost.core.blockers import Blocker, blockers_of
 from roost.core.filters.resources import amount_words
 from roost.core.scorers import ONE
 from roost.core.state import State
@@ -15,8 +15,6 @@ from roost.model.errors import NotFound
 from roost.model.instance import Instance
 from roost.model.units import show_bytes, show_cpu, show_duration
 from roost.model.workload import Workload
-
-__all__ = ["Blocked", "Blocker", "Why", "blockers_of", "decision_line", "node_report", "used_words", "why"]
 
 
 class Why(msgspec.Struct, frozen=True, omit_defaults=True):

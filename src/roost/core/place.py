@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from roost.core.ahead import depth_of, last_of, stand_behind
 from roost.core.assign import run_order
+from roost.core.blockers import blockers_of
 from roost.core.charge import charge, excess, share_of, totals_of
 from roost.core.choose import Choice, choose, plain, social_mask
 from roost.core.claim import Claim, claim, subjects_of
 from roost.core.effects import Placed, Step
-from roost.core.explain import blockers_of
 from roost.core.filters import DYNAMIC
 from roost.core.filters.ports import ports_of
 from roost.core.fleet import Fleet, Mask, Scores

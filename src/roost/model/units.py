@@ -104,14 +104,6 @@ def show_duration(ms: int) -> str:
     return "".join(parts[:2])
 
 
-def exact_bytes(count: int) -> int | str:
-    """Bytes so that reading them back gives the same number."""
-    for name, factor in (("PiB", 2**50), ("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if count and count % factor == 0:
-            return f"{count // factor}{name}"
-    return count
-
-
 def _scaled(value: Quantity, path: str, units: dict[str, int], most: int, words: str) -> int:
     if isinstance(value, bool):
         raise Invalid(path, f"{words}, not {_shown(value)}")

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import ryaml
 
+from roost.core.blockers import Blocked, blockers_of
 from roost.core.claim import Claim
-from roost.core.explain import Blocked, blockers_of
 from roost.core.fleet import GPU
 from roost.core.scorers import ONE
 from roost.core.state import Settings, State, load

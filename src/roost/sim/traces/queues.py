@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from roost.core.backfill import after_passing, reserve
-from roost.core.urgency import Key, Rank
+from roost.sim.traces.urgency import Key, Rank
 
 Progress = Callable[[float], None]
 PROGRESS_EVERY = 1_000  # events; often enough for a line every two seconds, rare enough to cost nothing

@@ -10,10 +10,10 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from roost.core.urgency import AGEING, KEYS, SHORT_S
 from roost.model.errors import Invalid, TooMuch, Unreadable
 from roost.sim.replay import Replay, Series
 from roost.sim.traces.queues import Job, Order, Progress, run_log, run_window
+from roost.sim.traces.urgency import AGEING, KEYS, SHORT_S
 
 PROTOCOLS = ("windows", "log")
 QUEUES = tuple(KEYS)

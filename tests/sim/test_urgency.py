@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roost.core.urgency import AGEING, KEYS, SHORT_S, STRETCH
+from roost.sim.traces.urgency import AGEING, KEYS, SHORT_S, STRETCH
 
 OLD_AND_LARGE = (100, 1_000, 8)  # submitted, request, processors
 YOUNG_AND_SMALL = (200, 10, 1)
