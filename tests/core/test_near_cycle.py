@@ -77,5 +77,20 @@ def test_the_one_in_the_request_that_closes_the_chain_is_named() -> None:
     scene = Scene("a")
     near = [job(name, placement={"near": [{"workload": other}]}) for name, other in (("x", "y"), ("y", "x"))]
     done = scene.submit(job("free"), *near)
-    assert "[1].placement.near" in str(done.replies[0].value.path)
+    assert "[1].placement" in str(done.replies[0].value.path)
     assert not scene.state.workloads
+
+
+def test_who_must_be_near_somebody_that_is_apart_from_it_is_refused_whoever_comes_last() -> None:
+    near = job("x", placement={"near": [{"workload": "y", "by": "rack"}]})
+    apart = job("y", placement={"apart": [{"workload": "x", "by": "zone"}]})
+    for first, second in ((near, apart), (apart, near)):
+        scene = Scene("a")
+        scene.submit(first)
+        done = scene.submit(second)
+        assert done.replies[0].value.code == "contradiction" and len(scene.state.workloads) == 1
+    scene = Scene("a")
+    finer = job("y", placement={"apart": [{"workload": "x", "by": "node"}]})
+    assert scene.submit(near, finer).replies[0].value == ("default/x", "default/y"), (
+        "another node of the same rack will do"
+    )

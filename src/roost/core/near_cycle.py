@@ -7,6 +7,7 @@ who comes later, and whoever is near its own kind begins by itself.
 from collections.abc import Container, Mapping
 
 from roost.model.events import Wanted
+from roost.model.placement import NESTING
 from roost.model.workload import Policy, Workload
 
 
@@ -21,6 +22,31 @@ def near_cycle(workloads: Mapping[str, Workload], new: Mapping[str, Wanted], pre
         if chain:
             return chain
     return []
+
+
+def at_odds(workloads: Mapping[str, Workload], new: Mapping[str, Wanted]) -> tuple[str, str] | None:
+    """Two workloads of which one must be near the other, and that one apart from it; the new one first."""
+    for key, wanted in new.items():
+        for other in _named(wanted.policy):
+            policy, mine = _policy(other, workloads, new), wanted.policy
+            if policy is not None and (_clash(mine, key, policy, other) or _clash(policy, other, mine, key)):
+                return key, other
+    return None
+
+
+def _named(policy: Policy) -> list[str]:
+    """The workloads that hard rules speak of."""
+    rules = policy.ask.company.rules if policy.ask.company is not None else ()
+    return [rule.subject for rule in rules if not rule.weight and "/" in rule.subject]
+
+
+def _clash(one: Policy, one_key: str, other: Policy, other_key: str) -> bool:
+    """Whether one must be where the other must not be with it."""
+    if one.ask.company is None or other.ask.company is None:
+        return False
+    nears = [r.by for r in one.ask.company.rules if r.kind == "near" and not r.weight and r.subject == other_key]
+    aparts = [r.by for r in other.ask.company.rules if r.kind == "apart" and not r.weight and r.subject == one_key]
+    return any(NESTING[near] <= NESTING[apart] for near in nears for apart in aparts)
 
 
 def _chain(

@@ -4,7 +4,7 @@ from roost.core.effects import Step
 from roost.core.filters.resources import amount_words
 from roost.core.gang import join_gang
 from roost.core.move import finish_if_over, move, reopen, stop
-from roost.core.near_cycle import near_cycle
+from roost.core.near_cycle import at_odds, near_cycle
 from roost.core.retry import requeue
 from roost.core.state import State, watch_queue
 from roost.core.strategies import check_strategy
@@ -39,15 +39,29 @@ def submit(state: State, out: Step, event: Submit, now: int) -> None:
     if len(state.workloads) + len(new) > WORKLOADS_MAX:
         out.reply(event.request, Conflict(f"there are {len(state.workloads):,} workloads already", code="too_many"))
         return
-    chain = near_cycle(state.workloads, new, state.fleet.crowd.members)
-    if chain:
-        words = f"each waits for the next to run: {' near '.join(chain)}; let one of them start anywhere"
-        path = f"[{list(new).index(chain[0])}].placement.near" if len(event.wanted) > 1 else "placement.near"
-        out.reply(event.request, Invalid(path, words, code="near_cycle"))
+    error = _never_together(state, event, new)
+    if error is not None:
+        out.reply(event.request, error)
         return
     for key, wanted in new.items():
         _take_in(state, out, key, wanted, now)
     out.reply(event.request, tuple(f"{wanted.project}/{wanted.name}" for wanted in event.wanted))
+
+
+def _never_together(state: State, event: Submit, new: dict[str, Wanted]) -> Invalid | None:
+    """Workloads whose rules about each other keep them from ever starting."""
+    keys = [f"{wanted.project}/{wanted.name}" for wanted in event.wanted]
+    chain = near_cycle(state.workloads, new, state.fleet.crowd.members)
+    if chain:
+        words, code = f"each waits for the next to run: {' near '.join(chain)}; let one start anywhere", "near_cycle"
+    else:
+        odds = at_odds(state.workloads, new)
+        if odds is None:
+            return None
+        chain, code = list(odds), "contradiction"
+        words = f"of {odds[0]} and {odds[1]} one must be near the other, and that one apart from it"
+    path = f"[{keys.index(chain[0])}]." if len(keys) > 1 else ""
+    return Invalid(f"{path}placement", words, code=code)
 
 
 def _refusal(
