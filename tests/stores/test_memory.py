@@ -4,10 +4,11 @@ import pytest
 
 from roost.ports.store import Change, Fenced, Snapshot
 from roost.stores.memory import Memory, MemoryStore
-from tests.stores.contract import Opener, StoreContract, gone, put
+from tests.stores.contract import Opener, gone, put
+from tests.stores.shared import SharedStoreContract
 
 
-class TestMemory(StoreContract):
+class TestMemory(SharedStoreContract):
     @pytest.fixture
     def opener(self) -> Opener:
         memories: dict[str, Memory] = {}

@@ -14,7 +14,7 @@ from zlib import crc32
 
 import apsw
 
-from roost.ports.store import Change, Fenced, Snapshot, StoreError, Unavailable
+from roost.ports.store import Change, Fenced, Lead, Snapshot, StoreError, Unavailable
 from roost.stores import sqlite_file
 from roost.stores.migrations import numbered
 
@@ -60,7 +60,8 @@ class SqliteStore:
         self._ended: asyncio.Future[None] | None = None
         self._closed = False
 
-    async def lead(self, identity: str) -> int:
+    async def lead(self, identity: str, seen: Lead | None = None) -> int:
+        """Whoever has the file's lock is alone with it, so what was seen of others does not matter."""
         return await self._call(partial(self._writer.lead, identity))
 
     async def load(self) -> Snapshot:
