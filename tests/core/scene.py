@@ -10,7 +10,8 @@ import msgspec
 from roost.core.assign import run_order
 from roost.core.check import check, differences
 from roost.core.effects import Step
-from roost.core.state import Settings, State, load
+from roost.core.load import load
+from roost.core.state import Settings, State
 from roost.core.step import step
 from roost.model.document import check_document, encode_document, read_document
 from roost.model.errors import RoostError

@@ -6,7 +6,8 @@ import pytest
 
 from roost.core.check import RULES, check, differences
 from roost.core.claim import Claim
-from roost.core.state import State, load
+from roost.core.load import load
+from roost.core.state import State
 from tests.core.scene import Scene, job, service
 
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from roost.core.effects import Step
 from roost.core.explain import why
-from roost.core.state import load
+from roost.core.load import load
 from roost.core.step import step
 from roost.model.events import (
     Cancel,

@@ -12,9 +12,11 @@ import pytest
 from roost.core.effects import Step
 from roost.core.state import Settings, State
 from roost.model import events as happened
+from roost.model.audit import By
 from roost.model.errors import Invalid, Unreadable
 from roost.model.events import Event
 from roost.model.frames import Hello, Report, Run, Usage
+from roost.model.kept import Kept
 from roost.model.node import Facts
 from roost.model.plan import Pending, Placing, Plan, Reason, Stopping
 from roost.model.project import Pool, Project, Reservation
@@ -50,6 +52,8 @@ SOME_OF_EACH: list[Event] = [
     happened.SetPool(8, Pool("far", "best_fit", {"cpu": 150})),
     happened.Reserve(9, Reservation("r", "red", ("a", "b"), 5, 6), 2, "far"),
     happened.Unset(10, "pool", "far"),
+    happened.Keep(9, (Kept("token", "ci", b"hash"), Kept("token", "old", None, None))),
+    happened.Asked(By("ann", "::1"), happened.Cancel(9, "default/a")),
     happened.Joined(11, Hello("a", "machine/2", FACTS, 99, ((RUN, REPORT),))),
     happened.Reported("a", 1 << 60, 4, (REPORT, Report(8, "running")), True),
     happened.Parted("a", 12, True),

@@ -41,7 +41,7 @@ def _jobs() -> Iterator[list[dict[str, Any]]]:
 
 def _growth(batches: Iterable[list[dict[str, Any]]]) -> int:
     """How much the resident memory grows when all of this has been submitted and waits."""
-    from roost.core.state import load
+    from roost.core.load import load
     from roost.core.step import step
     from roost.model.document import check_document, encode_document, read_document
     from roost.model.events import Submit, Wanted

@@ -4,7 +4,8 @@ import time
 from typing import Any
 
 from roost.bench.figure import Figure, figure
-from roost.core.state import Settings, State, load
+from roost.core.load import load
+from roost.core.state import Settings, State
 from roost.core.step import step
 from roost.model.document import check_document, encode_document, read_document
 from roost.model.events import Joined, SetProject, Submit, Wanted

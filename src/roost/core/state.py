@@ -1,12 +1,10 @@
 """The state: what is stored, and the indexes derived from it. Changed only by the functions of this package."""
 
 from heapq import heappush
-from sys import intern
 from typing import Any
 
 import msgspec
 
-from roost.core.ahead import stand_behind
 from roost.core.charge import charge
 from roost.core.claim import Claim, claim_of
 from roost.core.fleet import Fleet
@@ -15,14 +13,13 @@ from roost.core.hold import Hold
 from roost.core.hold_gang import GangHold
 from roost.core.order import FOREVER, Entry, Key, Line, Queue, start_by_ms
 from roost.core.shortlist import Shortlists
-from roost.core.typical import expect
 from roost.model.frames import Usage
-from roost.model.instance import Instance, Move
+from roost.model.instance import Instance
 from roost.model.node import Facts, Node
 from roost.model.project import Pool, Project, Reservation
-from roost.model.states import FINISHED, HOLDING
+from roost.model.states import FINISHED
 from roost.model.workload import Policy, Workload
-from roost.ports.store import Change, Snapshot
+from roost.ports.store import Change
 
 SERIALS_RESERVED = 100_000  # serials promised per write of the meta record: one extra row in 100,000 placements
 SERIALS_PER_MS = 1_000  # an empty store begins at now * this, so a server without memory never reuses a token
@@ -117,6 +114,8 @@ class State:
         self.look_at_ms = 0  # when the queue is looked at again although nothing happened; 0: never
         self.preempted = self.cycles = 0  # how often; and by whom it had preempted itself: must stay 0
         self.rejectable: list[str] = []  # keys of workloads that do not want to wait, until a pass has seen them
+        self.kept: dict[str, dict[str, bytes]] = {}  # kind -> name -> what is stored for others, not read by a rule
+        self.audited = 0  # the number of the last entry of the audit log
         self.policies: dict[Policy, Policy] = {}
         self.dirty: dict[tuple[str, str], Any] = {}
 
@@ -245,129 +244,11 @@ class State:
         return changes
 
 
-def load(snapshot: Snapshot, now: int, settings: Settings | None = None) -> State:
-    """The state from what is stored. Every node gets a whole lease to come back before it can be called lost."""
-    state = State(settings)
-    state.revision = snapshot.revision
-    state.now_ms = now
-    instances: list[Instance] = []
-    nodes: list[Node] = []
-    for kind, _, value in snapshot.records:
-        assert value is not None
-        if kind == "instance":
-            instances.append(_with_shared_words(_INSTANCE.decode(value)))
-        elif kind == "workload":
-            workload = _WORKLOAD.decode(value)
-            workload.policy = state.shared(workload.policy)
-            state.workloads[workload.key] = workload
-        elif kind == "node":
-            nodes.append(_NODE.decode(value))
-        else:
-            _load_setting(state, kind, value)
-    if not state.meta.born:
-        state.meta.born = state.meta.reserved = now * SERIALS_PER_MS
-    state.serial = state.meta.reserved
-    _remember_lease(state, now)
-    if state.meta.typical:
-        expect(state)
-    for reservation in state.reservations.values():
-        watch_reservation(state, reservation)
-    for node in nodes:
-        _load_node(state, node, now)
-    for instance in instances:
-        _load_instance(state, instance)
-    for workload in sorted(state.workloads.values(), key=lambda each: (each.finished_ms, each.serial)):
-        _load_workload(state, workload)
-    return state
-
-
-def _load_setting(state: State, kind: str, value: bytes) -> None:
-    if kind == "meta":
-        state.meta = _META.decode(value)
-        return
-    assert kind in _SETTINGS, f"unknown kind of record {kind!r}"
-    known, decoder = _SETTINGS[kind]
-    record = decoder.decode(value)
-    getattr(state, known)[record.name] = record
-
-
 def watch_reservation(state: State, reservation: Reservation) -> None:
     """Look at a reservation when it begins and when it ends."""
     for moment in (reservation.start_ms, reservation.end_ms):
         if moment:
             state.at(max(moment, state.now_ms), "reservation", reservation.name)
-
-
-def _remember_lease(state: State, now: int) -> None:
-    """Leases may have been longer before a restart, and an agent that is out of touch counts on what it was given."""
-    if state.meta.lease_ms > state.settings.lease_ms:
-        state.at(now + state.meta.lease_ms, "shorter", "")
-    elif state.meta.lease_ms < state.settings.lease_ms:
-        state.meta.lease_ms = state.settings.lease_ms
-        state.touch_meta()
-
-
-def _load_node(state: State, node: Node, now: int) -> None:
-    state.nodes[node.name] = node
-    state.held[node.name] = {}
-    lease = state.meta.lease_ms + state.settings.lease_margin_ms
-    state.contacts[node.name] = Contact(now if node.status == "lost" else now + lease)
-    state.join_fleet(node.name, node.facts)
-    if node.status == "lost":
-        state.at(now + GONE_AFTER_MS, "gone", node.name)
-    else:
-        state.watch_lease(node.name)
-    if node.draining and node.drain_until_ms:
-        state.at(node.drain_until_ms, "drain", node.name)
-
-
-def _with_shared_words(instance: Instance) -> Instance:
-    """Decoding makes new strings for the same few words; shared, an instance takes half the memory."""
-    instance.workload, instance.node = intern(instance.workload), intern(instance.node)
-    instance.state, instance.cause = intern(instance.state), intern(instance.cause)
-    instance.story = tuple(
-        [Move(line.at_ms, intern(line.state), intern(line.cause), line.revision) for line in instance.story]
-    )
-    return instance
-
-
-def _load_instance(state: State, instance: Instance) -> None:
-    key = instance.key
-    state.instances[key] = instance
-    workload = state.workloads[instance.workload]
-    progress = state.progress_of(workload)
-    progress.begun = max(progress.begun, instance.index + 1)
-    progress.counts[instance.state] = progress.counts.get(instance.state, 0) + 1
-    if instance.state in HOLDING:
-        state.occupy(workload, instance)
-        if instance.behind:
-            stand_behind(state, instance, msgspec.structs.replace(instance, token=instance.behind))
-        if instance.state == "stopping" and instance.preempted_by:
-            state.making_room[instance.preempted_by] = instance.node
-    elif instance.state == "queued":
-        if instance.ready_ms > state.now_ms + BACKOFF_MAX_MS:  # the clock was set back: nobody waits for that
-            instance.ready_ms = state.now_ms + BACKOFF_MAX_MS
-            state.touch_instance(instance)
-        state.at(max(instance.ready_ms, state.now_ms), "ready", key)
-
-
-def _load_workload(state: State, workload: Workload) -> None:
-    key = workload.key
-    if workload.adopted:
-        state.progress_of(workload).begun = workload.count
-        state.at(state.now_ms + state.settings.lease_ms + state.settings.lease_margin_ms, "adopted", key)
-    if workload.policy.gang:
-        state.gangs.setdefault(workload.policy.gang, {})[key] = None
-    if workload.finished_ms:
-        state.at(workload.finished_ms + workload.policy.keep_ms, "sweep", key)
-        state.finished[key] = None
-        state.finished_instances += sum(state.progress_of(workload).counts.values())
-        return
-    if state.has_fresh(workload):
-        state.queue.add_fresh(workload)
-        if workload.policy.when_full == "reject":
-            state.rejectable.append(key)
-    watch_queue(state, workload)
 
 
 def watch_queue(state: State, workload: Workload) -> None:
@@ -388,12 +269,3 @@ def is_over(state: State, workload: Workload) -> bool:
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_INSTANCE = msgspec.msgpack.Decoder(Instance)
-_WORKLOAD = msgspec.msgpack.Decoder(Workload)
-_NODE = msgspec.msgpack.Decoder(Node)
-_SETTINGS: dict[str, tuple[str, msgspec.msgpack.Decoder[Any]]] = {
-    "project": ("projects", msgspec.msgpack.Decoder(Project)),
-    "pool": ("pools", msgspec.msgpack.Decoder(Pool)),
-    "reservation": ("reservations", msgspec.msgpack.Decoder(Reservation)),
-}
-_META = msgspec.msgpack.Decoder(Meta)

@@ -7,7 +7,7 @@ The state is changed in place; a caller that cannot make the changes durable thr
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from roost.core import agents, drain, requests, settings
+from roost.core import agents, audit, drain, keep, requests, settings
 from roost.core.assign import hand_out
 from roost.core.effects import Step
 from roost.core.expire import expire
@@ -16,7 +16,7 @@ from roost.core.plan import PASSES_MAX, refusal
 from roost.core.state import State
 from roost.core.sweep import sweep
 from roost.model import events as happened
-from roost.model.errors import Conflict
+from roost.model.errors import Conflict, RoostError
 
 
 def _submit(state: State, out: Step, event: happened.Submit, now: int) -> None:
@@ -38,6 +38,14 @@ def _submit(state: State, out: Step, event: happened.Submit, now: int) -> None:
         reject_waiting(state, out, now)
 
 
+def _asked(state: State, out: Step, event: happened.Asked, now: int) -> None:
+    """Carry out a request, and note who asked for it."""
+    before = len(out.replies)
+    HANDLERS[type(event.event)](state, out, event.event, now)
+    if not any(isinstance(reply.value, RoostError) for reply in out.replies[before:]):
+        audit.note(state, event.by, event.event, now)
+
+
 def _place_all(state: State, out: Step, now: int) -> bool:
     """As many passes as a plan may take. True: they were not enough."""
     return all(place(state, out, now) for _ in range(PASSES_MAX))
@@ -54,6 +62,8 @@ HANDLERS: dict[type, Callable[[State, Step, Any, int], None]] = {
     happened.SetPool: settings.set_pool,
     happened.Reserve: settings.reserve,
     happened.Unset: settings.unset,
+    happened.Keep: keep.keep,
+    happened.Asked: _asked,
     happened.Joined: agents.joined,
     happened.Reported: agents.reported,
     happened.Parted: agents.parted,

@@ -114,7 +114,7 @@ class _Copying:
         new.finished_instances = 0 if live_only else state.finished_instances
         gangs = {gang: {key: None for key in keys if key in workloads} for gang, keys in state.gangs.items()}
         new.gangs = {gang: keys for gang, keys in gangs.items() if keys}
-        new.shortlists, new.dirty, new.settings = Shortlists(), {}, state.settings
+        new.shortlists, new.dirty, new.settings, new.kept = Shortlists(), {}, state.settings, state.kept
         self._crowd()
         for name, value in vars(state).items():
             if name not in new.__dict__:

@@ -2,7 +2,9 @@
 
 import msgspec
 
+from roost.model.audit import By
 from roost.model.frames import Hello, Report, Usage
+from roost.model.kept import Kept
 from roost.model.plan import Plan
 from roost.model.project import Pool, Project, Reservation
 from roost.model.workload import Policy
@@ -97,6 +99,23 @@ class Unset(msgspec.Struct, frozen=True, tag=True):
     name: str
 
 
+class Keep(msgspec.Struct, frozen=True, tag=True):
+    """Store or forget records that the core only keeps: all of them, or none."""
+
+    request: int
+    records: tuple[Kept, ...]
+
+
+Request = Submit | Cancel | Retry | Drain | Resume | Remove | SetProject | SetPool | Reserve | Unset | Keep
+
+
+class Asked(msgspec.Struct, frozen=True, tag=True):
+    """A request, and who asks: once it was carried out, that is noted."""
+
+    by: By
+    event: Request
+
+
 class Joined(msgspec.Struct, frozen=True, tag=True):
     """An agent said hello."""
 
@@ -129,7 +148,9 @@ class Heard(msgspec.Struct, frozen=True, tag=True):
     usage: tuple[tuple[str, Usage], ...] = ()
 
 
-Event = (
-    Submit | Cancel | Retry | Drain | Resume | Remove | SetProject | SetPool | Reserve | Unset
-    | Joined | Reported | Parted | Heard
-)  # fmt: skip
+Event = Request | Asked | Joined | Reported | Parted | Heard
+
+
+def inner(event: Event) -> Event:
+    """What happened, whoever asked for it."""
+    return event.event if isinstance(event, Asked) else event

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from roost.core.effects import Step
-from roost.core.state import Settings, State, load
+from roost.core.load import load
+from roost.core.state import Settings, State
 from roost.core.step import step
+from roost.model.audit import By
 from roost.model.errors import NoService, RoostError
-from roost.model.events import Event, Heard
+from roost.model.events import Asked, Event, Heard, Request
 from roost.model.frames import Usage
 from roost.ports.store import Store, StoreError
 from roost.server import say
@@ -94,8 +96,8 @@ class Engine:
         self._stopping = True
         self._wake.set()
 
-    async def ask(self, make: Callable[[int], Event]) -> Any:
-        """Put a request in and wait for its answer, which comes after the commit."""
+    async def ask(self, make: Callable[[int], Event], by: By | None = None) -> Any:
+        """Put a request in and wait for its answer, which comes after the commit. Who asks for a change is noted."""
         if not self.ready:
             raise NoService(self.failed or "the server is starting")
         if len(self._inbox) >= INBOX_MAX:
@@ -103,7 +105,8 @@ class Engine:
         self._requests += 1
         request = self._requests
         future = self._waiting[request] = asyncio.get_running_loop().create_future()
-        self.tell(make(request))
+        event = make(request)
+        self.tell(Asked(by, event) if by is not None and isinstance(event, Request) else event)
         try:
             answer = await future
         finally:

@@ -227,6 +227,8 @@ def records_of(state: State) -> list[Change]:
     records = [Change("meta", "meta", _ENCODER.encode(state.meta))]
     for kind, things in kinds.items():
         records += [Change(kind, key, _ENCODER.encode(thing)) for key, thing in things.items()]
+    for kind, kept in state.kept.items():
+        records += [Change(kind, name, value) for name, value in kept.items()]
     return records
 
 

@@ -8,7 +8,8 @@ from roost.agent.actor import Actor
 from roost.core.check import check, differences
 from roost.core.effects import Step
 from roost.core.explain import why
-from roost.core.state import State, load
+from roost.core.load import follow, load, mirror, take_over
+from roost.core.state import State
 from roost.model.frames import Run
 from roost.model.instance import Instance
 from roost.model.states import FINISHED, HOLDING
@@ -47,6 +48,7 @@ class Checkers:
         self._snapshot = snapshot  # a function that reads the disk
         self.forgetful = False  # the disk dies with the server: what was told need not be true after a crash
         self._state = State()  # as it is in the server's memory
+        self._mirror = mirror(snapshot())  # as a standby has it
         self.steps = 0
         self.commits = 0
         self.serials: dict[str, int] = {}  # workloads on disk
@@ -86,6 +88,7 @@ class Checkers:
             if kind == "instance":
                 self._instance_written(key, value)
         self._settings.committed(changes)
+        follow(self._mirror, self._mirror.revision + 1, changes)
         self._token_max = max(self.tokens, default=0)
 
     def loaded(self, state: State) -> None:
@@ -99,6 +102,7 @@ class Checkers:
         """The disk is empty again. What runs and which tokens were given out is true all the same."""
         for known in (self.serials, self.disk, self.told, self.accepted, self.cancelled):
             known.clear()
+        self._mirror = mirror(Snapshot(0, []))
         self._settings.forgotten()
 
     def acted(self, state: State, done: Step) -> None:
@@ -284,8 +288,15 @@ class Checkers:
                     raise Wrong(f"{workload.key}.{index} waits and nobody knows why: {reason}")
 
     def _same_as_disk(self, state: State) -> None:
-        for trouble in differences(state, load(self._snapshot(), state.now_ms, state.settings)):
+        snapshot = self._snapshot()
+        loaded = load(snapshot, state.now_ms, state.settings)
+        for trouble in differences(state, loaded):
             raise Wrong(f"the state is not what is on disk: {trouble}")
+        standby, self._mirror = self._mirror, mirror(snapshot, state.settings)
+        standby.settings = state.settings
+        take_over(standby, state.now_ms)
+        for trouble in [*check(standby), *differences(standby, loaded)]:
+            raise Wrong(f"a standby that takes over would differ: {trouble}")
 
     def _serial_of(self, workload: str) -> int:
         if workload not in self.serials:

@@ -9,8 +9,9 @@ import ryaml
 from roost.core.blockers import Blocked, blockers_of
 from roost.core.claim import Claim
 from roost.core.fleet import GPU
+from roost.core.load import load
 from roost.core.scorers import ONE
-from roost.core.state import Settings, State, load
+from roost.core.state import Settings, State
 from roost.core.step import step
 from roost.core.strategies import DEFAULT, check_strategy
 from roost.model import limits

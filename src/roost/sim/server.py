@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from roost.core.effects import Step
-from roost.core.state import Settings, State, load
+from roost.core.load import load
+from roost.core.state import Settings, State
 from roost.core.step import step
 from roost.model.errors import NoService
 from roost.model.events import Event, Heard

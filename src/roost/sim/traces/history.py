@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from roost.core.effects import Step
+from roost.core.load import load
 from roost.core.move import contact_of
-from roost.core.state import Settings, State, load
+from roost.core.state import Settings, State
 from roost.core.step import step
 from roost.core.strategies import STRATEGIES, check_strategy
 from roost.model.errors import Invalid, Unreadable

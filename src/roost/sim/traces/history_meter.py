@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from roost.core.effects import Step
 from roost.core.state import State
-from roost.model.events import Event, Submit
+from roost.model.events import Event, Submit, inner
 from roost.model.workload import Workload
 from roost.sim.replay import Point, Series
 
@@ -40,7 +40,7 @@ class Submissions:
 
     def see(self, state: State, events: tuple[Event, ...], now_ms: int) -> None:
         """A step is over in which these came in."""
-        for event in events:
+        for event in map(inner, events):
             if isinstance(event, Submit):
                 for wanted in event.wanted:
                     workload = state.workloads.get(f"{wanted.project}/{wanted.name}")

@@ -9,7 +9,7 @@ import msgspec
 from roost.core.assign import run_order
 from roost.core.effects import Orders, Step
 from roost.core.state import State
-from roost.model.events import Event, Heard, Joined, Parted, Reported, Submit
+from roost.model.events import Event, Heard, Joined, Parted, Reported, Submit, inner
 from roost.model.frames import Drop, Report, Run, Stop
 from roost.sim.traces.history_meter import Submission, Submissions
 
@@ -113,7 +113,7 @@ class Nodes:
         What agents reported is left out, these report for themselves; and beats: it is known who was lost when.
         """
         said: list[Event] = []
-        for event in events:
+        for event in map(inner, events):
             if isinstance(event, Heard):
                 said.append(Heard((), event.usage))
             elif isinstance(event, Joined):

@@ -1,0 +1,251 @@
+"""The state from what is stored: followed change by change, and taken over when it is time to decide.
+
+There is one way for a server that starts, one that recovers and a standby: `mirror` what is stored, `follow` what is
+committed, `take_over`. The mirror has the records and what can be counted from them; queue, timers and leases are made
+by the take-over, because they are only of use to who decides, and depend on when it begins.
+"""
+
+from collections.abc import Iterable
+from sys import intern
+from typing import Any
+
+import msgspec
+
+from roost.core.ahead import stand_behind
+from roost.core.state import (
+    BACKOFF_MAX_MS,
+    GONE_AFTER_MS,
+    SERIALS_PER_MS,
+    Contact,
+    Meta,
+    Settings,
+    State,
+    watch_queue,
+    watch_reservation,
+)  # fmt: skip
+from roost.core.typical import expect
+from roost.model.audit import Audit
+from roost.model.instance import Instance, Move
+from roost.model.kept import KEPT
+from roost.model.node import Node
+from roost.model.project import Pool, Project, Reservation
+from roost.model.states import HOLDING
+from roost.model.workload import Workload
+from roost.ports.store import Change, Snapshot
+
+
+def load(snapshot: Snapshot, now: int, settings: Settings | None = None, grace_ms: int = 0) -> State:
+    """The state from what is stored, ready to decide."""
+    state = mirror(snapshot, settings)
+    take_over(state, now, grace_ms)
+    return state
+
+
+def mirror(snapshot: Snapshot, settings: Settings | None = None) -> State:
+    """The records of a snapshot: good for reading and following, not for deciding."""
+    state = State(settings)
+    follow(state, snapshot.revision, snapshot.records)
+    in_order = sorted(state.workloads.values(), key=lambda each: each.serial)
+    state.workloads = {workload.key: workload for workload in in_order}
+    return state
+
+
+def follow(state: State, revision: int, changes: Iterable[Change]) -> None:
+    """Let a mirror show what was committed since. An instance needs its workload and its node: it leaves before them
+    and comes after them."""
+    instances: dict[str, bytes | None] = {}
+    others: list[Change] = []
+    for change in changes:
+        if change.kind == "instance":
+            instances[change.key] = change.value
+        else:
+            others.append(change)
+    for key in instances:
+        old = state.instances.pop(key, None)
+        if old is not None:
+            _leave(state, old)
+    for kind, key, value in others:
+        _RECORDS.get(kind, _follow_setting)(state, kind, key, value)
+    for value in instances.values():
+        if value is not None:
+            _enter(state, _with_shared_words(_INSTANCE.decode(value)))
+    state.revision = revision
+
+
+def take_over(state: State, now: int, grace_ms: int = 0) -> None:
+    """Begin to decide. Every node gets a whole lease to come back before it can be called lost, and the grace that an
+    earlier leader may still be granting."""
+    state.now_ms = now
+    if not state.meta.born:
+        state.meta.born = state.meta.reserved = now * SERIALS_PER_MS
+    state.serial = state.meta.reserved
+    _remember_lease(state, now)
+    if state.meta.typical:
+        expect(state)
+    for reservation in state.reservations.values():
+        watch_reservation(state, reservation)
+    for node in state.nodes.values():
+        _await_node(state, node, now, grace_ms)
+    for instance in state.instances.values():
+        _await_instance(state, instance)
+    for workload in sorted(state.workloads.values(), key=lambda each: (each.finished_ms, each.serial)):
+        _await_workload(state, workload)
+
+
+# following
+
+
+def _follow_workload(state: State, _: str, key: str, value: bytes | None) -> None:
+    workload = _WORKLOAD.decode(value) if value is not None else None
+    known = state.workloads.get(key)
+    if known is not None and (workload is None or workload.serial != known.serial):
+        del state.workloads[key]  # another one of that name comes last
+        state.progress.pop(key, None)
+    if workload is not None:
+        workload.policy = state.shared(workload.policy)
+        state.workloads[key] = workload
+
+
+def _follow_node(state: State, _: str, key: str, value: bytes | None) -> None:
+    if value is None:
+        if state.nodes.pop(key, None) is not None:
+            assert not state.held.pop(key), f"{key} is gone and holds something"
+            del state.contacts[key]
+            state.fleet.leave(key)
+        return
+    node = state.nodes[key] = _NODE.decode(value)
+    state.held.setdefault(key, {})
+    state.contacts.setdefault(key, Contact(0))
+    state.join_fleet(key, node.facts)
+    in_touch = node.status not in ("suspect", "lost")
+    state.fleet.set_open(key, is_open=node.status == "ready", is_online=in_touch)
+
+
+def _follow_setting(state: State, kind: str, key: str, value: bytes | None) -> None:
+    assert kind in _SETTINGS, f"unknown kind of record {kind!r}"
+    known, decoder = _SETTINGS[kind]
+    records: dict[str, Any] = getattr(state, known)
+    if value is None:
+        records.pop(key, None)
+    else:
+        records[key] = decoder.decode(value)
+    if kind == "pool":
+        for name, node in state.nodes.items():
+            if node.facts.pool == key:
+                state.join_fleet(name, node.facts)
+
+
+def _follow_meta(state: State, kind: str, key: str, value: bytes | None) -> None:
+    assert value is not None, f"the {kind} record is gone"
+    state.meta = _META.decode(value)
+
+
+def _follow_kept(state: State, kind: str, key: str, value: bytes | None) -> None:
+    records = state.kept.setdefault(kind, {})
+    if value is None:
+        records.pop(key, None)
+        return
+    records[key] = value
+    if kind == "audit":
+        state.audited = max(state.audited, _AUDIT.decode(value).number)
+
+
+def _enter(state: State, instance: Instance) -> None:
+    state.instances[instance.key] = instance
+    workload = state.workloads[instance.workload]
+    progress = state.progress_of(workload)
+    progress.begun = max(progress.begun, instance.index + 1)
+    progress.counts[instance.state] = progress.counts.get(instance.state, 0) + 1
+    if instance.state in HOLDING:
+        state.occupy(workload, instance)
+
+
+def _leave(state: State, instance: Instance) -> None:
+    state.progress[instance.workload].counts[instance.state] -= 1
+    if instance.state in HOLDING:
+        state.vacate(state.workloads[instance.workload], instance)
+
+
+def _with_shared_words(instance: Instance) -> Instance:
+    """Decoding makes new strings for the same few words; shared, an instance takes half the memory."""
+    instance.workload, instance.node = intern(instance.workload), intern(instance.node)
+    instance.state, instance.cause = intern(instance.state), intern(instance.cause)
+    instance.story = tuple(
+        [Move(line.at_ms, intern(line.state), intern(line.cause), line.revision) for line in instance.story]
+    )
+    return instance
+
+
+# taking over
+
+
+def _remember_lease(state: State, now: int) -> None:
+    """Leases may have been longer before a restart, and an agent that is out of touch counts on what it was given."""
+    if state.meta.lease_ms > state.settings.lease_ms:
+        state.at(now + state.meta.lease_ms, "shorter", "")
+    elif state.meta.lease_ms < state.settings.lease_ms:
+        state.meta.lease_ms = state.settings.lease_ms
+        state.touch_meta()
+
+
+def _await_node(state: State, node: Node, now: int, grace_ms: int) -> None:
+    """Nobody is in touch yet."""
+    lease = state.meta.lease_ms + state.settings.lease_margin_ms + grace_ms
+    state.contacts[node.name] = Contact(now if node.status == "lost" else now + lease)
+    state.fleet.set_open(node.name, is_open=False, is_online=False)
+    if node.status == "lost":
+        state.at(now + GONE_AFTER_MS, "gone", node.name)
+    else:
+        state.watch_lease(node.name)
+    if node.draining and node.drain_until_ms:
+        state.at(node.drain_until_ms, "drain", node.name)
+
+
+def _await_instance(state: State, instance: Instance) -> None:
+    if instance.state in HOLDING:
+        if instance.behind:
+            stand_behind(state, instance, msgspec.structs.replace(instance, token=instance.behind))
+        if instance.state == "stopping" and instance.preempted_by:
+            state.making_room[instance.preempted_by] = instance.node
+    elif instance.state == "queued":
+        if instance.ready_ms > state.now_ms + BACKOFF_MAX_MS:  # the clock was set back: nobody waits for that
+            instance.ready_ms = state.now_ms + BACKOFF_MAX_MS
+            state.touch_instance(instance)
+        state.at(max(instance.ready_ms, state.now_ms), "ready", instance.key)
+
+
+def _await_workload(state: State, workload: Workload) -> None:
+    key = workload.key
+    if workload.adopted:
+        state.progress_of(workload).begun = workload.count
+        state.at(state.now_ms + state.settings.lease_ms + state.settings.lease_margin_ms, "adopted", key)
+    if workload.policy.gang:
+        state.gangs.setdefault(workload.policy.gang, {})[key] = None
+    if workload.finished_ms:
+        state.at(workload.finished_ms + workload.policy.keep_ms, "sweep", key)
+        state.finished[key] = None
+        state.finished_instances += sum(state.progress_of(workload).counts.values())
+        return
+    if state.has_fresh(workload):
+        state.queue.add_fresh(workload)
+        if workload.policy.when_full == "reject":
+            state.rejectable.append(key)
+    watch_queue(state, workload)
+
+
+_INSTANCE = msgspec.msgpack.Decoder(Instance)
+_WORKLOAD = msgspec.msgpack.Decoder(Workload)
+_NODE = msgspec.msgpack.Decoder(Node)
+_META = msgspec.msgpack.Decoder(Meta)
+_AUDIT = msgspec.msgpack.Decoder(Audit)
+_SETTINGS: dict[str, tuple[str, msgspec.msgpack.Decoder[Any]]] = {
+    "project": ("projects", msgspec.msgpack.Decoder(Project)),
+    "pool": ("pools", msgspec.msgpack.Decoder(Pool)),
+    "reservation": ("reservations", msgspec.msgpack.Decoder(Reservation)),
+}
+_RECORDS = {
+    "workload": _follow_workload,
+    "node": _follow_node,
+    "meta": _follow_meta,
+    **dict.fromkeys(KEPT, _follow_kept),
+}

@@ -1,0 +1,25 @@
+"""What is stored for others: records that no rule of the core reads, each kind bounded in number and size."""
+
+import msgspec
+
+VALUE_BYTES_MAX = 64 << 10  # a certificate chain, a key, a password; whoever needs more needs a file
+
+#: kind -> how many. Ten thousand records of a kilobyte are 10 MB in memory, and in etcd too.
+KEPT = {
+    "token": 10_000,  # NAME
+    "member": 10_000,  # PROJECT/SUBJECT
+    "join": 10_000,  # ID
+    "certificate": 20_000,  # NODE: as many as a server is made for, twice
+    "secret": 10_000,  # PROJECT/NAME, sealed
+    "authority": 16,  # the own CA, its key sealed
+    "audit": 1_000,  # a ring: for whoever follows; history keeps them for longer
+}
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """One record to be stored (or, without a value, forgotten). `was` is what it must be now, if it is told."""
+
+    kind: str
+    name: str
+    value: bytes | None
+    was: bytes | None | msgspec.UnsetType = msgspec.UNSET  # None: nothing of that name is there
