@@ -1,7 +1,7 @@
 """The journal: every event comes back as it was, files stay within bounds, and a bad disk stops nothing but history."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Any, get_args
@@ -69,6 +69,9 @@ class Nobody:
 
     def act(self, state: State, done: Step) -> None:
         self.acted += 1
+
+    def followed(self, state: State, changes: Sequence[Change]) -> None:
+        raise AssertionError("nobody else leads")
 
     def reset(self) -> None:
         pass

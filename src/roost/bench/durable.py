@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
@@ -60,6 +61,9 @@ class _Agents:
         bench = state.workloads.get("default/bench")
         if bench is not None and bench.finished_ms:
             self.done.set()
+
+    def followed(self, state: State, changes: Sequence[Change]) -> None:
+        raise AssertionError("nobody else leads")
 
     def reset(self) -> None:
         raise AssertionError("the store failed")

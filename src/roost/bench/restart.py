@@ -6,6 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from roost.bench.figure import Figure, figure
@@ -18,6 +19,7 @@ from roost.model.document import check_document, encode_document, read_document
 from roost.model.events import Joined, Submit, Wanted
 from roost.model.frames import Hello
 from roost.model.node import Facts
+from roost.ports.store import Change
 from roost.server.engine import Clock, Engine
 from roost.stores.sqlite import SqliteStore
 
@@ -46,6 +48,9 @@ class _Nobody:
 
     def act(self, state: State, done: Step) -> None:
         pass
+
+    def followed(self, state: State, changes: Sequence[Change]) -> None:
+        raise AssertionError("nobody else leads")
 
     def reset(self) -> None:
         raise AssertionError("the store failed")

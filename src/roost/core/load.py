@@ -34,10 +34,10 @@ from roost.model.workload import Workload
 from roost.ports.store import Change, Snapshot
 
 
-def load(snapshot: Snapshot, now: int, settings: Settings | None = None, grace_ms: int = 0) -> State:
+def load(snapshot: Snapshot, now: int, settings: Settings | None = None, *, sudden: bool = False) -> State:
     """The state from what is stored, ready to decide."""
     state = mirror(snapshot, settings)
-    take_over(state, now, grace_ms)
+    take_over(state, now, sudden=sudden)
     return state
 
 
@@ -72,10 +72,11 @@ def follow(state: State, revision: int, changes: Iterable[Change]) -> None:
     state.revision = revision
 
 
-def take_over(state: State, now: int, grace_ms: int = 0) -> None:
-    """Begin to decide. Every node gets a whole lease to come back before it can be called lost, and the grace that an
-    earlier leader may still be granting."""
+def take_over(state: State, now: int, *, sudden: bool = False) -> None:
+    """Begin to decide. Every node gets a whole lease to come back before it can be called lost. `sudden`: the leader
+    before has not let go and may still be answering agents, which then have some grace."""
     state.now_ms = now
+    grace_ms = _grace_ms(state, now, sudden)
     if not state.meta.born:
         state.meta.born = state.meta.reserved = now * SERIALS_PER_MS
     state.serial = state.meta.reserved
@@ -177,6 +178,15 @@ def _with_shared_words(instance: Instance) -> Instance:
 
 
 # taking over
+
+
+def _grace_ms(state: State, now: int, sudden: bool) -> int:
+    """Also when the last leader has let go: one before it may not have. Clocks of servers may differ by a grace."""
+    grace_ms, taken_ms = state.settings.grace_ms, state.meta.sudden_ms
+    if sudden:
+        state.meta.sudden_ms = now
+        state.touch_meta()
+    return grace_ms if sudden or (taken_ms and abs(now - taken_ms) < 2 * grace_ms) else 0
 
 
 def _remember_lease(state: State, now: int) -> None:

@@ -34,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True):
     strategy: str = "least_loaded"
     lease_ms: int = 4_000
     lease_margin_ms: int = 400  # for the keeper to have killed what its lease no longer covers
+    grace_ms: int = 0  # how much longer a leader that has lost its store may answer agents
     seed: int = 0
     placements_max: int = 2_000  # per pass: bounds a commit to some hundred kilobytes
     patience_ms: int = 30_000  # who waits longer gets a place kept for it, which only who is gone in time may pass
@@ -51,6 +52,7 @@ class Meta(msgspec.Struct):
     typical: Shapes = ()  # what work usually asks for, where a strategy wants to know
     typical_due_ms: int = 0  # when to look again
     lease_ms: int = 0  # the longest lease that an agent may hold: of this server, or of one before it
+    sudden_ms: int = 0  # when the lead was last taken from somebody who had not let go
 
 
 class Contact:

@@ -72,6 +72,7 @@ class Header(msgspec.Struct, frozen=True):
     records: list[Change]
     serial: int = 0
     touch: tuple[Touch, ...] = ()
+    sudden: bool = False  # the lead was taken from somebody who had not let go
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
@@ -115,13 +116,13 @@ class Journal:
         """Whether what happens is recorded."""
         return self._file is not None
 
-    def begin(self, snapshot: Snapshot, now_ms: int, settings: Settings) -> None:
+    def begin(self, snapshot: Snapshot, now_ms: int, settings: Settings, *, sudden: bool = False) -> None:
         """The state was loaded: a new life."""
         if self._failed:
             return
         self._life, self._part, self._entries = "", 0, 0
         try:
-            self._open(snapshot, now_ms, settings)
+            self._open(snapshot, now_ms, settings, sudden=sudden)
         except FAILURES as error:
             self._give_up(error)
 
@@ -152,8 +153,9 @@ class Journal:
                 self._give_up(error)
 
     def _open(
-        self, snapshot: Snapshot, now_ms: int, settings: Settings, serial: int = 0, touch: tuple[Touch, ...] = ()
-    ) -> None:
+        self, snapshot: Snapshot, now_ms: int, settings: Settings, serial: int = 0, touch: tuple[Touch, ...] = (),
+        sudden: bool = False,
+    ) -> None:  # fmt: skip
         self.close()
         if self._failed:
             return
@@ -165,7 +167,7 @@ class Journal:
         self._size = len(FIRST_LINE)
         header = Header(
             __version__, self._life, self._part, self._entries + 1, now_ms, settings, tuple(sorted(STRATEGIES)),
-            filter_names(), snapshot.revision, snapshot.records, serial, touch,
+            filter_names(), snapshot.revision, snapshot.records, serial, touch, sudden,
         )  # fmt: skip
         self._write(_ENCODER.encode(header))
         self._header_size = self._size
@@ -224,7 +226,7 @@ def records_of(state: State) -> list[Change]:
         "workload": state.workloads,
         "instance": state.instances,
     }
-    records = [Change("meta", "meta", _ENCODER.encode(state.meta))]
+    records = [Change("meta", "meta", _ENCODER.encode(state.meta))] if state.meta.born else []
     for kind, things in kinds.items():
         records += [Change(kind, key, _ENCODER.encode(thing)) for key, thing in things.items()]
     for kind, kept in state.kept.items():

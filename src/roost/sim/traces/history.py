@@ -178,7 +178,8 @@ def _check_plugins(part: Part) -> None:
 def _begin(header: Header, settings: Settings) -> State:
     """The state that a life, or what is left of it, begins with."""
     try:
-        state = load(Snapshot(header.revision, header.records), header.now_ms, settings)
+        snapshot = Snapshot(header.revision, header.records)
+        state = load(snapshot, header.now_ms, settings, sudden=header.sudden)
     except msgspec.MsgspecError as error:
         raise Unreadable(f"its state was recorded by Roost {header.version} and cannot be read: {error}") from None
     state.serial = max(state.serial, header.serial)
