@@ -2,12 +2,13 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from roost.core.effects import Orders, Step
 from roost.core.explain import decision_line
 from roost.core.state import State
+from roost.ports.store import Change
 from roost.server import say
 from roost.server.watch import Watch
 
@@ -88,6 +89,14 @@ class Perform:
             self._try(self._logs.drop, prefix)
         if done.ignored:
             self._tell_ignored(done.ignored)
+
+    def followed(self, state: State, changes: Sequence[Change]) -> None:
+        """Another server leads and has committed this: whoever watches here is told all the same."""
+        if state is not self._state:
+            self._state = state
+            self._try(self.watch.begin, state.meta.born, state.revision)
+        else:
+            self._try(self.watch.publish, state, changes)
 
     def reset(self) -> None:
         """The state is being loaded anew."""

@@ -39,9 +39,9 @@ class Commit:
 
     __slots__ = ("_frames", "_notes", "changes", "id", "revision", "size")
 
-    def __init__(self, state: State, changes: Sequence[Change]) -> None:
-        self.revision = state.revision
-        self.id = event_id(state.revision, state.meta.born)
+    def __init__(self, state: State, changes: Sequence[Change], revision: int = 0) -> None:
+        self.revision = revision or state.revision
+        self.id = event_id(self.revision, state.meta.born)
         self.changes = changes
         self.size = 0
         self._notes: dict[str, Any] = {}
@@ -110,8 +110,10 @@ class Watch:
         self._generation += 1
 
     def publish(self, state: State, changes: Sequence[Change]) -> None:
-        """A commit is durable."""
+        """A commit is durable. Of several that were followed at once, the last one stands for all."""
         commit = Commit(state, changes)
+        for revision in range(self._revision + 1, commit.revision):
+            self._commits.append(Commit(state, (), revision))
         self._commits.append(commit)
         self._revision = commit.revision
         self._changes += len(changes)
