@@ -10,7 +10,7 @@ import msgspec
 from roost.core.assign import run_order
 from roost.core.check import check, differences
 from roost.core.effects import Step
-from roost.core.load import load
+from roost.core.load import follow, load, mirror, take_over
 from roost.core.state import Settings, State
 from roost.core.step import step
 from roost.model.document import check_document, encode_document, read_document
@@ -49,6 +49,7 @@ class Scene:
         self.memory = Memory()
         self.epoch = self.memory.lead("scene")
         self.state: State = load(self.memory.snapshot(), self.now, self.settings)
+        self.standby = mirror(self.memory.snapshot(), self.settings)  # another server, which follows
         self.runs: dict[int, Run] = {}  # what agents were told to run, by token
         self.steps: list[Step] = []
         self.checked = True
@@ -62,7 +63,8 @@ class Scene:
         """Let events happen now, and make the outcome durable."""
         done = step(self.state, events, self.now)
         if done.changes:
-            self.memory.apply(self.epoch, done.changes)
+            revision = self.memory.apply(self.epoch, done.changes)
+            follow(self.standby, revision, done.changes)
         for orders in done.assignments:
             self.runs |= {order.token: order for order in orders.orders if isinstance(order, Run)}
         self.steps.append(done)
@@ -74,8 +76,12 @@ class Scene:
         """What must be true after every step, whatever the test is about."""
         complaints = [each for each in check(self.state) if self.honest or not each.startswith("room_is_enough")]
         assert not complaints, "\n".join(complaints)
-        again = load(self.memory.snapshot(), self.now, self.settings)
+        snapshot = self.memory.snapshot()
+        again = load(snapshot, self.now, self.settings)
         assert not differences(self.state, again), "what is stored tells another story"
+        standby, self.standby = self.standby, mirror(snapshot, self.settings)
+        take_over(standby, self.now)
+        assert not differences(standby, again), "a standby that takes over would tell another story"
 
     def wait(self, duration: str, *, silent: str = "") -> Step:
         """Let time pass; every connected node beats, except silent ones."""

@@ -213,10 +213,12 @@ class State:
         heappush(self.timers, (when_ms, kind, key))
 
     def watch_lease(self, name: str) -> None:
-        """Look at a node again when its lease ends; one timer per node is enough, it is set again when it fires."""
+        """Look at a node again when its lease ends; one timer per node is enough, it is set again when it fires. After
+        a grace leases are shorter again, so no timer is further away than a lease."""
         if name not in self.lease_timers:
             self.lease_timers.add(name)
-            self.at(self.contacts[name].lease_until_ms, "lease", name)
+            longest = self.now_ms + self.meta.lease_ms + self.settings.lease_margin_ms
+            self.at(min(self.contacts[name].lease_until_ms, longest), "lease", name)
 
     def shared(self, policy: Policy) -> Policy:
         """One object for equal policies."""
@@ -235,6 +237,10 @@ class State:
 
     def touch_meta(self) -> None:
         self.dirty["meta", "meta"] = self.meta
+
+    def last_of(self, kind: str, key: str) -> Change:
+        """A record that changed, as it is now."""
+        return Change(kind, key, _ENCODER.encode(self.dirty[kind, key]))
 
     def flush(self) -> list[Change]:
         """What changed since the last flush, encoded now because records are changed in place."""

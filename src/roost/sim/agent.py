@@ -30,6 +30,7 @@ class Agent:
         self.leaving = False
         self.stream: Stream | None = None
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._tries = 0  # to find a server
         self._lease_ms = 0  # what the keeper was told
         self._unanswered = False
         self._heard_ms = 0
@@ -82,10 +83,12 @@ class Agent:
     def _connect(self) -> None:
         if self.stream is not None or not self.host.up:
             return
-        if self.host.net.is_blocked(self.host.name) or not self.host.door.reachable():
+        server = self.host.door.find(self._tries)
+        if server is None or self.host.net.is_blocked(self.host.name, server.name):
+            self._tries += 1  # another server, the next time
             self._later(self.host.world.between(*BACKOFF_MS), self._connect)
             return
-        self.stream = self.host.net.open(self.host.name, self, self.host.door)
+        self.stream = self.host.net.open(self.host.name, self, server, server.name)
         hello = self.actor.hello(self._now())
         self.host.world.tell(self.host.name, f"hello on {self.stream} with {[run.token for run, _ in hello.runs]}")
         self.host.net.send(self.stream, hello, up=True)
@@ -123,6 +126,7 @@ class Agent:
 
     def _part(self) -> None:
         self.stream = None
+        self._tries += 1
         self.actor.parted()
         self._later(self.host.world.between(*BACKOFF_MS), self._connect)
 

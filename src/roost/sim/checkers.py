@@ -62,6 +62,7 @@ class Checkers:
             str, int
         ] = {}  # workload -> how often somebody asked to run it, or another of its name, again
         self.tokens: dict[int, str] = {}  # every attempt that was ever on disk -> its node
+        self._writers: dict[int, str] = {}  # epoch -> who committed in it
         self._settings = SettingsCheckers(self.policies)
         self._token_max = 0  # before the commit that is being looked at
 
@@ -78,9 +79,11 @@ class Checkers:
         if self.steps % ASK_WHY_EVERY == 0 and not (done.wake_at_ms is not None and done.wake_at_ms <= state.now_ms):
             self._everybody_knows_why(state)
 
-    def committed(self, changes: Sequence[Change]) -> None:
+    def committed(self, changes: Sequence[Change], server: str = "", epoch: int = 0) -> None:
         """After every write to the disk, also of one whose writer never hears of it."""
         self.commits += 1
+        if self._writers.setdefault(epoch, server) != server or epoch < max(self._writers):
+            raise Wrong(f"{server} has committed with epoch {epoch}; leaders were {self._writers}")
         for kind, key, value in changes:
             if kind == "workload":
                 self._workload_written(key, value)
@@ -102,6 +105,7 @@ class Checkers:
         """The disk is empty again. What runs and which tokens were given out is true all the same."""
         for known in (self.serials, self.disk, self.told, self.accepted, self.cancelled):
             known.clear()
+        self._writers.clear()
         self._mirror = mirror(Snapshot(0, []))
         self._settings.forgotten()
 
@@ -289,6 +293,8 @@ class Checkers:
 
     def _same_as_disk(self, state: State) -> None:
         snapshot = self._snapshot()
+        if snapshot.revision != state.revision:
+            return  # another server has committed since
         loaded = load(snapshot, state.now_ms, state.settings)
         for trouble in differences(state, loaded):
             raise Wrong(f"the state is not what is on disk: {trouble}")

@@ -20,7 +20,7 @@ from roost.model.events import (
 )  # fmt: skip
 from roost.model.project import Project, Reservation
 from roost.sim.checkers import Checkers
-from roost.sim.server import Server
+from roost.sim.team import Team
 from roost.sim.world import World
 
 DELAY_MS = (1, 40)
@@ -38,7 +38,7 @@ def _nothing() -> None:
 class Clients:
     """Everybody who uses the API."""
 
-    def __init__(self, world: World, server: Server, checkers: Checkers) -> None:
+    def __init__(self, world: World, server: Team, checkers: Checkers) -> None:
         self._world = world
         self._server = server
         self._checkers = checkers

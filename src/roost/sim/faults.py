@@ -3,9 +3,12 @@
 from collections.abc import Callable
 
 from roost.core.state import Settings
+from roost.server.election import Timing
+from roost.sim.disk import Disk
 from roost.sim.host import Host
-from roost.sim.net import Net
-from roost.sim.server import Disk, Server
+from roost.sim.net import Net, Way
+from roost.sim.server import Server
+from roost.sim.team import Team
 from roost.sim.world import Clock, World
 
 DRIFT_PPM_MAX = 10_000  # one per cent: twenty times what NTP corrects at most; 80 ms over a lease of 4 s on two hosts
@@ -13,6 +16,7 @@ WALL_JUMP_MS_MAX = 3_600_000
 EPOCH_MS = 1_700_000_000_000
 LEASES_MS = (1_500, 1_500, 4_000, 4_000)
 MARGIN_MS = 400  # as for a lease of 4 s; the keeper needs 140 ms of it, the clocks 80
+SKEW_MS_MAX = 1_000  # by which clocks of servers that share a store may differ
 
 
 Kind = Callable[[], None]
@@ -21,11 +25,11 @@ Kind = Callable[[], None]
 class Faults:
     """Draws trouble and puts it on the heap until the calm."""
 
-    def __init__(self, world: World, net: Net, disk: Disk, server: Server, hosts: list[Host]) -> None:
+    def __init__(self, world: World, net: Net, disk: Disk, team: Team, hosts: list[Host]) -> None:
         self._world = world
         self._net = net
         self._disk = disk
-        self._server = server
+        self._team = team
         self._hosts = hosts
         self._calm = False
         self.gone: list[str] = []  # hosts that never come back
@@ -34,6 +38,7 @@ class Faults:
         self._patience_ms = world.one_of((200, 2_000, 30_000))
         self._preempt_margin = world.one_of((0, 20, 20, 40))
         self._finished_max = world.one_of((5, 200_000, 200_000))
+        self._timing = Timing(600, 150, 60, world.one_of((0, 3_000, 8_000)))
 
     def plan(self, until_ms: int) -> None:
         """Some kinds of trouble, each at random moments."""
@@ -51,6 +56,8 @@ class Faults:
             self.bad_disk,
             self.broken_disk,
         ]
+        if self._disk.shared:
+            kinds += [self.cut_off_server, self.lonely_server, self.hand_over, self.late_crash, self.late_news]
         for kind, times in self._draw(kinds):
             for _ in range(times):
                 self._world.at(self._world.between(0, until_ms), self._unless_calm, kind)
@@ -64,10 +71,14 @@ class Faults:
         likely = world.one_of((0.15, 0.3, 0.5))
         return [(kind, world.one_of((1, 2, 4, 8))) for kind in kinds if world.happens(likely)]
 
-    def start_server(self) -> None:
-        """A new server process; its host's clock may have been set meanwhile."""
-        if not self._server.up:
-            self._server.start(self.new_clock(), self._settings())
+    def power_on_servers(self) -> None:
+        """All servers run; a new process may find its host's clock set otherwise."""
+        for server in self._team.servers:
+            self._start(server)
+
+    def _start(self, server: Server) -> None:
+        if not server.up:
+            server.start(self.new_clock(), self._settings(), self._timing)
 
     def _settings(self) -> Settings:
         return Settings(
@@ -77,31 +88,33 @@ class Faults:
             finished_max=self._finished_max,
             patience_ms=self._patience_ms,
             preempt_margin=self._preempt_margin,
+            grace_ms=self._timing.grace_ms if self._disk.shared else 0,
         )
 
     def new_clock(self) -> Clock:
         """The clock of a server: the wall at its start, then monotonic."""
         world = self._world
         jumps = world.happens(0.3) and not self._disk.forgetful  # who remembers nothing has to trust the wall clock
-        jump = world.between(-WALL_JUMP_MS_MAX, WALL_JUMP_MS_MAX) if jumps else 0
+        most = SKEW_MS_MAX if self._disk.shared else WALL_JUMP_MS_MAX
+        jump = world.between(-most, most) if jumps else 0
         return Clock(world, EPOCH_MS + jump, world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX))
 
     def calm(self) -> None:
         """All trouble ends; what broke is repaired, but for hosts that are gone for good."""
         self._calm = True
         self._world.tell("faults", "end here")
-        self._disk.fails = self._disk.unsure = self._disk.slow = 0.0
-        self._disk.broken = False
+        self._disk.repair()
         for host in self._hosts:
             self._net.heal(host.name)
-            for way in self._net.of(host.name):
+            for way in self._ways(host):
                 way.set()
             if host.agent is not None and host.agent.hung:
                 host.agent.wake()
             if host.node != host.name:
                 self.gone.append(host.name)
                 host.crash()
-        self._server.wake()
+        for server in self._team.servers:
+            server.wake()
         self.power_on()
 
     def power_on(self) -> None:
@@ -109,7 +122,7 @@ class Faults:
         for host in self._hosts:
             if host.name not in self.gone:
                 host.boot()
-        self.start_server()
+        self.power_on_servers()
 
     # kinds of trouble
 
@@ -122,18 +135,21 @@ class Faults:
         for_ms = world.between(2_000, 15_000)
         world.tell("faults", f"weather {directions}: loss {loss}, late {late}, repeat {repeat}, ordered {ordered}")
         for host in self._hosts if world.happens(0.6) else [self._host()]:
-            for direction in directions:
-                way = self._net.of(host.name)[direction]
-                way.set(loss, late, repeat, ordered=ordered)
-                world.after(for_ms, way.set)
+            for number, way in enumerate(self._ways(host)):
+                if number % 2 in directions:
+                    way.set(loss, late, repeat, ordered=ordered)
+                    world.after(for_ms, way.set)
 
     def partition(self) -> None:
         """One host cannot speak, or not hear, or neither."""
         world, host = self._world, self._host()
-        down, up = self._net.of(host.name)
-        up.blocked = world.happens(0.7)
-        down.blocked = not up.blocked or world.happens(0.5)
-        world.tell("faults", f"{host.name} cut off, up {up.blocked}, down {down.blocked}")
+        deaf = world.happens(0.7)
+        mute = not deaf or world.happens(0.5)
+        servers = self._team.servers if world.happens(0.6) else [world.one_of(self._team.servers)]
+        for server in servers:
+            down, up = self._net.of(host.name, server.name)
+            up.blocked, down.blocked = deaf, mute
+        world.tell("faults", f"{host.name} cut off from {len(servers)} servers, up {deaf}, down {mute}")
         world.after(world.between(300, 14_000), self._net.heal, host.name)
 
     def break_stream(self) -> None:
@@ -155,10 +171,10 @@ class Faults:
     def overtake_hello(self) -> None:
         """An agent's hello takes the long way; the agent dies meanwhile, and the next one's hello is faster."""
         host = self._host()
-        way = self._net.of(host.name)[1]
-        way.set(late=1.0, ordered=False)
+        for way in self._ways(host)[1::2]:
+            way.set(late=1.0, ordered=False)
+            self._world.after(1_300, way.set)
         host.kill_agent()
-        self._world.after(1_300, way.set)
         self._world.after(1_300, host.kill_agent)
 
     def hang_agent(self) -> None:
@@ -181,11 +197,12 @@ class Faults:
         self._world.after(self._world.between(3_000, 12_000), self._boot, host)
 
     def crash_server(self) -> None:
-        """kill -9 of the server; the next one may have shorter or longer leases."""
-        world = self._world
-        if not self._server.up:
+        """kill -9 of a server; the next one may have shorter or longer leases."""
+        world, server = self._world, self._one_server()
+        if not server.up:
             return
-        self._server.crash()
+        server.crash()
+        self._tell_dead(server)
         before, longest_ms = self._lease_ms, world.one_of((300, 1_500, 9_000))
         if world.happens(0.5) and not self._disk.forgetful:
             self._lease_ms = world.one_of(LEASES_MS)
@@ -193,13 +210,75 @@ class Faults:
             longest_ms = 300  # the nasty case: longer leases are still held
         if self._lease_ms < before or world.happens(0.3):
             self.partition()
-        world.after(world.between(50, longest_ms), self.start_server)
+        world.after(world.between(50, longest_ms), self._start, server)
+
+    def _tell_dead(self, server: Server) -> None:
+        """The others notice at once that nothing listens there any more, or do not."""
+        for other in self._team.servers:
+            if other is not server and other.standing is not None and self._world.happens(0.5):
+                self._world.after(self._world.between(1, 60), other.standing.found_dead, server.epoch)
 
     def hang_server(self) -> None:
-        """SIGSTOP of the server, for less or more than a lease."""
-        if self._server.up and not self._server.hung:
-            self._server.hang()
-            self._world.after(self._world.between(200, 8_000), self._server.wake)
+        """SIGSTOP of a server, for less or more than a lease."""
+        server = self._one_server()
+        if server.up and not server.hung:
+            server.hang()
+            self._world.after(self._world.between(200, 8_000), server.wake)
+
+    def cut_off_server(self) -> None:
+        """A server cannot reach the store; agents can reach the server."""
+        world, server = self._world, self._one_server()
+        world.tell("faults", f"{server.name} cannot reach the store")
+        self._disk.cut_off.add(server.name)
+        world.after(world.between(100, 12_000), self._disk.cut_off.discard, server.name)
+
+    def lonely_server(self) -> None:
+        """A server and one host are in a world of their own."""
+        world, server, beside = self._world, self._one_server(), self._host()
+        world.tell("faults", f"{server.name} and {beside.name} are alone together")
+        self._disk.cut_off.add(server.name)
+        for_ms = world.between(1_000, 14_000)
+        world.after(for_ms, self._disk.cut_off.discard, server.name)
+        for host in self._hosts:
+            others = [server] if host is not beside else [each for each in self._team.servers if each is not server]
+            for other in others:
+                for way in self._net.of(host.name, other.name):
+                    way.blocked = True
+            world.after(for_ms, self._net.heal, host.name)
+        if world.happens(0.5):  # whoever has taken its place is asked to let go soon
+            world.after(world.between(900, 2_500), self._unless_calm, self.hand_over)
+
+    def late_news(self) -> None:
+        """Those who stand by hear late of what is committed, and one of them is to lead."""
+        for server in self._team.servers:
+            if server.standing is not None:
+                server.standing.lag(self._world.between(300, 1_500))
+        self._world.after(self._world.between(50, 300), self._unless_calm, self.hand_over)
+
+    def hand_over(self) -> None:
+        """An operator lets another server lead."""
+        self._world.tell("faults", "the leader is asked to let go")
+        self._team.leader.let_go()
+
+    def late_crash(self) -> None:
+        """A leader that cannot reach the store dies only after another one has taken its place."""
+        server = self._team.leader
+        self._disk.cut_off.add(server.name)
+        self._world.after(self._world.between(800, 3_000), self._disk.cut_off.discard, server.name)
+        self._world.after(self._world.between(700, 3_000), self._crash_if_up, server)
+
+    def _crash_if_up(self, server: Server) -> None:
+        if server.up and not self._calm:
+            server.crash()
+            self._world.after(self._world.between(50, 1_500), self._start, server)
+
+    def _one_server(self) -> Server:
+        """The leader, more often than another."""
+        return self._team.leader if self._world.happens(0.7) else self._world.one_of(self._team.servers)
+
+    def _ways(self, host: Host) -> list[Way]:
+        """All ways of a host: down and up, server by server."""
+        return [way for server in self._team.servers for way in self._net.of(host.name, server.name)]
 
     def bad_disk(self) -> None:
         """Commits that are slow, fail, or are told to have failed."""
@@ -217,8 +296,9 @@ class Faults:
         self._world.after(self._world.between(100, 7_000), self._repair_disk)
 
     def _repair_disk(self) -> None:
-        self._disk.fails = self._disk.unsure = self._disk.slow = 0.0
-        self._disk.broken = False
+        cut_off, self._disk.cut_off = self._disk.cut_off, set()
+        self._disk.repair()
+        self._disk.cut_off = cut_off
 
     def _boot(self, host: Host) -> None:
         if host.name not in self.gone:

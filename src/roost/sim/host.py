@@ -17,11 +17,17 @@ BOOT_MS = 1_000  # what it shows when the keeper starts after a reboot
 HANG_MS_MAX = 10_000  # an agent silent for longer is killed by its keeper
 
 
-class Door(End, Protocol):
+class Listener(End, Protocol):
+    """A server that takes agents in."""
+
+    name: str
+
+
+class Door(Protocol):
     """Where agents knock."""
 
-    def reachable(self) -> bool:
-        """Whether anybody listens."""
+    def find(self, tries: int) -> Listener | None:
+        """The server that is tried next, if it takes agents in."""
 
 
 class Site(NamedTuple):

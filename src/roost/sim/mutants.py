@@ -80,7 +80,7 @@ def acts_before_commit() -> list[Patch]:
 @mutant
 def keeps_state_after_failed_commit() -> list[Patch]:
     """What was not made durable is believed all the same."""
-    return [(Server, "_recover", lambda self: self._wake())]
+    return [(Server, "_recover", lambda self, *, fenced: self._wake())]
 
 
 @mutant
@@ -384,3 +384,6 @@ def who_steps_up_takes_no_room() -> list[Patch]:
             state.fleet.take(follower.node, claim_of(state.workloads[follower.workload], follower), -1)
 
     return [(move, "step_up", generous)]
+
+
+from roost.sim import mutants_leading  # noqa: E402, F401  (it puts its own on the list)

@@ -66,22 +66,22 @@ class Net:
         self._world = world
         self._number = 0
         self.streams: list[Stream] = []
-        self._ways: dict[str, Ways] = {}
+        self._ways: dict[tuple[str, str], Ways] = {}
 
-    def of(self, host: str) -> Ways:
-        """The ways between a host and the server."""
-        if host not in self._ways:
-            self._ways[host] = (Way(), Way())
-        return self._ways[host]
+    def of(self, host: str, server: str = "s0") -> Ways:
+        """The ways between a host and a server."""
+        if (host, server) not in self._ways:
+            self._ways[host, server] = (Way(), Way())
+        return self._ways[host, server]
 
-    def is_blocked(self, host: str) -> bool:
+    def is_blocked(self, host: str, server: str = "s0") -> bool:
         """Whether no new stream can be opened."""
-        return any(way.blocked for way in self.of(host))
+        return any(way.blocked for way in self.of(host, server))
 
-    def open(self, host: str, agent: End, server: End) -> Stream:
+    def open(self, host: str, agent: End, server: End, name: str = "s0") -> Stream:
         """A new stream."""
         self._number += 1
-        stream = Stream(self._number, host, agent, server, self.of(host))
+        stream = Stream(self._number, host, agent, server, self.of(host, name))
         self.streams = [each for each in self.streams if each.agent_open or each.server_open]
         self.streams.append(stream)
         return stream
@@ -101,9 +101,10 @@ class Net:
             self._carry(stream, frame, up)
 
     def heal(self, host: str) -> None:
-        """The way is free again: what was held up gets through."""
-        for way in self.of(host):
-            way.blocked = False
+        """The ways are free again: what was held up gets through."""
+        for (known, _), ways in self._ways.items():
+            for way in ways if known == host else ():
+                way.blocked = False
         for stream in self.streams:
             if stream.host == host and stream.held:
                 held, stream.held = stream.held, []

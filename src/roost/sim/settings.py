@@ -89,5 +89,6 @@ class SettingsCheckers:
         for index in range(workload.count):
             key = f"{workload.key}.{index}"
             other = self._instances.get(key)
-            if key not in with_it and (other is None or other.state not in FINISHED):
+            over = workload.rest if other is None else other.state in FINISHED
+            if key not in with_it and not over:
                 raise Wrong(f"{instance.key} was placed without {key} of its gang ({other.state if other else 'new'})")

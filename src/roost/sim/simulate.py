@@ -10,11 +10,12 @@ from roost.model.states import FINISHED
 from roost.model.workload import Workload
 from roost.sim.checkers import Checkers
 from roost.sim.clients import Clients
+from roost.sim.disk import Disk
 from roost.sim.faults import DRIFT_PPM_MAX, Faults
 from roost.sim.host import Host, Site
 from roost.sim.net import Net
 from roost.sim.scenario import PROJECTS, facts_of, plan_work
-from roost.sim.server import Disk, Server
+from roost.sim.team import Team
 from roost.sim.truth import Truth
 from roost.sim.world import World, Wrong
 
@@ -68,11 +69,12 @@ class Life:
         self.net = Net(world)
         self.disk = Disk()
         self.checkers = Checkers(world, self.truth, lambda: self.disk.memory.snapshot())
-        self.server = Server(world, self.net, self.disk, self.checkers)
+        self.disk.forgetful = self.checkers.forgetful = world.happens(0.1)
+        self.disk.shared = not self.disk.forgetful and world.happens(0.5)
+        self.server = Team(world, self.net, self.disk, self.checkers)
         self.clients = Clients(world, self.server, self.checkers)
         self._site = Site(world, self.net, self.server, self.truth, self.checkers)
         self.names: dict[str, str] = {}  # machine -> what it calls itself
-        self.disk.forgetful = self.checkers.forgetful = world.happens(0.1)
         self.hosts = [self._host(number) for number in range(world.between(2, 5))]
         if world.happens(0.1):
             self.hosts.append(self._host(len(self.hosts), node=self.hosts[-1].name))
@@ -81,7 +83,7 @@ class Life:
     def chaos(self) -> None:
         """Things go wrong."""
         until_ms = self.world.between(*CHAOS_MS)
-        self.faults.start_server()
+        self.faults.power_on_servers()
         for host in self.hosts:
             late = self.world.between(0, until_ms) if self.world.happens(0.25) else self.world.between(0, 300)
             self.world.at(late, host.boot)
