@@ -146,6 +146,7 @@ class Scene:
             self.memory = Memory()
         self.epoch = self.memory.lead("scene again")
         self.state = load(self.memory.snapshot(), self.now, self.settings)
+        self.standby = mirror(self.memory.snapshot(), self.settings)
 
     # what one can see
 

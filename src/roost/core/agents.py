@@ -202,7 +202,9 @@ def _reconnect(state: State, node: Node, now: int) -> None:
     for held in contact.ghosts.values():
         state.fleet.take(node.name, held, -1)
     lease = now + state.settings.lease_ms + state.settings.lease_margin_ms
-    fresh = state.contacts[node.name] = Contact(max(lease, contact.lease_until_ms))
+    # It may hold a longer lease of an earlier server, but not one that was given after this hello: no grace is needed.
+    longest = now + state.meta.lease_ms + state.settings.lease_margin_ms
+    fresh = state.contacts[node.name] = Contact(max(lease, min(contact.lease_until_ms, longest)))
     fresh.connected = True
     fresh.usage = contact.usage
     state.watch_lease(node.name)
