@@ -25,6 +25,7 @@ demo: $(READY)  ## Start a small Roost on this machine and show it at work.
 	@$(BIN)/roost demo
 
 test: $(READY)  ## Run all tests and examples, and count them (ARGS="-k word" for some).
+	@$(BIN)/python tools/components.py
 	@$(BIN)/python tools/test.py $(ARGS)
 
 check: check-format check-lint check-types check-imports check-style  ## Check format, lint, types, who imports whom, and style; changes nothing.

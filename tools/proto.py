@@ -1,4 +1,4 @@
-"""Make the Python of every proto/roost/*/v*/*.proto, so that `from roost.wire import agent_pb2` works.
+"""Make the Python of every proto/**/v*/*.proto, so that `from roost.wire import agent_pb2` works.
 
     python tools/proto.py [folder, default src]
 
@@ -16,9 +16,9 @@ PACKAGE = "roost/wire"
 
 def main(out: Path) -> int:
     """0 when everything was made; protoc's own code otherwise."""
-    sources = sorted((ROOT / "proto").glob("roost/*/v*/*.proto"))
+    sources = sorted((ROOT / "proto").glob("**/v*/*.proto"))
     if not sources:
-        print("proto: no file matches proto/roost/*/v*/*.proto", file=sys.stderr)
+        print("proto: no file matches proto/**/v*/*.proto", file=sys.stderr)
         return 1
     (out / PACKAGE).mkdir(parents=True, exist_ok=True)
     for source in sources:

@@ -1,0 +1,5 @@
+CREATE TABLE IF NOT EXISTS migrations (
+    version integer PRIMARY KEY,
+    name    text NOT NULL,
+    applied timestamptz NOT NULL DEFAULT now()
+)

@@ -1,0 +1,81 @@
+"""Install the servers and programs that tests start (etcd, PostgreSQL, ip, iptables), where this machine lacks them.
+
+    python tools/components.py
+
+Tests start them on private ports and directories; the packages' own services are not started. Nothing is done, in a few
+milliseconds, when all is there. Without root or apt it says what is missing, and the tests that need it skip.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+# What a test looks for, and the Debian package that brings it.
+PACKAGES = {
+    "etcd": "etcd-server",
+    "etcdctl": "etcd-client",
+    "postgres": "postgresql",
+    "ip": "iproute2",
+    "iptables": "iptables",
+}
+FOLDERS = ("/usr/sbin", "/sbin")  # not on everybody's PATH
+POSTGRES = "postgresql/*/bin/postgres"  # under /usr/lib, by version, on no PATH
+POLICY = Path("/usr/sbin/policy-rc.d")
+POLICY_TEXT = "#!/bin/sh\n# Tests want the programs, not the services.\nexit 101\n"
+INSTALL_S = 600  # 20 s are usual; a slow mirror is no reason to hang for ever
+
+
+def main() -> int:
+    """0 when all is there or cannot be had here; apt's own code when it failed."""
+    missing = [package for program, package in PACKAGES.items() if not found(program)]
+    if not missing:
+        return 0
+    names = " ".join(missing)
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        print(f"components: missing: {names}. The tests that need them skip; as root: apt-get install -y {names}")
+        return 0
+    print(f"components: installing {names}", flush=True)
+    with no_services():
+        code = install(missing)
+        if code != 0:  # a fresh machine knows no package before its first update
+            subprocess.run(["apt-get", "update", "-qq"], timeout=INSTALL_S, check=False)
+            code = install(missing)
+    if code != 0:
+        print(f"components: apt-get could not install {names} (see above)", file=sys.stderr)
+    return code
+
+
+def found(program: str) -> bool:
+    """Is it on this machine?"""
+    if program == "postgres":
+        return any(Path("/usr/lib").glob(POSTGRES)) or shutil.which(program) is not None
+    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", ""), *FOLDERS))) is not None
+
+
+def install(packages: list[str]) -> int:
+    """apt's exit code. It waits for another apt that is under way."""
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300", *packages]
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    return subprocess.run(command, env=quiet, stdout=subprocess.DEVNULL, timeout=INSTALL_S, check=False).returncode
+
+
+@contextlib.contextmanager
+def no_services() -> Iterator[None]:
+    """While this lasts, no package starts a daemon. A policy of the machine's own is left as it is."""
+    if POLICY.exists():
+        yield
+        return
+    POLICY.write_text(POLICY_TEXT)
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
