@@ -7,13 +7,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from roost.agent.identity import Identity
 from roost.agent.link import now_ms
 from roost.agent.service import Service
 from roost.drivers.fake import FakeDriver, Script, at_once
 from roost.model.frames import Usage
+from roost.model.joining import Bundle
 from roost.model.node import Facts
 from roost.ports.driver import Event, Run
-from tests.server.stage import DEADLINE_S, TOKEN
+from tests.certified import node_bundle
+from tests.server.stage import DEADLINE_S
 
 USAGE = Usage(250, 1 << 20, 2 << 20)
 
@@ -77,14 +80,15 @@ class PacedDriver(FakeDriver):
 @asynccontextmanager
 async def agent(
     port: int, folder: Path, name: str = "n1", *, driver: PacedDriver | None = None, script: Script = at_once,
-    token: str = TOKEN, identity: str = "", **facts: Any,
+    identity: str = "", bundle: Bundle | None = None, **facts: Any,
 ) -> AsyncIterator[tuple[Service, PacedDriver]]:  # fmt: skip
     """An agent that serves as long as the block, and then is gone like one that was killed."""
     driver = driver or PacedDriver(script)
     offer = Facts(**{"resources": {"cpu": 4_000}, **facts})
-    service = Service(
-        str(folder), name, identity or f"machine-{name}", offer, f"127.0.0.1:{port}", token, lambda: USAGE
-    )
+    service = Service(str(folder), name, identity or f"machine-{name}", offer, f"127.0.0.1:{port}", lambda: USAGE)
+    folder.mkdir(exist_ok=True)
+    if bundle is not None or not Identity(str(folder)).exists():
+        Identity(str(folder)).write(bundle or node_bundle(name))
     service.driver = driver
     driver.attach(service.told)
     task = asyncio.ensure_future(service.run())

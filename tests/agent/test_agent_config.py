@@ -8,7 +8,6 @@ import pytest
 from roost.agent.config import read_identity, read_life, read_options
 from roost.model.errors import Invalid
 
-TOKEN = {"ROOST_AGENT_TOKEN": "secret"}
 SERVER = ["--server", "roost.example:8421"]
 
 
@@ -18,8 +17,8 @@ def test_flags_become_settings(tmp_path: Path) -> None:
         "--resource", "licence=3", "--zone", "a", "--rack", "r1", "--region", "eu", "--pool", "ci", "--cpu", "500m",
         "--memory", "2GiB", "--disk", "10G", "--slice", "2/4",
     ]  # fmt: skip
-    options = read_options(flags, TOKEN)
-    assert (options.server, options.token, options.name) == ("roost.example:8421", "secret", "gpu-1.example")
+    options = read_options(flags, {})
+    assert (options.server, options.name) == ("roost.example:8421", "gpu-1.example")
     wishes = options.wishes
     assert (wishes.cpu_m, wishes.memory, wishes.disk) == (500, 2 << 30, 10**10)
     assert (wishes.number, wishes.share) == (2, 4)
@@ -29,12 +28,12 @@ def test_flags_become_settings(tmp_path: Path) -> None:
 
 
 def test_nothing_said_means_as_found() -> None:
-    wishes = read_options(SERVER, TOKEN).wishes
+    wishes = read_options(SERVER, {}).wishes
     assert (wishes.cpu_m, wishes.memory, wishes.disk, wishes.share, wishes.pool) == (None, None, None, 1, "default")
 
 
 def test_the_environment_is_the_second_choice(tmp_path: Path) -> None:
-    environment = {**TOKEN, "ROOST_AGENT_SERVER": "h:1", "ROOST_AGENT_NAME": "n", "ROOST_AGENT_DIR": str(tmp_path)}
+    environment = {"ROOST_AGENT_SERVER": "h:1", "ROOST_AGENT_NAME": "n", "ROOST_AGENT_DIR": str(tmp_path)}
     options = read_options([], environment)
     assert (options.server, options.name, options.directory) == ("h:1", "n", str(tmp_path))
     assert read_options(["--name", "m"], environment).name == "m"
@@ -42,23 +41,17 @@ def test_the_environment_is_the_second_choice(tmp_path: Path) -> None:
 
 def test_gpus_and_taints_by_flag_or_environment() -> None:
     flags = [*SERVER, "--gpu", "2", "--gpu-model", "NVIDIA T4", "--taint", "gpu", "--taint", "spot=yes:soft"]
-    wishes = read_options(flags, TOKEN).wishes
+    wishes = read_options(flags, {}).wishes
     assert (wishes.resources, wishes.gpu_model) == ({"gpu": 2_000}, "NVIDIA T4")
     assert wishes.taints == ("gpu", "spot=yes:soft")
     told = {"ROOST_AGENT_TAINTS": "gpu, old=yes", "ROOST_AGENT_GPU": "1", "ROOST_AGENT_GPU_MODEL": "T4"}
-    wishes = read_options(SERVER, TOKEN | told).wishes
+    wishes = read_options(SERVER, told).wishes
     assert (wishes.resources, wishes.gpu_model, wishes.taints) == ({"gpu": 1_000}, "T4", ("gpu", "old=yes"))
-
-
-def test_a_token_file_comes_before_the_environment(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("from the file\n")
-    assert read_options([*SERVER, "--token-file", str(tmp_path / "token")], TOKEN).token == "from the file"
 
 
 @pytest.mark.parametrize(
     "flags, field",
     [
-        ([], "--server"),
         (["--server", "nobody"], "--server"),
         (["--server", "h:99999"], "--server"),
         ([*SERVER, "--name", "a b"], "--name"),
@@ -75,18 +68,16 @@ def test_a_token_file_comes_before_the_environment(tmp_path: Path) -> None:
         ([*SERVER, "--gpu-model", "a\nb"], "--gpu-model"),
         ([*SERVER, "--taint", "gpu:NoSchedule"], "--taint[0]"),
         ([*SERVER, "--taint", "gpu", "--taint", "=x"], "--taint[1]"),
-        ([*SERVER, "--token-file", "/nowhere/token"], "--token-file"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_flag(flags: list[str], field: str) -> None:
     with pytest.raises(Invalid) as refused:
-        read_options(flags, TOKEN)
+        read_options(flags, {})
     assert refused.value.path == field
 
 
-def test_without_a_token_there_is_no_agent() -> None:
-    with pytest.raises(Invalid, match="ROOST_AGENT_TOKEN"):
-        read_options(SERVER, {})
+def test_without_a_server_the_certificates_file_says_where_it_is() -> None:
+    assert read_options([], {}).server == ""
 
 
 def test_a_machine_keeps_its_identity(tmp_path: Path) -> None:

@@ -227,10 +227,13 @@ async def test_no_server_at_first_is_waited_out_with_one_line(
             assert len([line for line in lines if f"connected to 127.0.0.1:{port} as n1" in line]) == 1
 
 
-async def test_a_wrong_token_is_told_in_plain_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with stage() as server, agent(server.port, tmp_path, token="wrong") as (service, _):
-        await until(lambda: service.link._tries)
-        assert "the server does not take our token" in capsys.readouterr().err
+async def test_a_revoked_certificate_is_told_in_plain_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with stage() as server:
+        server.certificates._known.add("n1")
+        async with agent(server.port, tmp_path) as (service, _):
+            await until(lambda: service.link._tries)
+        words = "the server does not take our certificate: the certificate of node n1 was revoked"
+        assert words in capsys.readouterr().err
         assert service.link._pause_s(agent_link.grpc.StatusCode.UNAUTHENTICATED, "") == agent_link.REFUSED_S
 
 
@@ -240,7 +243,7 @@ async def test_a_taken_name_is_waited_for(
     monkeypatch.setattr(agent_link, "NAME_TAKEN_S", 0.02)
     async with stage() as server:
         async with played(server.port) as other:
-            await other.hello("n1", "another machine")
+            await other.hello("another machine")
             async with agent(server.port, tmp_path) as (service, _):
                 await until(lambda: service.link._tries > 3)
                 await other.close()

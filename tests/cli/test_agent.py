@@ -7,25 +7,22 @@ from pathlib import Path
 import pytest
 
 from roost.cli.keepers import pids_of, running_keeper
-from tests.cli.serving import DEADLINE_S, ROOST, Served, serving, wait_until
+from tests.cli.serving import DEADLINE_S, ROOST, serving, wait_until
 
 pytestmark = pytest.mark.serial
 
 FACTS = (
-    "--name gpu-1 --zone a --rack r7 --pool ci --cpu 3 --memory 1GiB --disk 2GiB --resource licence=4 "
+    "--name gpu-1 --zone a --rack r7 --pool mine --cpu 3 --memory 1GiB --disk 2GiB --resource licence=4 "
     "--label disk=nvme --gpu 2 --gpu-model T4 --taint old:soft"
 ).split()
-
-
-def agents_port(served: Served) -> str:
-    return served.output().split("agents connect to port ")[1].split()[0]
 
 
 def test_a_node_joins_works_and_leaves(tmp_path: Path) -> None:
     home, node = tmp_path / "server", tmp_path / "node"
     home.mkdir()
     with serving(home, "server") as served, served.client() as client:
-        words = ["agent", "--server", f"127.0.0.1:{agents_port(served)}", "--token-file", str(home / "agent.token")]
+        token = served.roost("join-tokens", "create", "--pool", "ci").stdout.decode().strip()
+        words = ["agent", "--join", token]
         with open(tmp_path / "agent.out", "wb") as output:
             agent = subprocess.Popen([*ROOST, *words, "--dir", str(node), *FACTS], stderr=output)
         try:
@@ -50,27 +47,27 @@ def test_a_node_joins_works_and_leaves(tmp_path: Path) -> None:
         assert client.nodes() == []
 
 
-def test_a_token_file_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
-    words = ["agent", "--server", "127.0.0.1:1", "--token-file", str(tmp_path / "no"), "--dir", str(tmp_path)]
-    done = subprocess.run([*ROOST, *words], capture_output=True)
-    assert done.returncode == 2
-    assert b"--token-file: " in done.stderr
+def test_a_machine_that_has_not_joined_is_told_what_to_do(tmp_path: Path) -> None:
+    done = subprocess.run([*ROOST, "agent", "--dir", str(tmp_path / "node")], capture_output=True, timeout=DEADLINE_S)
+    assert done.returncode == 1
+    assert b"has not joined" in done.stderr and b"roost join-tokens create" in done.stderr
+    assert not (tmp_path / "node").exists()
+
+
+@pytest.mark.parametrize("token", ["nonsense", "roost-join-xyz", "roost-join-W10", "@/nowhere/token"])
+def test_what_is_no_join_token_is_said_at_once(tmp_path: Path, token: str) -> None:
+    words = ["agent", "--join", token, "--dir", str(tmp_path / "node")]
+    done = subprocess.run([*ROOST, *words], capture_output=True, timeout=DEADLINE_S)
+    assert done.returncode in (1, 2)
+    assert b"join" in done.stderr
+    assert not (tmp_path / "node").exists()
 
 
 @pytest.mark.parametrize(
     "words", [("--cpu", "many"), ("--name", "a b"), ("--label", "x"), ("--taint", "=x"), ("--gpu", "no")]
 )
 def test_what_an_agent_cannot_be_is_said_at_once(tmp_path: Path, words: tuple[str, str]) -> None:
-    (tmp_path / "token").write_text("secret-token")
-    given = [
-        "agent",
-        "--server",
-        "127.0.0.1:1",
-        "--token-file",
-        str(tmp_path / "token"),
-        "--dir",
-        str(tmp_path / "node"),
-    ]
+    given = ["agent", "--join", "roost-join-any", "--dir", str(tmp_path / "node")]
     done = subprocess.run([*ROOST, *given, *words], capture_output=True, timeout=DEADLINE_S)
     assert done.returncode == 2
     assert words[0].encode() in done.stderr

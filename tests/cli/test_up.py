@@ -56,15 +56,16 @@ def test_it_ends_in_order_and_leaves_nothing_running(tmp_path: Path, number: sig
         assert "Traceback" not in served.output()
 
 
-def test_tokens_are_secret_and_kept_and_work_runs_again_after_a_restart(tmp_path: Path) -> None:
-    secrets = [tmp_path / name for name in ("admin.token", "agent.token", "client.toml")]
+def test_tokens_and_certificates_are_secret_and_kept_and_work_runs_again_after_a_restart(tmp_path: Path) -> None:
+    node = tmp_path / "nodes" / "node-1" / "certificate.pem"
+    kept = [tmp_path / name for name in ("admin.token", "ca.pem", "seal.key", "server.pem")] + [node]
     with up(tmp_path) as served:
-        assert [path.stat().st_mode & 0o777 for path in secrets] == [0o600] * 3
-        tokens = [path.read_text() for path in secrets[:2]]
+        assert [path.stat().st_mode & 0o777 for path in (*kept, tmp_path / "client.toml")] == [0o600] * 6
+        before = [path.read_text() for path in kept]
         assert served.roost("run", "-d", "--name", "again", "--", "sh", "-c", "sleep $((ROOST_ATTEMPT == 1 ? 300 : 0))")
         assert served.roost("wait", "again", "--for", "running", "--timeout", "20s").returncode == 0
     with up(tmp_path) as served:
-        assert [path.read_text() for path in secrets[:2]] == tokens
+        assert [path.read_text() for path in kept] == before
         assert served.roost("wait", "again", "--timeout", "20s").returncode == 0
         with served.client() as client:
             assert client.instance("default", "again").attempt == 2

@@ -1,5 +1,7 @@
 """Taking nodes out of service, putting them back, forgetting them."""
 
+from roost.model.events import Keep
+from roost.model.kept import Kept
 from tests.core.scene import Scene, job, said, service
 
 
@@ -118,6 +120,21 @@ def test_a_removed_node_is_gone_and_may_come_back_as_a_new_one() -> None:
     scene.restart()
     assert list(scene.state.nodes) == ["b"]
     assert said(scene.hello("a", identity="another"))["replies"] == ["welcome"]
+
+
+def test_the_certificate_of_a_removed_node_goes_in_the_same_commit() -> None:
+    scene = Scene("a")
+    scene.step(Keep(1, (Kept("certificate", "a", b"one"), Kept("certificate", "never-came", b"two"))))
+    scene.remove("a")  # refused: it is in touch
+    assert "a" in scene.state.kept["certificate"]
+    scene.part("a")
+    done = scene.remove("a")
+    assert [(change.kind, change.key, change.value) for change in done.changes] == [
+        ("node", "a", None),
+        ("certificate", "a", None),
+    ]
+    assert said(scene.remove("never-came"))["replies"] == ["never-came"]
+    assert scene.state.kept["certificate"] == {}
 
 
 def test_nodes_nobody_knows_are_not_found() -> None:

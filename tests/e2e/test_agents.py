@@ -12,6 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from roost.agent.identity import SERVER_NAME, Identity, credentials_of
 from roost.bench.product import Product
 from roost.client import types
 
@@ -290,34 +291,38 @@ def test_garbage_on_the_agents_port_disturbs_nobody() -> None:
                         continue
         with grpc.insecure_channel(product.agents_address) as channel:
             call = channel.stream_stream("/roost.agent.v1.Agents/Connect")
-            assert _code(call(iter([b"\xff"]))) == grpc.StatusCode.UNAUTHENTICATED
-            known = (("authorization", f"Bearer {product.agent_token}"),)
-            assert _code(call(iter([b"\xff" * 100]), metadata=known)) == grpc.StatusCode.INVALID_ARGUMENT
+            assert _code(call(iter([b"\xff"]))) == grpc.StatusCode.UNAVAILABLE
+        known = Identity(str(product.data / "node-1")).read()
+        assert known is not None
+        options = [("grpc.ssl_target_name_override", SERVER_NAME)]
+        with grpc.secure_channel(product.agents_address, credentials_of(known), options=options) as channel:
+            call = channel.stream_stream("/roost.agent.v1.Agents/Connect")
+            assert _code(call(iter([b"\xff" * 100]))) == grpc.StatusCode.INVALID_ARGUMENT
         product.client.run_to_end({"name": "after", "command": ["/bin/true"]}, timeout_s=30)
         assert instance(product, "after").state == "succeeded"
 
 
-def test_a_second_agent_of_the_same_name_is_refused_until_the_first_is_gone() -> None:
+def test_a_second_machine_of_the_same_name_cannot_join_until_the_first_is_gone() -> None:
     with Product(agents=1) as product:
-        token = product.data / "agent.token"
-        home = product.data / "imposter"
-        home.mkdir()
-        with (home / "out").open("wb") as out:
-            options = ["--server", product.agents_address, "--token-file", str(token), "--name", "node-1"]
-            argv = [sys.executable, "-m", "roost", "agent", *options, "--dir", str(home)]
-            imposter = subprocess.Popen(argv, stdout=out, stderr=out)
+        token = product.client.create_join_token(uses=2).token
+        options = ["--join", token, "--name", "node-1", "--dir", str(product.data / "imposter")]
+        argv = [sys.executable, "-m", "roost", "agent", *options]
+        refused = subprocess.run(argv, capture_output=True, timeout=30)
+        assert refused.returncode == 1
+        assert b"another machine has joined as node-1" in refused.stderr
+        first = product._processes.pop()
+        first.terminate()
+        first.wait()
+        product.wait_until(lambda: product.client.status().nodes.get("lost", 0) == 1)
+        with (product.data / "out").open("wb") as out:
+            heir = subprocess.Popen(argv, stdout=out, stderr=out)
         try:
-            product.wait_until(lambda: "our name is taken" in (home / "out").read_text())
-            identity = (home / "identity").read_text().strip()
-            assert product.client.status().agents_connected == 1
-            first = product._processes.pop()
-            first.terminate()
-            first.wait()
             product.wait_until(lambda: _is_ready(product, 1))
-            assert identity != (product.data / "node-1" / "identity").read_text().strip()
+            one, two = ((product.data / name / "identity").read_text() for name in ("node-1", "imposter"))
+            assert one != two
         finally:
-            imposter.terminate()
-            imposter.wait()
+            heir.terminate()
+            heir.wait()
 
 
 def test_an_agent_is_connected_soon_after_its_start() -> None:

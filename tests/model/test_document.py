@@ -144,7 +144,7 @@ def test_steps_run_in_order_and_say_whether_their_failure_counts() -> None:
         ({"name": "web", "command": "x", "retries": {"on": ["exit:256"]}}, "retries.on[0]", "exit:CODE"),
         ({"name": "web", "command": "x", "retries": {"on": ["exit:007"]}}, "retries.on[0]", "exit:CODE"),
         ({"name": "web", "command": "x", "env": {"A=B": "1"}}, "env", "'A=B' is not a name for a variable"),
-        ({"name": "web", "command": "x", "env": {"A": 1}}, "env[...]", "Expected `str`, got `int`"),
+        ({"name": "web", "command": "x", "env": {"A": 1}}, "env.A", "a variable is a text, or {secret: NAME}"),
         ({"name": "web", "command": "x", "env": {"A\0": "1"}}, "env.A\0", "NUL"),
         ({"name": "web", "command": ["x"] * 1_001}, "command", "this must be 1 to 1,000 arguments, not 1,001"),
         ({"name": "web", "command": "x", "resources": {f"r{n}": 1 for n in range(33)}}, "resources", "0 to 32 kinds"),

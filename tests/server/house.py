@@ -16,16 +16,23 @@ from roost.model.node import Facts
 from roost.ports.store import Store
 from roost.server.api.doors import Doors
 from roost.server.api.routes import make_api
-from roost.server.auth import Door
+from roost.server.auth import Auth, Door
+from roost.server.certificates import Certificates
 from roost.server.engine import Clock, Engine
+from roost.server.history import History
+from roost.server.join import Joining
 from roost.server.logs import LogHub
 from roost.server.metrics import Census, Metrics
 from roost.server.perform import Perform
+from roost.server.seal import Seal
+from roost.server.secrets import Secrets
 from roost.server.watch import Watch
 from roost.server.web import Web, listen
 from roost.stores.memory import MemoryStore
+from tests.certified import authority
 
 TOKEN = "the-token-of-the-house"
+KEY = bytes(32)  # of the seal
 DEADLINE_S = 10.0
 
 
@@ -96,21 +103,34 @@ class Played:
 class House:
     """What a server is made of."""
 
-    def __init__(self, store: Store, settings: Settings, watch: Watch) -> None:
+    def __init__(self, store: Store, settings: Settings, watch: Watch, history: History | None = None) -> None:
         self.watch = watch
+        self.history = history
         self.logs = LogHub(MemoryBlobs(), settle_s=0.0, stall_s=0.5)
-        self.perform = Perform(self.watch, self.logs)
+        self.perform = Perform(self.watch, self.logs, history)
         self.streams = Streams()
         self.perform.attach(self.streams)
         self.engine = Engine(store, settings, self.perform, Clock())
         census = Census()
         metrics = Metrics(self.engine, self.perform, census)
-        self.api = make_api(Doors(self.engine, self.watch, self.logs, census, metrics))
-        self.door = Door(self.api, TOKEN)
+        self.auth = Auth(self.engine, TOKEN)
+        self.secrets = Secrets(self.engine)
+        self.secrets.begin(Seal(KEY))
+        self.api = make_api(
+            Doors(
+                self.engine, self.watch, self.logs, census, metrics, self.auth, self._joining(), self.secrets, history
+            )
+        )
+        self.door = Door(self.api, self.auth)
         transport = httpx.ASGITransport(app=self.door)
         self.client = httpx.AsyncClient(
             transport=transport, base_url="http://house", headers={"authorization": f"Bearer {TOKEN}"}
         )
+
+    def _joining(self) -> Joining:
+        joining = Joining(self.engine)
+        joining.begin(Certificates(self.engine, authority(), ("house:8421",)), ("http://house",))
+        return joining
 
     async def agent(self, name: str = "n1", **facts: Any) -> Played:
         """An agent that has said hello."""
@@ -150,9 +170,13 @@ class House:
 
 
 @asynccontextmanager
-async def house(store: Store | None = None, watch: Watch | None = None, **settings: Any) -> AsyncIterator[House]:
-    """A house that stands as long as the block."""
-    made = House(store or MemoryStore(), Settings(**settings), watch or Watch())
+async def house(
+    store: Store | None = None, watch: Watch | None = None, history: History | None = None, **settings: Any
+) -> AsyncIterator[House]:
+    """A house that stands as long as the block. A history is started and ended with it."""
+    made = House(store or MemoryStore(), Settings(**settings), watch or Watch(), history)
+    if history is not None:
+        history.start()
     await made.engine.open("house")
     async with asyncio.TaskGroup() as group:
         group.create_task(made.engine.run())
@@ -163,6 +187,8 @@ async def house(store: Store | None = None, watch: Watch | None = None, **settin
             made.watch.close()
             made.engine.stop()
             await made.client.aclose()
+            if history is not None:
+                await history.close()
 
 
 @asynccontextmanager

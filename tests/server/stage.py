@@ -14,27 +14,35 @@ from roost.core.state import Settings, State
 from roost.model.document import check_document, encode_document, read_document
 from roost.model.events import Cancel, Submit, Wanted
 from roost.model.frames import Answer, Beat, Hello, Report, Run, Welcome
+from roost.model.joining import Bundle
 from roost.model.node import Facts
 from roost.ports.blobs import Blobs
 from roost.ports.store import Store
+from roost.server.certificates import Certificates
 from roost.server.engine import Clock, Engine
 from roost.server.gateway import SERVICE, Gateway
 from roost.server.logs import LogHub
+from roost.server.seal import Seal
+from roost.server.secrets import Secrets
 from roost.stores.memory import Memory, MemoryStore
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_agent, unpack_server
+from tests.certified import authority, channel_to, node_bundle, server_credentials
 
-TOKEN = "the agents' token"
 DEADLINE_S = 10.0
 
 
 class Stage:
     """What a server is made of, without its API. It is the performer, too, and remembers every step."""
 
-    def __init__(self, store: Store, blobs: Blobs, settings: Settings) -> None:
+    def __init__(self, store: Store, blobs: Blobs, settings: Settings, strict: bool = False) -> None:
         self.engine = Engine(store, settings, self, Clock())
         self.logs = LogHub(blobs, settle_s=0.2, stall_s=0.5)
-        self.gateway = Gateway(self.engine, self.logs, TOKEN)
+        self.secrets = Secrets(self.engine)
+        self.secrets.begin(Seal(bytes(32)))
+        self.gateway = Gateway(self.engine, self.logs, self.secrets)
+        # Whoever has a certificate of the CA is known, as after a restart that forgot; strict: who has joined.
+        self.certificates = Certificates(self.engine, authority(), forgetful=not strict)
         self.port = 0
         self.ignored: list[str] = []
         self.nodes: list[tuple[str, str, str]] = []
@@ -85,12 +93,12 @@ class Stage:
 
 @asynccontextmanager
 async def stage(
-    store: Store | None = None, blobs: Blobs | None = None, port: int = 0, **settings: Any
+    store: Store | None = None, blobs: Blobs | None = None, port: int = 0, strict: bool = False, **settings: Any
 ) -> AsyncIterator[Stage]:
     """A server that runs as long as the block."""
-    made = Stage(store or MemoryStore(Memory()), blobs or MemoryBlobs(), Settings(**settings))
+    made = Stage(store or MemoryStore(Memory()), blobs or MemoryBlobs(), Settings(**settings), strict)
     await made.engine.open("stage")
-    made.port = await made.gateway.start("127.0.0.1", port)
+    made.port = await made.gateway.start("127.0.0.1", port, made.certificates, server_credentials())
     async with asyncio.TaskGroup() as group:
         group.create_task(made.engine.run())
         try:
@@ -103,18 +111,17 @@ async def stage(
 class Played:
     """An agent played by hand: one stream, frames written and read one by one."""
 
-    def __init__(self, port: int, token: str = TOKEN) -> None:
-        self.channel = grpc.aio.insecure_channel(
-            f"127.0.0.1:{port}", options=[("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
-        )
-        method = self.channel.stream_stream(f"/{SERVICE}/Connect")
-        self.call = method(metadata=(("authorization", f"Bearer {token}"),))
+    def __init__(self, port: int, node: str = "n1", bundle: Bundle | None = None) -> None:
+        self.node = node
+        self.channel = channel_to(port, bundle or node_bundle(node))
+        self.call = self.channel.stream_stream(f"/{SERVICE}/Connect")()
         self.session = 0
         self.generation = 0
         self.sequence = 0
 
-    async def hello(self, node: str = "n1", identity: str = "", runs: Any = (), **facts: Any) -> Welcome:
+    async def hello(self, identity: str = "", runs: Any = (), **facts: Any) -> Welcome:
         """Say hello and expect to be welcome."""
+        node = self.node
         facts = {"resources": {"cpu": 4_000, "memory": 1 << 30}, **facts}
         await self.say(Hello(node, identity or f"machine-{node}", Facts(**facts), 77, tuple(runs)))
         welcome = await self.hear()
@@ -173,9 +180,9 @@ class Played:
 
 
 @asynccontextmanager
-async def played(port: int, token: str = TOKEN) -> AsyncIterator[Played]:
+async def played(port: int, node: str = "n1", bundle: Bundle | None = None) -> AsyncIterator[Played]:
     """An agent's stream that breaks at the end of the block."""
-    agent = Played(port, token)
+    agent = Played(port, node, bundle)
     try:
         yield agent
     finally:

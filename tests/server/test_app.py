@@ -16,18 +16,24 @@ import grpc
 import httpx
 import pytest
 
+from roost.agent.identity import Identity
+from roost.agent.joining import join
+from roost.model.joining import Bundle, read_token
 from roost.server.app import CannotStart, serve
 from roost.server.config import ServerConfig
 from roost.server.web import listen
 from tests.server.house import events
 from tests.server.stage import Played, played
 
-ADMIN, AGENT = "the-admins-token", "the-agents-token"
+ADMIN = "the-admins-token"
 DEADLINE_S = 20.0
 
 PROGRAM = """
 import json, sys
 from pathlib import Path
+from roost.agent.identity import Identity
+from roost.agent.joining import join
+from roost.model.joining import Bundle, read_token
 from roost.server.app import run
 from roost.server.config import ServerConfig
 given = json.loads(sys.argv[1])
@@ -39,9 +45,7 @@ pytestmark = pytest.mark.serial
 
 
 def config(data: Path, **given: Any) -> ServerConfig:
-    return ServerConfig(
-        **{"data": data, "port": 0, "agents_port": 0, "admin_token": ADMIN, "agent_token": AGENT, **given}
-    )
+    return ServerConfig(**{"data": data, "port": 0, "agents_port": 0, "admin_token": ADMIN, **given})
 
 
 @asynccontextmanager
@@ -60,10 +64,16 @@ async def serving(data: Path, **given: Any) -> AsyncIterator[tuple[httpx.AsyncCl
         stopping.set()
 
 
+async def joined(client: httpx.AsyncClient, folder: Path, name: str = "n1") -> Bundle:
+    """The certificate of a node that has joined as machines do."""
+    token = (await client.post("/v1/join-tokens")).json()["token"]
+    return await asyncio.to_thread(join, Identity(str(folder)), read_token(token), name)
+
+
 @contextmanager
 def process(data: Path, **given: Any) -> Iterator[subprocess.Popen[str]]:
     """A server in a process of its own."""
-    told = {"data": str(data), "port": 0, "agents_port": 0, "admin_token": ADMIN, "agent_token": AGENT, **given}
+    told = {"data": str(data), "port": 0, "agents_port": 0, "admin_token": ADMIN, **given}
     command = [sys.executable, "-c", PROGRAM, json.dumps(told)]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -96,8 +106,11 @@ async def test_what_was_taken_in_is_there_after_a_restart(tmp_path: Path) -> Non
 @pytest.mark.parametrize("store", ["sqlite", "memory"])
 async def test_a_job_goes_through_the_whole_server(tmp_path: Path, store: str) -> None:
     given = {"strategy": "best_fit", "store": store}
-    async with serving(tmp_path, **given) as (client, agents_port), played(agents_port, AGENT) as agent:
-        await agent.hello("n1")
+    async with (
+        serving(tmp_path, **given) as (client, agents_port),
+        played(agents_port, bundle=await joined(client, tmp_path)) as agent,
+    ):
+        await agent.hello()
         await client.post("/v1/workloads", json={"name": "job", "command": "true"})
         assert (await agent.orders()).orders[0].workload == "default/job"
         view = (await client.get("/v1/workloads/default/job")).json()
@@ -106,10 +119,17 @@ async def test_a_job_goes_through_the_whole_server(tmp_path: Path, store: str) -
         assert (status["strategy"], status["agents_connected"], status["nodes"]) == ("best_fit", 1, {"ready": 1})
 
 
+async def test_a_server_that_forgets_still_knows_its_nodes_by_their_certificates(tmp_path: Path) -> None:
+    async with serving(tmp_path, store="memory") as (client, agents_port):
+        bundle = await joined(client, tmp_path)
+    async with serving(tmp_path, store="memory") as (_, agents_port), played(agents_port, bundle=bundle) as agent:
+        await agent.hello()
+
+
 async def test_a_stop_ends_streams_and_moves_nothing(tmp_path: Path) -> None:
     async with serving(tmp_path) as (client, agents_port):
-        agent = Played(agents_port, AGENT)
-        await agent.hello("n1")
+        agent = Played(agents_port, bundle=await joined(client, tmp_path))
+        await agent.hello()
         await client.post("/v1/workloads", json={"name": "job", "command": "true", "exclusive": False})
         await agent.orders()
         async with asyncio.TaskGroup() as group, events(client, "/v1/changes") as told:
@@ -139,8 +159,8 @@ def test_a_signal_stops_in_order(tmp_path: Path) -> None:
         output, lines = running.communicate(timeout=DEADLINE_S)
         assert running.returncode == 0
         told = [json.loads(line)["event"] for line in lines.splitlines()]
-        assert told[0] == "ready" and told[-1] == "stopped"
-        assert ADMIN not in lines + output and AGENT not in lines + output
+        assert told[:2] == ["a new CA was made", "ready"] and told[-1] == "stopped"
+        assert ADMIN not in lines + output
         assert not (tmp_path / "roost.db-wal").exists()  # a clean end
 
 

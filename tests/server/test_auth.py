@@ -1,9 +1,15 @@
 """Auth: nothing is told to whoever has no token, and every path is closed."""
 
+import msgspec
 import pytest
 from litestar.routes import HTTPRoute
 
-from roost.server.auth import OPEN_PATHS
+from roost.core.state import State
+from roost.model.access import ADMIN, VIEWER, subject_of
+from roost.model.errors import Invalid
+from roost.server.auth import LINES_MAX, OPEN_PATHS
+from roost.server.auth_principal import Access
+from roost.server.auth_tokens import decode_token, encode_token
 from tests.server.house import TOKEN, house
 
 
@@ -21,6 +27,9 @@ async def test_every_route_is_closed_but_the_probes() -> None:
                 assert answer.status_code == 401, (method, path)
                 assert answer.json()["code"] == "refused" and answer.headers["www-authenticate"].startswith("Bearer")
         assert (await made.client.get("/nowhere")).status_code == 401
+        for path in OPEN_PATHS:
+            assert (await made.client.options(path)).status_code == 401
+        assert (await made.client.delete("/livez")).status_code == 405
 
 
 @pytest.mark.parametrize(
@@ -55,4 +64,71 @@ async def test_a_refused_request_changes_nothing() -> None:
             "/v1/workloads", json={"name": "x", "command": "y"}, headers={"authorization": "no"}
         )
         assert answer.status_code == 401
+        assert made.snapshot() == before
+
+
+async def test_refusals_are_told_to_the_operator_without_what_was_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    async with house() as made:
+        token = (await made.post("/v1/tokens", {"name": "robot", "role": "viewer", "projects": ["web"]}, 201))["token"]
+        capsys.readouterr()
+        for _ in range(3 * LINES_MAX):
+            answer = await made.client.get("/v1/status", headers={"authorization": f"Bearer {token}0"})
+            assert answer.status_code == 401
+        told = capsys.readouterr().out
+        lines = [line for line in told.splitlines() if "request refused" in line]
+        assert len(lines) == LINES_MAX
+        assert "127.0.0.1" in lines[0] and "/v1/status" in lines[0]
+        assert token not in told and token.rpartition("_")[2] not in told
+
+
+async def test_a_server_that_has_not_loaded_its_tokens_refuses_nobody() -> None:
+    async with house() as made:
+        token = (await made.post("/v1/tokens", {"name": "robot", "role": "viewer", "projects": ["web"]}, 201))["token"]
+        headers = {"authorization": f"Bearer {token}"}
+        state, made.engine.state = made.engine.state, State(made.engine.state.settings)
+        made.engine.readable, made.engine.failed = False, "the server is starting"
+        answer = await made.client.get("/v1/status", headers=headers)
+        assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "unavailable", "1")
+        made.engine.state, made.engine.readable = state, True
+        assert (await made.client.get("/v1/status", headers=headers)).status_code == 200
+
+
+async def test_a_token_that_a_later_version_wrote_gives_nothing_that_is_not_known_here() -> None:
+    async with house() as made:
+        token = (await made.post("/v1/tokens", {"name": "robot", "role": "viewer", "projects": ["web"]}, 201))["token"]
+        kept = made.engine.state.kept["token"]
+        kept["robot"] = encode_token(msgspec.structs.replace(decode_token(kept["robot"]), role="emperor"))
+        headers = {"authorization": f"Bearer {token}"}
+        assert (await made.client.get("/v1/whoami", headers=headers)).json()["roles"] == {}
+        assert (await made.client.get("/v1/status", headers=headers)).status_code == 403
+
+
+def test_roles_in_projects_and_everywhere() -> None:
+    access = Access({"*": "viewer", "web": "admin"})
+    assert [access.rank_in(project) for project in ("web", "shop")] == [ADMIN, VIEWER]
+    assert access.sees_all and access.roles() == {"*": "viewer", "web": "admin"}
+    assert access.covers(("web",), ADMIN) and not access.covers(("web", "shop"), ADMIN)
+    assert not access.covers(("*",), ADMIN) and access.covers(("*", "shop"), VIEWER)
+    nobody = Access({})
+    assert (nobody.highest, nobody.sees("web"), nobody.sees_all, nobody.covers(("web",), VIEWER)) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("subject", ["", "a b", "a/b", "\u00e4@example.com", "a\nb", "a" * 256])
+def test_subjects_that_cannot_be(subject: str) -> None:
+    with pytest.raises(Invalid):
+        subject_of(subject, "subject")
+
+
+def test_an_address_is_the_same_in_capitals_and_a_subject_is_not() -> None:
+    assert subject_of("Ann@Example.com", "subject") == "ann@example.com"
+    assert subject_of("auth0|Ann", "subject") == "auth0|Ann"
+
+
+async def test_members_are_named_as_they_can_be() -> None:
+    async with house() as made:
+        before = made.snapshot()
+        for path in ("/v1/projects/a.b/members/ann@example.com", "/v1/projects/web/members/a%20b"):
+            assert (await made.client.put(path, json={"role": "viewer"})).status_code == 422
+        answer = await made.client.put("/v1/projects/web/members/ann@example.com", json={"role": "king"})
+        assert (answer.status_code, answer.json()["path"]) == (422, "role")
         assert made.snapshot() == before

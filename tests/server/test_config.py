@@ -10,7 +10,7 @@ from roost.server.config import ServerConfig, check_config, from_environment
 
 
 def config(**given: Any) -> ServerConfig:
-    return ServerConfig(**{"data": Path("data"), "admin_token": "secret-admin", "agent_token": "secret-agent", **given})
+    return ServerConfig(**{"data": Path("data"), "admin_token": "secret-admin", **given})
 
 
 def test_the_defaults_are_fine() -> None:
@@ -46,8 +46,12 @@ def test_the_defaults_are_fine() -> None:
         ("preempt_margin", -1, "invalid"),
         ("preempt_margin", 101, "invalid"),
         ("admin_token", "short", "invalid"),
-        ("agent_token", "with space", "invalid"),
-        ("agent_token", "ünïcödé-token", "invalid"),
+        ("admin_token", "with space", "invalid"),
+        ("admin_token", "ünïcödé-token", "invalid"),
+        ("tls", "perhaps", "invalid"),
+        ("tls_cert", Path("alone.pem"), "invalid"),
+        ("certificate_ms", 1_000, "invalid"),
+        ("advertise", ("https://host",), "invalid"),
     ],
 )
 def test_what_cannot_work_is_named(setting: str, value: Any, code: str) -> None:
@@ -66,7 +70,5 @@ def test_tokens_are_not_printed() -> None:
 
 
 def test_the_environment_can_say_some_of_it() -> None:
-    told = from_environment(
-        {"SCHEDULING_STRATEGY": "best_fit", "ROOST_TOKEN": "t", "ROOST_AGENT_TOKEN": "", "HOME": "x"}
-    )
+    told = from_environment({"SCHEDULING_STRATEGY": "best_fit", "ROOST_TOKEN": "t", "SCHEDULING": "", "HOME": "x"})
     assert told == {"strategy": "best_fit", "admin_token": "t"}

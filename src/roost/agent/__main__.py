@@ -47,7 +47,6 @@ async def _live(options: Options, socket_path: str, keeper: int) -> None:
         identity=f"{read_identity(directory)}/{read_life(directory, keeper)}",
         facts=facts(directory, options.wishes),
         server=options.server,
-        token=options.token,
         usage=lambda: meter.usage(now_ms()),
     )
     driver = ProcessDriver(service.told, lambda: _keeper_gone(keeper))

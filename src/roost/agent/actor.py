@@ -241,7 +241,7 @@ class Actor:
         if isinstance(order, Run):
             if order.token in self.attempts:
                 return []
-            attempt = self.attempts[order.token] = Attempt(order, now)
+            attempt = self.attempts[order.token] = Attempt(order.bare(), now)
             self._changed(attempt, now + STARTING_DUE_MS)
             return [Start(order)]
         if isinstance(order, Stop):

@@ -13,7 +13,6 @@ from roost.model.limits import DEFAULT_POOL, GPUS_MAX
 from roost.model.names import check_name, check_node_name, check_text
 from roost.model.placement import taints_of
 
-TOKEN_ENV = "ROOST_AGENT_TOKEN"
 IDENTITY_BYTES = 16  # two machines never get the same one
 SLICES_MAX = 1_000
 
@@ -21,8 +20,7 @@ SLICES_MAX = 1_000
 class Options(NamedTuple):
     """An agent's settings."""
 
-    server: str
-    token: str
+    server: str  # empty: as the certificate's file says
     name: str
     directory: str
     wishes: Wishes
@@ -33,8 +31,7 @@ def read_options(arguments: list[str], environment: dict[str, str]) -> Options:
     given = _parser(environment).parse_args(arguments)
     check_node_name(given.name, "--name")
     return Options(
-        server=_address(given.server),
-        token=_token(given.token_file, environment),
+        server=_address(given.server) if given.server else "",
         name=given.name,
         directory=os.path.abspath(given.dir),
         wishes=_wishes(given),
@@ -90,8 +87,11 @@ def read_life(directory: str, keeper: int) -> int:
 
 def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="roost.agent", description="An agent, started by its keeper.")
-    parser.add_argument("--server", default=environment.get("ROOST_AGENT_SERVER", ""), help="HOST:PORT")
-    parser.add_argument("--token-file", default="", help=f"default: the variable {TOKEN_ENV}")
+    parser.add_argument(
+        "--server",
+        default=environment.get("ROOST_AGENT_SERVER", ""),
+        help="HOST:PORT, instead of those it was told when it joined",
+    )
     parser.add_argument("--name", default=environment.get("ROOST_AGENT_NAME") or socket.gethostname())
     parser.add_argument("--dir", default=environment.get("ROOST_AGENT_DIR", "."), help="for work, logs and identity")
     parser.add_argument("--label", action="append", default=[], metavar="K=V")
@@ -159,19 +159,3 @@ def _address(text: str) -> str:
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise Invalid("--server", f"a server is HOST:PORT, not {text!r:.200}")
     return text
-
-
-def _token(path: str, environment: dict[str, str]) -> str:
-    token = environment.get(TOKEN_ENV, "")
-    if path:
-        try:
-            with open(path, encoding="utf-8") as file:
-                token = file.read()
-        except (OSError, UnicodeDecodeError) as error:
-            raise Invalid("--token-file", f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    token = token.strip()
-    if not token:
-        raise Invalid("--token-file", f"an agent needs a token, in this file or in {TOKEN_ENV}")
-    if not (token.isascii() and token.isprintable()):
-        raise Invalid("--token-file", "a token is one line of ASCII")
-    return token

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import errno
 import os
 import signal
@@ -59,7 +60,7 @@ class Run:
         self.steps = steps(order.get("steps"))
         self.dir = absolute(order, "dir")
         self.log = absolute(order, "log")
-        self.env = environment(order.get("env"), run_id, self.dir, mark)
+        self.env = environment(order.get("env"), secrets(order.get("secrets")), run_id, self.dir, mark)
         self.timeout_ms = number(order, "timeout_ms", 0)
         self.grace_ms = number(order, "grace_ms", GRACE_MS_DEFAULT)
         self.leased = order.get("leased") is True
@@ -198,9 +199,9 @@ def signal_group(group: int, what: signal.Signals) -> None:
             return
 
 
-def environment(given: object, run_id: str, home: str, mark: str) -> dict[str, str]:
+def environment(given: object, hidden: dict[str, str], run_id: str, home: str, mark: str) -> dict[str, str]:
     """Exactly what was given and four names more; nothing of the keeper's own, which may hold tokens."""
-    env = {"PATH": PATH_DEFAULT, "HOME": home}
+    env = {"PATH": PATH_DEFAULT, "HOME": home, **hidden}
     if given:
         if not isinstance(given, dict):
             raise Refused("env has to be an object of strings")
@@ -211,6 +212,23 @@ def environment(given: object, run_id: str, home: str, mark: str) -> dict[str, s
     env[MARK] = mark
     env[RUN_MARK] = run_id
     return env
+
+
+def secrets(given: object) -> dict[str, str]:
+    """More of the environment, in base64: any bytes. They are nowhere but in our memory, and no words name a value."""
+    found: dict[str, str] = {}
+    if not given:
+        return found
+    if not isinstance(given, dict):
+        raise Refused("secrets has to be an object of strings")
+    for name, value in given.items():
+        if not isinstance(value, str) or not name or "=" in name:
+            raise Refused(f"secrets.{name}: a name without '=' and a string are needed")
+        try:
+            found[name] = os.fsdecode(binascii.a2b_base64(value, strict_mode=True))
+        except ValueError:
+            raise Refused(f"secrets.{name}: this is not base64") from None
+    return found
 
 
 def steps(given: object) -> list[tuple[list[str], bool]]:

@@ -4,16 +4,17 @@ import base64
 
 import msgspec
 
-from roost.model.document import Document, commands, decode_document, read_resource
+from roost.model.document import Document, commands, decode_document, read_resource, secrets_of
 from roost.model.errors import Invalid
 from roost.model.frames import Run
+from roost.model.secret import Handed, Hidden
 from roost.ports import driver
 
 _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE = msgspec.msgpack.Decoder(Run).decode
 
 
-def prepare(run: Run, node: str, directory: str, log: str) -> driver.Run:
+def prepare(run: Run, node: str, directory: str, log: str, handed: Handed | None = None) -> driver.Run:
     """What to tell the driver. Raises Invalid when this order cannot be carried out here."""
     try:
         document = decode_document(run.document)
@@ -23,6 +24,7 @@ def prepare(run: Run, node: str, directory: str, log: str) -> driver.Run:
         id=str(run.token),
         steps=[driver.Step(argv, ignore_failure) for argv, ignore_failure in commands(document)],
         env=environment(run, document, node),
+        secrets=secrets(document, handed),
         dir=f"{directory}/work/{run.token}",
         log=log,
         timeout_ms=run.timeout_ms,
@@ -37,7 +39,7 @@ def prepare(run: Run, node: str, directory: str, log: str) -> driver.Run:
 def environment(run: Run, document: Document, node: str) -> dict[str, str]:
     """What the user wrote, and what a run can know of itself and of what it was given."""
     return {
-        **document.env,
+        **{name: value for name, value in document.env.items() if isinstance(value, str)},
         "ROOST_PROJECT": document.project,
         "ROOST_WORKLOAD": document.name,
         "ROOST_INDEX": str(run.index),
@@ -47,6 +49,19 @@ def environment(run: Run, document: Document, node: str) -> dict[str, str]:
         "ROOST_NODE": node,
         **_given(run, document),
     }
+
+
+def secrets(document: Document, handed: Handed | None) -> Hidden:
+    """The variables that are secrets, in base64: a value may be any bytes. Raises Invalid when one is not to be had."""
+    values = handed.values if handed is not None else {}
+    if handed is not None and handed.refusal:
+        raise Invalid("", handed.refusal)
+    found = Hidden()
+    for variable, name in secrets_of(document).items():
+        if name not in values:
+            raise Invalid("", f"secret {name} cannot be opened: the server has not sent it")
+        found[variable] = base64.b64encode(values[name]).decode()
+    return found
 
 
 def _given(run: Run, document: Document) -> dict[str, str]:
@@ -78,7 +93,7 @@ def log_name(run: Run) -> str:
 
 def note(run: Run) -> str:
     """The order itself, kept by the keeper for the agent that comes after us."""
-    return base64.b64encode(_ENCODE(run)).decode()
+    return base64.b64encode(_ENCODE(run.bare())).decode()
 
 
 def waits_for(run: Run, known: driver.Known) -> Run:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 
 from roost.agent.actor import Action, Actor, Forget, Halt, Lease, Start
+from roost.agent.identity import Identity
 from roost.agent.launch import from_note, log_name, prepare, waits_for
 from roost.agent.link import Link, now_ms
 from roost.agent.say import say
@@ -31,12 +32,12 @@ class Service:
     """One agent. Feed it the driver's events through `told`; `run` ends when the agent is asked to."""
 
     def __init__(
-        self, directory: str, name: str, identity: str, facts: Facts, server: str, token: str,
+        self, directory: str, name: str, identity: str, facts: Facts, server: str,
         usage: Callable[[], Usage | None],
     ) -> None:  # fmt: skip
         self._directory = directory
         self.actor = Actor(name, identity, facts)
-        self.link = Link(server, token, self.actor, self._act, self._welcomed, usage)
+        self.link = Link(server, Identity(directory), self.actor, self._act, self._welcomed, usage)
         self.spool = Spool(f"{directory}/logs", self.link.ship, self._live_logs)
         self.driver: Driver | None = None
         self._logs: dict[int, str] = {}  # what the server calls the log of each attempt
@@ -148,12 +149,13 @@ class Service:
 
     def _start(self, run: Run) -> None:
         name = self._remember(run)
+        handed = run.secrets
         run = self.actor.attempts[run.token].run  # whom it is to wait for may have been given up a moment ago
         if len(self._logs) > ATTEMPTS_MAX or self._sizes_sum > DOCUMENT_BYTES_MAX:
             self._give_up(run.token, "stopped", f"this node has {len(self._logs) - 1} attempts already", now_ms())
             return
         try:
-            order = prepare(run, self.actor.node, self._directory, self.spool.path(name))
+            order = prepare(run, self.actor.node, self._directory, self.spool.path(name), handed)
         except Invalid as error:
             self._give_up(run.token, "error", str(error), now_ms())
         else:

@@ -122,7 +122,7 @@ class Spool:
                 try:
                     await self._ship()
                     pause_s = RETRY_S_MIN
-                except (grpc.aio.AioRpcError, grpc.aio.UsageError, TimeoutError, ConnectionError):
+                except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, OSError):
                     self._hang_up()
                     await asyncio.sleep(pause_s * random.uniform(0.5, 1))
                     pause_s = min(pause_s * 2, RETRY_S_MAX)

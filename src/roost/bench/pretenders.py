@@ -1,26 +1,33 @@
 """Agents over real gRPC that only pretend to run what they are given: a thousand fit on one machine.
 
-`python -m roost.bench.pretenders HOST:PORT TOKEN FIRST COUNT` keeps COUNT of them connected.
+`python -m roost.bench.pretenders HOST:PORT JOIN-TOKEN FIRST COUNT` lets COUNT of them join and keeps them connected.
 """
 
 import asyncio
+import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 import uvloop
 
 from roost.agent.actor import Actor, Halt, Start
+from roost.agent.identity import Identity, credentials_of
+from roost.agent.joining import join
 from roost.agent.link import OPTIONS
 from roost.model.frames import Answer, Welcome
+from roost.model.joining import Bundle, JoinToken, read_token
 from roost.model.node import Facts
 from roost.wire import agent_pb2_grpc
 from roost.wire.codec import pack_agent, unpack_server
 
 BEAT_S = 1.0
 JOIN_AT_ONCE = 50
+CERTIFICATES_AT_ONCE = 16
 
 
 async def main(address: str, token: str, first: int, count: int) -> None:
@@ -28,6 +35,8 @@ async def main(address: str, token: str, first: int, count: int) -> None:
     gate = asyncio.Semaphore(JOIN_AT_ONCE)
     connected = asyncio.Event()
     left = [count]
+    names = [f"node-{number:05}" for number in range(first, first + count)]
+    bundles = await _join_all(read_token(token), names)
 
     def one_more() -> None:
         left[0] -= 1
@@ -35,19 +44,30 @@ async def main(address: str, token: str, first: int, count: int) -> None:
             connected.set()
 
     async with asyncio.TaskGroup() as tasks:
-        for number in range(first, first + count):
-            tasks.create_task(_live(address, token, f"node-{number:05}", gate, one_more))
+        for bundle in bundles:
+            tasks.create_task(_live(address, bundle, gate, one_more))
         await connected.wait()
         print("connected", flush=True)
 
 
-async def _live(address: str, token: str, name: str, gate: asyncio.Semaphore, joined: Callable[[], None]) -> None:
+async def _join_all(token: JoinToken, names: list[str]) -> list[Bundle]:
+    """One certificate for each: they share commits when several ask at once."""
+    with tempfile.TemporaryDirectory(prefix="roost-pretenders-") as folder:
+
+        def join_one(name: str) -> Bundle:
+            os.mkdir(f"{folder}/{name}")
+            return join(Identity(f"{folder}/{name}"), token, name)
+
+        with ThreadPoolExecutor(CERTIFICATES_AT_ONCE) as threads:
+            return list(threads.map(join_one, names))
+
+
+async def _live(address: str, bundle: Bundle, gate: asyncio.Semaphore, joined: Callable[[], None]) -> None:
+    name = bundle.name
     actor = Actor(name, name, Facts({"cpu": 16_000, "memory": 1 << 36, "disk": 1 << 38}))
-    options = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1)]
-    async with grpc.aio.insecure_channel(address, options=options) as channel:
+    async with grpc.aio.secure_channel(address, credentials_of(bundle), options=OPTIONS) as channel:
         await gate.acquire()
-        metadata = (("authorization", f"Bearer {token}"),)
-        stream = agent_pb2_grpc.AgentsStub(channel).Connect(metadata=metadata)  # type: ignore[no-untyped-call]
+        stream = agent_pb2_grpc.AgentsStub(channel).Connect()  # type: ignore[no-untyped-call]
         await stream.write(pack_agent(actor.hello(_now_ms())))
         welcome = unpack_server(await stream.read())
         assert isinstance(welcome, Welcome), welcome

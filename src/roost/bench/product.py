@@ -32,7 +32,7 @@ class Product:
         self._cpu = cpu
         self._processes: list[subprocess.Popen[bytes]] = []
         self.api_port, self.agents_port = free_ports(2)
-        self.admin_token, self.agent_token = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
+        self.admin_token = secrets.token_urlsafe(16)
         self.client = Client(f"http://127.0.0.1:{self.api_port}", self.admin_token)
 
     @property
@@ -68,7 +68,7 @@ class Product:
 
     def start_server(self) -> float:
         """Start the server; how long it took until it was ready."""
-        environment = os.environ | {"ROOST_TOKEN": self.admin_token, "ROOST_AGENT_TOKEN": self.agent_token}
+        environment = os.environ | {"ROOST_TOKEN": self.admin_token}
         began = time.perf_counter()
         options = ["--data", str(self.data / "server"), "--listen", f"127.0.0.1:{self.api_port}"]
         options += ["--agents-listen", self.agents_address, "--log-level", "warning"]
@@ -102,10 +102,7 @@ class Product:
         """Start an agent's keeper; its process id."""
         home = self.data / name
         home.mkdir(parents=True)
-        token = self.data / "agent.token"
-        token.touch(mode=0o600)
-        token.write_text(self.agent_token)
-        options = ["--server", server or self.agents_address, "--token-file", str(token)]
+        options = ["--join", self.client.create_join_token().token, "--server", server or self.agents_address]
         options += ["--name", name, "--dir", str(home)]
         options += ["--cpu", self._cpu] if self._cpu else []
         log = (home / "agent.log").open("wb")
@@ -115,7 +112,8 @@ class Product:
     @contextmanager
     def pretenders(self, count: int) -> Iterator[None]:
         """Agents that only pretend to run, all connected: in two processes, so that they do not wait for each other."""
-        command = [sys.executable, "-m", "roost.bench.pretenders", self.agents_address, self.agent_token]
+        token = self.client.create_join_token(uses=count).token
+        command = [sys.executable, "-m", "roost.bench.pretenders", self.agents_address, token]
         parts = [(0, count // 2), (count // 2, count - count // 2)]
         clients = [subprocess.Popen([*command, *map(str, part)], stdout=subprocess.PIPE) for part in parts]
         try:

@@ -23,6 +23,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "ps": ("ps:ps", "List workloads."),
         "show": ("show:show", "Show one workload or instance, with its story."),
         "logs": ("logs:logs", "Print what instances wrote."),
+        "history": ("history:history", "List what is over, however long ago."),
+        "events": ("events:events", "Say what happened, or follow it."),
         "why": ("why:why", "Say why an instance is where it is, or why it waits."),
         "wait": ("wait:wait", "Wait until workloads are finished or running."),
         "cancel": ("cancel:cancel", "Stop workloads or single instances."),
@@ -30,8 +32,11 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Machines": {
         "nodes": ("nodes:nodes", "List nodes; look at one; remove one that is gone."),
+        "join-tokens": ("join:join_tokens", "List, create and revoke tokens with which machines join."),
         "drain": ("drain:drain", "Take a node out of service, or put it back."),
         "status": ("status:status", "Say how the server is doing."),
+        "leader": ("leader:leader", "Say which server leads; hand the lead over."),
+        "doctor": ("doctor:doctor", "Say what is wrong around the server, and what to do next."),
     },
     "Sharing": {
         "projects": ("projects:projects", "List projects; set their weights and quotas."),
@@ -39,9 +44,19 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "reserve": ("reservations:reserve", "Keep nodes for one project."),
         "reservations": ("reservations:reservations", "List reservations; cancel one."),
     },
+    "Access": {
+        "login": ("login:login", "Log in with your organisation's identity."),
+        "logout": ("login:logout", "Forget that login."),
+        "whoami": ("login:whoami", "Say who you are to the server, and what you may do."),
+        "tokens": ("tokens:tokens", "List, create, rotate and revoke API tokens."),
+        "members": ("members:members", "List, set and remove persons' roles in projects."),
+        "secrets": ("secrets:secrets", "Set, list and remove secrets of projects."),
+        "audit": ("audit:audit", "Say who changed what, newest first."),
+    },
     "Tools": {
         "sim": ("sim:sim", "Try placements and faults in a simulated fleet."),
         "bench": ("bench:bench", "Measure Roost on this machine."),
+        "store": ("store:store", "Copy, check, back up and restore where the state is kept."),
         "completion": ("completion:completion", "Print a completion script for your shell."),
     },
 }

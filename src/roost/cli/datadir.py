@@ -9,8 +9,8 @@ from roost.cli.outcome import Failure
 
 TOKEN_BYTES = 24  # 192 bits: not to be guessed
 ADMIN_TOKEN = "admin.token"  # of whoever uses the API
-AGENT_TOKEN = "agent.token"  # of the nodes
 CLIENT_CONFIG = "client.toml"
+AUTHORITY = "ca.pem"  # as in server/secure.py, which is too heavy to import here
 
 
 class DataDir:
@@ -26,7 +26,6 @@ class DataDir:
                 f"{self.path} cannot be used: {error.strerror}", "choose another one with --data DIR"
             ) from None
         self.admin_token_path = self.path / ADMIN_TOKEN
-        self.agent_token_path = self.path / AGENT_TOKEN
         self.client_config_path = self.path / CLIENT_CONFIG
         # It is written when the server is ready; an old one would send whoever waits for it to where nobody is.
         self.client_config_path.unlink(missing_ok=True)
@@ -35,9 +34,9 @@ class DataDir:
         """Made on first use, kept over restarts."""
         return _token(self.admin_token_path)
 
-    def agent_token(self) -> str:
-        """Made on first use, kept over restarts."""
-        return _token(self.agent_token_path)
+    def authority(self) -> str:
+        """The CA's certificate, which the server leaves here when it is ready."""
+        return (self.path / AUTHORITY).read_text(encoding="ascii")
 
 
 def _lock(path: Path) -> int:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from roost.cli.output import ago, amount, clock, plain, print_json, print_table, say, took
+from roost.cli.past import at_option, settle
 from roost.cli.session import connect, json_option
 from roost.cli.targets import Target
 
@@ -25,19 +26,20 @@ Examples:
 Next: `roost drain NODE` takes a node out of service; `roost agent` adds one.
 """,
 )
+@at_option
 @json_option
 @click.pass_context
-def nodes(ctx: click.Context, as_json: bool) -> None:
+def nodes(ctx: click.Context, at: str, as_json: bool) -> None:
     """List nodes; look at one; remove one that is gone."""
     if ctx.invoked_subcommand is not None:
         return
     with connect() as client:
-        found = client.nodes()
+        found = client.nodes(at=settle(client, at))
     if as_json:
         print_json(found)
         return
     print_table(HEADER, [_row(node) for node in found])
-    if not found:
+    if not found and not at:
         say("there are no nodes; `roost agent` makes a machine one, `roost up` comes with one")
 
 
@@ -46,16 +48,18 @@ def nodes(ctx: click.Context, as_json: bool) -> None:
 Examples:
   roost nodes show node-1
   roost nodes show node-1 --json
+  roost nodes show node-1 --at 14:30
 \b
 Next: `roost drain NODE` to empty it.
 """
 )
 @click.argument("name", metavar="NODE")
+@at_option
 @json_option
-def show(name: str, as_json: bool) -> None:
+def show(name: str, at: str, as_json: bool) -> None:
     """Show one node: status, what is given away and measured, what runs there, and its story."""
     with connect() as client:
-        node = client.node(name)
+        node = client.node(name, at=settle(client, at))
     if as_json:
         print_json(node)
         return
@@ -74,12 +78,12 @@ def show(name: str, as_json: bool) -> None:
 Examples:
   roost nodes remove node-1
 \b
-Next: `roost nodes`. An agent that says hello under this name again is a new node.
+Next: `roost nodes`. Its certificate is revoked: the machine comes back only with a new join token.
 """
 )
 @click.argument("name", metavar="NODE")
 def remove(name: str) -> None:
-    """Forget a node that is lost or drained and will not come back."""
+    """Forget a node that is lost or drained and will not come back, and revoke its certificate."""
     with connect() as client:
         client.remove_node(name)
     say(f"node {name} is removed")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from roost.cli.output import ago, print_json, print_table, say, took
+from roost.cli.past import at_option, settle
 from roost.cli.session import connect, json_option
 from roost.cli.targets import Target
 
@@ -22,6 +23,7 @@ Examples:
   roost ps                    what waits and runs
   roost ps -a                 with everything that is finished
   roost ps --state failed --json
+  roost ps --at 2h            what waited and ran two hours ago
 \b
 Next: `roost show NAME` for one of them, `roost why NAME` for what waits.
 """
@@ -29,18 +31,20 @@ Next: `roost show NAME` for one of them, `roost why NAME` for what waits.
 @click.option("-a", "--all", "everything", is_flag=True, help="Also what is finished.")
 @click.option("-p", "--project", default="", help="Only of this project.")
 @click.option("--state", type=click.Choice(STATES), default=None, help="Only in this state.")
+@at_option
 @json_option
-def ps(everything: bool, project: str, state: str | None, as_json: bool) -> None:
+def ps(everything: bool, project: str, state: str | None, at: str, as_json: bool) -> None:
     """List workloads: what waits and runs, and with -a what is finished."""
     with connect() as client:
         states = (state,) if state else ("",) if everything else LIVE
-        found = [workload for each in states for workload in client.workloads(project=project, state=each)]
+        at = settle(client, at)
+        found = [workload for each in states for workload in client.workloads(project=project, state=each, at=at)]
     found.sort(key=lambda workload: workload.submitted_ms, reverse=True)
     if as_json:
         print_json(found)
         return
     print_table(HEADER, [_row(workload) for workload in found])
-    if not found and not everything:
+    if not found and not everything and not at:
         say("nothing waits or runs; `roost ps -a` shows what is finished, `roost run -- echo hello` starts something")
 
 

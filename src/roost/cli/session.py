@@ -20,7 +20,7 @@ def connect() -> "Client":
     from roost.client.config import find_config  # noqa: PLC0415
 
     config = find_config()
-    return Client(config.url, config.token)
+    return Client(*config)
 
 
 def json_option(command: Decorated) -> Decorated:
@@ -106,6 +106,45 @@ def record_options(command: Decorated) -> Decorated:
         click.option(
             "--record", type=click.Path(file_okay=False, path_type=Path), envvar="ROOST_RECORD", metavar="DIR",
             show_envvar=True, help="Write history here, for `roost sim replay --trace roost`.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def oidc_options(command: Decorated) -> Decorated:
+    """--oidc-issuer and what goes with it: of a server."""
+    for option in (
+        click.option(
+            "--oidc-claim", envvar="ROOST_OIDC_CLAIM", metavar="NAME",
+            help="What of an identity members are known by. [default: email]",
+        ),
+        click.option(
+            "--oidc-client-id", envvar="ROOST_OIDC_CLIENT_ID", metavar="ID", help="As which the issuer knows Roost.",
+        ),
+        click.option(
+            "--oidc-issuer", envvar="ROOST_OIDC_ISSUER", metavar="URL", show_envvar=True,
+            help="The OpenID issuer with whose identities persons may log in: docs/access.md.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def history_options(command: Decorated) -> Decorated:
+    """--history and its limits: of a server."""
+    for option in (
+        click.option(
+            "--history-max", type=SIZE, envvar="ROOST_HISTORY_MAX", metavar="SIZE",
+            help="How large the history may be; the oldest goes. [default: 10GiB]",
+        ),
+        click.option(
+            "--history-keep", "history_keep_ms", type=DURATION, envvar="ROOST_HISTORY_KEEP", metavar="DURATION",
+            help="How long it is kept. [default: 90d]",
+        ),
+        click.option(
+            "--history", type=click.Choice(["auto", "on", "off"]), envvar="ROOST_HISTORY", show_envvar=True,
+            help="Keep what is over and what happened, for `roost history`; auto: unless the store is memory.",
         ),
     ):  # fmt: skip
         command = option(command)

@@ -1,17 +1,22 @@
 """roost show: one workload or one instance, with its story."""
 
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
 from roost.cli.output import ago, amount, clock, plain, print_json, print_table, say, took
+from roost.cli.past import at_option, day_and_time, settle
 from roost.cli.ps import progress
 from roost.cli.session import connect, json_option, project_option
 from roost.cli.targets import TARGET, Target, in_project
 
 if TYPE_CHECKING:
+    from roost.client import Client
     from roost.client.types import Instance, Workload
 
+STORIES_MAX = 100  # told at once: more cannot be read, and each is a request
 HEADER = ("INSTANCE", "STATE", "NODE", "ATTEMPT", "EXIT", "TOOK", "CAUSE")
 
 
@@ -20,6 +25,8 @@ HEADER = ("INSTANCE", "STATE", "NODE", "ATTEMPT", "EXIT", "TOOK", "CAUSE")
 Examples:
   roost show train            the workload, its instances, and its story if it has one instance
   roost show train.7          one instance: every attempt, with times and causes
+  roost show train --story    every instance with its whole story; also of one that is long over
+  roost show train --at 2h    as it was two hours ago
   roost show train --json
 \b
 Next: `roost logs NAME`, `roost why NAME`, `roost retry NAME`.
@@ -27,14 +34,20 @@ Next: `roost logs NAME`, `roost why NAME`, `roost retry NAME`.
 )
 @click.argument("target", type=TARGET, metavar="NAME[.INDEX]")
 @project_option
+@click.option("--story", is_flag=True, help="The whole story of each instance; also of what is only in the history.")
+@at_option
 @json_option
-def show(target: Target, project: str, as_json: bool) -> None:
+def show(target: Target, project: str, story: bool, at: str, as_json: bool) -> None:
     """Show one workload or one instance, with its story."""
     target = in_project(target, project)
     with connect() as client:
-        workload = None if target.index is not None else client.workload(target.project, target.name)
+        at = settle(client, at)
+        if story:
+            _print_stories(_stories(client, target, at), as_json)
+            return
+        workload = None if target.index is not None else client.workload(target.project, target.name, at=at)
         single = target.index if workload is None else 0 if workload.count == 1 else None
-        instance = None if single is None else client.instance(target.project, target.name, single)
+        instance = None if single is None else client.instance(target.project, target.name, single, at=at)
     if as_json:
         print_json(workload or instance)
         return
@@ -44,6 +57,46 @@ def show(target: Target, project: str, as_json: bool) -> None:
         click.echo()
     if instance is not None:
         _show_instance(instance)
+
+
+def _stories(client: "Client", target: Target, at: str) -> "list[Instance]":
+    """Each instance with its story: of the workload that is there, or else of the last one of that name."""
+    from roost.client.errors import ApiError  # noqa: PLC0415
+
+    project, name = target.project, target.name
+    try:
+        if target.index is not None:
+            return [client.instance(project, name, target.index, at=at)]
+        begun = [each.index for each in client.instances(project, name, at=at) if each.attempt]
+        if len(begun) > STORIES_MAX:
+            say(f"the first {STORIES_MAX} of {len(begun)} that began; name one for its own: {target}.INDEX")
+        return [client.instance(project, name, index, at=at) for index in begun[:STORIES_MAX]]
+    except ApiError as error:
+        if error.status != 404 or at:
+            raise
+        known = error
+    try:
+        over = client.lives(project, name, limit=1)[0]
+    except ApiError:
+        raise known from None
+    say(f"{target} is over since {day_and_time(over.finished_ms)}; this is from the history")
+    found = client.past_instances(project, name, over.serial, limit=None if target.index is not None else STORIES_MAX)
+    return [each for each in found if target.index in (None, each.index)]
+
+
+def _print_stories(instances: "list[Instance]", as_json: bool) -> None:
+    if as_json:
+        print_json(instances)
+        return
+    for number, instance in enumerate(instances):
+        if number:
+            click.echo()
+        _show_instance(instance)
+        if instance.decision is not None:
+            others = ", ".join(f"{each.node} {each.score:.3f}" for each in instance.decision.candidates)
+            click.echo(f"Decision:   {instance.decision.strategy}, {instance.decision.eligible} eligible: {others}")
+    if not instances:
+        say("none of it ever began; `roost why NAME` says why it waits")
 
 
 def exit_words(instance: "Instance") -> str:
@@ -108,6 +161,13 @@ def _show_instance(instance: "Instance") -> None:
         click.echo(f"Ended:      {exit_words(instance)}")
     if instance.story:
         click.echo()
+        when = _clock_of(instance)
         print_table(
-            ("TIME", "STATE", "CAUSE"), [(clock(line.at_ms), line.state, line.cause) for line in instance.story]
-        )
+            ("TIME", "STATE", "CAUSE"), [(when(line.at_ms), line.state, line.cause) for line in instance.story]
+        )  # fmt: skip
+
+
+def _clock_of(instance: "Instance") -> Callable[[int], str]:
+    """The time of day for a story of today, else with its day."""
+    today = day_and_time(time.time_ns() // 1_000_000)[:10]
+    return clock if day_and_time(instance.story[0].at_ms)[:10] == today else day_and_time

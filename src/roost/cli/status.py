@@ -35,6 +35,8 @@ def status(as_json: bool) -> None:
     click.echo(f"Nodes:      {_counted(told.nodes)}")
     click.echo(f"Workloads:  {_counted(told.workloads)}")
     click.echo(f"Instances:  {_counted(told.instances)}")
+    if told.history is not None and told.history.failed:
+        click.echo(f"History:    {told.history.failed}")
 
 
 def _counted(counts: dict[str, int]) -> str:

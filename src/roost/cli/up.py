@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from roost.cli.certificates import certificate_options, client_config
 from roost.cli.datadir import DataDir
 from roost.cli.keepers import Keeper, agent_argv, end_strangers, start_keeper
 from roost.cli.outcome import Failure
 from roost.cli.output import say
 from roost.cli.places import data_home
-from roost.cli.session import patience_option, preempt_margin_option, record_options
+from roost.cli.session import history_options, patience_option, preempt_margin_option, record_options
 
 if TYPE_CHECKING:
+    from roost.server.certificates import Certificates
     from roost.server.config import ServerConfig
 
 LISTEN = "127.0.0.1:8420"  # as in server/config.py, which is too heavy to import before the agents have been started
@@ -89,22 +91,25 @@ Next, in another terminal: export ROOST_CONFIG=DIR/client.toml, then `roost run 
 @patience_option
 @preempt_margin_option
 @record_options
+@history_options
+@certificate_options
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", help="How much to tell."
 )
 def up(
     data: Path | None, listen: Address, agents_listen: Address | None, agents: int, strategy: str, lease_ms: int | None,
-    log_level: str, gpu: str, gpu_model: str, taints: tuple[str, ...], **more: int | Path | None,
+    log_level: str, gpu: str, gpu_model: str, taints: tuple[str, ...],
+    **more: int | str | bool | Path | tuple[str | Path, ...] | None,
 ) -> None:  # fmt: skip
     """Start a server and local nodes: everything in one command.
 
     It stays in the foreground. Ctrl-C or SIGTERM stops the server, the work and the nodes; what was running then runs
-    again after the next `roost up`. Tokens and data are kept in the data directory.
+    again after the next `roost up`. Tokens, certificates and data are kept in the data directory.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     home = DataDir(data or data_home())
     listen, agents_listen = _addresses(listen, agents_listen)
-    admin_token, agent_token = home.admin_token(), home.agent_token()
+    admin_token = home.admin_token()
     keepers: list[Keeper] = []
     offer = _offer(gpu, gpu_model, taints)
     try:
@@ -116,8 +121,8 @@ def up(
         gc.disable()  # importing the server makes no garbage, and looking for it costs a seventh of that time
         config = _config(
             data=home.path, host=listen.host, port=listen.port, agents_host=agents_listen.host,
-            agents_port=agents_listen.port, admin_token=admin_token, agent_token=agent_token, strategy=strategy,
-            lease_ms=lease_ms, log_level=log_level, **more,
+            agents_port=agents_listen.port, admin_token=admin_token, strategy=strategy, lease_ms=lease_ms,
+            log_level=log_level, **more,
         )  # fmt: skip
         _serve(config, home, keepers)
     except KeyboardInterrupt:
@@ -203,8 +208,7 @@ def _offer(gpu: str, gpu_model: str, taints: tuple[str, ...]) -> list[str]:
 
 def _start(home: DataDir, name: str, server: Address, agents: int, offer: list[str]) -> Keeper:
     directory = home.path / "nodes" / name
-    options = ["--server", str(server.reachable()), "--token-file", str(home.agent_token_path)]
-    options += ["--name", name, "--dir", str(directory), *offer]
+    options = ["--server", str(server.reachable()), "--name", name, "--dir", str(directory), *offer]
     if agents > 1:
         options += ["--slice", f"{name.removeprefix('node-')}/{agents}"]
     if agents > len(os.sched_getaffinity(0)):
@@ -228,7 +232,7 @@ def _serve(config: "ServerConfig", home: DataDir, keepers: list[Keeper]) -> None
 
     import uvloop  # noqa: PLC0415
 
-    from roost.client.config import Config, write_config  # noqa: PLC0415
+    from roost.client.config import write_config  # noqa: PLC0415
     from roost.server.app import CannotStart, serve  # noqa: PLC0415
 
     def ready(port: int, agents_port: int) -> None:
@@ -238,9 +242,13 @@ def _serve(config: "ServerConfig", home: DataDir, keepers: list[Keeper]) -> None
             loop.add_signal_handler(signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM)
         for keeper in keepers:
             loop.add_reader(keeper.pidfd, _ended, loop, keeper)
-        url = f"http://{Address(config.host, port).reachable()}"
-        write_config(home.client_config_path, Config(url, config.admin_token))
-        _greet(url, home, keepers, agents_port)
+        told = client_config(config, home, str(Address(config.host, port).reachable()))
+        write_config(home.client_config_path, told)
+        _greet(told.url, home, keepers, agents_port)
+
+    async def enrol(certificates: "Certificates") -> None:
+        for keeper in keepers:
+            await _enrol(certificates, keeper)
 
     def _ended(loop: asyncio.AbstractEventLoop, keeper: Keeper) -> None:
         loop.remove_reader(keeper.pidfd)
@@ -249,9 +257,24 @@ def _serve(config: "ServerConfig", home: DataDir, keepers: list[Keeper]) -> None
         say(f"what ran on {keeper.name} moves to other nodes; `roost up` again brings it back")
 
     try:
-        uvloop.run(serve(config, ready))
+        uvloop.run(serve(config, ready, enrol=enrol))
     except CannotStart as error:
         raise Failure(str(error)) from None
+
+
+async def _enrol(certificates: "Certificates", keeper: Keeper) -> None:
+    """See to it that a local node has a certificate. Its agent is being started meanwhile and waits for the file."""
+    from roost.agent.identity import Identity, bundle_of, make_request, now_ms  # noqa: PLC0415
+
+    identity = Identity(str(keeper.directory))
+    try:
+        known = identity.read()
+    except ValueError:
+        known = None
+    if known is not None and certificates.is_current(keeper.name, known.certificate) and now_ms() < known.renew_ms:
+        return
+    key, request = make_request(keeper.name)
+    identity.write(bundle_of(keeper.name, key, await certificates.enrol(keeper.name, request, local=True)))
 
 
 def _greet(url: str, home: DataDir, keepers: list[Keeper], agents_port: int) -> None:

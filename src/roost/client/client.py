@@ -1,12 +1,16 @@
 """The client: one method for everything that can be asked of a server, each with a typed answer."""
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
-from roost.client import setting_types, types
+from roost.client import access, setting_types, types
+from roost.client import secrets as kept
+from roost.client.history import HistoryCalls
 from roost.client.logs import LogFollower
+from roost.client.servers import ServerCalls
 from roost.client.stream import Follower
 from roost.client.transport import Query, Transport, segment
 from roost.client.wait import Until, wait_for
@@ -18,12 +22,15 @@ Document = Mapping[str, Any]
 Amounts = Mapping[str, str | int | float]
 
 
-class Client:
-    """Speaks to one server. Every method raises ApiError when the server says no, Unreachable when there is none."""
+class Client(HistoryCalls, ServerCalls):
+    """Speaks to one server, or to one of several (URLs with commas between).
 
-    def __init__(self, url: str, token: str = "") -> None:
+    Every method raises ApiError when the server says no, Unreachable when there is none.
+    """
+
+    def __init__(self, url: str, token: str = "", ca: str = "") -> None:
         self.url = url
-        self._transport = Transport(url, token)
+        self._transport = Transport(url, token, ca)
 
     def __enter__(self) -> "Client":
         return self
@@ -60,24 +67,26 @@ class Client:
         return _decode(self._transport.call("POST", "/v1/plans", None, _encode(documents)).body, types.Plan)
 
     def workloads(
-        self, *, project: str = "", name: str = "", state: str = "", limit: int | None = None
+        self, *, project: str = "", name: str = "", state: str = "", limit: int | None = None, at: str = ""
     ) -> list[types.Workload]:
-        """Workloads, newest first."""
-        query = {"project": project, "name": name, "state": state}
+        """Workloads, newest first. `at`: as they were, see `moment`."""
+        query = {"project": project, "name": name, "state": state, "at": at}
         return list(_first(self._pages("/v1/workloads", query, types.WorkloadPage, limit), limit))
 
-    def workload(self, project: str, name: str) -> types.Workload:
+    def workload(self, project: str, name: str, *, at: str = "") -> types.Workload:
         """A workload with its document and its first instances."""
-        return self._get(_path(project, name), types.Workload)
+        return self._get(_path(project, name), types.Workload, {"at": at})
 
-    def instances(self, project: str, name: str, *, state: str = "", limit: int | None = None) -> list[types.Instance]:
+    def instances(
+        self, project: str, name: str, *, state: str = "", limit: int | None = None, at: str = ""
+    ) -> list[types.Instance]:
         """The instances of a workload, those that never ran included."""
-        pages = self._pages(f"{_path(project, name)}/instances", {"state": state}, types.InstancePage, limit)
+        pages = self._pages(f"{_path(project, name)}/instances", {"state": state, "at": at}, types.InstancePage, limit)
         return list(_first(pages, limit))
 
-    def instance(self, project: str, name: str, index: int = 0) -> types.Instance:
+    def instance(self, project: str, name: str, index: int = 0, *, at: str = "") -> types.Instance:
         """An instance with its story and the decision that placed it."""
-        return self._get(f"{_path(project, name)}/instances/{index}", types.Instance)
+        return self._get(f"{_path(project, name)}/instances/{index}", types.Instance, {"at": at})
 
     def why(self, project: str, name: str, index: int | None = None, *, advice: bool = True) -> types.Why:
         """Why an instance is where it is, or why it waits. Without an index: the first that waits.
@@ -123,13 +132,13 @@ class Client:
 
     # nodes
 
-    def nodes(self, *, status: str = "") -> list[types.Node]:
+    def nodes(self, *, status: str = "", at: str = "") -> list[types.Node]:
         """All nodes by name."""
-        return list(self._pages("/v1/nodes", {"status": status}, types.NodePage, None))
+        return list(self._pages("/v1/nodes", {"status": status, "at": at}, types.NodePage, None))
 
-    def node(self, name: str) -> types.Node:
+    def node(self, name: str, *, at: str = "") -> types.Node:
         """A node with what runs there and its story."""
-        return self._get(f"/v1/nodes/{segment(name)}", types.Node)
+        return self._get(f"/v1/nodes/{segment(name)}", types.Node, {"at": at})
 
     def drain(self, name: str, deadline: str | int | float | None = None) -> types.Node:
         """Take a node out of service; with a deadline (`10m`, or seconds) jobs may finish until then."""
@@ -201,6 +210,91 @@ class Client:
     def cancel_reservation(self, name: str) -> None:
         """Give the nodes of a reservation back to everybody."""
         self._transport.call("DELETE", f"/v1/reservations/{segment(name)}")
+
+    # joining
+
+    def create_join_token(
+        self, *, pool: str = "", uses: int | None = 1, expires: str | int = "1h"
+    ) -> types.NewJoinToken:
+        """A token with which machines can become nodes; `uses`: None is any number."""
+        body = {"pool": pool, "uses": "unlimited" if uses is None else uses, "expires": expires}
+        return self._post("/v1/join-tokens", types.NewJoinToken, body)
+
+    def join_tokens(self) -> list[types.JoinToken]:
+        """Join tokens that can still be used; never their secrets."""
+        return self._get("/v1/join-tokens", types.JoinTokenPage).items
+
+    def revoke_join_token(self, id: str) -> None:
+        """Make a join token useless; nodes that have joined with it stay."""
+        self._transport.call("DELETE", f"/v1/join-tokens/{segment(id)}")
+
+    # who may do what
+
+    def whoami(self) -> access.Whoami:
+        """Who the server takes you for, and what you may do."""
+        return self._get("/v1/whoami", access.Whoami)
+
+    def login(self) -> access.Login:
+        """Where persons get an identity that the server believes. It needs no token."""
+        return self._get("/v1/login", access.Login)
+
+    def tokens(self) -> list[access.Token]:
+        """All tokens that you may administrate, by name; never their secrets."""
+        return list(self._pages("/v1/tokens", {}, access.TokenPage, None))
+
+    def create_token(
+        self, name: str, role: str, projects: Sequence[str], *, expires: str | int | float | None = None
+    ) -> access.NewToken:
+        """Create a token for projects (`["*"]`: everywhere). `expires`: `30d`, or `never`; its secret is told once."""
+        given = {} if expires is None else {"expires": expires}
+        body = {"name": name, "role": role, "projects": list(projects), **given}
+        return self._post("/v1/tokens", access.NewToken, body)
+
+    def rotate_token(
+        self, name: str, *, overlap: str | int | float | None = None, expires: str | int | float | None = None
+    ) -> access.NewToken:
+        """Give a token a new secret; the old one stays good for `overlap`, an hour if nothing is said."""
+        given = {key: value for key, value in (("overlap", overlap), ("expires", expires)) if value is not None}
+        return self._post(f"/v1/tokens/{segment(name)}/rotate", access.NewToken, given)
+
+    def revoke_token(self, name: str) -> None:
+        """End a token at once."""
+        self._transport.call("DELETE", f"/v1/tokens/{segment(name)}")
+
+    def members(self, project: str) -> list[access.Member]:
+        """The persons with a role in a project; `*`: everywhere."""
+        return list(self._pages(f"/v1/projects/{segment(project)}/members", {}, access.MemberPage, None))
+
+    def set_member(self, project: str, subject: str, role: str) -> access.Member:
+        """Give a person (an e-mail address, or what the issuer calls it) a role in a project."""
+        return self._put(f"/v1/projects/{segment(project)}/members/{segment(subject)}", access.Member, {"role": role})
+
+    def remove_member(self, project: str, subject: str) -> None:
+        """Take a person's role in a project away."""
+        self._transport.call("DELETE", f"/v1/projects/{segment(project)}/members/{segment(subject)}")
+
+    def audit(self, *, who: str = "", what: str = "", limit: int | None = None) -> list[access.Audit]:
+        """Changes that were asked for and made, newest first."""
+        return list(_first(self._pages("/v1/audit", {"who": who, "what": what}, access.AuditPage, limit), limit))
+
+    # secrets
+
+    def secrets(self, project: str) -> list[kept.Secret]:
+        """The secrets of a project by name; never their values."""
+        return list(self._pages(f"/v1/projects/{segment(project)}/secrets", {}, kept.SecretPage, None))
+
+    def set_secret(self, project: str, name: str, value: bytes) -> kept.Secret:
+        """Set a secret. Runs that begin from now on get this value."""
+        body = {"base64": b64encode(value).decode()}
+        return self._put(f"/v1/projects/{segment(project)}/secrets/{segment(name)}", kept.Secret, body)
+
+    def remove_secret(self, project: str, name: str) -> None:
+        """Forget a secret."""
+        self._transport.call("DELETE", f"/v1/projects/{segment(project)}/secrets/{segment(name)}")
+
+    def reseal_secrets(self) -> kept.Resealed:
+        """Seal all secrets again with the server's newest key."""
+        return self._post("/v1/secrets/reseal", kept.Resealed, {})
 
     # the whole
 

@@ -15,6 +15,7 @@ class Config(NamedTuple):
 
     url: str
     token: str
+    ca: str = ""  # PEM of the CA that vouches for the server; empty: those that this system knows
 
 
 def find_config(environ: Mapping[str, str] | None = None) -> Config:
@@ -25,7 +26,8 @@ def find_config(environ: Mapping[str, str] | None = None) -> Config:
         return read_config(Path(named))
     url = environ.get("ROOST_URL")
     if url:
-        return Config(_checked(url, "$ROOST_URL"), environ.get("ROOST_TOKEN", ""))
+        ca = authority_of(environ.get("ROOST_CA", ""))
+        return Config(_checked(url, "$ROOST_URL"), environ.get("ROOST_TOKEN", ""), ca)
     own = user_config_path(environ)
     if own.is_file():
         return read_config(own)
@@ -33,7 +35,7 @@ def find_config(environ: Mapping[str, str] | None = None) -> Config:
 
 
 def read_config(path: Path) -> Config:
-    """A client.toml: `url` and `token`."""
+    """A client.toml: `url` and `token`, or a login that is renewed when it ends; and `ca`, PEM or a file of it."""
     import tomllib  # noqa: PLC0415  (only where a file is used: every command starts faster without it)
 
     try:
@@ -44,15 +46,31 @@ def read_config(path: Path) -> Config:
         raise NotConfigured(
             f"{path} cannot be read: {error}", 'it has two lines: url = "..." and token = "..."'
         ) from None
-    url, token = content.get("url"), content.get("token", "")
-    if not isinstance(url, str) or not isinstance(token, str):
+    url, token, told = content.get("url"), content.get("token", ""), content.get("ca", "")
+    if not isinstance(url, str) or not isinstance(token, str) or not isinstance(told, str):
         raise NotConfigured(f"{path} has no url", 'it has two lines: url = "..." and token = "..."')
-    return Config(_checked(url, str(path)), token)
+    ca = authority_of(told or os.environ.get("ROOST_CA", ""), path.parent, str(path) if told else "$ROOST_CA")
+    if isinstance(content.get("login"), dict):
+        from roost.client.login import renewed  # noqa: PLC0415  (only for those who have logged in)
+
+        return renewed(path, _checked(url, str(path)), content["login"], ca)
+    return Config(_checked(url, str(path)), token, ca)
 
 
 def write_config(path: Path, config: Config) -> None:
     """Leave a client.toml that only its owner can read. Whoever reads it meanwhile sees the old or the new one."""
-    text = f"url = {_quoted(config.url)}\ntoken = {_quoted(config.token)}\n"
+    write_private(path, {"url": config.url, "token": config.token} | ({"ca": config.ca} if config.ca else {}))
+
+
+def write_private(
+    path: Path, fields: Mapping[str, str], table: str = "", inner: Mapping[str, str] | None = None,
+    numbers: Mapping[str, int] | None = None,
+) -> None:  # fmt: skip
+    """A TOML file of a few texts, and perhaps a table of more texts and numbers, that only its owner can read."""
+    text = "".join(f"{name} = {_quoted(value)}\n" for name, value in fields.items())
+    if table:
+        text += f"\n[{table}]\n" + "".join(f"{name} = {_quoted(value)}\n" for name, value in (inner or {}).items())
+        text += "".join(f"{name} = {value}\n" for name, value in (numbers or {}).items())
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
@@ -66,14 +84,33 @@ def user_config_path(environ: Mapping[str, str]) -> Path:
     return Path(base).expanduser() / "roost" / "client.toml"
 
 
+def authority_of(told: str, folder: Path = Path(), where: str = "$ROOST_CA") -> str:
+    """A CA's certificate, told as it is or as a file."""
+    if not told or "-----BEGIN CERTIFICATE-----" in told:
+        return told
+    try:
+        text = (folder / told).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotConfigured(f"{where} names the CA's file {told}, which cannot be read: {error}") from None
+    if "-----BEGIN CERTIFICATE-----" not in text:
+        raise NotConfigured(f"{where} names the CA's file {told}, which holds no certificate in PEM")
+    return text
+
+
 def _checked(url: str, where: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    if scheme not in ("http", "https") or not separator or not rest.strip("/"):
-        raise NotConfigured(f"{where} says {url!r}, which is not like http://HOST:PORT")
-    return url.rstrip("/")
+    """One URL, or several with commas between."""
+    checked = []
+    for each in url.split(","):
+        scheme, separator, rest = each.strip().partition("://")
+        if scheme not in ("http", "https") or not separator or not rest.strip("/"):
+            raise NotConfigured(f"{where} says {each!r}, which is not like http://HOST:PORT")
+        checked.append(each.strip().rstrip("/"))
+    return ",".join(checked)
 
 
 def _quoted(text: str) -> str:
-    """A TOML basic string."""
+    """A TOML basic string; of PEM, which has lines and nothing to escape, one that can be read."""
+    if text.startswith("-----BEGIN ") and text.replace("\n", "").isprintable() and not set(text) & {'"', "\\"}:
+        return f'"""\n{text}"""'
     escaped = "".join(f"\\u{ord(each):04x}" if each in '"\\' or not each.isprintable() else each for each in text)
     return f'"{escaped}"'

@@ -14,6 +14,7 @@ BUFFER_BYTES_MAX = 16 << 20  # one event is at most some hundred kilobytes; more
 HEAD_BYTES_MAX = 64 * 1024
 QUIET_S_MAX = 60.0  # servers send a comment every few seconds; one that does not is gone without saying so
 PATIENCE_S = 30.0  # how long a server may be away (restarted, upgraded) before a follower gives up
+TLS_WANTS = ("SSLWantReadError", "SSLWantWriteError")  # of ssl, which is not imported where it is not spoken
 PAUSE_S_MIN = 0.05
 PAUSE_S_MAX = 1.0
 
@@ -105,6 +106,7 @@ class Stream:
 
     def __init__(self, sock: socket.socket, told: Callable[[int, bytes], ApiError], timeout_s: float) -> None:
         self.sock = sock
+        sock.setblocking(False)  # what can be read may be half of a TLS record
         self.events = Events()
         self._heard_at = time.monotonic()
         head, rest = self._head(timeout_s)
@@ -141,14 +143,18 @@ class Stream:
 
     def _receive(self, timeout_s: float) -> bytes | None:
         """None: nothing within the time; empty: the other side has closed."""
-        if not getattr(self.sock, "pending", int)() and not select.select([self.sock], [], [], timeout_s)[0]:
-            return None
-        try:
-            return self.sock.recv(READ_BYTES)
-        except TimeoutError:
-            return None
-        except OSError as error:
-            raise Unreachable(f"the stream broke: {error}") from None
+        deadline = time.monotonic() + timeout_s
+        while True:
+            left_s = max(0.0, deadline - time.monotonic())
+            if not getattr(self.sock, "pending", int)() and not select.select([self.sock], [], [], left_s)[0]:
+                return None
+            try:
+                return self.sock.recv(READ_BYTES)
+            except OSError as error:
+                if not isinstance(error, BlockingIOError) and type(error).__name__ not in TLS_WANTS:
+                    raise Unreachable(f"the stream broke: {error}") from None
+                if not left_s:
+                    return None
 
     def _head(self, timeout_s: float) -> tuple[bytes, bytes]:
         head = b""

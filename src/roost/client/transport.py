@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -11,6 +11,9 @@ import msgspec
 from roost import __version__
 from roost.client.errors import ApiError, Unreachable
 from roost.client.stream import Stream
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 CONNECT_TIMEOUT_S = 5.0  # a host that has not accepted by then will not
 CALL_TIMEOUT_S = 60.0  # a batch of 10,000 workloads on a busy disk takes seconds, never this
@@ -28,29 +31,52 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Transport:
-    """Speaks to one server. Calls are for one thread at a time; streams may be opened from any."""
+class Place(NamedTuple):
+    """Where a server is."""
 
-    def __init__(self, url: str, token: str) -> None:
-        parts = urlsplit(url)
+    secure: bool
+    host: str
+    port: int | None
+    base: str
+
+
+class Transport:
+    """Speaks to one of several servers, whichever answers. Calls are for one thread at a time; streams for any."""
+
+    def __init__(self, url: str, token: str, ca: str = "") -> None:
         self.url = url
-        self._secure = parts.scheme == "https"
-        self._host = parts.hostname or ""
-        self._port = parts.port
-        self._base = parts.path.rstrip("/")
+        self._places = [_place(each) for each in url.split(",")]
+        self._at = 0  # which of them is spoken to
         self._headers = {"User-Agent": f"roost/{__version__}"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
+        self._ca = ca
+        self._tls: SSLContext | None = None
         self._connection: HTTPConnection | None = None
         self._used_at = 0.0
 
     def call(self, method: str, path: str, query: Query | None = None, body: bytes | None = None) -> Answer:
         """Ask and wait for the answer. Raises ApiError, Unreachable."""
+        for tried in range(len(self._places)):
+            try:
+                return self._call(method, path, query, body)
+            except ApiError as error:
+                # Nothing was done; another server may know who leads.
+                if error.code != "unavailable" or tried == len(self._places) - 1:
+                    raise
+            except Unreachable:
+                # Whether something was done is not known; reading twice does no harm.
+                if method != "GET" or tried == len(self._places) - 1:
+                    raise
+            self._leave()
+        raise AssertionError("there is at least one server")
+
+    def _call(self, method: str, path: str, query: Query | None, body: bytes | None) -> Answer:
         connection, fresh = self._take()
         try:
             return self._exchange(connection, method, path, query, body)
         except Unreachable:
-            # A kept connection may have been dropped by the other side; reading twice does no harm.
+            # A kept connection may have been dropped by the other side.
             if fresh or method != "GET":
                 raise
         connection, _ = self._take()
@@ -107,23 +133,61 @@ class Transport:
         self._connection = self._connect()
         return self._connection, True
 
+    def _leave(self) -> None:
+        """Speak to the next server."""
+        self.close()
+        self._at = (self._at + 1) % len(self._places)
+
     def _connect(self) -> HTTPConnection:
-        kind = HTTPSConnection if self._secure else HTTPConnection
-        connection = kind(self._host, self._port, timeout=CONNECT_TIMEOUT_S)
-        try:
-            connection.connect()
-        except OSError as error:
-            raise self._unreachable(error) from None
+        """A connection to the first server that takes one, beginning with the one that answered last."""
+        failure: OSError = OSError("there is no server")
+        for _ in self._places:
+            try:
+                return self._connect_to(self._places[self._at])
+            except OSError as error:
+                failure = error
+                self._at = (self._at + 1) % len(self._places)
+        raise self._unreachable(failure) from None
+
+    def _connect_to(self, place: Place) -> HTTPConnection:
+        connection: HTTPConnection
+        if place.secure:
+            self._tls = self._tls or tls_context(self._ca)
+            connection = HTTPSConnection(place.host, place.port, timeout=CONNECT_TIMEOUT_S, context=self._tls)
+        else:
+            connection = HTTPConnection(place.host, place.port, timeout=CONNECT_TIMEOUT_S)
+        connection.connect()
         connection.sock.settimeout(CALL_TIMEOUT_S)
         return connection
 
     def _target(self, path: str, query: Query | None) -> str:
         given = {name: _text(value) for name, value in (query or {}).items() if value is not None and value != ""}
-        return self._base + path + (f"?{urlencode(given, doseq=True)}" if given else "")
+        return self._places[self._at].base + path + (f"?{urlencode(given, doseq=True)}" if given else "")
 
     def _unreachable(self, error: Exception) -> Unreachable:
         words = "it did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        if type(error).__name__ == "SSLCertVerificationError":
+            hint = "put the server's DATA/ca.pem into client.toml as `ca`, or name it in ROOST_CA"
+            return Unreachable(f"the server at {self.url} is not to be trusted: {words}", hint)
         return Unreachable(f"no server at {self.url}: {words}", "start one with `roost up`, or look at ROOST_CONFIG")
+
+
+def _place(url: str) -> Place:
+    parts = urlsplit(url.strip())
+    return Place(parts.scheme == "https", parts.hostname or "", parts.port, parts.path.rstrip("/"))
+
+
+def tls_context(ca: str) -> "SSLContext":
+    """What a server has to show: a certificate of this CA (PEM), or of those that this system knows. Raises OSError."""
+    import ssl  # noqa: PLC0415  (only where it is spoken)
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca:
+        context.load_verify_locations(cadata=ca)
+    else:
+        context.load_default_certs()
+    return context
 
 
 def segment(text: str) -> str:

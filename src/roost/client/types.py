@@ -282,6 +282,17 @@ class Ending(msgspec.Struct, frozen=True):
     signal: int | None = None
 
 
+class HistoryStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """How the history stands: the newest commit in it, changes that wait to be written, and why none are if so."""
+
+    revision: int
+    at_ms: int
+    waiting: int = 0
+    bytes: int = 0
+    gaps: int = 0
+    failed: str = ""
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """How the server stands. The counts of a large state may be some moments old."""
 
@@ -298,6 +309,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, int]
     workloads: dict[str, int]
     instances: dict[str, int]
+    history: HistoryStanding | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -328,3 +340,26 @@ class NodePage(msgspec.Struct, frozen=True):
     revision: int
     items: list[Node]
     next: str | None = None
+
+
+class JoinToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A join token, without its secret. `uses` are those that are left; None: any number."""
+
+    id: str
+    pool: str
+    uses: int | None
+    created_ms: int
+    expires_ms: int
+
+
+class NewJoinToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A join token that was just made: the only time that it is told."""
+
+    token: str
+    about: JoinToken
+
+
+class JoinTokenPage(msgspec.Struct, frozen=True, kw_only=True):
+    """All of them."""
+
+    items: list[JoinToken]

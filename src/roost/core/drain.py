@@ -1,6 +1,7 @@
 """Taking nodes out of service, putting them back, and forgetting them."""
 
 from roost.core.effects import Step
+from roost.core.keep import put
 from roost.core.move import settle_node, stop
 from roost.core.state import State
 from roost.model.errors import Conflict, NotFound
@@ -35,7 +36,11 @@ def resume(state: State, out: Step, event: Resume, now: int) -> None:
 
 
 def remove(state: State, out: Step, event: Remove, now: int) -> None:
-    """Forget a node that is out of touch and holds nothing."""
+    """Forget a node that is out of touch and holds nothing, and its certificate with it: both, or neither."""
+    if event.node not in state.nodes and event.node in state.kept.get("certificate", {}):  # joined, and never came
+        put(state, "certificate", event.node, None)
+        out.reply(event.request, event.node)
+        return
     node = _known(state, out, event.request, event.node)
     if node is None:
         return
@@ -44,6 +49,7 @@ def remove(state: State, out: Step, event: Remove, now: int) -> None:
         out.reply(event.request, Conflict(f"node {node.name} is {what}; drain it and stop its agent first"))
         return
     forget_node(state, out, node)
+    put(state, "certificate", node.name, None)
     out.reply(event.request, node.name)
 
 

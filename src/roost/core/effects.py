@@ -37,6 +37,14 @@ class Placed(NamedTuple):
     resources: tuple[tuple[str, int, int], ...]  # (name, used, total)
 
 
+class Forgotten(NamedTuple):
+    """The last of a record that changed and went in the same step: no store sees it, whoever keeps history does."""
+
+    change: Change
+    begun: int = 0  # of a workload: how many of its instances had a record,
+    counts: dict[str, int] = {}  # and how many were in which state
+
+
 class Step:
     """One step's outcome. `orders` are per node until the step ends and become `assignments`."""
 
@@ -49,6 +57,7 @@ class Step:
         self.ignored: list[str] = []  # reports nobody waits for, in words
         self.acknowledged: dict[str, int] = {}  # node -> sequence of the last beat whose reports are in this step
         self.swept: list[str] = []  # workloads whose logs can go: PROJECT/NAME/SERIAL
+        self.forgotten: list[Forgotten] = []  # what of them was never stored as it ended
         self.wake_at_ms: int | None = None  # when something happens by itself next
         self.stepped_up: list[Instance] = []  # who got the room of whom it stood behind
         self.orders: defaultdict[str, list[Order]] = defaultdict(list)

@@ -3,9 +3,9 @@
 from collections.abc import Container
 from heapq import heapify
 
-from roost.core.effects import Step
+from roost.core.effects import Forgotten, Step
 from roost.core.gang import leave_gang
-from roost.core.state import State
+from roost.core.state import Progress, State
 from roost.model.workload import Workload
 
 TIMERS_SPARE = 10_000  # timers of what has gone that may lie about; 200 bytes each
@@ -25,17 +25,25 @@ def forget(state: State, out: Step, workload: Workload) -> None:
     assert workload.finished_ms, f"{workload.key} is not finished"
     key = workload.key
     progress = state.progress.pop(key, None)
+    if state.dirty.get(("workload", key)) is not None:
+        out.forgotten.append(Forgotten(state.last_of("workload", key), *_begun(progress)))
     if progress is not None:
         state.finished_instances -= sum(progress.counts.values())
         for index in range(progress.begun):
             instance = f"{key}.{index}"
             if state.instances.pop(instance, None) is not None:
+                if state.dirty.get(("instance", instance)) is not None:
+                    out.forgotten.append(Forgotten(state.last_of("instance", instance)))
                 state.dirty["instance", instance] = None
     leave_gang(state, workload)
     del state.workloads[key]
     state.finished.pop(key, None)
     state.dirty["workload", key] = None
     out.swept.append(f"{key}/{workload.serial}")
+
+
+def _begun(progress: Progress | None) -> tuple[int, dict[str, int]]:
+    return (progress.begun, progress.counts) if progress is not None else (0, {})
 
 
 def _sweep_timers(state: State) -> None:

@@ -17,6 +17,7 @@ from roost.model.placement import (
     rules_of,
     tolerations_of,
 )  # fmt: skip
+from roost.model.secret import FromSecret
 from roost.model.units import Quantity, byte_count, countable, cpu_milli, duration_ms, gpu_milli
 from roost.model.workload import Ask, Policy
 
@@ -57,7 +58,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     image: str = ""
     command: str | list[str] = ""
     steps: list[Step] | None = None
-    env: dict[str, str] = {}
+    env: dict[str, str | FromSecret] = {}
     labels: dict[str, str] = {}
     ports: dict[str, int] = {}
     resources: dict[str, int | float | str] = {}
@@ -87,7 +88,7 @@ def read_document(raw: object, path: str = "") -> Document:
     try:
         return msgspec.convert(raw, Document)
     except msgspec.ValidationError as error:
-        raise _told(error, path) from None
+        raise _told(error, path, raw) from None
 
 
 def check_document(document: Document, path: str = "") -> Policy:
@@ -142,6 +143,16 @@ def decode_document(packed: bytes) -> Document:
     return _DECODER.decode(packed)
 
 
+def secrets_of(document: Document) -> dict[str, str]:
+    """The variables that are secrets, and the names of those."""
+    return {name: value.secret for name, value in document.env.items() if isinstance(value, FromSecret)}
+
+
+def may_have_secrets(packed: bytes) -> bool:
+    """Whether a stored document can refer to a secret: the word is looked for, which is cheaper than decoding."""
+    return _SECRET_KEY in packed
+
+
 def commands(document: Document) -> list[tuple[list[str], bool]]:
     """What is run, in order: the arguments, and whether a failure is ignored."""
     if document.steps:
@@ -152,6 +163,7 @@ def commands(document: Document) -> list[tuple[list[str], bool]]:
 
 
 _DECODER = msgspec.msgpack.Decoder(Document)
+_SECRET_KEY = msgspec.msgpack.encode("secret")
 
 
 def _ask(document: Document, path: str) -> Ask:
@@ -298,8 +310,18 @@ def _check_maps(document: Document, path: str) -> None:
         if not name or "=" in name:
             raise Invalid(here, f"{name!r:.60} is not a name for a variable")
         _check_argument(name, f"{here}.{name:.60}")
-        _check_argument(value, f"{here}.{name:.60}")
+        if isinstance(value, FromSecret):
+            _check_secret(name, value, f"{here}.{name:.60}")
+        else:
+            _check_argument(value, f"{here}.{name:.60}")
+    between(len(secrets_of(document)), 0, limits.SECRETS_MAX, here, "secrets")
     check_labels(document.labels, _join(path, "labels"))
+
+
+def _check_secret(name: str, value: FromSecret, path: str) -> None:
+    check_name(value.secret, f"{path}.secret")
+    if name == "PATH":
+        raise Invalid(path, "where programs are looked for is told when one is missing, so it cannot be secret")
 
 
 def check_labels(labels: dict[str, str], path: str) -> None:
@@ -339,12 +361,30 @@ def _join(path: str, field: str) -> str:
     return f"{path}.{field}" if path else field
 
 
-def _told(error: msgspec.ValidationError, path: str) -> Invalid:
+def _told(error: msgspec.ValidationError, path: str, raw: dict[str, object]) -> Invalid:
     """msgspec's sentence and path (`... - at `$.count``) in our form."""
     text, _, where = str(error).partition(" - at `")
     field = where.rstrip("`").removeprefix("key` in `").removeprefix("$").removeprefix(".")
+    if field.startswith("env[...]"):
+        field = f"env.{_odd_variable(raw)}{field.removeprefix('env[...]')}"
+        if text.startswith("Expected `str | object`"):
+            text = "a variable is a text, or {secret: NAME}"
+        elif text.startswith("Object missing"):
+            field, text = f"{field}.secret", "the name of a secret is needed"
     if text.startswith("Object contains unknown field"):
         unknown = text.partition("`")[2].rstrip("`")
         field = f"{field}.{unknown}" if field else unknown
         text = "there is no such field"
     return Invalid(_join(path, field) if field else path or "$", text[:300])
+
+
+def _odd_variable(raw: dict[str, object]) -> str:
+    """Which variable of a document is none."""
+    env = raw["env"]
+    assert isinstance(env, dict), "msgspec has looked into it"
+    for name, value in env.items():
+        try:
+            msgspec.convert({name: value}, dict[str, str | FromSecret])
+        except msgspec.ValidationError:
+            return f"{name:.60}"
+    return "[...]"

@@ -6,8 +6,10 @@ RoostError            code, message, and what to do next
 ├── NotFound     404  nothing of that name
 ├── Conflict     409  the name is taken, or the object is not in a state for this
 ├── Refused      401  no token, or one that is not known
+├── Forbidden    403  known, but not allowed to do this
 ├── TooMuch      413  larger or more than a limit allows
 ├── WrongType    415  sent as something Roost does not read
+├── TooOften     429  wrong too many times; wait
 └── NoService    503  nobody can decide just now
 """
 
@@ -69,6 +71,13 @@ class Refused(RoostError):
     code = "refused"
 
 
+class Forbidden(RoostError):
+    """Whoever asks is known, and has no role that allows this."""
+
+    status = 403
+    code = "forbidden"
+
+
 class TooMuch(RoostError):
     """More than a limit allows."""
 
@@ -81,6 +90,13 @@ class WrongType(RoostError):
 
     status = 415
     code = "unsupported_type"
+
+
+class TooOften(RoostError):
+    """Whoever asks was wrong too many times and has to wait."""
+
+    status = 429
+    code = "too_often"
 
 
 class NoService(RoostError):

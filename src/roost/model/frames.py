@@ -7,6 +7,7 @@ a report is told by its token and can only move an attempt forward.
 import msgspec
 
 from roost.model.node import Facts
+from roost.model.secret import Handed
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
@@ -25,6 +26,11 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     devices: tuple[int, ...] = ()
     ports: tuple[int, ...] = ()
     after: int = 0  # begin when this attempt has ended, in its room; 0: at once
+    secrets: Handed | None = None  # only on the way from the server's door to the process
+
+    def bare(self) -> "Run":
+        """The order as it may be kept and told on."""
+        return self if self.secrets is None else msgspec.structs.replace(self, secrets=None)
 
 
 class Stop(msgspec.Struct, frozen=True, gc=False):

@@ -5,6 +5,8 @@ from typing import Protocol
 
 import msgspec
 
+from roost.model.secret import Hidden
+
 
 class Step(msgspec.Struct, frozen=True):
     """One process of a run; the next begins when it has ended well, or its failure is to be ignored."""
@@ -38,6 +40,7 @@ class Run(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
     leased: bool = True  # ends, at once, with the lease
     note: str = ""
     after: str = ""  # begin when this run has ended; one that is not there has
+    secrets: Hidden = msgspec.field(default_factory=Hidden)  # more of `env`, in base64; kept in memory alone
 
 
 class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):

@@ -6,22 +6,30 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from roost.model.errors import Invalid
 from roost.ports.blobs import Blobs
 from roost.ports.store import Store, StoreError
 from roost.server import say
+from roost.server.authority import Unavailable
 from roost.server.config import ServerConfig, check_config
 from roost.server.engine import Clock, Engine
 from roost.server.gateway import Gateway
+from roost.server.history import History
+from roost.server.join import Joining
 from roost.server.journal import Journal
 from roost.server.logs import LogHub
 from roost.server.metrics import Census, Metrics
 from roost.server.perform import Perform
 from roost.server.plugins import load_plugins
+from roost.server.secrets import Secrets
+from roost.server.secure import Enrol, agents_addresses, secure
+from roost.server.team import Team, make_team
+from roost.server.transport import Transport
 from roost.server.watch import Watch
 from roost.server.web import Web, listen
 
@@ -39,6 +47,13 @@ class CannotStart(Exception):
     """Why the server does not run, in one sentence for its operator."""
 
 
+class Opened(NamedTuple):
+    """The doors that are open."""
+
+    transport: Transport
+    agents_port: int
+
+
 class Parts(NamedTuple):
     """What a server is made of."""
 
@@ -46,6 +61,10 @@ class Parts(NamedTuple):
     gateway: Gateway
     watch: Watch
     web: Web
+    joining: Joining
+    secrets: Secrets
+    history: History | None
+    team: Team | None
 
 
 def run(config: ServerConfig, on_ready: OnReady | None = None) -> int:
@@ -60,8 +79,14 @@ def run(config: ServerConfig, on_ready: OnReady | None = None) -> int:
     return 0
 
 
-async def serve(config: ServerConfig, on_ready: OnReady | None = None, stopping: asyncio.Event | None = None) -> None:
-    """Serve until a signal comes or `stopping` is set. Raises CannotStart."""
+async def serve(
+    config: ServerConfig, on_ready: OnReady | None = None, stopping: asyncio.Event | None = None,
+    enrol: Enrol | None = None,
+) -> None:  # fmt: skip
+    """Serve until a signal comes or `stopping` is set. `enrol` gives local nodes certificates before anybody is heard.
+
+    Raises CannotStart.
+    """
     try:
         load_plugins()
         check_config(config)
@@ -78,51 +103,85 @@ async def serve(config: ServerConfig, on_ready: OnReady | None = None, stopping:
         journal = _open_journal(config)
         if journal is not None:
             stack.callback(journal.close)
-        parts = _assemble(config, store, LogHub(blobs), journal)
+        history = _open_history(config)
+        if history is not None:
+            stack.push_async_callback(history.close)
+        parts = _assemble(config, listener.getsockname()[1], store, LogHub(blobs), journal, history)
+        if parts.team is not None:
+            stack.push_async_callback(parts.team.close)
         await _load(parts.engine)
-        agents_port = await _open_gateway(config, parts.gateway)
         # Comes after the engine has ended: streams that end before it would look broken, and work would be moved.
         stack.push_async_callback(parts.gateway.stop, AGENTS_GRACE_S)
+        deciding = asyncio.ensure_future(parts.engine.run())
+        stack.push_async_callback(_end_engine, parts.engine, deciding)
+        stack.enter_context(_signals(stopping))
+        opened = await _unless(stopping, _open_gateway(config, parts, listener.getsockname()[1], enrol))
         # What was imported and loaded stays: it need not be looked at again whenever garbage is sought.
         gc.freeze()
-        with _signals(stopping):
-            await _live(parts, listener, agents_port, on_ready, stopping)
+        if opened is not None:
+            stack.enter_context(_reload_on_hangup(opened.transport))
+            await _live(parts, listener, opened, deciding, on_ready, stopping)
     log.info("stopped", revision=parts.engine.state.revision)
 
 
 async def _live(
-    parts: Parts, listener: socket.socket, agents_port: int, on_ready: OnReady | None, stopping: asyncio.Event
-) -> None:
+    parts: Parts, listener: socket.socket, opened: Opened, deciding: "asyncio.Future[None]", on_ready: OnReady | None,
+    stopping: asyncio.Event,
+) -> None:  # fmt: skip
     """Run, and end in order: streams of changes, requests, and then the last step."""
     async with asyncio.TaskGroup() as group:
-        group.create_task(parts.engine.run())
+        group.create_task(_until_over(deciding))
+        renewing = group.create_task(opened.transport.run())
+        parts.web.show(opened.transport.api_context())
         serving = group.create_task(parts.web.serve(sockets=[listener]))
         await parts.web.ready.wait()
         port = listener.getsockname()[1]
-        log.info("ready", api_port=port, agents_port=agents_port, revision=parts.engine.state.revision)
+        log.info("ready", api_port=port, agents_port=opened.agents_port, revision=parts.engine.state.revision)
         if on_ready is not None:
-            on_ready(port, agents_port)
+            on_ready(port, opened.agents_port)
         await stopping.wait()
+        renewing.cancel()
         log.info("stopping")
         parts.watch.close()
+        if parts.history is not None:
+            parts.history.leave()
         parts.web.leave()
         await serving
         parts.engine.stop()
 
 
-def _assemble(config: ServerConfig, store: Store, logs: LogHub, journal: Journal | None) -> Parts:
+def _assemble(
+    config: ServerConfig, api_port: int, store: Store, logs: LogHub, journal: Journal | None, history: History | None
+) -> Parts:
     from roost.server.api.doors import Doors
     from roost.server.api.routes import make_api
-    from roost.server.auth import Door
+    from roost.server.auth import App, Auth, Door
+    from roost.server.forward import Forwarder
+    from roost.server.oidc import Issuer
 
     watch = Watch()
-    perform = Perform(watch, logs)
-    engine = Engine(store, config.settings(), perform, Clock(), journal)
-    gateway = Gateway(engine, logs, config.agent_token)
+    perform = Perform(watch, logs, history)
+    clock = Clock()
+    team = make_team(store, config, api_port, clock.now_ms)
+    engine = Engine(store, config.settings(), perform, clock, journal, team.leadership if team else None)
+    secrets = Secrets(engine)
+    gateway = Gateway(engine, logs, secrets)
     perform.attach(gateway)
     census = Census()
-    api = make_api(Doors(engine, watch, logs, census, Metrics(engine, perform, census)))
-    return Parts(engine, gateway, watch, Web(Door(api, config.admin_token), GRACE_S))
+    issuer = (
+        Issuer(config.oidc_issuer, config.oidc_client_id, config.oidc_claim, engine.clock.now_ms)
+        if config.oidc_issuer
+        else None
+    )
+    auth = Auth(engine, config.admin_token, issuer)
+    joining = Joining(engine)
+    peers = team.begin(engine, logs) if team is not None else None
+    metrics = Metrics(engine, perform, census)
+    app: App = make_api(Doors(engine, watch, logs, census, metrics, auth, joining, secrets, history, peers))
+    if peers is not None:
+        peers.app = app
+        app = Forwarder(app, engine, peers)
+    return Parts(engine, gateway, watch, Web(Door(app, auth), GRACE_S), joining, secrets, history, team)
 
 
 def _open_stores(config: ServerConfig) -> tuple[Store, Blobs]:
@@ -132,10 +191,11 @@ def _open_stores(config: ServerConfig) -> tuple[Store, Blobs]:
 
         return MemoryStore(), MemoryBlobs()
     from roost.blobs.files import FileBlobs
-    from roost.stores.sqlite import SqliteStore
+    from roost.stores.opening import open_store
 
     try:
-        return SqliteStore(config.data), FileBlobs(config.data / "logs")
+        store = open_store(config.store if config.is_shared else str(config.data))
+        return store, FileBlobs(config.logs or config.data / "logs")
     except StoreError as error:
         raise CannotStart(str(error)) from None
 
@@ -153,6 +213,17 @@ def _open_journal(config: ServerConfig) -> Journal | None:
     return Journal(config.record, config.record_max, config.record_total)
 
 
+def _open_history(config: ServerConfig) -> History | None:
+    """Its writer opens the file: one that cannot be written is told, and no reason not to start."""
+    if not config.keeps_history:
+        return None
+    history = History(
+        config.data, config.settings(), keep_ms=config.history_keep_ms, bytes_max=config.history_max
+    )  # fmt: skip
+    history.start()
+    return history
+
+
 async def _load(engine: Engine) -> None:
     try:
         await engine.open(f"{socket.gethostname()}:{os.getpid()}")
@@ -168,11 +239,63 @@ def _listen(config: ServerConfig) -> socket.socket:
         raise CannotStart(f"cannot listen on {config.host}:{config.port}: {reason}; choose another --port") from None
 
 
-async def _open_gateway(config: ServerConfig, gateway: Gateway) -> int:
+async def _open_gateway(config: ServerConfig, parts: Parts, api_port: int, enrol: Enrol | None) -> Opened:
     try:
-        return await gateway.start(config.agents_host, config.agents_port)
+        secured = await secure(config, parts.engine, parts.joining, api_port)
+        parts.secrets.begin(secured.seal)
+        if parts.team is not None:
+            parts.team.secured(secured.transport)
+        if enrol is not None:
+            await enrol(secured.certificates)
+        credentials = secured.transport.server.grpc_credentials()
+        port = await parts.gateway.start(
+            config.agents_host, config.agents_port, secured.certificates, credentials, parts.team
+        )  # fmt: skip
+    except (Unavailable, Invalid) as error:
+        raise CannotStart(str(error)) from None
     except OSError as error:
         raise CannotStart(f"{error}; choose another --agents-port") from None
+    addresses, team = agents_addresses(config, port), parts.team
+    secured.certificates.servers = lambda: tuple(dict.fromkeys((*addresses, *(team.addresses if team else ()))))
+    if team is not None:
+        parts.joining.others = lambda: team.apis
+    return Opened(secured.transport, port)
+
+
+async def _end_engine(engine: Engine, deciding: "asyncio.Future[None]") -> None:
+    engine.stop()
+    await asyncio.wait((deciding,))
+
+
+async def _until_over(deciding: "asyncio.Future[None]") -> None:
+    """Whatever breaks the engine ends the server."""
+    await deciding
+
+
+async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, Opened]) -> Opened | None:
+    """Do something that may take long, but not longer than until the server is to stop."""
+    doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
+    await asyncio.wait((doing, waiting), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if doing.done():
+        return doing.result()
+    doing.cancel()
+    await asyncio.wait((doing,))
+    return None
+
+
+@contextmanager
+def _reload_on_hangup(transport: Transport) -> Iterator[None]:
+    """SIGHUP reads the operator's certificate again, where there is one; elsewhere it means what it always means."""
+    loop = asyncio.get_running_loop()
+    is_ours = transport.is_operators and threading.current_thread() is threading.main_thread()
+    if is_ours:
+        loop.add_signal_handler(signal.SIGHUP, transport.reload)
+    try:
+        yield
+    finally:
+        if is_ours:
+            loop.remove_signal_handler(signal.SIGHUP)
 
 
 @contextmanager

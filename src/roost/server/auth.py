@@ -1,54 +1,144 @@
-"""Auth: who may come in. One token opens everything; only the probes are open to all."""
+"""Auth: who comes in. The root token of the server's configuration, API tokens, and persons whom an issuer vouches for.
 
+What they may do once they are in is for api/permissions.py to say. Only the probes and the way to the issuer are open
+to all.
+"""
+
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from hmac import compare_digest
 from typing import Any
 
-from roost.model.errors import Refused, RoostError
-from roost.server.api.errors import encode_error
+from roost.model.errors import NoService, Refused, RoostError
+from roost.server import say
+from roost.server.api.errors import RETRY_AFTER_S, encode_error
+from roost.server.auth_members import Members
+from roost.server.auth_principal import ALL, PRINCIPAL, Access, Principal
+from roost.server.auth_tokens import PREFIX, Tokens
+from roost.server.engine import Engine
+from roost.server.oidc import Issuer, Person
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
-OPEN_PATHS = frozenset({"/livez", "/readyz"})
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/leader", "/v1/login", "/v1/join"})
+ROOT = "root"
+SAID_BYTES_MAX = 16 << 10  # of a bearer: identities with many groups have 8 KiB
+LINES_MAX = 10  # about refused requests, per LINES_EVERY_S: a scanner must not fill the operator's disk
+LINES_EVERY_S = 10.0
+UNKNOWN = "this token is not known here, or not good any more"  # never which of the two: that would help to guess
+
+log = say.logger("auth")
+
+
+class Auth:
+    """Knows people and programs by what they show."""
+
+    def __init__(self, engine: Engine, root_token: str, issuer: Issuer | None = None) -> None:
+        self._root = root_token.encode()
+        self._engine = engine
+        self.tokens = Tokens(engine)
+        self.members = Members(engine)
+        self.issuer = issuer
+
+    async def admit(self, said: bytes, where: str) -> Principal:
+        """Who shows this bearer. Raises Refused; NoService when only the issuer could tell and does not answer."""
+        if compare_digest(said, self._root):
+            return Principal(ROOT, where, ALL, still=_always)
+        if len(said) > SAID_BYTES_MAX or not said.isascii():
+            raise Refused(UNKNOWN)
+        text = said.decode()
+        if text.startswith(PREFIX):
+            return self._admit_token(text, where)
+        if self.issuer is not None and text.count(".") == 2:
+            person = await self.issuer.vouch(text)
+            return self._admit_person(person, where)
+        raise Refused(UNKNOWN)
+
+    def _admit_token(self, said: str, where: str) -> Principal:
+        found = self.tokens.admit(said)
+        if found is None and not self._engine.readable:
+            raise NoService(self._engine.failed or "the server is starting")  # nothing is loaded, so no token is known
+        if found is None:
+            raise Refused(UNKNOWN)
+        name, known = found
+        still = partial(self._is_still_token, said, known.access)
+        return Principal(f"token:{name}", where, known.access, known.token.expires_ms, still)
+
+    def _admit_person(self, person: Person, where: str) -> Principal:
+        if not self._engine.readable:
+            raise NoService(self._engine.failed or "the server is starting")
+        access = self.members.access(person.subject)
+        still = partial(self._is_still_person, person, access)
+        return Principal(f"user:{person.subject}", where, access, person.expires_ms, still)
+
+    def _is_still_token(self, said: str, access: Access) -> bool:
+        found = self.tokens.admit(said)
+        return found is not None and found[1].access.roles() == access.roles()
+
+    def _is_still_person(self, person: Person, access: Access) -> bool:
+        now = self._engine.clock.now_ms()
+        return now < person.expires_ms and self.members.access(person.subject).roles() == access.roles()
 
 
 class Door:
-    """The outermost layer: a request without the token learns nothing, not even which paths exist."""
+    """The outermost layer: a request of nobody who is known learns nothing, not even which paths exist."""
 
-    def __init__(self, app: App, token: str) -> None:
+    def __init__(self, app: App, auth: Auth) -> None:
         self._app = app
-        self._expected = b"Bearer " + token.encode()
+        self._auth = auth
+        self._lines = 0
+        self._lines_since_s = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        if scope["path"] not in OPEN_PATHS:
-            error = self._refusal(scope["headers"])
-            if error is not None:
+        if scope["path"] not in OPEN_PATHS or scope["method"] == "OPTIONS":
+            client = scope.get("client")
+            where = client[0] if client else ""
+            try:
+                scope[PRINCIPAL] = await self._auth.admit(_bearer(scope["headers"]), where)
+            except RoostError as error:
+                self._tell(error, where, scope["path"])
                 await _answer(error, send)
                 return
         await self._app(scope, receive, send)
 
-    def _refusal(self, headers: list[tuple[bytes, bytes]]) -> RoostError | None:
-        for name, value in headers:
-            if name == b"authorization":
-                scheme, _, token = value.partition(b" ")
-                said = b"Bearer " + token.strip() if scheme.lower() == b"bearer" else value
-                if compare_digest(said, self._expected):
-                    return None
-                return Refused("this token is not known here")
-        return Refused("a token is needed here")
+    def _tell(self, error: RoostError, where: str, path: str) -> None:
+        """A line for the operator. Never what was shown: it may be a good token with a letter too many."""
+        now = time.monotonic()
+        if now - self._lines_since_s >= LINES_EVERY_S:
+            if self._lines > LINES_MAX:
+                log.warning("more requests refused", number=self._lines - LINES_MAX)
+            self._lines, self._lines_since_s = 0, now
+        self._lines += 1
+        if self._lines <= LINES_MAX:
+            log.warning("request refused", where=where, path=path[:200], why=error.message)
+
+
+def _bearer(headers: list[tuple[bytes, bytes]]) -> bytes:
+    for name, value in headers:
+        if name == b"authorization":
+            scheme, _, token = value.partition(b" ")
+            if scheme.lower() != b"bearer" or not token.strip():
+                raise Refused(UNKNOWN)
+            return token.strip()
+    raise Refused("a token is needed here")
 
 
 async def _answer(error: RoostError, send: Send) -> None:
     body = encode_error(error)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"www-authenticate", b'Bearer realm="roost"'),
-    ]
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if isinstance(error, NoService):
+        headers.append((b"retry-after", RETRY_AFTER_S.encode()))
+    else:
+        headers.append((b"www-authenticate", b'Bearer realm="roost"'))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _always() -> bool:
+    return True

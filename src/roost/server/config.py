@@ -1,5 +1,7 @@
 """What an operator can choose about a server, checked before anything is opened."""
 
+import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,10 +11,16 @@ from roost.core.state import Settings
 from roost.core.strategies import DEFAULT, check_strategy
 from roost.model.errors import Invalid
 from roost.model.limits import DURATION_MS_MAX
+from roost.model.names import check_node_name, check_text
+from roost.server.election import Timing, check_timing
+from roost.server.history import BYTES_MAX, BYTES_MIN, KEEP_MS
 from roost.server.journal import FILE_BYTES_MAX, FILE_BYTES_MIN, TOTAL_BYTES_MAX
+from roost.server.oidc import check_url
 from roost.server.say import LEVELS, Form
+from roost.stores.opening import read_place
 
-StoreKind = Literal["sqlite", "memory"]
+Tls = Literal["auto", "on", "off"]
+HistoryKept = Literal["auto", "on", "off"]
 
 API_PORT = 8420
 AGENTS_PORT = 8421
@@ -27,6 +35,11 @@ MARGIN_MS_MIN = 200
 
 PREEMPT_MARGIN_MAX = 100  # as far as two priorities can be from each other
 
+CERTIFICATE_MS = 30 * 86_400_000  # survives a month out of touch; a stolen one ends by itself
+CERTIFICATE_MS_MIN, CERTIFICATE_MS_MAX = 60_000, 366 * 86_400_000
+ADVERTISE_MAX = 16
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
+
 TOKEN_LENGTH_MIN = 8  # shorter ones can be guessed over the network
 SEED_MAX = (1 << 63) - 1
 
@@ -36,13 +49,29 @@ class ServerConfig:
     """A server's settings. Tokens are left out when it is printed."""
 
     data: Path
-    store: StoreKind = "sqlite"
+    store: str = field(default="sqlite", repr=False)  # sqlite, memory, or the URL of one that servers share
+    name: str = ""  # among the servers that share a store; "": the host's
+    lead_ttl_ms: int = Timing().ttl_ms
+    lead_renew_ms: int = Timing().renew_ms
+    lead_retry_ms: int = Timing().retry_ms
+    hold_ms: int = Timing().hold_ms  # how long agents are answered while the store is away
+    logs: Path | None = None  # a directory that servers share; None: each has its own
     host: str = "127.0.0.1"
     port: int = API_PORT  # 0: any free one
     agents_host: str = "127.0.0.1"
     agents_port: int = AGENTS_PORT
     admin_token: str = field(repr=False)  # of whoever uses the API
-    agent_token: str = field(repr=False)
+    advertise: tuple[str, ...] = ()  # names and addresses by which others reach this server; (): as it listens
+    tls: Tls = "auto"  # of the API; auto: unless only this machine can reach it
+    tls_cert: Path | None = None  # for the API, instead of a certificate of our own CA
+    tls_key: Path | None = None
+    key_files: tuple[Path, ...] = ()  # for what is sealed at rest; the first is the newest
+    key_command: str = field(default="", repr=False)
+    new_authority: bool = False  # put a new CA into the place of the old one: all nodes join again
+    certificate_ms: int = CERTIFICATE_MS  # how long certificates of servers and nodes are good
+    oidc_issuer: str = ""  # who vouches for persons; "": nobody, there are only tokens
+    oidc_client_id: str = ""  # as which the issuer knows this server
+    oidc_claim: str = "email"  # what of an identity is the subject that members are known by
     strategy: str = DEFAULT
     lease_ms: int = 4_000
     seed: int = 0
@@ -51,8 +80,31 @@ class ServerConfig:
     record: Path | None = None  # where history is written; None: nowhere
     record_max: int = FILE_BYTES_MAX
     record_total: int = TOTAL_BYTES_MAX
+    history: HistoryKept = "auto"  # auto: unless nothing else is kept either
+    history_keep_ms: int = KEEP_MS
+    history_max: int = BYTES_MAX
     log_level: str = "info"
     log_form: Form = "auto"
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other servers may use the same store."""
+        return "://" in self.store
+
+    def timing(self) -> Timing:
+        """How fast leadership changes hands."""
+        return Timing(self.lead_ttl_ms, self.lead_renew_ms, self.lead_retry_ms, self.hold_ms)
+
+    def serves_tls(self) -> bool:
+        """Whether the API is spoken to over TLS."""
+        if self.tls == "auto":
+            return self.tls_cert is not None or not is_loopback(self.host)
+        return self.tls == "on"
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether finished work and what happened are kept."""
+        return self.history == "on" or (self.history == "auto" and self.store != "memory")
 
     def settings(self) -> Settings:
         """What of this the core reads."""
@@ -64,6 +116,7 @@ class ServerConfig:
             seed=self.seed,
             patience_ms=self.patience_ms,
             preempt_margin=self.preempt_margin,
+            grace_ms=self.timing().grace_ms if self.is_shared else 0,
         )
 
 
@@ -72,8 +125,7 @@ def check_config(config: ServerConfig) -> None:
     if not config.strategy:
         raise Invalid("strategy", f"a strategy has a name; the default is {DEFAULT}", code="invalid_strategy")
     check_strategy(config.strategy, "strategy")
-    if config.store not in ("sqlite", "memory"):
-        raise Invalid("store", f"a store is sqlite or memory, not {config.store!r:.60}")
+    _check_store(config)
     if config.log_level not in LEVELS:
         raise Invalid("log_level", f"a level is {', '.join(LEVELS)}, not {config.log_level!r:.60}")
     if not LEASE_MS_MIN <= config.lease_ms <= LEASE_MS_MAX:
@@ -89,19 +141,84 @@ def check_config(config: ServerConfig) -> None:
     if not FILE_BYTES_MIN <= config.record_max <= config.record_total:
         words = f"a file of history has at least {FILE_BYTES_MIN:,} bytes, and at most as many as all together"
         raise Invalid("record_max", f"{words}; not {config.record_max:,} of {config.record_total:,}")
+    _check_history(config)
     for name, port in (("port", config.port), ("agents_port", config.agents_port)):
         if not 0 <= port <= 65_535:
             raise Invalid(name, f"a port is 0 to 65535, not {port}")
     if config.port and config.port == config.agents_port and config.host == config.agents_host:
         raise Invalid("agents_port", f"port {config.port} is the API's; agents need one of their own")
-    for name, token in (("admin_token", config.admin_token), ("agent_token", config.agent_token)):
-        _check_token(name, token)
+    _check_oidc(config)
+    _check_certificates(config)
+    _check_token("admin_token", config.admin_token)
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Settings that the environment gives; a flag of the command line goes before them."""
-    names = {"SCHEDULING_STRATEGY": "strategy", "ROOST_TOKEN": "admin_token", "ROOST_AGENT_TOKEN": "agent_token"}
+    names = {"SCHEDULING_STRATEGY": "strategy", "ROOST_TOKEN": "admin_token"}
     return {setting: environment[name] for name, setting in names.items() if environment.get(name)}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_certificates(config: ServerConfig) -> None:
+    if config.tls not in ("auto", "on", "off"):
+        raise Invalid("tls", f"TLS is auto, on or off, not {config.tls!r:.60}")
+    if (config.tls_cert is None) != (config.tls_key is None):
+        raise Invalid("tls_cert", "a certificate and its key come together: --tls-cert and --tls-key")
+    if config.tls_cert is not None and config.tls == "off":
+        raise Invalid("tls_cert", "a certificate is of no use with --tls off")
+    if not CERTIFICATE_MS_MIN <= config.certificate_ms <= CERTIFICATE_MS_MAX:
+        raise Invalid("certificate_ms", f"certificates are good for a minute to a year, not {config.certificate_ms} ms")
+    if len(config.advertise) > ADVERTISE_MAX:
+        raise Invalid("advertise", f"a server has at most {ADVERTISE_MAX} names")
+    for host in config.advertise:
+        if not HOST.fullmatch(host):
+            raise Invalid("advertise", f"this is a host name or an address without a port, not {host!r:.80}")
+
+
+def _check_store(config: ServerConfig) -> None:
+    if not config.is_shared:
+        if config.store not in ("sqlite", "memory"):
+            words = "a store is sqlite, memory, postgresql://USER@HOST/DATABASE or etcd://HOST:2379,HOST:2379/PREFIX"
+            raise Invalid("store", f"{words}, not {config.store!r:.60}")
+        return
+    read_place(config.store)
+    if not config.agents_port:
+        raise Invalid("agents_port", "servers that share a store have to find each other: choose a port")
+    if config.name:
+        check_node_name(config.name, "name")
+    check_timing(config.timing(), config.lease_ms)
+
+
+def _check_history(config: ServerConfig) -> None:
+    if config.history not in ("auto", "on", "off"):
+        raise Invalid("history", f"history is auto, on or off, not {config.history!r:.60}")
+    if not 0 < config.history_keep_ms <= DURATION_MS_MAX:
+        raise Invalid("history_keep_ms", f"history is kept for 1 to {DURATION_MS_MAX:,} ms; or set history to off")
+    if config.history_max < BYTES_MIN:
+        raise Invalid("history_max", f"a history has at least {BYTES_MIN:,} bytes, not {config.history_max:,}")
+
+
+def _check_oidc(config: ServerConfig) -> None:
+    if not config.oidc_issuer:
+        if config.oidc_client_id:
+            raise Invalid("oidc_client_id", "a client id is of use only with an issuer: set oidc_issuer too")
+        return
+    check_url(config.oidc_issuer, "oidc_issuer")
+    if "?" in config.oidc_issuer:
+        raise Invalid("oidc_issuer", "an issuer's URL has no query")
+    for name, text in (("oidc_client_id", config.oidc_client_id), ("oidc_claim", config.oidc_claim)):
+        if not text:
+            raise Invalid(name, "this is needed with an issuer")
+        check_text(text, name)
 
 
 def _check_token(name: str, token: str) -> None:

@@ -5,22 +5,28 @@ probes are off on both sides: they send a ping with every message and cost a thi
 """
 
 import asyncio
-import hmac
 import resource
 from collections import Counter
 
 import grpc
+import msgspec
 from google.protobuf.message import DecodeError
 
 from roost.core.effects import Orders
-from roost.model.errors import Conflict, Invalid, RoostError, TooMuch
+from roost.model.errors import Invalid, RoostError
 from roost.model.events import Joined, Parted, Reported
 from roost.model.frames import Beat, Hello
 from roost.server import say
-from roost.server.admission import check_beat, check_hello, is_log
+from roost.server.admission import check_beat, check_hello
+from roost.server.certificates import Certificates, Standing
+from roost.server.doorkeeper import Doorkeeper, server_in
 from roost.server.engine import Engine
 from roost.server.logs import LogHub
 from roost.server.outbox import Outbox
+from roost.server.refusal import Refusal, refusal_of
+from roost.server.secrets import Secrets
+from roost.server.shipping import Shipping
+from roost.server.team import Team
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_server, unpack_agent
 
@@ -52,22 +58,14 @@ OPTIONS = (
 log = say.logger("gateway")
 
 
-class Refusal(Exception):
-    """A stream that is ended by us, with a status and words."""
-
-    def __init__(self, code: grpc.StatusCode, words: str) -> None:
-        super().__init__(words)
-        self.code = code
-        self.words = words
-
-
 class Stream:
     """One agent that is connected."""
 
-    __slots__ = ("behind_since_ms", "node", "outbox", "refusal", "sequence", "waiting_since_ms")
+    __slots__ = ("behind_since_ms", "node", "outbox", "refusal", "sequence", "standing", "waiting_since_ms")
 
-    def __init__(self, node: str, outbox: Outbox) -> None:
-        self.node = node
+    def __init__(self, standing: Standing, outbox: Outbox) -> None:
+        self.node = standing.node
+        self.standing = standing
         self.outbox = outbox
         self.refusal: Refusal | None = None
         self.sequence = 0  # of the newest beat
@@ -83,15 +81,17 @@ class Stream:
 class Gateway:
     """Streams of agents in, events to the engine; orders of the engine out."""
 
-    def __init__(self, engine: Engine, logs: LogHub, token: str) -> None:
+    def __init__(self, engine: Engine, logs: LogHub, secrets: Secrets) -> None:
         self._engine = engine
         self._logs = logs
-        self._secret = f"Bearer {token}".encode()
+        self._secrets = secrets
+        self._shipping = Shipping(engine, logs)
         self._streams: dict[str, Stream] = {}
         self._joining: Counter[str] = Counter()  # nodes whose hello is being decided
         self._early: dict[tuple[str, int], Outbox] = {}  # orders that came before their stream was taken in
         self._resting: list[Outbox] = []  # answers that can wait for the next pause
         self._server: grpc.aio.Server | None = None
+        self._team: Team | None = None
 
     @property
     def connected(self) -> int:
@@ -100,18 +100,27 @@ class Gateway:
 
     # for the server
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(
+        self, host: str, port: int, certificates: Certificates, credentials: grpc.ServerCredentials,
+        team: Team | None = None,
+    ) -> int:  # fmt: skip
         """Listen, and return the port (of use when 0 was asked for). Raises OSError when it is taken."""
         _allow_files()
+        self._door = Doorkeeper(certificates)
+        self._team = team
         handlers = {
             "Connect": grpc.stream_stream_rpc_method_handler(self._connect),
             "Ship": grpc.stream_stream_rpc_method_handler(self._ship),
+            "Renew": grpc.unary_unary_rpc_method_handler(self._door.renew),
+            "Who": grpc.unary_unary_rpc_method_handler(self._who),
         }
         self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=STREAMS_MAX)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        if team is not None and team.peers is not None:
+            self._server.add_generic_rpc_handlers((team.peers.handler(server_in),))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            bound: int = self._server.add_insecure_port(address)
+            bound: int = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
             raise OSError(f"cannot listen for agents on {address}: {error}") from None
         await self._server.start()
@@ -159,14 +168,28 @@ class Gateway:
 
     async def _connect(self, _: object, context: grpc.aio.ServicerContext) -> None:
         try:
-            self._admit(context)
-            hello = await self._hello(context)
+            standing = await self._door.admit(context)
+            self._check_leads()
+            hello = await self._hello(standing, context)
             outbox = await self._join(hello)
-            await self._serve(hello, outbox, context)
+            await self._serve(standing, hello, outbox, context)
         except Refusal as refusal:
-            await context.abort(refusal.code, refusal.words)
+            leader = self._team.leadership.election.leader if self._team is not None else None
+            told = (("roost-leader", leader.agents),) if leader is not None and not self._engine.ready else ()
+            await context.abort(refusal.code, refusal.words, told)
 
-    async def _hello(self, context: grpc.aio.ServicerContext) -> Hello:
+    def _check_leads(self) -> None:
+        """Nodes are for the leader; another server says who that is."""
+        if self._team is not None and not self._engine.ready:
+            raise Refusal(grpc.StatusCode.UNAVAILABLE, self._engine.failed or "this server does not lead")
+
+    async def _who(self, _: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        """Whether this server leads: for an agent whose own one does not know any more."""
+        await self._door.admit(context)
+        sure = self._team is None or self._team.leadership.is_sure()
+        return pb.Leads(leads=self._engine.ready and sure).SerializeToString()
+
+    async def _hello(self, standing: Standing, context: grpc.aio.ServicerContext) -> Hello:
         try:
             async with asyncio.timeout(HELLO_S_MAX):
                 data = await context.read()
@@ -180,6 +203,13 @@ class Gateway:
         except Invalid as error:
             log.warning("agent refused", node=frame.node[:80], peer=context.peer(), reason=str(error))
             raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
+        if frame.node != standing.node:
+            log.warning("agent refused", node=frame.node, certificate=standing.node, peer=context.peer())
+            words = f"the certificate is of node {standing.node}, and the agent says that it is {frame.node}"
+            raise Refusal(grpc.StatusCode.PERMISSION_DENIED, words)
+        if standing.pool and frame.facts.pool != standing.pool:  # its token says where it belongs
+            facts = msgspec.structs.replace(frame.facts, pool=standing.pool)
+            frame = msgspec.structs.replace(frame, facts=facts)
         return frame
 
     async def _join(self, hello: Hello) -> Outbox:
@@ -187,13 +217,11 @@ class Gateway:
         node = hello.node
         self._joining[node] += 1
         try:
-            for run, report in hello.runs:
-                if report.state == "ended":
-                    self._logs.expect(f"{run.workload}/{run.serial}/{run.index}.{run.attempt}", report.log_size)
+            self._shipping.hello(hello)
             session: int = await self._engine.ask(lambda request: Joined(request, hello))
             outbox = self._early.pop((node, session), None)
         except RoostError as error:
-            raise Refusal(_status(error), error.message) from None
+            raise refusal_of(error) from None
         finally:
             self._joining[node] -= 1
             if not self._joining[node]:
@@ -209,14 +237,14 @@ class Gateway:
             del self._early[name, session]
             self._engine.tell(Parted(name, session))
 
-    async def _serve(self, hello: Hello, outbox: Outbox, context: grpc.aio.ServicerContext) -> None:
+    async def _serve(self, standing: Standing, hello: Hello, outbox: Outbox, context: grpc.aio.ServicerContext) -> None:
         older = self._streams.get(hello.node)
         if older is not None:
             older.end(grpc.StatusCode.ABORTED, "a newer stream of this agent has taken its place")
-        stream = self._streams[hello.node] = Stream(hello.node, outbox)
+        stream = self._streams[hello.node] = Stream(standing, outbox)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._write(stream, hello.sent_ms, context))
+                group.create_task(self._write(stream, hello, context))
                 await self._read(stream, context)
                 outbox.close()
         except* Refusal as group_of_one:
@@ -230,13 +258,20 @@ class Gateway:
         if stream.refusal is not None:
             raise stream.refusal
 
-    async def _write(self, stream: Stream, echo_ms: int, context: grpc.aio.ServicerContext) -> None:
-        outbox = stream.outbox
-        welcome = outbox.welcome(echo_ms, self._engine.state.settings.lease_ms)
+    async def _write(self, stream: Stream, hello: Hello, context: grpc.aio.ServicerContext) -> None:
+        outbox, secrets = stream.outbox, self._secrets
+        welcome = outbox.welcome(hello.sent_ms, self._engine.state.settings.lease_ms)
+        held = {run.token for run, _ in hello.runs}
         try:
-            await context.write(pack_server(welcome).SerializeToString())
+            first = pack_server(secrets.hand_over(welcome, held))
+            if self._team is not None:
+                first.welcome.servers.extend(self._team.addresses)
+            await context.write(first.SerializeToString())
             while await outbox.ready():
-                await context.write(pack_server(outbox.answer()).SerializeToString())
+                frame = pack_server(secrets.hand_over(outbox.answer()))
+                if self._team is not None and not self._team.leadership.is_sure():
+                    frame.answer.unsure = True
+                await context.write(frame.SerializeToString())
         except grpc.aio.BaseError:
             return  # the stream broke; whoever reads it notices too
         if stream.refusal is not None:
@@ -245,6 +280,7 @@ class Gateway:
     async def _read(self, stream: Stream, context: grpc.aio.ServicerContext) -> None:
         while (data := await context.read()) is not grpc.aio.EOF:
             frame = _parsed(data)
+            self._door.check(stream.standing)
             if frame.HasField("beat"):
                 if len(data) > SIGN_BYTES_MAX or not self._sign(stream, frame.beat):
                     self._beat(stream, unpack_agent(frame))
@@ -335,35 +371,11 @@ class Gateway:
         for stream in self._streams.values():
             stream.end(grpc.StatusCode.UNAVAILABLE, words)
 
-    # logs
-
     async def _ship(self, _: object, context: grpc.aio.ServicerContext) -> None:
-        """Log bytes; each batch is answered with how far each of its logs is kept."""
         try:
-            self._admit(context)
-            while (data := await context.read()) is not grpc.aio.EOF:
-                sizes = [self._keep(chunk) for chunk in _chunks(data).chunks]
-                await context.write(pb.LogSizes(sizes=sizes).SerializeToString())
+            await self._shipping.serve(await self._door.admit(context), self._door, context)
         except Refusal as refusal:
             await context.abort(refusal.code, refusal.words)
-
-    def _keep(self, chunk: pb.LogChunk) -> pb.LogSize:
-        if not is_log(chunk.log) or chunk.offset < 0:
-            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, f"{chunk.log!r:.200} at {chunk.offset} is no log")
-        try:
-            size = self._logs.append(chunk.log, chunk.offset, chunk.data, chunk.done)
-        except OSError as error:
-            log.error("log not kept", log=chunk.log, error=str(error))
-            raise Refusal(grpc.StatusCode.UNAVAILABLE, f"the log cannot be kept: {error}") from None
-        return pb.LogSize(log=chunk.log, size=size)
-
-    def _admit(self, context: grpc.aio.ServicerContext) -> None:
-        for name, value in context.invocation_metadata() or ():
-            if name == "authorization":
-                told = value if isinstance(value, bytes) else value.encode()
-                if hmac.compare_digest(told, self._secret):
-                    return
-        raise Refusal(grpc.StatusCode.UNAUTHENTICATED, "the token is missing or is not the agents' token")
 
 
 def _parsed(data: bytes) -> pb.AgentFrame:
@@ -371,19 +383,6 @@ def _parsed(data: bytes) -> pb.AgentFrame:
         return pb.AgentFrame.FromString(data)
     except DecodeError:
         raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "this is not a frame of an agent") from None
-
-
-def _chunks(data: bytes) -> pb.LogChunks:
-    try:
-        return pb.LogChunks.FromString(data)
-    except DecodeError:
-        raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "these are not chunks of logs") from None
-
-
-def _status(error: RoostError) -> grpc.StatusCode:
-    if isinstance(error, Conflict):
-        return grpc.StatusCode.ALREADY_EXISTS
-    return grpc.StatusCode.RESOURCE_EXHAUSTED if isinstance(error, TooMuch) else grpc.StatusCode.UNAVAILABLE
 
 
 def _allow_files() -> None:

@@ -126,6 +126,15 @@ class Metrics:
             (CounterMetricFamily, "roost_reports_ignored", "Late or foreign reports of agents.", perform.ignored),
             (CounterMetricFamily, "roost_effects_failed", "Effects that could not be carried out.", perform.failed),
         ]
+        if perform.history is not None:
+            kept = perform.history.standing()
+            plain += [
+                (GaugeMetricFamily, "roost_history_revision", "The newest commit in the history.", kept.revision),
+                (GaugeMetricFamily, "roost_history_waiting", "Changes not yet in the history.", kept.waiting),
+                (GaugeMetricFamily, "roost_history_bytes", "How large the history is.", kept.bytes),
+                (GaugeMetricFamily, "roost_history_failed", "Whether it cannot be written.", int(bool(kept.failed))),
+                (CounterMetricFamily, "roost_history_gaps", "Times that something was missed.", kept.gaps),
+            ]
         for family, name, words, value in plain:
             yield family(name, words, value=value)
         tables = [

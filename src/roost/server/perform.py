@@ -10,6 +10,7 @@ from roost.core.explain import decision_line
 from roost.core.state import State
 from roost.ports.store import Change
 from roost.server import say
+from roost.server.history import History
 from roost.server.watch import Watch
 
 IGNORED_LINES_MAX = 10  # per IGNORED_EVERY_S: an agent that repeats itself must not fill the operator's disk
@@ -46,8 +47,9 @@ class Logs(Protocol):
 class Perform:
     """The engine's performer. Never waits, never raises: an effect that fails is told, and the next one is tried."""
 
-    def __init__(self, watch: Watch, logs: Logs) -> None:
+    def __init__(self, watch: Watch, logs: Logs, history: History | None = None) -> None:
         self.watch = watch
+        self.history = history
         self._logs = logs
         self._streams: Streams | None = None
         self._log = say.logger("server").bind()
@@ -72,7 +74,7 @@ class Perform:
         """Carry out what a step decided."""
         if state is not self._state:
             self._state = state
-            self._try(self.watch.begin, state.meta.born, state.revision - bool(done.changes))
+            self._begin(state, state.revision - bool(done.changes))
         streams = self._streams
         if streams is not None:
             for orders in done.assignments:
@@ -81,6 +83,8 @@ class Perform:
                 self._try(streams.acknowledge, done.acknowledged)
         if done.changes:
             self._try(self.watch.publish, state, done.changes)
+        if self.history is not None:
+            self._try(self.history.take, state, done.changes, done.forgotten)
         if done.placed:
             self._tell_placed(done)
         if done.nodes:
@@ -94,16 +98,26 @@ class Perform:
         """Another server leads and has committed this: whoever watches here is told all the same."""
         if state is not self._state:
             self._state = state
-            self._try(self.watch.begin, state.meta.born, state.revision)
-        else:
-            self._try(self.watch.publish, state, changes)
+            self._begin(state, state.revision)
+            return
+        self._try(self.watch.publish, state, changes)
+        if self.history is not None:
+            self._try(self.history.take, state, changes)
 
     def reset(self) -> None:
         """The state is being loaded anew."""
         self._state = None
         self._try(self.watch.forget)
+        if self.history is not None:
+            self._try(self.history.reset)
         if self._streams is not None:
             self._try(self._streams.reset)
+
+    def _begin(self, state: State, since: int) -> None:
+        """A state was loaded; what comes next was committed after `since`."""
+        self._try(self.watch.begin, state.meta.born, since)
+        if self.history is not None:
+            self._try(self.history.begin, state, since)
 
     def _send(self, streams: Streams, orders: Orders) -> None:
         """Orders that cannot be sent leave a gap; an agent that says hello again gets everything."""

@@ -15,7 +15,8 @@ from roost.model.instance import Instance
 from roost.model.workload import Workload
 from roost.ports.store import Change
 from roost.server import sse
-from roost.server.views import instance_view, node_view, workload_view
+from roost.server.auth_veil import Veil
+from roost.server.views import InstanceView, WorkloadView, instance_view, node_view, workload_view
 
 CHANGES_MAX = 20_000  # kept for those who come back: a minute of a busy server, days of a quiet one
 BYTES_MAX = 64 << 20  # whatever their size: a document may have half a megabyte
@@ -25,10 +26,11 @@ KINDS = ("workload", "instance", "node")
 
 
 class Wanted(NamedTuple):
-    """Which changes somebody wants to see: of these kinds, and of one workload (PROJECT/NAME) or all."""
+    """Which changes somebody wants to see: of these kinds, and of one workload (PROJECT/NAME) or all that it may."""
 
     kinds: frozenset[str] = frozenset(KINDS)
     workload: str = ""
+    veil: Veil | None = None  # None: everything may be seen
 
 
 EVERYTHING = Wanted()
@@ -59,16 +61,32 @@ class Commit:
     def told(self, wanted: Wanted, start: int) -> bytes:
         """The changes from one on, as many as are encoded at once, for somebody who wants some of them."""
         stop = min(start + BURST_MAX, len(self.changes))
-        return b"".join([self._frame(at) for at in range(start, stop) if _is_wanted(self.changes[at], wanted)])
+        own = [at for at in range(start, stop) if _is_wanted(self.changes[at], wanted)]
+        if wanted.veil is None or wanted.veil.is_open:
+            return b"".join([self._frame(at) for at in own])
+        return b"".join([self._veiled(at, wanted.veil) for at in own])
 
     def _frame(self, at: int) -> bytes:
         frame = self._frames.get(at)
         if frame is None:
-            kind, key, value = self.changes[at]
-            what = "gone" if value is None else "put"
-            told = {"revision": self.revision, "kind": kind, "key": key, "what": what, "object": self._view(at)}
-            frame = self._frames[at] = sse.event(told, event="change")
+            frame = self._frames[at] = self._told(at, self._view(at))
         return frame
+
+    def _veiled(self, at: int, veil: Veil) -> bytes:
+        """The same frame as for all, unless its words name what is not to be seen."""
+        view = self._view(at)
+        shown: Any = view
+        if isinstance(view, InstanceView):
+            shown = veil.instance(view)
+        elif isinstance(view, WorkloadView):
+            shown = veil.workload(view)
+        return self._frame(at) if shown == view else self._told(at, shown)
+
+    def _told(self, at: int, view: Any) -> bytes:
+        kind, key, value = self.changes[at]
+        what = "gone" if value is None else "put"
+        told = {"revision": self.revision, "kind": kind, "key": key, "what": what, "object": view}
+        return sse.event(told, event="change")
 
     def _view(self, at: int) -> Any:
         kind, key, value = self.changes[at]
@@ -244,6 +262,8 @@ def event_id(revision: int, life: int) -> str:
 def _is_wanted(change: Change, wanted: Wanted) -> bool:
     """Asked before anything is encoded. An instance belongs to its workload, and a node to none."""
     if change.kind not in wanted.kinds:
+        return False
+    if wanted.veil is not None and change.kind != "node" and not wanted.veil.sees(change.key):
         return False
     if not wanted.workload:
         return True

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ HEAD_S_MAX = 10.0  # and any time
 CONNECTIONS_MAX = 4_096  # some 100 KB each when busy; agents have a port of their own
 IDLE_S_MAX = 60  # a connection that is kept for another request; clients close theirs sooner
 BACKLOG = 1_024
+HANDSHAKE_S_MAX = 5.0  # of TLS: four messages; who needs longer is not there
 DATE_S = 1.0  # the date in answers is renewed so often
 
 
@@ -83,6 +85,11 @@ class Web(uvicorn.Server):
         self.servers: list[asyncio.base_events.Server] = []
         self.ready = asyncio.Event()
         self._leaving = asyncio.Event()
+        self._tls: ssl.SSLContext | None = None
+
+    def show(self, tls: ssl.SSLContext | None) -> None:
+        """Speak TLS with this context; its certificate may be changed while it is in use."""
+        self._tls = tls
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until told to leave. Whatever ends it, nothing is left in the loop."""
@@ -98,8 +105,20 @@ class Web(uvicorn.Server):
         self._leaving.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """As uvicorn's for sockets that are given, with a bound on how long a handshake takes."""
+        await self.lifespan.startup()
+        loop = asyncio.get_running_loop()
+        bound_s = HANDSHAKE_S_MAX if self._tls is not None else None
+        for sock in sockets or ():
+            server = await loop.create_server(
+                self._protocol, sock=sock, backlog=BACKLOG, ssl=self._tls, ssl_handshake_timeout=bound_s
+            )
+            self.servers.append(server)
+        self.started = True
         self.ready.set()
+
+    def _protocol(self) -> Protocol:
+        return Protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def main_loop(self) -> None:
         while not await self.on_tick(0):

@@ -26,6 +26,40 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class WhoRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WhoRequest: _TypeAlias = WhoRequest  # noqa: Y015
+
+@_typing.final
+class Leads(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEADS_FIELD_NUMBER: _builtins.int
+    leads: _builtins.bool
+    def __init__(
+        self,
+        *,
+        leads: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leads", b"leads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Leads: _TypeAlias = Leads  # noqa: Y015
+
+@_typing.final
 class AgentFrame(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -239,12 +273,17 @@ class Welcome(_message.Message):
     LEASE_MS_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     ORDERS_FIELD_NUMBER: _builtins.int
+    SERVERS_FIELD_NUMBER: _builtins.int
     session: _builtins.int
     echo_ms: _builtins.int
     lease_ms: _builtins.int
     generation: _builtins.int
     @_builtins.property
     def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Order]: ...
+    @_builtins.property
+    def servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """where agents may find a leader, if not here"""
+
     def __init__(
         self,
         *,
@@ -253,10 +292,11 @@ class Welcome(_message.Message):
         lease_ms: _builtins.int = ...,
         generation: _builtins.int = ...,
         orders: _abc.Iterable[Global___Order] | None = ...,
+        servers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["echo_ms", b"echo_ms", "generation", b"generation", "lease_ms", b"lease_ms", "orders", b"orders", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["echo_ms", b"echo_ms", "generation", b"generation", "lease_ms", b"lease_ms", "orders", b"orders", "servers", b"servers", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -315,12 +355,15 @@ class Answer(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     WHOLE_FIELD_NUMBER: _builtins.int
     ORDERS_FIELD_NUMBER: _builtins.int
+    UNSURE_FIELD_NUMBER: _builtins.int
     session: _builtins.int
     echo_ms: _builtins.int
     acknowledged: _builtins.int
     base: _builtins.int
     generation: _builtins.int
     whole: _builtins.bool
+    unsure: _builtins.bool
+    """the server cannot reach its store: another one may lead by now"""
     @_builtins.property
     def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Order]: ...
     def __init__(
@@ -333,10 +376,11 @@ class Answer(_message.Message):
         generation: _builtins.int = ...,
         whole: _builtins.bool = ...,
         orders: _abc.Iterable[Global___Order] | None = ...,
+        unsure: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "base", b"base", "echo_ms", b"echo_ms", "generation", b"generation", "orders", b"orders", "session", b"session", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "base", b"base", "echo_ms", b"echo_ms", "generation", b"generation", "orders", b"orders", "session", b"session", "unsure", b"unsure", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -376,6 +420,26 @@ Global___Order: _TypeAlias = Order  # noqa: Y015
 class Run(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class SecretsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     TOKEN_FIELD_NUMBER: _builtins.int
     WORKLOAD_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
@@ -389,6 +453,8 @@ class Run(_message.Message):
     DEVICES_FIELD_NUMBER: _builtins.int
     PORTS_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     workload: _builtins.str
     """PROJECT/NAME"""
@@ -403,6 +469,8 @@ class Run(_message.Message):
     serial: _builtins.int
     after: _builtins.int
     """begin when this attempt has ended; 0: at once"""
+    refusal: _builtins.str
+    """why it must fail to start: a secret that cannot be had"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """GPUs it was given"""
@@ -410,6 +478,10 @@ class Run(_message.Message):
     @_builtins.property
     def ports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """ports it was given, in the order of their names in the document"""
+
+    @_builtins.property
+    def secrets(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
+        """values by the names in the document; only from server to agent, never kept"""
 
     def __init__(
         self,
@@ -427,10 +499,12 @@ class Run(_message.Message):
         devices: _abc.Iterable[_builtins.int] | None = ...,
         ports: _abc.Iterable[_builtins.int] | None = ...,
         after: _builtins.int = ...,
+        secrets: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
+        refusal: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "attempt", b"attempt", "devices", b"devices", "document", b"document", "grace_ms", b"grace_ms", "index", b"index", "leased", b"leased", "ports", b"ports", "serial", b"serial", "submitted_ms", b"submitted_ms", "timeout_ms", b"timeout_ms", "token", b"token", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "attempt", b"attempt", "devices", b"devices", "document", b"document", "grace_ms", b"grace_ms", "index", b"index", "leased", b"leased", "ports", b"ports", "refusal", b"refusal", "secrets", b"secrets", "serial", b"serial", "submitted_ms", b"submitted_ms", "timeout_ms", b"timeout_ms", "token", b"token", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -652,3 +726,59 @@ class LogSize(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LogSize: _TypeAlias = LogSize  # noqa: Y015
+
+@_typing.final
+class Renewal(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_FIELD_NUMBER: _builtins.int
+    request: _builtins.str
+    """PKCS #10 in PEM"""
+    def __init__(
+        self,
+        *,
+        request: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Renewal: _TypeAlias = Renewal  # noqa: Y015
+
+@_typing.final
+class Renewed(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    AUTHORITY_FIELD_NUMBER: _builtins.int
+    SERVERS_FIELD_NUMBER: _builtins.int
+    ISSUED_MS_FIELD_NUMBER: _builtins.int
+    EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    certificate: _builtins.str
+    """PEM, as all of them"""
+    authority: _builtins.str
+    issued_ms: _builtins.int
+    """of the server's wall clock"""
+    expires_ms: _builtins.int
+    @_builtins.property
+    def servers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """HOST:PORT, where agents connect"""
+
+    def __init__(
+        self,
+        *,
+        certificate: _builtins.str = ...,
+        authority: _builtins.str = ...,
+        servers: _abc.Iterable[_builtins.str] | None = ...,
+        issued_ms: _builtins.int = ...,
+        expires_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "certificate", b"certificate", "expires_ms", b"expires_ms", "issued_ms", b"issued_ms", "servers", b"servers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Renewed: _TypeAlias = Renewed  # noqa: Y015

@@ -44,13 +44,23 @@ class AgentsStub:
                 request_serializer=roost_dot_wire_dot_agent__pb2.LogChunks.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_agent__pb2.LogSizes.FromString,
                 _registered_method=True)
+        self.Renew = channel.unary_unary(
+                '/roost.agent.v1.Agents/Renew',
+                request_serializer=roost_dot_wire_dot_agent__pb2.Renewal.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_agent__pb2.Renewed.FromString,
+                _registered_method=True)
+        self.Who = channel.unary_unary(
+                '/roost.agent.v1.Agents/Who',
+                request_serializer=roost_dot_wire_dot_agent__pb2.WhoRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_agent__pb2.Leads.FromString,
+                _registered_method=True)
 
 
 class AgentsServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Connect(self, request_iterator, context):
-        """One stream per agent, for as long as it lives. Metadata: authorization = "Bearer <agent token>".
+        """One stream per agent, for as long as it lives. Who it is says its certificate: URI roost://node/NAME.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -58,6 +68,20 @@ class AgentsServicer:
 
     def Ship(self, request_iterator, context):
         """Log bytes from agent to server. The server answers each batch with how far it has each log.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Renew(self, request, context):
+        """The next certificate of the node that asks, for a new key. The one it asks with stays good until the next renewal.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Who(self, request, context):
+        """Whether this server leads.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -75,6 +99,16 @@ def add_AgentsServicer_to_server(servicer, server):
                     servicer.Ship,
                     request_deserializer=roost_dot_wire_dot_agent__pb2.LogChunks.FromString,
                     response_serializer=roost_dot_wire_dot_agent__pb2.LogSizes.SerializeToString,
+            ),
+            'Renew': grpc.unary_unary_rpc_method_handler(
+                    servicer.Renew,
+                    request_deserializer=roost_dot_wire_dot_agent__pb2.Renewal.FromString,
+                    response_serializer=roost_dot_wire_dot_agent__pb2.Renewed.SerializeToString,
+            ),
+            'Who': grpc.unary_unary_rpc_method_handler(
+                    servicer.Who,
+                    request_deserializer=roost_dot_wire_dot_agent__pb2.WhoRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_agent__pb2.Leads.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -131,6 +165,60 @@ class Agents:
             '/roost.agent.v1.Agents/Ship',
             roost_dot_wire_dot_agent__pb2.LogChunks.SerializeToString,
             roost_dot_wire_dot_agent__pb2.LogSizes.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Renew(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.agent.v1.Agents/Renew',
+            roost_dot_wire_dot_agent__pb2.Renewal.SerializeToString,
+            roost_dot_wire_dot_agent__pb2.Renewed.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Who(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.agent.v1.Agents/Who',
+            roost_dot_wire_dot_agent__pb2.WhoRequest.SerializeToString,
+            roost_dot_wire_dot_agent__pb2.Leads.FromString,
             options,
             channel_credentials,
             insecure,

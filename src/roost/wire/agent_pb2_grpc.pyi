@@ -39,17 +39,25 @@ class AgentsStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AgentsAsyncStub: ...
     Connect: _grpc.StreamStreamMultiCallable[_agent_pb2.AgentFrame, _agent_pb2.ServerFrame]
-    """One stream per agent, for as long as it lives. Metadata: authorization = "Bearer <agent token>"."""
+    """One stream per agent, for as long as it lives. Who it is says its certificate: URI roost://node/NAME."""
     Ship: _grpc.StreamStreamMultiCallable[_agent_pb2.LogChunks, _agent_pb2.LogSizes]
     """Log bytes from agent to server. The server answers each batch with how far it has each log."""
+    Renew: _grpc.UnaryUnaryMultiCallable[_agent_pb2.Renewal, _agent_pb2.Renewed]
+    """The next certificate of the node that asks, for a new key. The one it asks with stays good until the next renewal."""
+    Who: _grpc.UnaryUnaryMultiCallable[_agent_pb2.WhoRequest, _agent_pb2.Leads]
+    """Whether this server leads."""
 
 @_typing.type_check_only
 class AgentsAsyncStub(AgentsStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Connect: _aio.StreamStreamMultiCallable[_agent_pb2.AgentFrame, _agent_pb2.ServerFrame]  # type: ignore[assignment]
-    """One stream per agent, for as long as it lives. Metadata: authorization = "Bearer <agent token>"."""
+    """One stream per agent, for as long as it lives. Who it is says its certificate: URI roost://node/NAME."""
     Ship: _aio.StreamStreamMultiCallable[_agent_pb2.LogChunks, _agent_pb2.LogSizes]  # type: ignore[assignment]
     """Log bytes from agent to server. The server answers each batch with how far it has each log."""
+    Renew: _aio.UnaryUnaryMultiCallable[_agent_pb2.Renewal, _agent_pb2.Renewed]  # type: ignore[assignment]
+    """The next certificate of the node that asks, for a new key. The one it asks with stays good until the next renewal."""
+    Who: _aio.UnaryUnaryMultiCallable[_agent_pb2.WhoRequest, _agent_pb2.Leads]  # type: ignore[assignment]
+    """Whether this server leads."""
 
 class AgentsServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -58,7 +66,7 @@ class AgentsServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_agent_pb2.AgentFrame],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_agent_pb2.ServerFrame], _abc.AsyncIterator[_agent_pb2.ServerFrame]]:
-        """One stream per agent, for as long as it lives. Metadata: authorization = "Bearer <agent token>"."""
+        """One stream per agent, for as long as it lives. Who it is says its certificate: URI roost://node/NAME."""
 
     @_abc_1.abstractmethod
     def Ship(
@@ -67,5 +75,21 @@ class AgentsServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_agent_pb2.LogSizes], _abc.AsyncIterator[_agent_pb2.LogSizes]]:
         """Log bytes from agent to server. The server answers each batch with how far it has each log."""
+
+    @_abc_1.abstractmethod
+    def Renew(
+        self,
+        request: _agent_pb2.Renewal,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.Renewed, _abc.Awaitable[_agent_pb2.Renewed]]:
+        """The next certificate of the node that asks, for a new key. The one it asks with stays good until the next renewal."""
+
+    @_abc_1.abstractmethod
+    def Who(
+        self,
+        request: _agent_pb2.WhoRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.Leads, _abc.Awaitable[_agent_pb2.Leads]]:
+        """Whether this server leads."""
 
 def add_AgentsServicer_to_server(servicer: AgentsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,7 +1,10 @@
 """Between protobuf messages and the frames of the model. Both sides use these two pairs of functions."""
 
+import msgspec
+
 from roost.model.frames import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
 from roost.model.node import Facts
+from roost.model.secret import Handed
 from roost.wire import agent_pb2 as pb
 
 
@@ -134,7 +137,11 @@ def _unpack_hello(hello: pb.Hello) -> Hello:
 
 def _pack_order(order: Order) -> pb.Order:
     if isinstance(order, Run):
-        return pb.Order(run=_pack_run(order))
+        packed = _pack_run(order)
+        if order.secrets is not None:
+            packed.refusal = order.secrets.refusal
+            packed.secrets.update(order.secrets.values)
+        return pb.Order(run=packed)
     if isinstance(order, Stop):
         return pb.Order(stop=pb.Stop(token=order.token, grace_ms=order.grace_ms, cause=order.cause))
     return pb.Order(drop=pb.Drop(token=order.token))
@@ -145,12 +152,20 @@ def _unpack_orders(orders: "list[pb.Order] | object") -> tuple[Order, ...]:
     for order in orders:  # type: ignore[attr-defined]
         kind = order.WhichOneof("order")
         if kind == "run":
-            unpacked.append(_unpack_run(order.run))
+            unpacked.append(_unpack_order(order.run))
         elif kind == "stop":
             unpacked.append(Stop(order.stop.token, order.stop.grace_ms, order.stop.cause))
         elif kind == "drop":
             unpacked.append(Drop(order.drop.token))
     return tuple(unpacked)
+
+
+def _unpack_order(run: pb.Run) -> Run:
+    """With its secrets, which only orders have: what an agent tells of its runs goes to others."""
+    unpacked = _unpack_run(run)
+    if not run.secrets and not run.refusal:
+        return unpacked
+    return msgspec.structs.replace(unpacked, secrets=Handed(dict(run.secrets), run.refusal))
 
 
 def _pack_run(run: Run) -> pb.Run:

@@ -1,8 +1,10 @@
 """The description of the API: it names every route, and nothing that fits or does not fit it breaks the server."""
 
 import asyncio
+import tempfile
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +15,13 @@ from schemathesis import Case
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
 from roost.core.state import Settings
+from roost.server.history import History
 from roost.server.watch import Watch
 from roost.stores.memory import MemoryStore
 from tests.server.house import TOKEN, House, house, over_http
 
 EXAMPLES = 15  # per operation and request: the whole stays below a minute
-ENDLESS = ["changes", "follow_log"]  # streams; their questions are tested beside what they tell
+ENDLESS = ["changes", "follow_log", "follow_events"]  # streams; their questions are tested beside what they tell
 
 AUTHORIZED = {"authorization": f"Bearer {TOKEN}"}
 
@@ -39,7 +42,12 @@ class Standing(threading.Thread):
 
     async def _stand(self) -> None:
         self._loop, self._leaving = asyncio.get_running_loop(), asyncio.Event()
-        async with house() as made, over_http(made) as client:
+        with tempfile.TemporaryDirectory() as folder:
+            await self._live(History(Path(folder), Settings()))
+
+    async def _live(self, history: History) -> None:
+        assert self._leaving is not None
+        async with house(history=history) as made, over_http(made) as client:
             self.made, self.url = made, str(client.base_url).rstrip("/")
             await made.agent(cpu=8_000)
             await made.submit("job", count=3)
@@ -79,7 +87,8 @@ DESCRIPTION = asyncio.run(described())
 schema = schemathesis.openapi.from_dict(DESCRIPTION).exclude(operation_id=ENDLESS)
 
 
-KNOWN = {"project": "default", "name": "job", "node": "n1", "index": 0, "pool": "default", "reservation": "kept"}
+KNOWN = {"project": "default", "name": "job", "node": "n1", "index": 0, "pool": "default", "reservation": "kept",
+         "token": "robot", "subject": "ann@example.com", "serial": 1}  # fmt: skip
 
 
 @schema.parametrize()

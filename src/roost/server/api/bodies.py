@@ -32,9 +32,11 @@ async def read_data(request: "Request[Any, Any, Any]") -> Any:
     return decode_yaml(body) if kind in YAML_TYPES else decode_json(body)
 
 
-async def read_fields(request: "Request[Any, Any, Any]", fields: type[T], *, required: bool = False) -> T:
+async def read_fields(
+    request: "Request[Any, Any, Any]", fields: type[T], *, required: bool = False, most: int = BODY_BYTES_MAX
+) -> T:
     """The body as a few named fields; no body at all means none of them, where it is not required."""
-    body = await _body(request)
+    body = await _body(request, most)
     raw: Any = {}
     if body or required:
         raw = decode_yaml(body) if _kind(request.scope["headers"]) in YAML_TYPES else decode_json(body)
@@ -111,11 +113,11 @@ def _odd_field(raw: Any, fields: type, error: msgspec.ValidationError) -> Invali
     return Invalid(path or "$", words[:MESSAGE_LENGTH_MAX])
 
 
-async def _body(request: "Request[Any, Any, Any]") -> bytes:
+async def _body(request: "Request[Any, Any, Any]", most: int = BODY_BYTES_MAX) -> bytes:
     """The bytes of the body. Most come in one piece; whoever sends many pieces has so long and no longer."""
     for name, value in request.scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > BODY_BYTES_MAX:
-            raise _too_large()
+        if name == b"content-length" and value.isdigit() and int(value) > most:
+            raise _too_large(most)
     pieces: list[bytes] = []
     size = 0
     more = True
@@ -127,8 +129,8 @@ async def _body(request: "Request[Any, Any, Any]") -> bytes:
                     raise Unreadable("the connection was closed before the body was there")
                 pieces.append(message["body"])
                 size += len(pieces[-1])
-                if size > BODY_BYTES_MAX:
-                    raise _too_large()
+                if size > most:
+                    raise _too_large(most)
                 more = message.get("more_body", False)
     except TimeoutError:
         raise Unreadable(f"the body was not there within {BODY_S_MAX:.0f} s") from None
@@ -172,8 +174,8 @@ def _check_depth(data: Any) -> None:
     raise _too_deep()
 
 
-def _too_large() -> TooMuch:
-    return TooMuch(f"a body may have {BODY_BYTES_MAX:,} bytes")
+def _too_large(most: int) -> TooMuch:
+    return TooMuch(f"a body may have {most:,} bytes here")
 
 
 def _too_deep() -> Unreadable:

@@ -7,8 +7,9 @@ from litestar.params import HeaderParameter, QueryParameter
 from litestar.response import Stream
 
 from roost.server import sse
-from roost.server.api.doors import doors_of
+from roost.server.api.doors import doors_of, veil_of
 from roost.server.api.errors import refusals
+from roost.server.api.permissions import principal_of, while_permitted
 from roost.server.watch import KINDS, Wanted
 
 SINCE = r"^[0-9]{1,18}(-[0-9]{1,20})?$"
@@ -16,7 +17,7 @@ EVENT_STREAM = "text/event-stream"
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
-@get("/v1/changes", operation_id="changes", media_type=EVENT_STREAM, responses=refusals(422, 503))
+@get("/v1/changes", operation_id="changes", media_type=EVENT_STREAM, responses=refusals(403, 422, 503))
 async def changes(
     request: Request[Any, Any, Any],
     since: Annotated[
@@ -34,6 +35,6 @@ async def changes(
     """
     doors = doors_of(request)
     await doors.engine.settled()
-    wanted = Wanted(frozenset(kind or KINDS), workload)
-    events = doors.watch.follow(last or since or "", wanted)
-    return Stream(sse.kept_alive(events), media_type=EVENT_STREAM, headers=HEADERS)
+    wanted = Wanted(frozenset(kind or KINDS), workload, veil_of(request))
+    events = while_permitted(principal_of(request), sse.kept_alive(doors.watch.follow(last or since or "", wanted)))
+    return Stream(events, media_type=EVENT_STREAM, headers=HEADERS)

@@ -6,9 +6,17 @@ from typing import Any, NamedTuple, Protocol
 from litestar import Request
 
 from roost.model.errors import NotFound
+from roost.model.events import Event
 from roost.model.workload import Workload
+from roost.server.api.permissions import principal_of
+from roost.server.auth import Auth
+from roost.server.auth_veil import Veil
 from roost.server.engine import Engine
+from roost.server.history import History
+from roost.server.join import Joining
 from roost.server.metrics import Census, Metrics
+from roost.server.peers import Peers
+from roost.server.secrets import Secrets
 from roost.server.watch import Watch
 
 
@@ -36,6 +44,11 @@ class Doors(NamedTuple):
     logs: Logs
     census: Census
     metrics: Metrics
+    auth: Auth
+    joining: Joining
+    secrets: Secrets
+    history: History | None = None
+    peers: Peers | None = None  # the other servers, where there can be some
 
 
 def doors_of(request: "Request[Any, Any, Any]") -> Doors:
@@ -43,6 +56,16 @@ def doors_of(request: "Request[Any, Any, Any]") -> Doors:
     doors = request.app.state["doors"]
     assert isinstance(doors, Doors)
     return doors
+
+
+async def ask(request: "Request[Any, Any, Any]", make: Callable[[int], Event]) -> Any:
+    """Put a change to the engine in the name of whoever asks for it: that is noted in the same commit."""
+    return await doors_of(request).engine.ask(make, principal_of(request).by)
+
+
+def veil_of(request: "Request[Any, Any, Any]") -> Veil:
+    """What whoever asks may read of others."""
+    return Veil(principal_of(request).access)
 
 
 async def find(doors: Doors, project: str, name: str) -> Workload:

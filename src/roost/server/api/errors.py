@@ -7,14 +7,17 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException, ValidationException
 from litestar.openapi.datastructures import ResponseSpec
 
-from roost.model.errors import Invalid, NotFound, RoostError
+from roost.model.errors import Conflict, Invalid, NotFound, RoostError
 from roost.server import say
+from roost.server.auth_principal import PRINCIPAL, Principal
+from roost.server.auth_veil import Veil
 
 MESSAGE_LENGTH_MAX = 1_000  # a message may quote what was sent, and that may be megabytes
 RETRY_AFTER_S = "1"
 
 HINTS = {
     "refused": "send the header `Authorization: Bearer TOKEN`",
+    "forbidden": "`roost whoami` shows what you may do; an admin gives roles with `roost members` or `roost tokens`",
     "name_in_use": "cancel what has that name first, or take another name",
     "quota_exceeded": "ask for less, or let an operator raise the quota: `roost projects`",
     "plan_stale": "make a new plan and look at it",
@@ -31,11 +34,13 @@ SPELT = {"only": "state", "last": "Last-Event-ID"}  # parameters that handlers k
 MEANINGS = {
     400: "The request cannot be read.",
     401: "No token, or one that is not known.",
+    403: "Your role does not allow this.",
     404: "There is nothing of that name.",
     409: "The name is in use, or the object is not in a state for this.",
     413: "The body is too large.",
     415: "The body is neither JSON nor YAML.",
     422: "A field is wrong; `path` says which.",
+    429: "Wrong too many times: wait a minute.",
     503: "Nobody can decide just now.",
 }
 
@@ -69,7 +74,7 @@ def answer_error(request: "Request[Any, Any, Any]", error: Exception) -> Respons
     """The answer to a request that failed, whatever failed."""
     headers: dict[str, str] = {}
     if isinstance(error, RoostError):
-        told, status = error, error.status
+        told, status = _veiled(request, error), error.status
         if status == 503:
             headers["retry-after"] = RETRY_AFTER_S
     elif isinstance(error, HTTPException) and error.status_code < 500:
@@ -79,6 +84,15 @@ def answer_error(request: "Request[Any, Any, Any]", error: Exception) -> Respons
         log.error("request failed", method=request.method, path=request.scope["path"][:200], exc_info=error)
         told, status = RoostError("something went wrong in the server", code="internal"), 500
     return Response(error_view(told), status_code=status, headers=headers)
+
+
+def _veiled(request: "Request[Any, Any, Any]", error: RoostError) -> RoostError:
+    """What the core says of others without their names: a plan that is stale tells what has changed."""
+    principal = request.scope.get(PRINCIPAL)
+    is_of_core = isinstance(error, Conflict) or error.code in ("near_cycle", "contradiction")
+    if not is_of_core or not isinstance(principal, Principal) or principal.access.sees_all:
+        return error
+    return RoostError(Veil(principal.access).words(error.message), code=error.code, path=error.path)
 
 
 def refusals(*statuses: int) -> dict[int, ResponseSpec]:

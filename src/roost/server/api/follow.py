@@ -11,6 +11,7 @@ from roost.model.states import FINISHED, HOLDING
 from roost.model.workload import Workload
 from roost.server import sse
 from roost.server.api.doors import Doors
+from roost.server.auth_veil import Veil
 
 
 def log_name(workload: Workload, index: int, attempt: int) -> str:
@@ -21,13 +22,14 @@ def log_name(workload: Workload, index: int, attempt: int) -> str:
 class Follower:
     """One reader of one instance's log: an attempt, and how far it has read."""
 
-    def __init__(self, doors: Doors, workload: Workload, index: int, attempt: int, offset: int) -> None:
+    def __init__(self, doors: Doors, workload: Workload, index: int, attempt: int, offset: int, veil: Veil) -> None:
         self._doors = doors
         self._workload = workload
         self._key = f"{workload.key}.{index}"
         self._index = index
         self._attempt = attempt
         self._offset = offset
+        self._veil = veil
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """Pieces, news of attempts, and the end."""
@@ -78,7 +80,7 @@ class Follower:
             instance = self._instance()
             if instance is not None and instance.attempt > self._attempt:
                 self._attempt, self._offset = self._attempt + 1, 0
-                told = {"attempt": self._attempt, "node": instance.node, "cause": instance.cause}
+                told = {"attempt": self._attempt, "node": instance.node, "cause": self._veil.words(instance.cause)}
                 return sse.event(told, event="attempt") + sse.mark(self._id())
             ending = self._ending(instance)
             if ending is not None:
@@ -115,13 +117,17 @@ class Follower:
         if workload is None:
             return {"state": "gone", "attempt": self._attempt, "cause": "the workload is not kept any more"}
         if instance is None:
-            return {"state": workload.rest, "attempt": 0, "cause": workload.cause} if workload.rest else None
+            return (
+                {"state": workload.rest, "attempt": 0, "cause": self._veil.words(workload.cause)}
+                if workload.rest
+                else None
+            )
         if instance.state not in FINISHED:
             return None
         return {
             "state": instance.state,
             "attempt": instance.attempt,
-            "cause": instance.cause,
+            "cause": self._veil.words(instance.cause),
             "exit_code": instance.exit_code,
             "signal": instance.signal,
         }

@@ -10,6 +10,7 @@ from roost.core.strategies import STRATEGIES
 from roost.model.errors import NoService
 from roost.server.api.doors import doors_of
 from roost.server.api.errors import refusals
+from roost.server.history import Standing
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -40,6 +41,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, int]
     workloads: dict[str, int]
     instances: dict[str, int]
+    history: Standing | None = None  # None: none is kept
 
 
 @get("/livez", operation_id="livez", security=[{}])
@@ -57,14 +59,14 @@ async def readyz(request: Request[Any, Any, Any]) -> Ready:
     return Ready()
 
 
-@get("/metrics", operation_id="metrics", media_type="text/plain; version=0.0.4", responses=refusals())
+@get("/metrics", operation_id="metrics", media_type="text/plain; version=0.0.4", responses=refusals(403))
 async def metrics(request: Request[Any, Any, Any]) -> Response[str]:
     """Counters for Prometheus."""
     page = doors_of(request).metrics.page()
     return Response(page, media_type="text/plain; version=0.0.4")  # type: ignore[arg-type]
 
 
-@get("/v1/status", operation_id="status", responses=refusals(503))
+@get("/v1/status", operation_id="status", responses=refusals(403, 503))
 async def status(request: Request[Any, Any, Any]) -> StatusView:
     """How the server stands, in numbers."""
     doors = doors_of(request)
@@ -84,4 +86,5 @@ async def status(request: Request[Any, Any, Any]) -> StatusView:
         nodes=counts.nodes,
         workloads=counts.workloads,
         instances=counts.instances,
+        history=doors.history.standing() if doors.history is not None else None,
     )

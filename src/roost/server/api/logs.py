@@ -13,9 +13,10 @@ from roost.model.states import FINISHED, HOLDING
 from roost.model.workload import Workload
 from roost.server import sse
 from roost.server.api.changes import EVENT_STREAM, HEADERS
-from roost.server.api.doors import doors_of, find
+from roost.server.api.doors import Doors, doors_of, find, veil_of
 from roost.server.api.errors import refusals
 from roost.server.api.follow import Follower, log_name
+from roost.server.api.permissions import principal_of, while_permitted
 from roost.server.views import instance_detail
 
 READ_BYTES = 1 << 20
@@ -31,7 +32,7 @@ Attempt = Annotated[int, QueryParameter(ge=0, le=OFFSET_MAX, description="0: the
     "/v1/workloads/{project:str}/{name:str}/instances/{index:int}/log",
     operation_id="read_log",
     media_type="application/octet-stream",
-    responses=refusals(404, 422, 503),
+    responses=refusals(403, 404, 422, 503),
     response_headers=[
         ResponseHeader(name=SIZE, documentation_only=True, description="Bytes there are so far."),
         ResponseHeader(name=OF_ATTEMPT, documentation_only=True, description="The attempt whose log this is."),
@@ -52,6 +53,7 @@ async def read_log(
     workload = await find(doors, project, name)
     attempt, over = _attempt(doors.engine.state, workload, index, attempt)
     log = log_name(workload, index, attempt)
+    await _fetch(doors, log, over)
     size = doors.logs.size(log) or 0
     start = max(0, size + offset) if offset < 0 else offset
     data = doors.logs.read(log, start, limit) if start < size else b""
@@ -64,7 +66,7 @@ async def read_log(
     "/v1/workloads/{project:str}/{name:str}/instances/{index:int}/log/follow",
     operation_id="follow_log",
     media_type=EVENT_STREAM,
-    responses=refusals(404, 422, 503),
+    responses=refusals(403, 404, 422, 503),
 )
 async def follow_log(
     request: Request[Any, Any, Any],
@@ -83,9 +85,17 @@ async def follow_log(
     doors = doors_of(request)
     workload = await find(doors, project, name)
     attempt, offset = _resumed(last, attempt, offset)
-    attempt, _ = _attempt(doors.engine.state, workload, index, attempt)
-    follower = Follower(doors, workload, index, attempt, offset)
-    return Stream(sse.kept_alive(follower.events()), media_type=EVENT_STREAM, headers=HEADERS)
+    attempt, over = _attempt(doors.engine.state, workload, index, attempt)
+    await _fetch(doors, log_name(workload, index, attempt), over)
+    follower = Follower(doors, workload, index, attempt, offset, veil_of(request))
+    events = while_permitted(principal_of(request), sse.kept_alive(follower.events()))
+    return Stream(events, media_type=EVENT_STREAM, headers=HEADERS)
+
+
+async def _fetch(doors: Doors, log: str, over: bool) -> None:
+    """A log that is complete and not here may be with the server that led when it was sent."""
+    if over and doors.peers is not None and doors.logs.size(log) is None:
+        await doors.peers.fetch_log(log)
 
 
 def _attempt(state: State, workload: Workload, index: int, attempt: int) -> tuple[int, bool]:

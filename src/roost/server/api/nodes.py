@@ -4,14 +4,16 @@ from bisect import bisect_right
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, delete, get, post
+from litestar import Request, Response, delete, get, post
 from litestar.params import FromPath, QueryParameter
 
+from roost.core.state import State
 from roost.model.events import Drain, Remove, Resume
 from roost.model.states import NodeState
 from roost.model.units import duration_ms
+from roost.server.api.at import AT_HEADERS, At, look
 from roost.server.api.bodies import read_fields, taking
-from roost.server.api.doors import doors_of
+from roost.server.api.doors import ask, doors_of, veil_of
 from roost.server.api.errors import refusals
 from roost.server.views import NodeDetail, NodeView, node_detail, node_view
 
@@ -34,15 +36,20 @@ class Draining(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deadline: int | float | str | None = None
 
 
-@get("/v1/nodes", operation_id="list_nodes", responses=refusals(422, 503))
+@get("/v1/nodes", operation_id="list_nodes", responses=refusals(403, 404, 422, 503), response_headers=AT_HEADERS)
 async def list_nodes(
     request: Request[Any, Any, Any],
     status: Annotated[NodeState | None, QueryParameter()] = None,
     limit: PageLimit = PAGE_MAX,
     after: Annotated[str, QueryParameter(description="`next` of the page before.")] = "",
-) -> NodePage:
+    at: At = "",
+) -> Response[NodePage]:
     """List nodes by name."""
-    state = await doors_of(request).engine.settled()
+    seen = await look(request, at)
+    return seen.shows(_page(seen.state, status, limit, after))
+
+
+def _page(state: State, status: NodeState | None, limit: int, after: str) -> NodePage:
     names = state.fleet.names
     items: list[NodeView] = []
     for name in names[bisect_right(names, after) :]:
@@ -53,10 +60,16 @@ async def list_nodes(
     return NodePage(state.revision, items)
 
 
-@get("/v1/nodes/{node:str}", operation_id="get_node", responses=refusals(404, 503))
-async def get_node(request: Request[Any, Any, Any], node: FromPath[str]) -> NodeDetail:
+@get(
+    "/v1/nodes/{node:str}",
+    operation_id="get_node",
+    responses=refusals(403, 404, 422, 503),
+    response_headers=AT_HEADERS,
+)
+async def get_node(request: Request[Any, Any, Any], node: FromPath[str], at: At = "") -> Response[NodeDetail]:
     """Look at a node: what it offers, what runs there, its story."""
-    return node_detail(await doors_of(request).engine.settled(), node)
+    seen = await look(request, at)
+    return seen.shows(veil_of(request).node(node_detail(seen.state, node)))
 
 
 @post(
@@ -64,26 +77,26 @@ async def get_node(request: Request[Any, Any, Any], node: FromPath[str]) -> Node
     operation_id="drain",
     operation_class=taking(Draining, required=False),
     status_code=200,
-    responses=refusals(404, 413, 415, 422, 503),
+    responses=refusals(403, 404, 413, 415, 422, 503),
 )
 async def drain(request: Request[Any, Any, Any], node: FromPath[str]) -> NodeView:
     """Take a node out of service: no new work goes there, and what runs finishes or moves."""
     deadline = (await read_fields(request, Draining)).deadline
     deadline_ms = 0 if deadline is None else duration_ms(deadline, "deadline")
     engine = doors_of(request).engine
-    await engine.ask(lambda number: Drain(number, node, deadline_ms))
+    await ask(request, lambda number: Drain(number, node, deadline_ms))
     return node_view(engine.state, node)
 
 
-@post("/v1/nodes/{node:str}/resume", operation_id="resume", status_code=200, responses=refusals(404, 503))
+@post("/v1/nodes/{node:str}/resume", operation_id="resume", status_code=200, responses=refusals(403, 404, 503))
 async def resume(request: Request[Any, Any, Any], node: FromPath[str]) -> NodeView:
     """Put a node back into service."""
     engine = doors_of(request).engine
-    await engine.ask(lambda number: Resume(number, node))
+    await ask(request, lambda number: Resume(number, node))
     return node_view(engine.state, node)
 
 
-@delete("/v1/nodes/{node:str}", operation_id="remove", status_code=204, responses=refusals(404, 409, 503))
+@delete("/v1/nodes/{node:str}", operation_id="remove", status_code=204, responses=refusals(403, 404, 409, 503))
 async def remove(request: Request[Any, Any, Any], node: FromPath[str]) -> None:
     """Forget a node that is out of touch and runs nothing."""
-    await doors_of(request).engine.ask(lambda number: Remove(number, node))
+    await ask(request, lambda number: Remove(number, node))

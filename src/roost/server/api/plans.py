@@ -11,9 +11,12 @@ from roost.model.document import Document
 from roost.model.events import Submit
 from roost.model.plan import Pending, Plan
 from roost.server.api.bodies import taking
-from roost.server.api.doors import doors_of
+from roost.server.api.doors import doors_of, veil_of
 from roost.server.api.errors import refusals
+from roost.server.api.permissions import permit_wanted, principal_of
+from roost.server.api.secrets import require_secrets
 from roost.server.api.workloads import BATCH_MAX, plans_of, read_batch
+from roost.server.auth_veil import Veil
 
 
 class PlacingView(msgspec.Struct, frozen=True):
@@ -70,29 +73,31 @@ class PlanView(msgspec.Struct, frozen=True):
     operation_id="plan",
     operation_class=taking(Document, many=BATCH_MAX),
     status_code=200,
-    responses=refusals(409, 413, 415, 422, 503),
+    responses=refusals(403, 409, 413, 415, 422, 503),
 )
 async def plan(request: Request[Any, Any, Any]) -> PlanView:
     """Say what submitting workloads would do: who goes where, who waits and why, who is stopped. Nothing is done."""
     engine = doors_of(request).engine
     wanted = await read_batch(request)
+    permit_wanted(principal_of(request), wanted)
+    await require_secrets(request, wanted, many=True)
     state = await engine.settled()
     now = engine.clock.now_ms()
     made = make_plan(step, state, Submit(0, wanted, same_ok=True), now)
-    return _view(made, plans_of(request).keep(made, wanted, now), state.revision)
+    return _view(made, plans_of(request).keep(made, wanted, now), state.revision, veil_of(request))
 
 
-def _view(made: Plan, token: str, revision: int) -> PlanView:
+def _view(made: Plan, token: str, revision: int, veil: Veil) -> PlanView:
     placed = [
         PlacingView(each.instance, each.node, each.strategy, list(each.devices), list(each.ports))
         for each in made.placed
     ]
-    stopped = [StoppingView(each.instance, each.node, each.words) for each in made.stopped]
-    pending = [_pending(each) for each in made.pending]
+    stopped = [StoppingView(veil.key(each.instance), each.node, veil.words(each.words)) for each in made.stopped]
+    pending = [_pending(each, veil) for each in made.pending]
     created, unchanged = list(made.created), list(made.unchanged)
     return PlanView(token, revision, bool(created), created, unchanged, placed, pending, stopped)
 
 
-def _pending(pending: Pending) -> PendingView:
-    blockers = [ReasonView(each.code, each.words, each.nodes) for each in pending.blockers]
-    return PendingView(pending.workload, pending.count, pending.code, pending.words, blockers)
+def _pending(pending: Pending, veil: Veil) -> PendingView:
+    blockers = [ReasonView(each.code, veil.words(each.words), each.nodes) for each in pending.blockers]
+    return PendingView(pending.workload, pending.count, pending.code, veil.words(pending.words), blockers)

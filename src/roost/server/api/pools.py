@@ -13,7 +13,7 @@ from roost.model.errors import Invalid, NotFound
 from roost.model.events import SetPool, Unset
 from roost.model.project import Pool, check_pool
 from roost.server.api.bodies import read_fields, taking
-from roost.server.api.doors import doors_of
+from roost.server.api.doors import ask, doors_of
 from roost.server.api.errors import refusals
 from roost.server.setting_views import PERCENT, PoolView, pool_names, pool_views
 
@@ -41,7 +41,7 @@ class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overcommit: dict[str, int | float] = {}
 
 
-@get("/v1/pools", operation_id="list_pools", responses=refusals(422, 503))
+@get("/v1/pools", operation_id="list_pools", responses=refusals(403, 422, 503))
 async def list_pools(
     request: Request[Any, Any, Any],
     limit: PageLimit = PAGE_MAX,
@@ -54,7 +54,7 @@ async def list_pools(
     return PoolPage(state.revision, pool_views(state, names[:limit]), more)
 
 
-@get("/v1/pools/{pool:str}", operation_id="get_pool", responses=refusals(404, 503))
+@get("/v1/pools/{pool:str}", operation_id="get_pool", responses=refusals(403, 404, 503))
 async def get_pool(request: Request[Any, Any, Any], pool: FromPath[str]) -> PoolView:
     """Look at a pool: its settings, its nodes, what is given away."""
     state = await doors_of(request).engine.settled()
@@ -67,7 +67,7 @@ async def get_pool(request: Request[Any, Any, Any], pool: FromPath[str]) -> Pool
     "/v1/pools/{pool:str}",
     operation_id="set_pool",
     operation_class=taking(PoolSettings),
-    responses=refusals(409, 413, 415, 422, 503),
+    responses=refusals(403, 409, 413, 415, 422, 503),
 )
 async def set_pool(request: Request[Any, Any, Any], pool: FromPath[str]) -> PoolView:
     """Set strategy and overcommit of a pool. What runs stays where it is."""
@@ -76,14 +76,14 @@ async def set_pool(request: Request[Any, Any, Any], pool: FromPath[str]) -> Pool
     wanted = Pool(pool, fields.strategy, overcommit)
     check_pool(wanted)
     engine = doors_of(request).engine
-    await engine.ask(lambda number: SetPool(number, wanted))
+    await ask(request, lambda number: SetPool(number, wanted))
     return pool_views(engine.state, [pool])[0]
 
 
-@delete("/v1/pools/{pool:str}", operation_id="unset_pool", status_code=204, responses=refusals(404, 503))
+@delete("/v1/pools/{pool:str}", operation_id="unset_pool", status_code=204, responses=refusals(403, 404, 503))
 async def unset_pool(request: Request[Any, Any, Any], pool: FromPath[str]) -> None:
     """Forget the settings of a pool: the server's strategy, and nothing promised twice. Its nodes stay."""
-    await doors_of(request).engine.ask(lambda number: Unset(number, "pool", pool))
+    await ask(request, lambda number: Unset(number, "pool", pool))
 
 
 def _percent(ratio: int | float, path: str) -> int:

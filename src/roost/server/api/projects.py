@@ -15,8 +15,9 @@ from roost.model.events import SetProject, Unset
 from roost.model.placement import between
 from roost.model.project import Project, check_project
 from roost.server.api.bodies import read_fields, taking
-from roost.server.api.doors import Doors, doors_of
+from roost.server.api.doors import Doors, ask, doors_of
 from roost.server.api.errors import refusals
+from roost.server.api.permissions import principal_of
 from roost.server.setting_views import ProjectView, project_view
 
 PAGE_MAX = 1_000
@@ -45,7 +46,7 @@ class ProjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counted: bool = False
 
 
-@get("/v1/projects", operation_id="list_projects", responses=refusals(422, 503))
+@get("/v1/projects", operation_id="list_projects", responses=refusals(403, 422, 503))
 async def list_projects(
     request: Request[Any, Any, Any],
     limit: PageLimit = PAGE_MAX,
@@ -55,13 +56,14 @@ async def list_projects(
     doors = doors_of(request)
     state = await doors.engine.settled()
     waiting, totals = doors.census.of(state).projects, totals_of(state.fleet)
-    known = {*state.projects, *waiting, *state.charged}
+    access = principal_of(request).access
+    known = filter(access.sees, {*state.projects, *waiting, *state.charged})
     names = nsmallest(limit + 1, (name for name in known if name > after))
     items = [project_view(state, name, waiting.get(name, 0), totals) for name in names[:limit]]
     return ProjectPage(state.revision, items, names[limit - 1] if len(names) > limit else None)
 
 
-@get("/v1/projects/{project:str}", operation_id="get_project", responses=refusals(404, 503))
+@get("/v1/projects/{project:str}", operation_id="get_project", responses=refusals(403, 404, 503))
 async def get_project(request: Request[Any, Any, Any], project: FromPath[str]) -> ProjectView:
     """Look at a project: its settings, what it holds, its share."""
     doors = doors_of(request)
@@ -76,7 +78,7 @@ async def get_project(request: Request[Any, Any, Any], project: FromPath[str]) -
     "/v1/projects/{project:str}",
     operation_id="set_project",
     operation_class=taking(ProjectSettings),
-    responses=refusals(409, 413, 415, 422, 503),
+    responses=refusals(403, 409, 413, 415, 422, 503),
 )
 async def set_project(request: Request[Any, Any, Any], project: FromPath[str]) -> ProjectView:
     """Set weight and quota of a project. What it holds already beyond a new quota it keeps."""
@@ -86,14 +88,14 @@ async def set_project(request: Request[Any, Any, Any], project: FromPath[str]) -
     wanted = Project(project, fields.weight, quota, fields.borrow, fields.counted)
     check_project(wanted)
     doors = doors_of(request)
-    await doors.engine.ask(lambda number: SetProject(number, wanted))
+    await ask(request, lambda number: SetProject(number, wanted))
     return _view(doors, project)
 
 
-@delete("/v1/projects/{project:str}", operation_id="unset_project", status_code=204, responses=refusals(404, 503))
+@delete("/v1/projects/{project:str}", operation_id="unset_project", status_code=204, responses=refusals(403, 404, 503))
 async def unset_project(request: Request[Any, Any, Any], project: FromPath[str]) -> None:
     """Forget the settings of a project: weight 1 and no quota. Its workloads stay."""
-    await doors_of(request).engine.ask(lambda number: Unset(number, "project", project))
+    await ask(request, lambda number: Unset(number, "project", project))
 
 
 def _view(doors: Doors, project: str) -> ProjectView:

@@ -14,8 +14,9 @@ from roost.model.placement import between
 from roost.model.project import Reservation
 from roost.model.units import moment_ms
 from roost.server.api.bodies import read_fields, taking
-from roost.server.api.doors import doors_of
+from roost.server.api.doors import ask, doors_of
 from roost.server.api.errors import refusals
+from roost.server.api.permissions import principal_of
 from roost.server.setting_views import ReservationView, reservation_view
 
 PAGE_MAX = 1_000
@@ -48,7 +49,7 @@ class Reserving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     end: int | float | str | None = None
 
 
-@get("/v1/reservations", operation_id="list_reservations", responses=refusals(422, 503))
+@get("/v1/reservations", operation_id="list_reservations", responses=refusals(403, 422, 503))
 async def list_reservations(
     request: Request[Any, Any, Any],
     limit: PageLimit = PAGE_MAX,
@@ -58,9 +59,11 @@ async def list_reservations(
     engine = doors_of(request).engine
     state = await engine.settled()
     items: list[ReservationView] = []
-    shown = 0
+    shown, access = 0, principal_of(request).access
     for name in sorted(each for each in state.reservations if each > after):
         reservation = state.reservations[name]
+        if not access.sees(reservation.project):
+            continue
         shown += len(reservation.nodes)
         if len(items) == limit or (items and shown > NAMES_MAX):
             return ReservationPage(state.revision, items, items[-1].name)
@@ -68,12 +71,12 @@ async def list_reservations(
     return ReservationPage(state.revision, items)
 
 
-@get("/v1/reservations/{reservation:str}", operation_id="get_reservation", responses=refusals(404, 503))
+@get("/v1/reservations/{reservation:str}", operation_id="get_reservation", responses=refusals(403, 404, 503))
 async def get_reservation(request: Request[Any, Any, Any], reservation: FromPath[str]) -> ReservationView:
     """Look at a reservation: for whom, which nodes, when."""
     engine = doors_of(request).engine
     found = (await engine.settled()).reservations.get(reservation)
-    if found is None:
+    if found is None or not principal_of(request).access.sees(found.project):
         raise NotFound(f"there is no reservation {reservation:.100}")
     return reservation_view(found, engine.clock.now_ms())
 
@@ -82,7 +85,7 @@ async def get_reservation(request: Request[Any, Any, Any], reservation: FromPath
     "/v1/reservations",
     operation_id="reserve",
     operation_class=taking(Reserving),
-    responses=refusals(404, 409, 413, 415, 422, 503),
+    responses=refusals(403, 404, 409, 413, 415, 422, 503),
 )
 async def reserve(request: Request[Any, Any, Any]) -> ReservationView:
     """Reserve nodes for a project. When it begins, what others run there is moved."""
@@ -95,17 +98,17 @@ async def reserve(request: Request[Any, Any, Any]) -> ReservationView:
     if fields.end is not None and end <= max(now, start):
         raise Invalid("end", "it would be over before it begins")
     wanted = Reservation(fields.name, fields.project, tuple(fields.nodes), start, end)
-    await engine.ask(lambda number: Reserve(number, wanted, fields.count or 0, fields.pool))
+    await ask(request, lambda number: Reserve(number, wanted, fields.count or 0, fields.pool))
     return reservation_view(engine.state.reservations[fields.name], engine.clock.now_ms())
 
 
 @delete(
     "/v1/reservations/{reservation:str}", operation_id="cancel_reservation", status_code=204,
-    responses=refusals(404, 503),
+    responses=refusals(403, 404, 503),
 )  # fmt: skip
 async def cancel_reservation(request: Request[Any, Any, Any], reservation: FromPath[str]) -> None:
     """Give the nodes of a reservation back to everybody, before or after it has begun."""
-    await doors_of(request).engine.ask(lambda number: Unset(number, "reservation", reservation))
+    await ask(request, lambda number: Unset(number, "reservation", reservation))
 
 
 def _check(fields: Reserving) -> None:

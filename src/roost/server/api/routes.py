@@ -12,9 +12,30 @@ from litestar.params import QueryParameter
 from litestar.routes import HTTPRoute
 
 from roost.model.errors import Invalid, RoostError
-from roost.server.api import changes, health, instances, logs, nodes, plans, pools, projects, reservations, workloads
+from roost.server.api import (
+    audit,
+    changes,
+    events,
+    health,
+    history,
+    instances,
+    join,
+    logs,
+    members,
+    nodes,
+    plans,
+    pools,
+    projects,
+    reservations,
+    secrets,
+    servers,
+    tokens,
+    whoami,
+    workloads,
+)
 from roost.server.api.doors import Doors
 from roost.server.api.errors import answer_error
+from roost.server.api.permissions import permit
 from roost.server.api.schema import schema_config
 from roost.server.plans import Plans
 
@@ -23,12 +44,18 @@ SEVERAL_METHODS = [
     "/v1/nodes/{node:str}",
     "/v1/projects/{project:str}",
     "/v1/pools/{pool:str}",
+    "/v1/join",
+    "/v1/join-tokens",
     "/v1/reservations",
     "/v1/reservations/{reservation:str}",
+    "/v1/tokens",
+    "/v1/tokens/{token:str}",
+    "/v1/projects/{project:str}/members/{subject:str}",
+    "/v1/projects/{project:str}/secrets/{name:str}",
 ]
 
 
-@route(SEVERAL_METHODS, http_method=HttpMethod.OPTIONS, include_in_schema=False)
+@route(SEVERAL_METHODS, http_method=HttpMethod.OPTIONS, operation_id="options", include_in_schema=False)
 async def options(request: Request[Any, Any, Any]) -> Response[None]:
     """What can be done here. The framework's own answer names only the first method of a path with several."""
     here = [each for each in request.app.routes if each.path_format == request.scope["path_template"]]
@@ -78,6 +105,11 @@ HANDLERS = [
     nodes.drain,
     nodes.resume,
     nodes.remove,
+    join.create_join_token,
+    join.list_join_tokens,
+    join.revoke_join_token,
+    join.get_authority,
+    join.join,
     projects.list_projects,
     projects.get_project,
     projects.set_project,
@@ -90,19 +122,44 @@ HANDLERS = [
     reservations.get_reservation,
     reservations.reserve,
     reservations.cancel_reservation,
+    tokens.list_tokens,
+    tokens.get_token,
+    tokens.create_token,
+    tokens.rotate_token,
+    tokens.revoke_token,
+    members.list_members,
+    members.set_member,
+    members.remove_member,
+    secrets.list_secrets,
+    secrets.set_secret,
+    secrets.remove_secret,
+    secrets.reseal_secrets,
+    audit.audit,
+    whoami.whoami,
+    whoami.login,
     changes.changes,
+    history.history,
+    history.moment,
+    history.get_history,
+    history.history_instances,
+    events.events,
+    events.follow_events,
     health.status,
     health.metrics,
     health.livez,
     health.readyz,
+    servers.list_servers,
+    servers.leader,
+    servers.transfer_leader,
 ]
 
 
 def make_api(doors: Doors) -> Litestar:
-    """The API for these doors. It checks no token: see auth.py."""
+    """The API for these doors. Who comes in was found out before (auth.py); what they may do is checked here."""
     return Litestar(
         HANDLERS,
         state=State({"doors": doors, "plans": Plans()}),
+        guards=[permit],
         before_request=refuse_unknown_questions,
         exception_handlers={RoostError: answer_error, HTTPException: answer_error, Exception: answer_error},
         openapi_config=schema_config(),

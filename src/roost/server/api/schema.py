@@ -11,21 +11,47 @@ from litestar.openapi.spec import Components, SecurityScheme
 from roost import __version__
 from roost.model import limits
 from roost.model.document import Document
+from roost.model.joining import Credential, JoinRequest
+from roost.server.api.audit import AuditPage
 from roost.server.api.errors import ErrorView
+from roost.server.api.events import EventPage
 from roost.server.api.health import StatusView
+from roost.server.api.history import LifePage, MomentView, OverInstancePage, OverPage
 from roost.server.api.instances import InstancePage
+from roost.server.api.join import AuthorityView, Inviting, JoinTokenPage
+from roost.server.api.members import MemberPage, Membership
 from roost.server.api.nodes import Draining, NodePage
 from roost.server.api.plans import PlanView
 from roost.server.api.pools import PoolPage, PoolSettings
 from roost.server.api.projects import ProjectPage, ProjectSettings
 from roost.server.api.reservations import ReservationPage, Reserving
+from roost.server.api.secrets import SecretPage, SecretValue
+from roost.server.api.tokens import Creating, Rotating, TokenMade, TokenPage
+from roost.server.api.whoami import LoginView, WhoamiView
 from roost.server.api.workloads import Accepted, Chosen, WorkloadPage
+from roost.server.join import JoinTokenMade
+from roost.server.secrets import Resealed
 from roost.server.views import InstanceDetail, NodeDetail, WorkloadDetail
 from roost.server.why import WhyView
 
-BODIES = (Document, Chosen, Draining, PoolSettings, ProjectSettings, Reserving)  # what handlers read themselves
-VIEWS = (Accepted, ErrorView, InstanceDetail, InstancePage, NodeDetail, NodePage, PlanView, PoolPage, ProjectPage,
-         ReservationPage, StatusView, WhyView, WorkloadDetail, WorkloadPage)  # fmt: skip
+BODIES = (
+    Document,
+    Chosen,
+    Creating,
+    Draining,
+    Inviting,
+    JoinRequest,
+    Membership,
+    PoolSettings,
+    ProjectSettings,
+    Reserving,
+    Rotating,
+    SecretValue,
+)  # what handlers read themselves
+VIEWS = (Accepted, AuditPage, AuthorityView, Credential, ErrorView, EventPage, InstanceDetail, InstancePage,
+         JoinTokenMade, JoinTokenPage, LifePage, LoginView, MemberPage, MomentView, NodeDetail, NodePage,
+         OverInstancePage, OverPage, PlanView, PoolPage, ProjectPage, Resealed, ReservationPage, SecretPage,
+         StatusView, TokenMade, TokenPage, WhoamiView, WhyView, WorkloadDetail, WorkloadPage)  # fmt: skip
 
 NAME = {"pattern": "^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$", "minLength": 1, "maxLength": limits.NAME_LENGTH_MAX}
 CHECKED: dict[str, dict[str, dict[str, Any]]] = {  # what is checked beyond types

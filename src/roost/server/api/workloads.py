@@ -16,9 +16,13 @@ from roost.model.document import Document, check_document, encode_document, read
 from roost.model.errors import Invalid, NotFound
 from roost.model.events import Cancel, Event, Retry, Submit, Wanted
 from roost.model.workload import Workload
+from roost.server.api.at import AT_HEADERS, At, look
 from roost.server.api.bodies import read_data, read_fields, taking
-from roost.server.api.doors import Doors, doors_of, find
+from roost.server.api.doors import ask, doors_of, veil_of
 from roost.server.api.errors import refusals
+from roost.server.api.permissions import permit_wanted, principal_of
+from roost.server.api.secrets import require_secrets
+from roost.server.auth_veil import Veil
 from roost.server.plans import Plans
 from roost.server.views import WorkloadDetail, WorkloadView, live_view, workload_detail, workload_view
 from roost.server.why import WhyView, why_view
@@ -59,7 +63,7 @@ class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     "/v1/workloads",
     operation_id="submit",
     operation_class=taking(Document),
-    responses={200: ResponseSpec(WorkloadView, generate_examples=False), **refusals(409, 413, 415, 422, 503)},
+    responses={200: ResponseSpec(WorkloadView, generate_examples=False), **refusals(403, 409, 413, 415, 422, 503)},
 )
 async def submit(
     request: Request[Any, Any, Any],
@@ -70,17 +74,19 @@ async def submit(
     engine = doors_of(request).engine
     wanted = (_wanted(await read_data(request), ""),)
     make = _submission(request, wanted, same_ok, plan)
+    await require_secrets(request, wanted)
     before = engine.state.serial
-    (key,) = await engine.ask(make)
+    (key,) = await ask(request, make)
     workload = _there(engine.state, key)
-    return Response(live_view(engine.state, workload), status_code=201 if workload.serial > before else 200)
+    view = veil_of(request).workload(live_view(engine.state, workload))
+    return Response(view, status_code=201 if workload.serial > before else 200)
 
 
 @post(
     "/v1/workloads/batch",
     operation_id="submit_batch",
     operation_class=taking(Document, many=BATCH_MAX),
-    responses=refusals(409, 413, 415, 422, 503),
+    responses=refusals(403, 409, 413, 415, 422, 503),
 )
 async def submit_batch(
     request: Request[Any, Any, Any],
@@ -88,9 +94,12 @@ async def submit_batch(
     plan: Planned = "",
 ) -> Accepted:
     """Submit many workloads: all of them are taken in, or none."""
-    engine = doors_of(request).engine
-    keys = await engine.ask(_submission(request, await read_batch(request), same_ok, plan))
-    return Accepted([live_view(engine.state, _there(engine.state, key)) for key in keys])
+    engine, veil = doors_of(request).engine, veil_of(request)
+    wanted = await read_batch(request)
+    make = _submission(request, wanted, same_ok, plan)
+    await require_secrets(request, wanted, many=True)
+    keys = await ask(request, make)
+    return Accepted([veil.workload(live_view(engine.state, _there(engine.state, key))) for key in keys])
 
 
 async def read_batch(request: Request[Any, Any, Any]) -> tuple[Wanted, ...]:
@@ -115,7 +124,12 @@ def plans_of(request: Request[Any, Any, Any]) -> Plans:
     return plans
 
 
-@get("/v1/workloads", operation_id="list_workloads", responses=refusals(422, 503))
+@get(
+    "/v1/workloads",
+    operation_id="list_workloads",
+    responses=refusals(403, 404, 422, 503),
+    response_headers=AT_HEADERS,
+)
 async def list_workloads(
     request: Request[Any, Any, Any],
     project: FromQuery[str] = "",
@@ -123,35 +137,50 @@ async def list_workloads(
     only: Annotated[WorkloadState | None, QueryParameter(name="state")] = None,
     limit: PageLimit = 100,
     after: Annotated[str, QueryParameter(description="`next` of the page before.")] = "",
-) -> WorkloadPage:
+    at: At = "",
+) -> Response[WorkloadPage]:
     """List workloads, newest first."""
-    state = await doors_of(request).engine.settled()
+    seen = await look(request, at)
+    return seen.shows(_page(seen.state, veil_of(request), project, name, only, limit, after))
+
+
+def _page(
+    state: State, veil: Veil, project: str, name: str, only: WorkloadState | None, limit: int, after: str
+) -> WorkloadPage:
+    if project and not veil.sees(project):
+        return WorkloadPage(state.revision, [])
     if project and name:
         found = state.workloads.get(f"{project}/{name}")
-        views = [live_view(state, found)] if found and not after else []
+        views = [veil.workload(live_view(state, found))] if found and not after else []
         return WorkloadPage(state.revision, [view for view in views if not only or view.state == only])
     items: list[WorkloadView] = []
-    for seen, workload in enumerate(_older_than(state, after), start=1):
-        if (not project or workload.project == project) and (not name or workload.name == name):
+    for seen, workload in enumerate(_older_than(state, after, veil), start=1):
+        is_seen = veil.sees(workload.project)
+        if is_seen and (not project or workload.project == project) and (not name or workload.name == name):
             view = live_view(state, workload)
             if not only or view.state == only:
-                items.append(view)
+                items.append(veil.workload(view))
         if len(items) == limit or seen == SCAN_MAX:
-            return WorkloadPage(state.revision, items, f"{workload.serial}:{workload.key}")
+            return WorkloadPage(state.revision, items, f"{workload.serial}:{workload.key if is_seen else ''}")
     return WorkloadPage(state.revision, items)
 
 
-@get("/v1/workloads/{project:str}/{name:str}", operation_id="get_workload", responses=refusals(404, 503))
+@get(
+    "/v1/workloads/{project:str}/{name:str}",
+    operation_id="get_workload",
+    responses=refusals(403, 404, 422, 503),
+    response_headers=AT_HEADERS,
+)
 async def get_workload(
-    request: Request[Any, Any, Any], project: FromPath[str], name: FromPath[str]
-) -> WorkloadDetail:  # fmt: skip
+    request: Request[Any, Any, Any], project: FromPath[str], name: FromPath[str], at: At = ""
+) -> Response[WorkloadDetail]:
     """Look at a workload: its document, its counts and its first instances."""
-    doors = doors_of(request)
-    workload = await find(doors, project, name)
-    return workload_detail(doors.engine.state, workload)
+    seen = await look(request, at)
+    detail = workload_detail(seen.state, seen.workload(project, name))
+    return seen.shows(veil_of(request).workload(detail))
 
 
-@get("/v1/workloads/{project:str}/{name:str}/why", operation_id="why", responses=refusals(404, 422, 503))
+@get("/v1/workloads/{project:str}/{name:str}/why", operation_id="why", responses=refusals(403, 404, 422, 503))
 async def get_why(
     request: Request[Any, Any, Any],
     project: FromPath[str],
@@ -162,8 +191,8 @@ async def get_why(
     """Why an instance is where it is, or nowhere. Without an index: the first that waits."""
     state = await doors_of(request).engine.settled()
     if not advice:
-        return why_view(why(state, f"{project}/{name}", index), Advice())
-    return why_view(*advise(state, f"{project}/{name}", index))
+        return veil_of(request).why(why_view(why(state, f"{project}/{name}", index), Advice()))
+    return veil_of(request).why(why_view(*advise(state, f"{project}/{name}", index)))
 
 
 @post(
@@ -171,13 +200,13 @@ async def get_why(
     operation_id="cancel",
     operation_class=taking(Chosen, required=False),
     status_code=200,
-    responses=refusals(404, 409, 413, 415, 422, 503),
+    responses=refusals(403, 404, 409, 413, 415, 422, 503),
 )
 async def cancel(request: Request[Any, Any, Any], project: FromPath[str], name: FromPath[str]) -> WorkloadView:
     """Cancel a workload or one instance. What runs is stopped first; cancelling twice is fine."""
     index = (await read_fields(request, Chosen)).index
     key = f"{project}/{name}"
-    return await _change(doors_of(request), key, lambda number: Cancel(number, key, index))
+    return await _change(request, key, lambda number: Cancel(number, key, index))
 
 
 @post(
@@ -185,30 +214,32 @@ async def cancel(request: Request[Any, Any, Any], project: FromPath[str], name: 
     operation_id="retry",
     operation_class=taking(Chosen, required=False),
     status_code=200,
-    responses=refusals(404, 409, 413, 415, 422, 503),
+    responses=refusals(403, 404, 409, 413, 415, 422, 503),
 )
 async def retry(request: Request[Any, Any, Any], project: FromPath[str], name: FromPath[str]) -> WorkloadView:
     """Run again what ended otherwise than well, or one instance however it ended."""
     index = (await read_fields(request, Chosen)).index
     key = f"{project}/{name}"
-    return await _change(doors_of(request), key, lambda number: Retry(number, key, index))
+    return await _change(request, key, lambda number: Retry(number, key, index))
 
 
-async def _change(doors: Doors, key: str, make: Callable[[int], Event]) -> WorkloadView:
+async def _change(request: Request[Any, Any, Any], key: str, make: Callable[[int], Event]) -> WorkloadView:
     """Ask for a change and show the workload after it; one that is not kept is over and gone by then."""
-    state = doors.engine.state
-    known, progress = state.workloads.get(key), state.progress.get(key)
-    await doors.engine.ask(make)
-    state = doors.engine.state
+    engine, veil = doors_of(request).engine, veil_of(request)
+    known, progress = engine.state.workloads.get(key), engine.state.progress.get(key)
+    await ask(request, make)
+    state = engine.state
     if key in state.workloads or known is None:
-        return live_view(state, _there(state, key))
-    return workload_view(known, progress.begun, progress.counts) if progress else workload_view(known, 0, {})
+        return veil.workload(live_view(state, _there(state, key)))
+    last = workload_view(known, progress.begun, progress.counts) if progress else workload_view(known, 0, {})
+    return veil.workload(last)
 
 
 def _submission(
     request: Request[Any, Any, Any], wanted: tuple[Wanted, ...], same_ok: bool, token: str
 ) -> Callable[[int], Event]:
     """What is put to the engine. What was planned knows what is there already."""
+    permit_wanted(principal_of(request), wanted)
     if not token:
         return lambda number: Submit(number, wanted, same_ok)
     plan = plans_of(request).find(token, wanted, doors_of(request).engine.clock.now_ms())
@@ -228,7 +259,7 @@ def _there(state: State, key: str) -> Workload:
     return workload
 
 
-def _older_than(state: State, after: str) -> Iterator[Workload]:
+def _older_than(state: State, after: str, veil: Veil) -> Iterator[Workload]:
     """Workloads, newest first, from the one after the last of a page; by age if that one is gone."""
     everything = reversed(state.workloads.values())
     if not after:
@@ -237,7 +268,7 @@ def _older_than(state: State, after: str) -> Iterator[Workload]:
     serial, _, key = after.partition(":")
     if not (serial.isascii() and serial.isdigit() and len(serial) <= 20):
         raise Invalid("after", "this is not the `next` of a page")
-    last = state.workloads.get(key)
+    last = state.workloads.get(key) if veil.sees(key) else None  # a foreign one is as good as gone
     for workload in everything:
         if workload is last or (last is None and workload.serial < int(serial)):
             if workload is not last:

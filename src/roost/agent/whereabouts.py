@@ -1,0 +1,43 @@
+"""Whereabouts: where servers are, and which of them to try next. Only one leads; the others say who it is."""
+
+from collections.abc import Iterable
+
+SERVERS_MAX = 16  # remembered; three are enough for anybody
+
+
+class Whereabouts:
+    """The addresses of servers: those given by an operator, those that servers tell of."""
+
+    def __init__(self, given: str) -> None:
+        self._given = tuple(each.strip() for each in given.split(",") if each.strip())
+        self._told: tuple[str, ...] = ()
+        self._leader = ""  # whom another server has named
+        self._last = ""  # where we were taken in
+        self._turn = 0
+
+    def all(self, joined: Iterable[str]) -> tuple[str, ...]:
+        """Everything that is known; `joined`: what we were told when we joined."""
+        fixed = self._given or tuple(joined)
+        return tuple(dict.fromkeys((*fixed, *self._told)))[:SERVERS_MAX]
+
+    def next(self, joined: Iterable[str]) -> str:
+        """The address to try: the leader if somebody has named it, where we were last, then one after the other."""
+        known = self.all(joined)
+        if self._leader:
+            leader, self._leader = self._leader, ""
+            return leader
+        if self._last in known:
+            last, self._last = self._last, ""
+            self._turn = known.index(last)
+            return last
+        return known[self._turn % len(known)] if known else ""
+
+    def taken_in(self, address: str, told: Iterable[str]) -> None:
+        """A server has welcomed us, and tells of the others."""
+        self._last = address
+        self._told = tuple(told)[:SERVERS_MAX] or self._told
+
+    def refused(self, leader: str = "") -> None:
+        """The one we tried is not there or does not lead. It may know who does."""
+        self._leader = leader
+        self._turn += 1

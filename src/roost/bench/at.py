@@ -1,0 +1,141 @@
+"""The past: how long it takes to show a large state as it was a million events ago, and what keeping that costs."""
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from roost.bench.figure import Figure, figure
+from roost.core.load import mirror
+from roost.core.state import Meta, Settings, State
+from roost.model.instance import Instance, Move
+from roost.model.node import Facts, Node
+from roost.model.workload import Ask, Policy, Workload
+from roost.ports.store import Change, Snapshot
+from roost.server.history import History
+from roost.server.history_past import state_at
+from roost.server.history_search import EventsWanted, search_events
+
+NODES = 1_000
+INSTANCES = 100_000
+ARRAYS = 100
+EVENTS = 1_000_000
+COMMIT_EVENTS = 500  # as many as a busy server decides at once
+WAITING_MAX = 50_000  # changes that wait for the writer: it is to write them all, not to fall behind
+TRIES = 3
+START_MS = 1_700_000_000_000
+KEEP_MS = 20 * 366 * 86_400_000
+
+
+def measure() -> list[Figure]:
+    """Seconds for the slowest state to show, microseconds per commit on the engine's side, bytes per event."""
+    with tempfile.TemporaryDirectory(prefix="roost-bench-") as directory:
+        return asyncio.run(_measure(Path(directory)))
+
+
+async def _measure(directory: Path) -> list[Figure]:
+    history = History(directory, Settings(), keep_ms=KEEP_MS)
+    history.start()
+    state = mirror(Snapshot(1, _records()), Settings())
+    state.now_ms = START_MS
+    history.begin(state, 1)
+    await _until(history, state)
+    began = time.perf_counter()
+    feeding_s = await _feed(history, state)
+    await _until(history, state)
+    written_s = time.perf_counter() - began
+    took = {f"@{revision}": await _look(history, revision) for revision in await history.read(_slowest)}
+    began = time.perf_counter()
+    await history.read(search_events, EventsWanted(project="default", workload="array-7", index=7), 100, "")
+    searched_s = time.perf_counter() - began
+    size = history.path.stat().st_size
+    commits = EVENTS // COMMIT_EVENTS
+    await history.close()
+    return [
+        figure("at_million_events_back_s", max(took.values()), "s", bound=2.0, instances=INSTANCES, took=took),
+        figure("history_feed_us_per_commit", feeding_s / commits * 1e6, "us", bound=250.0, changes=COMMIT_EVENTS),
+        figure("history_events_per_s", EVENTS / written_s, "1/s", better="higher"),
+        figure("history_bytes_per_event", size / EVENTS, "bytes"),
+        figure("history_search_s", searched_s, "s", bound=0.5),
+    ]
+
+
+async def _feed(history: History, state: State) -> float:
+    """A million transitions in commits; the CPU seconds that handing them over took."""
+    spent_s = 0.0
+    records = list(state.instances.values())
+    for start in range(0, EVENTS, COMMIT_EVENTS):
+        state.revision += 1
+        state.now_ms += 10
+        chosen = [records[at % INSTANCES] for at in range(start, start + COMMIT_EVENTS)]
+        changes = [_changed(each, state) for each in chosen]
+        began = time.thread_time()
+        history.take(state, changes)
+        spent_s += time.thread_time() - began
+        while history.standing().waiting > WAITING_MAX:
+            await asyncio.sleep(0.002)
+        await asyncio.sleep(0)
+    return spent_s
+
+
+def _changed(instance: Instance, state: State) -> Change:
+    line = Move(state.now_ms, "running", "started again", state.revision)
+    instance.story = (*instance.story[-5:], line)
+    instance.since_ms = state.now_ms
+    return Change("instance", instance.key, _ENCODER.encode(instance))
+
+
+async def _look(history: History, revision: int) -> float:
+    """Seconds to show a state; the best of some tries, because machines are shared."""
+    found = []
+    for _ in range(TRIES):
+        began = time.perf_counter()
+        moment = await history.moment(f"@{revision}", 0)
+        state = await history.read(state_at, moment, Settings())
+        found.append(time.perf_counter() - began)
+        assert len(state.instances) == INSTANCES and state.revision == revision
+        del state
+    return round(min(found), 3)
+
+
+def _slowest(database: apsw.Connection) -> list[int]:
+    """The last revisions before the second and the third snapshot: for those most has to be read."""
+    found: list[Any] = database.execute("SELECT revision FROM snapshots ORDER BY id LIMIT 3").fetchall()
+    return [revision - 1 for (revision,) in found[1:]]
+
+
+async def _until(history: History, state: State) -> None:
+    """Steps without changes, as they happen when nothing does, until everything is written."""
+    while history.standing().revision < state.revision:
+        assert not history.standing().failed, history.standing().failed
+        history.take(state, ())
+        await asyncio.sleep(0.005)
+
+
+def _records() -> list[Change]:
+    """A cluster with room for everything that runs on it."""
+    each = INSTANCES // NODES
+    facts = Facts({"cpu": each * 1_000, "memory": 1 << 40})
+    policy = Policy("job", Ask(resources=(("cpu", 1_000),)))
+    document = _ENCODER.encode({"name": "array", "command": ["/bin/sleep", "60"], "count": INSTANCES // ARRAYS})
+    records = [Change("meta", "meta", _ENCODER.encode(Meta(born=START_MS * 1_000)))]
+    for number in range(NODES):
+        name = f"node-{number:04}"
+        records.append(Change("node", name, _ENCODER.encode(Node(name, name, facts, joined_ms=START_MS))))
+    story = tuple(Move(START_MS, state, "as it was", 1) for state in ("queued", "placed", "running"))
+    for number in range(ARRAYS):
+        workload = Workload("default", f"array-{number}", policy, document, START_MS, number + 1, INSTANCES // ARRAYS)
+        records.append(Change("workload", workload.key, _ENCODER.encode(workload)))
+        for index in range(workload.count):
+            at = number * workload.count + index
+            node = f"node-{at % NODES:04}"
+            instance = Instance(workload.key, index, "running", 1, at + 1, node, START_MS, START_MS, story=story)
+            records.append(Change("instance", instance.key, _ENCODER.encode(instance)))
+    return records
+
+
+_ENCODER = msgspec.msgpack.Encoder()

@@ -1,0 +1,132 @@
+"""What `roost doctor` finds on this machine: room on the disk, and with --store the state itself."""
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from roost.cli.doctor import Line
+from roost.cli.places import data_home
+from roost.model.units import show_bytes
+from roost.ports.store import Snapshot, StoreError
+from roost.server.store_check import examine
+from roost.stores.looking import Sight, looker
+from roost.stores.opening import Place, open_store, read_place
+
+# A log of 16 to 64 MB and a checkpoint have to fit beside what is there, and logs of work grow while nobody looks.
+FREE_BAD = 256 << 20
+FREE_WARN = 2 << 30
+FREE_WARN_SHARE = 20  # a twentieth of the disk
+
+# A renewal is one such read and a write; the lead is lost after 1.5 s.
+READ_WARN_MS = 50.0
+READS = 5
+
+DATA_FILES = ("roost.db", "admin.token")  # what makes a directory a server's
+
+
+def look_at_disk() -> list[Line]:
+    """Room for the data directory, if the server is on this machine."""
+    return [_room(directory) for directory in _data_directories()]
+
+
+def look_at_store(url: str) -> list[Line]:
+    """How fast it is, who leads it, and whether it is sound. Nothing is written, not even a renewal."""
+    place = read_place(url)
+    try:
+        sight, lines = asyncio.run(_reach(place))
+        if not sight.there:
+            return [*lines, Line("bad", "store", f"there is no store of Roost: {place}", "check the URL")]
+        lines.append(_lead(sight))
+        if sight.holder:
+            return [*lines, Line("ok", "store", "its server has it for itself; stop it to look inside")]
+        if sight.outdated:
+            return [*lines, Line("warn", "store", "an earlier release made it", "start a server of this release once")]
+        return lines + asyncio.run(_soundness(url))
+    except StoreError as error:
+        return [Line("bad", "store", str(error), "nothing can be decided without the store")]
+
+
+def _data_directories() -> Iterator[Path]:
+    named = [Path(os.environ[name]) for name in ("ROOST_DATA",) if os.environ.get(name)]
+    if os.environ.get("ROOST_CONFIG"):
+        named.append(Path(os.environ["ROOST_CONFIG"]).absolute().parent)
+    seen = set()
+    for directory in (*named, data_home()):
+        if directory not in seen and any((directory / name).exists() for name in DATA_FILES):
+            seen.add(directory)
+            yield directory
+
+
+def _room(directory: Path) -> Line:
+    usage = shutil.disk_usage(directory)
+    words = f"{show_bytes(usage.free)} of {show_bytes(usage.total)} free for {directory}"
+    if usage.free < FREE_BAD:
+        return Line("bad", "disk", words, "make room: without it nothing can be committed")
+    if usage.free < min(FREE_WARN, usage.total // FREE_WARN_SHARE):
+        return Line("warn", "disk", words, "make room before it is used up")
+    return Line("ok", "disk", words)
+
+
+async def _reach(place: Place) -> tuple[Sight, list[Line]]:
+    """A connection and some small reads."""
+    looking = looker(place)
+    try:
+        began = time.perf_counter()
+        sight = await looking.look()
+        connect_ms = (time.perf_counter() - began) * 1_000
+        took_ms = []
+        for _ in range(READS):
+            began = time.perf_counter()
+            sight = await looking.look()
+            took_ms.append((time.perf_counter() - began) * 1_000)
+    finally:
+        await looking.close()
+    read_ms = sorted(took_ms)[READS // 2]
+    words = f"{place}: reached in {connect_ms:.1f} ms, a small read takes {read_ms:.1f} ms"
+    if read_ms >= READ_WARN_MS:
+        return sight, [Line("warn", "store", words, "slow: look at its load and at the network in between")]
+    return sight, [Line("ok", "store", words)]
+
+
+def _lead(sight: Sight) -> Line:
+    from roost.server.election import read_identity
+
+    if sight.holder:
+        return Line("ok", "lead", f"led by {sight.holder}")
+    if not sight.lead.epoch:
+        return Line("ok", "lead", "nobody leads it now")
+    known = read_identity(sight.lead.identity)
+    name = known.name if known else sight.lead.identity
+    state = "has let go" if sight.lead.heir else f"renewed {sight.lead.beat:,} times"
+    return Line("ok", "lead", f"led by {name}, epoch {sight.lead.epoch:,}, {state}; revision {sight.revision:,}")
+
+
+async def _soundness(url: str) -> list[Line]:
+    began = time.perf_counter()
+    snapshot = await _load(url)
+    took = time.perf_counter() - began
+    found = examine(snapshot, int(time.time() * 1_000))
+    words = f"{found.records:,} records, {show_bytes(found.bytes)}, read in {took:.1f} s"
+    if not found.wrong:
+        return [Line("ok", "state", f"{words}; sound")]
+    first = found.findings[0]
+    example = f"{first.kind} {first.key} {first.words}".strip()
+    return [
+        Line("bad", "state", f"{words}; {found.wrong:,} things are wrong: {example}", f"roost store check {_hint(url)}")
+    ]
+
+
+async def _load(url: str) -> Snapshot:
+    store = open_store(url)
+    try:
+        return await store.load()
+    finally:
+        await store.close()
+
+
+def _hint(url: str) -> str:
+    """A URL to type again, without what must not be shown."""
+    return url if "@" not in url else "URL"

@@ -1,0 +1,233 @@
+"""Logging in: an identity from an OpenID issuer by way of the user's browser, kept in a client.toml and renewed.
+
+Authorization code with PKCE: the browser is sent to the issuer and back to a port of this machine with a code, which
+is worth nothing without the secret that only we know.
+"""
+
+import fcntl
+import json
+import os
+import time
+import tomllib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from roost.client.config import Config, write_private
+from roost.client.errors import ClientError, Unreachable
+
+ANSWER_BYTES_MAX = 1 << 20
+ANSWER_S = 15.0
+WAIT_S = 300.0  # for somebody who looks for a password
+RENEW_BEFORE_S = 60.0  # what ends within a minute may end on its way
+SCOPE = "openid email profile offline_access"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+class Identity(NamedTuple):
+    """What the issuer gave: an ID token, until when, and what it is renewed with."""
+
+    issuer: str
+    client_id: str
+    id_token: str
+    refresh_token: str
+    expires_s: int
+
+
+def log_in(issuer: str, client_id: str, show: Callable[[str], None], wait_s: float = WAIT_S) -> Identity:
+    """Let somebody log in: `show` gets the URL for the browser. Raises ClientError."""
+    found = _discover(issuer)
+    verifier, state, nonce = token_urlsafe(48), token_urlsafe(24), token_urlsafe(24)
+    with _Returning(("127.0.0.1", 0), _Page) as server:
+        back = f"http://127.0.0.1:{server.server_port}/"
+        asked = {
+            "response_type": "code", "client_id": client_id, "redirect_uri": back, "scope": SCOPE, "state": state,
+            "nonce": nonce, "code_challenge": challenge_of(verifier), "code_challenge_method": "S256",
+        }  # fmt: skip
+        joint = "&" if "?" in found["authorization_endpoint"] else "?"
+        show(f"{found['authorization_endpoint']}{joint}{urlencode(asked)}")
+        answer = server.wait(state, wait_s)
+    if "code" not in answer:
+        words = answer.get("error_description") or answer.get("error") or "no code came back"
+        raise ClientError(f"the issuer has not logged you in: {words[:200]}")
+    given = _ask(
+        found["token_endpoint"],
+        {
+            "grant_type": "authorization_code", "code": answer["code"], "redirect_uri": back,
+            "client_id": client_id, "code_verifier": verifier,
+        },
+    )  # fmt: skip
+    return _identity(issuer, client_id, given, "", nonce)
+
+
+def renew(old: Identity) -> Identity:
+    """A new ID token for one that ends. Raises ClientError."""
+    if not old.refresh_token:
+        raise ClientError("your login has ended", "log in again: `roost login`")
+    found = _discover(old.issuer)
+    asked = {"grant_type": "refresh_token", "refresh_token": old.refresh_token, "client_id": old.client_id}
+    return _identity(old.issuer, old.client_id, _ask(found["token_endpoint"], asked), old.refresh_token, "")
+
+
+def renewed(path: Path, url: str, kept: Mapping[str, Any], ca: str = "") -> Config:
+    """The login of a client.toml, renewed where it is about to end. Raises ClientError."""
+    identity = _kept(kept)
+    if _is_ending(identity):
+        # Of several commands one renews: many issuers take a refresh token once, and suspect theft the second time.
+        with open(path.with_name(f".{path.name}.lock"), "w", opener=_private) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            identity = _kept(tomllib.loads(path.read_text(encoding="utf-8")).get("login", {}))
+            if _is_ending(identity):
+                identity = renew(identity)
+                write_login(path, url, identity, ca)
+    return Config(url, identity.id_token, ca)
+
+
+def write_login(path: Path, url: str, identity: Identity, ca: str = "") -> None:
+    """Leave a client.toml with a login in it, for its owner's eyes only."""
+    fields = {
+        "issuer": identity.issuer, "client_id": identity.client_id, "id_token": identity.id_token,
+        "refresh_token": identity.refresh_token,
+    }  # fmt: skip
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_private(path, {"url": url} | ({"ca": ca} if ca else {}), "login", fields, {"expires": identity.expires_s})
+
+
+def forget_login(path: Path) -> bool:
+    """Remove a login that was kept; False: there is none."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    if "login" not in content:
+        return False
+    path.unlink()
+    path.with_name(f".{path.name}.lock").unlink(missing_ok=True)
+    return True
+
+
+def challenge_of(verifier: str) -> str:
+    """What is shown of a secret before it is told (RFC 7636)."""
+    return urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+
+
+def _kept(kept: Mapping[str, Any]) -> Identity:
+    texts = [str(kept.get(name, "")) for name in ("issuer", "client_id", "id_token", "refresh_token")]
+    expires = kept.get("expires", 0)
+    issuer, client_id, id_token, refresh_token = texts
+    return Identity(issuer, client_id, id_token, refresh_token, expires if isinstance(expires, int) else 0)
+
+
+def _is_ending(identity: Identity) -> bool:
+    return identity.expires_s - time.time() < RENEW_BEFORE_S
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _identity(issuer: str, client_id: str, given: Mapping[str, Any], refresh_token: str, nonce: str) -> Identity:
+    """What the issuer gave, read but not judged: it came from the issuer itself, and the server checks it."""
+    token = given.get("id_token")
+    if not isinstance(token, str):
+        raise ClientError("the issuer has given no ID token", "the client has to be allowed the scope `openid`")
+    try:
+        claims = json.loads(urlsafe_b64decode(token.split(".")[1] + "=="))
+        expires = int(claims["exp"])
+    except (ValueError, KeyError, IndexError, TypeError):
+        raise ClientError("the issuer has given an ID token that cannot be read") from None
+    if nonce and claims.get("nonce") != nonce:
+        raise ClientError("the issuer has answered somebody else's question; log in again")
+    return Identity(issuer, client_id, token, str(given.get("refresh_token") or refresh_token), expires)
+
+
+class _Returning(HTTPServer):
+    """The port to which the browser comes back."""
+
+    timeout = 1.0
+    state = ""
+    answer: dict[str, str] | None = None
+
+    def wait(self, state: str, wait_s: float) -> dict[str, str]:
+        """What the browser brings; anything without our `state` was sent by somebody else."""
+        self.state = state
+        until = time.monotonic() + wait_s
+        while self.answer is None:
+            if time.monotonic() > until:
+                raise ClientError(f"nobody has logged in within {wait_s:.0f} s", "`roost login` tries again")
+            self.handle_request()
+        return self.answer
+
+
+class _Page(BaseHTTPRequestHandler):
+    """What the browser shows in the end."""
+
+    server: _Returning
+    timeout = 5.0  # a connection without a request must not hold up the one that counts
+
+    def do_GET(self) -> None:
+        brought = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+        is_ours = brought.get("state") == self.server.state
+        if is_ours:
+            self.server.answer = brought
+        words = b"You can close this page and go back to your terminal.\n" if is_ours else b"This is not known here.\n"
+        self.send_response(200 if is_ours else 404)
+        self.send_header("Content-Type", "text/plain; charset=utf-8")
+        self.send_header("Content-Length", str(len(words)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(words)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """The terminal belongs to whoever logs in."""
+
+
+def _discover(issuer: str) -> dict[str, Any]:
+    found = _ask(f"{issuer.rstrip('/')}/.well-known/openid-configuration", None)
+    if found.get("issuer") != issuer:
+        raise ClientError(f"the issuer at {issuer} calls itself {found.get('issuer')!r:.100}")
+    for name in ("authorization_endpoint", "token_endpoint"):
+        if not isinstance(found.get(name), str):
+            raise ClientError(f"the issuer at {issuer} has no {name}")
+        _checked(found[name])
+    return found
+
+
+def _ask(url: str, form: Mapping[str, str] | None) -> dict[str, Any]:
+    """A JSON object from the issuer; with a form, in answer to it. Nothing is followed."""
+    secure, host, port, target = _checked(url)
+    connection = (HTTPSConnection if secure else HTTPConnection)(host, port, timeout=ANSWER_S)
+    headers = {"Accept": "application/json"}
+    if form is not None:
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+    try:
+        body = urlencode(form).encode() if form is not None else None
+        connection.request("GET" if form is None else "POST", target, body, headers)
+        response = connection.getresponse()
+        answer = json.loads(response.read(ANSWER_BYTES_MAX))
+    except (OSError, HTTPException) as error:
+        raise Unreachable(f"no issuer at {url}: {error}") from None
+    except ValueError:
+        raise ClientError(f"{url} has answered with something else than JSON (status {response.status})") from None
+    finally:
+        connection.close()
+    if not isinstance(answer, dict) or response.status != 200:
+        told = answer if isinstance(answer, dict) else {}
+        words = str(told.get("error_description") or told.get("error") or f"status {response.status}")[:200]
+        raise ClientError(f"the issuer has refused: {words}", "log in again: `roost login`")
+    return answer
+
+
+def _checked(url: str) -> tuple[bool, str, int | None, str]:
+    """The parts of a URL to which secrets may be sent: https, or this machine."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
+        raise ClientError(f"{url[:200]} is not safe to log in at: it has to begin with https://")
+    return parts.scheme == "https", host, parts.port, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

@@ -1,0 +1,205 @@
+"""Peers: what servers say to each other, on the agents' port: who is there, requests handed on, logs fetched."""
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from roost import __version__
+from roost.server import say
+from roost.server.admission import is_log
+from roost.server.auth import App
+from roost.server.election import Identity
+from roost.server.engine import Engine
+from roost.server.forward import MESSAGE_BYTES_MAX, answer
+from roost.server.logs import LOG_BYTES_MAX, LogHub
+from roost.wire import servers_pb2 as pb
+
+SERVICE = "roost.server.v1.Servers"
+PEERS_MAX = 16  # servers that stand by; three are enough for anybody
+STATUS_S_MAX = 2.0
+KNOCK_S_MAX = 1.0
+LOG_S_MAX = 60.0  # to fetch a log from another server
+PIECE_BYTES = 256 << 10
+OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.service_config_disable_resolution", 1),
+)
+
+log = say.logger("peers")
+
+MakeChannel = Callable[[str], Awaitable[grpc.aio.Channel]]
+Check = Callable[[grpc.aio.ServicerContext], Awaitable[str]]
+
+
+class Peers:
+    """This server among the others."""
+
+    def __init__(self, engine: Engine, logs: LogHub, make_channel: MakeChannel) -> None:
+        self._engine = engine
+        self._logs = logs
+        self._make_channel = make_channel
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self.app: App | None = None  # the API, for those who are let in
+        self.attending: dict[str, Identity] = {}  # who stands by here, by the life of its process
+
+    # what others ask of us
+
+    def handler(self, check: Check) -> grpc.GenericRpcHandler:
+        """The service. `check` tells the name of the server at the other end, or ends the call."""
+
+        def guarded(work: Callable[[Any], AsyncIterator[Any]], kind: Any) -> Any:
+            async def serve(data: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+                await check(context)
+                try:
+                    request = kind.FromString(data)
+                except DecodeError:
+                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is no {kind.__name__}")
+                async for piece in work(request):
+                    yield piece.SerializeToString()
+
+            return serve
+
+        async def status(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+            await check(context)
+            return self._presence().SerializeToString()
+
+        methods = {
+            "Attend": grpc.unary_stream_rpc_method_handler(guarded(self._attended, pb.Presence)),
+            "Status": grpc.unary_unary_rpc_method_handler(status),
+            "Forward": grpc.unary_stream_rpc_method_handler(guarded(self._forwarded, pb.ForwardedRequest)),
+            "FetchLog": grpc.unary_stream_rpc_method_handler(guarded(self._fetched, pb.LogRequest)),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    async def _attended(self, presence: pb.Presence) -> AsyncIterator[pb.Presence]:
+        """Somebody stands by here until its stream or this server ends."""
+        if len(self.attending) >= PEERS_MAX:
+            return
+        self.attending[presence.life] = Identity(presence.name, presence.life, presence.api, presence.agents)
+        try:
+            yield self._presence()
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.attending.pop(presence.life, None)
+
+    async def _forwarded(self, request: pb.ForwardedRequest) -> AsyncIterator[pb.ForwardedPiece]:
+        assert self.app is not None
+        async for piece in answer(self.app, request):
+            yield piece
+
+    async def _fetched(self, request: pb.LogRequest) -> AsyncIterator[pb.LogPiece]:
+        offset = 0
+        while is_log(request.log) and (data := self._logs.read(request.log, offset, PIECE_BYTES)):
+            offset += len(data)
+            yield pb.LogPiece(data=data)
+
+    def _presence(self) -> pb.Presence:
+        engine = self._engine
+        assert engine.leadership is not None
+        me = engine.leadership.identity
+        return pb.Presence(
+            name=me.name, life=me.life, api=me.api, agents=me.agents, role="leader" if engine.ready else "standby",
+            revision=engine.state.revision, now_ms=engine.clock.now_ms(), version=__version__,
+            failed="" if engine.ready else engine.failed,
+        )  # fmt: skip
+
+    # what we ask of others
+
+    async def attend(self, leader: Identity) -> bool:
+        """Be with the leader until its stream breaks. True: its process is gone, nothing listens there any more."""
+        call = (await self._channel(leader.agents)).unary_stream(f"/{SERVICE}/Attend")(
+            self._presence().SerializeToString()
+        )
+        try:
+            while await call.read() is not grpc.aio.EOF:
+                pass
+        except grpc.aio.AioRpcError:
+            pass
+        finally:
+            call.cancel()
+        return await is_gone(leader.agents)
+
+    async def statuses(self) -> list[pb.Presence]:
+        """How all servers stand: this one, and those that stand by here. Who does not answer says so."""
+        others = await asyncio.gather(*(self._status(each) for each in self.attending.values()))
+        return [self._presence(), *others]
+
+    async def _status(self, peer: Identity) -> pb.Presence:
+        try:
+            call = (await self._channel(peer.agents)).unary_unary(f"/{SERVICE}/Status")
+            return pb.Presence.FromString(await call(b"", timeout=STATUS_S_MAX))
+        except grpc.aio.AioRpcError as error:
+            words = f"does not answer: {error.details() or error.code().name}"
+            return pb.Presence(name=peer.name, life=peer.life, api=peer.api, agents=peer.agents, failed=words)
+
+    async def forward(self, leader: Identity, request: pb.ForwardedRequest) -> AsyncIterator[pb.ForwardedPiece]:
+        """The leader's answer to a request, in pieces."""
+        call = (await self._channel(leader.agents)).unary_stream(f"/{SERVICE}/Forward")(request.SerializeToString())
+        try:
+            while (data := await call.read()) is not grpc.aio.EOF:
+                yield pb.ForwardedPiece.FromString(data)
+        finally:
+            call.cancel()
+
+    async def fetch_log(self, name: str) -> bool:
+        """Get a log that another server was sent while it led, and keep it here, too. False: nobody has it."""
+        for peer in list(self.attending.values()):
+            with contextlib.suppress(grpc.aio.AioRpcError, OSError, TimeoutError):
+                async with asyncio.timeout(LOG_S_MAX):
+                    if await self._copy_log(peer, name):
+                        return True
+        return False
+
+    async def _copy_log(self, peer: Identity, name: str) -> bool:
+        request = pb.LogRequest(log=name).SerializeToString()
+        call = (await self._channel(peer.agents)).unary_stream(f"/{SERVICE}/FetchLog")(request)
+        size = 0
+        try:
+            while (data := await call.read()) is not grpc.aio.EOF and size < LOG_BYTES_MAX:
+                piece = pb.LogPiece.FromString(data).data
+                self._logs.append(name, size, piece, False)
+                size += len(piece)
+        finally:
+            call.cancel()
+        return size > 0
+
+    async def _channel(self, address: str) -> grpc.aio.Channel:
+        if address not in self._channels:
+            if len(self._channels) > PEERS_MAX:
+                await self.close()
+            self._channels[address] = await self._make_channel(address)
+        return self._channels[address]
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
+
+
+async def is_gone(address: str) -> bool:
+    """Whether nothing listens there: the machine says so itself. No answer at all proves nothing."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(KNOCK_S_MAX):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (TimeoutError, socket.gaierror, ValueError):
+        return False
+    except OSError as error:
+        return error.errno == errno.ECONNREFUSED
+    writer.close()
+    return False

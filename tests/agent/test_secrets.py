@@ -1,0 +1,74 @@
+"""Secrets at an agent: handed to the driver once, and in nothing that is kept or told on."""
+
+import base64
+
+import msgspec
+import pytest
+
+from roost.agent.actor import Actor, Start
+from roost.agent.keeper_run import Refused
+from roost.agent.keeper_run import Run as KeeperRun
+from roost.agent.launch import from_note, prepare
+from roost.model.document import encode_document, read_document
+from roost.model.errors import Invalid
+from roost.model.frames import Run, Welcome
+from roost.model.node import Facts
+from roost.model.secret import Handed
+from roost.wire.codec import pack_agent
+
+VALUE = b"planted-\xff-9c1e"
+DOCUMENT = {"name": "job", "command": "true", "env": {"PASSWORD": {"secret": "db"}, "MODE": "x"}}
+
+
+def order(handed: Handed | None = None) -> Run:
+    return Run(7, "default/job", 0, 1, encode_document(read_document(DOCUMENT)), secrets=handed)
+
+
+def hidden(text: bytes | str) -> bool:
+    raw = text if isinstance(text, bytes) else text.encode()
+    return not any(form in raw for form in (VALUE, base64.b64encode(VALUE), VALUE.hex().encode()))
+
+
+def test_the_process_gets_any_bytes_beside_plain_variables() -> None:
+    told = prepare(order(), "n1", "/a", "/a/log", Handed({"db": VALUE}))
+    assert told.env["MODE"] == "x" and "PASSWORD" not in told.env
+    run = KeeperRun("7", msgspec.json.decode(msgspec.json.encode(told)), "mark", 1)
+    assert run.env["PASSWORD"].encode(errors="surrogateescape") == VALUE
+    assert run.env["MODE"] == "x" and run.env["ROOST_NODE"] == "n1"
+
+
+def test_neither_the_note_nor_what_the_keeper_tells_holds_it() -> None:
+    told = prepare(order(), "n1", "/a", "/a/log", Handed({"db": VALUE}))
+    assert hidden(repr(told)) and hidden(base64.b64decode(told.note))
+    assert from_note(told.note) == order()
+    run = KeeperRun("7", msgspec.json.decode(msgspec.json.encode(told)), "mark", 1)
+    assert hidden(run.record())
+    run.slim()
+    assert run.env == {}
+
+
+def test_the_actor_hands_it_on_once_and_tells_nobody() -> None:
+    actor = Actor("n1", "m1", Facts({}))
+    run = order(Handed({"db": VALUE}))
+    actions = actor.welcomed(Welcome(1, 1, 1_000, 1, (run,)), 5)
+    (start,) = [each for each in actions if isinstance(each, Start)]
+    assert start.run.secrets is run.secrets
+    assert actor.attempts[7].run == order()
+    assert hidden(pack_agent(actor.hello(6)).SerializeToString())
+
+
+def test_a_secret_that_did_not_come_fails_the_start_in_words() -> None:
+    with pytest.raises(Invalid) as refused:
+        prepare(order(), "n1", "/a", "/a/log")
+    assert str(refused.value) == "secret db cannot be opened: the server has not sent it"
+    with pytest.raises(Invalid) as refused:
+        prepare(order(), "n1", "/a", "/a/log", Handed({}, "secret db cannot be opened: it is gone"))
+    assert str(refused.value) == "secret db cannot be opened: it is gone"
+
+
+def test_the_keepers_words_name_no_value() -> None:
+    steps = [{"argv": ["true"]}]
+    for given in ("x", {"A": 1}, {"A=B": "eA=="}, {"A": VALUE.hex() + "!"}, {"A": "abc"}):
+        with pytest.raises(Refused) as refused:
+            KeeperRun("7", {"steps": steps, "dir": "/a", "log": "/b", "secrets": given}, "mark", 1)
+        assert hidden(str(refused.value)) and "secrets" in str(refused.value)

@@ -1,0 +1,48 @@
+"""An agent finds the leader among several servers."""
+
+from roost.agent.whereabouts import Whereabouts
+
+JOINED = ("a:1", "b:1", "c:1")
+
+
+def test_servers_are_tried_one_after_the_other() -> None:
+    places = Whereabouts("")
+    tried = []
+    for _ in range(4):
+        tried.append(places.next(JOINED))
+        places.refused()
+    assert tried == ["a:1", "b:1", "c:1", "a:1"]
+
+
+def test_whoever_is_named_as_the_leader_is_tried_next() -> None:
+    places = Whereabouts("")
+    assert places.next(JOINED) == "a:1"
+    places.refused("c:1")
+    assert places.next(JOINED) == "c:1"
+    places.refused()
+    assert places.next(JOINED) == "c:1", "then it goes on in order"
+
+
+def test_where_we_were_taken_in_is_tried_first_once() -> None:
+    places = Whereabouts("")
+    places.taken_in("b:1", ())
+    assert places.next(JOINED) == "b:1"
+    places.refused()
+    assert places.next(JOINED) == "c:1"
+
+
+def test_what_an_operator_gives_goes_before_what_was_told_when_joining() -> None:
+    places = Whereabouts("x:1, y:1")
+    assert places.all(JOINED) == ("x:1", "y:1")
+
+
+def test_servers_that_a_server_tells_of_are_known_from_then_on() -> None:
+    places = Whereabouts("")
+    places.taken_in("a:1", ["a:1", "d:1"])
+    assert places.all(("a:1",)) == ("a:1", "d:1")
+    places.taken_in("a:1", [])
+    assert places.all(("a:1",)) == ("a:1", "d:1"), "one that tells of nobody knows no better"
+
+
+def test_without_any_server_there_is_nothing_to_try() -> None:
+    assert Whereabouts("").next(()) == ""
