@@ -1,6 +1,9 @@
 """Secrets at an agent: handed to the driver once, and in nothing that is kept or told on."""
 
 import base64
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,9 +18,17 @@ from roost.model.frames import Run, Welcome
 from roost.model.node import Facts
 from roost.model.secret import Handed
 from roost.wire.codec import pack_agent
+from tests.agent.keeper_stage import Stage
 
 VALUE = b"planted-\xff-9c1e"
 DOCUMENT = {"name": "job", "command": "true", "env": {"PASSWORD": {"secret": "db"}, "MODE": "x"}}
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path)
+    yield made
+    made.close()
 
 
 def order(handed: Handed | None = None) -> Run:
@@ -72,3 +83,22 @@ def test_the_keepers_words_name_no_value() -> None:
         with pytest.raises(Refused) as refused:
             KeeperRun("7", {"steps": steps, "dir": "/a", "log": "/b", "secrets": given}, "mark", 1)
         assert hidden(str(refused.value)) and "secrets" in str(refused.value)
+
+
+def test_a_keeper_without_an_agent_still_has_it_for_who_stood_behind(stage: Stage) -> None:
+    stage.keeper()
+    agent = stage.client()
+    go_on = stage.work / "go-on"
+    hidden_value = {"PASSWORD": base64.b64encode(VALUE).decode()}
+    first = stage.order("a", f"while ! test -e {go_on}; do sleep 0.01; done")
+    behind = stage.order("b", 'printf %s "$PASSWORD" | sha256sum', 'printf %s "$PASSWORD" | sha256sum')
+    agent.send(first, behind | {"after": "a", "secrets": hidden_value})
+    agent.next("started", "a")
+    agent.socket.close()
+    after = stage.client()
+    assert {run["id"]: run["state"] for run in after.runs["runs"]} == {"a": "running", "b": "waiting"}
+    assert hidden(str(after.runs))
+    go_on.touch()
+    assert after.ended("b")["code"] == 0
+    assert stage.log("b").decode() == f"{sha256(VALUE).hexdigest()}  -\n" * 2
+    assert all(hidden(path.read_bytes()) for path in stage.dir.parent.rglob("*") if path.is_file())

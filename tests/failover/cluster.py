@@ -60,7 +60,7 @@ class Server(Process):
         self.url = f"https://{host}:{api}" if host != "127.0.0.1" else f"http://{host}:{api}"
         self.ca = folder / name / "ca.pem"
         words = ["server", "--store", store, "--data", str(folder / name), "--name", name]
-        words += ["--listen", f"{host}:{api}", "--agents-listen", f"{host}:{agents}", "--log-form", "json"]
+        words += ["--listen", f"{host}:{api}", "--agents-listen", f"{host}:{agents}", "--log-form", "json", "--log-level", "warning"]
         words += ["--key-file", str(folder / "cluster.key"), *options]
         super().__init__(words, folder / f"{name}.log", prefix)
 

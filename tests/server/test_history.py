@@ -10,20 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.core.load import load
+from roost.core.check import differences
+from roost.core.load import follow, load, mirror, take_over
+from roost.core.state import Settings
 from roost.core.step import step
 from roost.model.errors import Invalid, NoService, NotFound
 from roost.model.events import Submit
 from roost.ports.store import Snapshot
 from roost.server import history as front
 from roost.server import history_writer
+from roost.server.config import ServerConfig, check_config
 from roost.server.history_queue import Mark
 from roost.server.history_rows import Commit
 from roost.server.history_scan import Scan
 from roost.server.history_search import EventsWanted, Period, instances_of, lives_of, search_events, search_workloads
-from tests.core.lives import LIVES
+from roost.server.journal import records_of
+from tests.core.lives import LIVES, born, events_of
 from tests.core.scene import wanted
-from tests.server.past import Told, told
+from tests.server.past import Told, told, until
 
 JOB = {"name": "one", "command": "true", "resources": {"cpu": 1}}
 
@@ -118,6 +122,7 @@ async def test_what_is_told_twice_is_written_once(tmp_path: Path) -> None:
         assert [each.what for each in await events(made, workload="one", project="default")] == [
             "submitted", "queued", "placed"
         ]  # fmt: skip
+        assert await made.history.read(lambda database: database.execute("SELECT count(*) FROM batches").get) == 1
 
 
 async def test_a_time_means_the_last_commit_before_it(tmp_path: Path) -> None:
@@ -275,3 +280,55 @@ async def test_too_many_questions_at_once_are_refused(tmp_path: Path) -> None:
         made.history._reading = front.WAITING_MAX
         with pytest.raises(NoService, match="too many questions"):
             await made.history.moment("0s", made.state.now_ms)
+
+
+async def test_a_server_that_only_follows_keeps_the_same_history(tmp_path: Path) -> None:
+    leader = born()
+    leader.meta.born = 1
+    mirrored = mirror(Snapshot(leader.revision, records_of(leader)))
+    history = front.History(tmp_path, Settings())
+    history.start()
+    history.begin(mirrored, mirrored.revision)
+    was = {}
+    for kind, what in (("submit", JOB), ("run", 0), ("end", 0)):
+        done = step(leader, events_of(leader, kind, what, leader.now_ms + 10), leader.now_ms + 10)
+        follow(mirrored, leader.revision, done.changes)
+        history.take(mirrored, done.changes)
+        was[leader.revision] = records_of(leader)
+    await until(lambda: history.standing().revision == leader.revision)
+    for revision, records in was.items():
+        past = await history.at(f"@{revision}", leader.now_ms)
+        assert differences(past.state, mirror(Snapshot(revision, records))) == []
+    take_over(mirrored, leader.now_ms)
+    done = step(mirrored, [Submit(1, (wanted({**JOB, "name": "two"}),))], leader.now_ms + 10)
+    history.take(mirrored, done.changes, done.forgotten)
+    await until(lambda: history.standing().revision == mirrored.revision)
+    assert history.standing().gaps == 0, "it leads now, and nothing was missed"
+    await history.close()
+
+
+async def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+    async with told(tmp_path) as made:
+        made.happens("submit", JOB)
+        await made.written()
+        assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("history.db*")} == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("history", "maybe"), ("history_keep_ms", 0), ("history_keep_ms", 1 << 60), ("history_max", 1_000)],
+)
+def test_settings_that_cannot_work_are_refused(setting: str, value: Any) -> None:
+    config = ServerConfig(data=Path("data"), admin_token="secret-admin", **{setting: value})
+    with pytest.raises(Invalid) as refused:
+        check_config(config)
+    assert refused.value.path == setting
+
+
+@pytest.mark.parametrize(
+    ("store", "history", "keeps"),
+    [("sqlite", "auto", True), ("memory", "auto", False), ("memory", "on", True), ("sqlite", "off", False)],
+)
+def test_what_has_no_memory_has_no_history_unless_asked_for(store: Any, history: Any, keeps: bool) -> None:
+    config = ServerConfig(data=Path("data"), admin_token="secret-admin", store=store, history=history)
+    assert config.keeps_history is keeps

@@ -15,13 +15,15 @@ import pytest
 from roost.core.load import load
 from roost.core.state import Settings, State
 from roost.model.errors import NotFound
-from roost.ports.store import Snapshot
+from roost.ports.store import Change, Snapshot
 from roost.server import history as front
 from roost.server import history_room, history_writer
 from roost.server.history import History
 from roost.server.history_file import open_for_reading
 from roost.server.history_past import state_at
+from roost.server.history_queue import Begin, Front, Lost, Mark
 from roost.server.history_search import EventsWanted, Period, search_events, search_workloads
+from tests.core.lives import born
 from tests.server.past import FOREVER_MS, Told, told, until
 
 JOB = {"name": "one", "command": "true", "resources": {"cpu": 1}}
@@ -147,6 +149,31 @@ async def test_when_the_writer_falls_behind_the_engine_does_not_wait(
         made.happens("submit", JOB)
         await made.written()
         assert await made.differs(f"@{made.state.revision}", made.state.revision) == []
+
+
+def test_a_mark_for_an_earlier_scan_does_not_end_a_later_one(tmp_path: Path) -> None:
+    state, shared = born(), Front()
+    writer = history_writer.Writer(tmp_path / "history.db", FOREVER_MS, 1 << 40, shared, lambda: None)
+    writer._ready()
+    writer._take([Begin(state, 1, state.revision, state.revision, state.now_ms, {}, None)])
+    writer._take([Lost()])
+    assert shared.scans == 2
+    writer._take([Mark(1, 0, state.revision, state.now_ms)])
+    assert shared.revision == 0, "the second scan may have seen what came after that mark"
+    writer._take([Mark(2, 0, state.revision, state.now_ms)])
+    assert shared.revision == state.revision
+
+
+async def test_a_record_that_cannot_be_read_costs_a_gap_and_no_more(tmp_path: Path) -> None:
+    async with told(tmp_path) as made:
+        await made.written()
+        made.state.revision += 1
+        made.history.take(made.state, [Change("instance", "default/odd.0", b"this is no record")])
+        await until(lambda: (made.history.take(made.state, ()), made.history.standing().gaps)[1] == 1)
+        made.happens("submit", JOB)
+        made.happens("end", 0)
+        await made.written()
+        assert await names(made) == ["one"] and not made.history.standing().failed
 
 
 async def test_what_is_old_goes_and_the_rest_stays_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from roost.core.state import SERIALS_PER_MS, Meta
 from roost.model.errors import Invalid, Unreadable
 from roost.ports.store import Change, Snapshot
 from roost.server import store_file
-from roost.server.store_file import as_of_now, read_backup, write_backup
+from roost.server.store_file import as_of_now, read_backup, revision_as_of_now, write_backup
 
 RECORDS = [Change("instance", f"default/job.{number}", bytes([number % 256]) * number) for number in range(500)] + [
     Change("workload", "default/ä☃\0", b"\0\xff" * 4_000),
@@ -118,3 +118,12 @@ def test_serials_that_were_given_out_after_the_backup_are_not_given_out_again() 
     assert fit[1:] == [node]
     again = as_of_now(fit, now_ms=500_000)
     assert again == fit, "a clock that was set back changes nothing"
+
+
+def test_revisions_that_came_after_the_backup_do_not_come_again() -> None:
+    day_ms = 86_400_000
+    first = revision_as_of_now(4_711, taken_ms=0, now_ms=day_ms)
+    assert first > 4_711 + day_ms, "whatever was committed within that day"
+    again = revision_as_of_now(4_711, taken_ms=0, now_ms=2 * day_ms)
+    assert again > first + day_ms, "and whatever was committed after the first time"
+    assert revision_as_of_now(4_711, taken_ms=day_ms, now_ms=0) > 4_711, "a clock that was set back"

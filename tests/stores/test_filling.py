@@ -1,17 +1,21 @@
 """A store is filled with everything of another one: whole or marked, at a revision that clients have not seen yet."""
 
+import asyncio
 import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
-from roost.ports.store import Behind, Change, SharedStore, Snapshot, StoreError
+from roost.core.load import mirror
+from roost.ports.store import ANYBODY, Behind, Change, SharedStore, Snapshot, StoreError, Unavailable
 from roost.stores import filling
 from roost.stores.filling import MARK, Filled, fill, is_unfinished
 from roost.stores.looking import live_leader, look
-from roost.stores.opening import open_store, read_place
+from roost.stores.opening import PostgresPlace, open_store, read_place
+from roost.stores.sqlite import SqliteStore
 from tests.components.etcd import shared_cluster
 from tests.components.postgres import running
 
@@ -146,7 +150,10 @@ async def test_nobody_leads_a_store_that_was_filled_or_is_not_there(new_url: Url
     assert (await look(place)).there is False, "looking makes nothing"
     assert await live_leader(place) == ""
     await filled(url, RECORDS, 4_711)
-    assert (await look(place)).there is True
+    sight = await look(place)
+    assert sight.there is True
+    if sight.lead.epoch:
+        assert sight.lead.heir == ANYBODY, "a server that starts need not wait"
     assert await live_leader(place, watch_s=0.3) == ""
 
 
@@ -168,8 +175,6 @@ async def test_a_leader_that_renews_is_seen(new_url: Urls) -> None:
 
 
 async def test_a_leader_is_live_when_its_beat_changes_while_it_is_looked_at(postgres: str) -> None:
-    import asyncio
-
     url = f"{postgres}?schema=beating_{next(NUMBERS)}"
     store = open_store(url)
     assert isinstance(store, SharedStore)
@@ -188,13 +193,36 @@ async def test_a_leader_is_live_when_its_beat_changes_while_it_is_looked_at(post
     await store.close()
 
 
+async def test_the_log_of_postgresql_has_no_gap(postgres: str) -> None:
+    url = f"{postgres}?schema=gapless_{next(NUMBERS)}"
+    await filled(url, RECORDS[:5], 10)
+    await filled(url, RECORDS, 4_711)
+    place = read_place(url)
+    assert isinstance(place, PostgresPlace)
+    connection = await asyncpg.connect(postgres, server_settings={"search_path": place.schema})
+    assert [row["revision"] for row in await connection.fetch("SELECT revision FROM log")] == [4_711]
+    await connection.close()
+
+
+@pytest.mark.parametrize("found", [RECORDS[1:], [*RECORDS, Change("node", "n", b"")], [Change("meta", "meta", b"x")]])
+async def test_a_store_that_holds_something_else_in_the_end_is_told(
+    found: list[Change], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def load(self: SqliteStore) -> Snapshot:
+        snapshot = await real_load(self)
+        return snapshot if not snapshot.records else Snapshot(snapshot.revision, found)
+
+    real_load = SqliteStore.load
+    monkeypatch.setattr(SqliteStore, "load", load)
+    with pytest.raises(Unavailable, match="was not stored as it is"):
+        await filled(str(tmp_path), RECORDS, 1)
+
+
 async def test_what_cannot_be_reached_is_told(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="check that it runs"):
         await look(read_place("postgresql://me@127.0.0.1:1/none"))
 
 
 def test_the_mark_is_a_kind_of_record_that_no_server_knows() -> None:
-    from roost.core.load import mirror
-
     with pytest.raises(AssertionError, match="unfinished copy"):
         mirror(Snapshot(1, [MARK]))

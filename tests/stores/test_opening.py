@@ -24,7 +24,6 @@ SECRET = "hush-4711"
         ("./memory", SqliteStore, "SQLite in memory"),
         ("sqlite:/var/lib/roost", SqliteStore, "SQLite in /var/lib/roost"),
         ("sqlite:///var/lib/roost", SqliteStore, "SQLite in /var/lib/roost"),
-        ("sqlite:/var/lib/roost/roost.db", SqliteStore, "SQLite in /var/lib/roost"),
         (f"postgresql://me:{SECRET}@db-1:5433/roost", PostgresStore, "PostgreSQL db-1:5433/roost"),
         (f"postgres://me:{SECRET}@a,b/roost?schema=mine", PostgresStore, "PostgreSQL a,b/roost, schema mine"),
         (f"etcd://me:{SECRET}@h1,h2:99/deep/er", EtcdStore, "etcd h1:2379,h2:99/deep/er"),
@@ -34,6 +33,12 @@ SECRET = "hush-4711"
 def test_every_url_opens_its_store(url: str, kind: type, words: str) -> None:
     assert isinstance(open_store(url), kind)
     assert describe(url) == words
+
+
+def test_the_file_itself_names_its_directory(tmp_path: Path) -> None:
+    assert describe(f"sqlite:{tmp_path}/roost.db") == f"SQLite in {tmp_path}/roost.db", "it could be a directory"
+    (tmp_path / "roost.db").touch()
+    assert describe(f"sqlite:{tmp_path}/roost.db") == describe(str(tmp_path)) == f"SQLite in {tmp_path}"
 
 
 def test_the_schema_is_taken_out_and_other_options_stay_as_they_are() -> None:

@@ -1,7 +1,7 @@
 """roost doctor: what an operator should know, each line with how bad it is and what to do next."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
@@ -31,7 +31,7 @@ class Line(NamedTuple):
     then: str = ""
 
 
-Look = Callable[[], list[Line]]
+Look = Callable[[], Iterable[Line]]
 
 
 @click.command(
@@ -100,7 +100,8 @@ def limited(about: str, look: Look, limit_s: float) -> list[Line]:
 
     def work() -> None:
         try:
-            seen.extend(look())
+            for line in look():
+                seen.append(line)
         except Exception as error:  # one look that fails must not hide the others
             trouble.append(error)
 

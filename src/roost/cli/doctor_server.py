@@ -4,6 +4,7 @@ import socket
 import ssl
 import statistics
 import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ LATENCY_WARN_MS, LATENCY_BAD_MS = 100, 1_000
 
 # A commit is a write to a disk; 50 ms is what a slow one takes, and more is felt in every placement.
 COMMIT_WARN_MS = 50
+COMMITS_MIN = 20  # the first ones make files grow
 
 # Times are shown, certificates and logins begin and end by the clock. Leases and the lead do not depend on it.
 SKEW_WARN_MS, SKEW_BAD_MS = 1_000, 60_000
@@ -31,14 +33,12 @@ SKEW_WARN_MS, SKEW_BAD_MS = 1_000, 60_000
 # A standby is behind by what is on its way; a thousand commits are more than that.
 LAG_WARN = 1_000
 
-STANDING_BY = "another server leads"  # why a healthy standby does not decide
-
 CERTIFICATE_SHARE = 10  # certificates are renewed long before their last tenth
 NAMES_SHOWN = 5
 
 
 class Server(msgspec.Struct, frozen=True):
-    """One of the servers, as `GET /v1/servers` tells it; fields that are not told are not judged."""
+    """One of the servers. What is not told is not judged."""
 
     name: str = ""
     role: str = ""
@@ -47,45 +47,61 @@ class Server(msgspec.Struct, frozen=True):
     version: str = ""
     failed: str = ""
     api: str = ""
-    ttl_ms: int = 0
-    renew_ms: int = 0
-    retry_ms: int = 0
-    renewal_ms: float = 0.0  # how long renewals take
 
 
-def look_at_server(config: Config) -> list[Line]:
+class Timing(msgspec.Struct, frozen=True):
+    """How fast the lead changes hands."""
+
+    ttl_ms: int
+    renew_ms: int
+    retry_ms: int
+
+
+class Servers(msgspec.Struct, frozen=True):
+    """What `GET /v1/servers` answers. A server with a store of its own has no timing."""
+
+    items: list[Server] = []
+    timing: Timing | None = None
+
+
+def look_at_server(config: Config) -> Iterator[Line]:
     """Everything one URL of the client's configuration tells."""
     transport = Transport(config.url, config.token, config.ca)
     try:
         transport.call("GET", "/livez")
     except Unreachable as error:
-        return [Line("bad", "server", str(error), error.hint)]
+        yield Line("bad", "server", str(error), error.hint)
+        return
     except ApiError as error:
         words = f"{config.url} is no server of Roost: {error}"
-        return [Line("bad", "server", words, "look at ROOST_CONFIG; is a proxy in between?")]
-    lines = _certificate(config) + _latency(transport)
+        yield Line("bad", "server", words, "look at ROOST_CONFIG; is a proxy in between?")
+        return
     try:
-        lines += _standing(config, transport)
+        yield _certificate(config)
+        yield _latency(transport)
+        yield from _standing(config, transport)
     except Unreachable as error:
-        lines.append(Line("bad", "server", f"it stopped answering: {error}", "look at its log"))
+        yield Line("bad", "server", f"it stopped answering: {error}", "look at its log")
     except ClientError as error:
-        lines.append(Line("bad", "server", f"{config.url} refuses: {error}", error.hint or "is the token still good?"))
+        yield Line("bad", "server", f"{config.url} refuses: {error}", error.hint or "is the token still good?")
     finally:
         transport.close()
-    return lines
 
 
-def _standing(config: Config, transport: Transport) -> list[Line]:
+def _standing(config: Config, transport: Transport) -> Iterator[Line]:
     with Client(*config) as client:
         asked = time.time()
         status = client.status()
         middle_ms = (asked + time.time()) * 500
-        lines = [_ready(config.url, status), _version("server", status.version)]
-        lines += _servers(transport, middle_ms)
-        lines.append(_clock("server", status.now_ms - middle_ms))
-        lines += _nodes(client.nodes(), status)
-        lines += _history(status) + _metrics(transport)
-    return lines
+        yield _ready(config.url, status)
+        yield _version("server", status.version)
+        yield _clock("the server", status.now_ms - middle_ms)
+        counters = _counters(transport)
+        commit_ms = _commit_ms(counters)
+        yield from _work(counters, commit_ms)
+        yield from _servers(config, transport, middle_ms, commit_ms)
+        yield from _nodes(client.nodes(), status)
+        yield from _history(status)
 
 
 def _ready(url: str, status: types.Status) -> Line:
@@ -102,98 +118,97 @@ def _version(about: str, version: str, name: str = "the server") -> Line:
     return Line("warn", about, words, "upgrade the older one; servers first")
 
 
-def _certificate(config: Config) -> list[Line]:
+def _certificate(config: Config) -> Line:
     parts = urlsplit(config.url)
     if parts.scheme != "https":
         if parts.hostname in ("127.0.0.1", "::1", "localhost"):
-            return [Line("ok", "tls", "plain HTTP, on this machine only")]
-        return [Line("warn", "tls", "plain HTTP: tokens can be read on the way", "docs/access.md: serve over TLS")]
+            return Line("ok", "tls", "plain HTTP, on this machine only")
+        return Line("warn", "tls", "plain HTTP: tokens can be read on the way", "docs/access.md: serve over TLS")
     address = (parts.hostname or "", parts.port or 443)
     try:
         with socket.create_connection(address, CONNECT_TIMEOUT_S) as plain:
             with tls_context(config.ca).wrap_socket(plain, server_hostname=address[0]) as secure:
                 shown: Any = secure.getpeercert()
     except OSError as error:
-        return [Line("bad", "tls", f"no TLS connection: {error}", "look at `ca` in the client's configuration")]
+        return Line("bad", "tls", f"no TLS connection: {error}", "look at `ca` in the client's configuration")
     begins, ends = (ssl.cert_time_to_seconds(shown[name]) for name in ("notBefore", "notAfter"))
     left_s = ends - time.time()
     words = f"the certificate is good for another {show_duration(max(0, int(left_s)) * 1_000)}"
     if left_s < (ends - begins) / CERTIFICATE_SHARE:
-        return [Line("warn", "tls", words, "renew it; the server's log says why that did not happen by itself")]
-    return [Line("ok", "tls", words)]
+        return Line("warn", "tls", words, "renew it; the server's log says why that did not happen by itself")
+    return Line("ok", "tls", words)
 
 
-def _latency(transport: Transport) -> list[Line]:
+def _latency(transport: Transport) -> Line:
     """Of small requests over one connection."""
     took_ms = []
-    try:
-        for _ in range(REQUESTS):
-            began = time.perf_counter()
-            transport.call("GET", "/livez")
-            took_ms.append((time.perf_counter() - began) * 1_000)
-    except ClientError as error:
-        return [Line("bad", "latency", f"it stopped answering: {error}", "look at the server's log")]
+    for _ in range(REQUESTS):
+        began = time.perf_counter()
+        transport.call("GET", "/livez")
+        took_ms.append((time.perf_counter() - began) * 1_000)
     median = statistics.median(took_ms)
     words = f"a small request takes {median:.1f} ms (median of {REQUESTS}; the slowest {max(took_ms):.1f} ms)"
     if median < LATENCY_WARN_MS:
-        return [Line("ok", "latency", words)]
+        return Line("ok", "latency", words)
     level: Level = "bad" if median >= LATENCY_BAD_MS else "warn"
-    return [Line(level, "latency", words, "look at the server's load, and at the network in between")]
+    return Line(level, "latency", words, "look at the server's load, and at the network in between")
 
 
-def _servers(transport: Transport, middle_ms: float) -> list[Line]:
-    """All servers that share the store. An older one, or one with a store of its own, knows of no others."""
+def _servers(config: Config, transport: Transport, middle_ms: float, commit_ms: float) -> Iterator[Line]:
+    """All servers that share the store. An older one knows of no others."""
     try:
-        answer = transport.call("GET", "/v1/servers")
+        told = msgspec.json.decode(transport.call("GET", "/v1/servers").body, type=Servers)
     except ApiError as error:
-        if error.status in (404, 405):
-            return []
-        return [Line("warn", "servers", f"the other servers are not told: {error}", "ask with a token that may")]
-    try:
-        told = msgspec.json.decode(answer.body)
-        found = msgspec.convert(told["items"] if isinstance(told, dict) else told, list[Server])
-    except (msgspec.MsgspecError, KeyError):
-        return [Line("warn", "servers", "the server tells of others in words this client does not know", "upgrade it")]
-    leaders = [server for server in found if server.role == "leader"]
-    lines = []
-    if len(leaders) != 1 and len(found) > 1:
-        words = f"{len(leaders)} of {len(found)} servers say that they lead"
-        lines.append(Line("bad", "servers", words, "look at their logs; a change of leader is over in seconds"))
-    newest = max((server.revision for server in found), default=0)
-    for server in found:
-        lines += _server(server, newest, middle_ms)
-    return lines + [line for server in leaders for line in _timing(server)]
+        if error.status not in (404, 405):
+            yield Line("warn", "servers", f"the other servers are not told: {error}", "ask with a token that may")
+        return
+    except msgspec.MsgspecError:
+        yield Line("warn", "servers", "the server tells of others in words this client does not know", "upgrade it")
+        return
+    if told.timing is None and len(told.items) <= 1:
+        return
+    leaders = sum(server.role == "leader" for server in told.items)
+    if leaders != 1:
+        words = f"{leaders} of {len(told.items)} servers say that they lead"
+        yield Line("bad", "servers", words, "look at their logs; a change of leader is over in seconds")
+    if len(told.items) == 1:
+        yield Line("warn", "servers", "no other server stands by", "start a second one with the same --store")
+    newest = max((server.revision for server in told.items), default=0)
+    for server in told.items:
+        yield from _server(config, server, newest, middle_ms)
+    if told.timing is not None:
+        yield _timing(told.timing, commit_ms)
 
 
-def _server(server: Server, newest: int, middle_ms: float) -> list[Line]:
+def _server(config: Config, server: Server, newest: int, middle_ms: float) -> Iterator[Line]:
     name = server.name or "a server of no name"
-    if server.failed and server.failed != STANDING_BY:
-        return [Line("bad", "servers", f"{name}: {server.failed}", "start it again, or look at its log")]
-    lines = []
+    if server.failed:
+        yield Line("bad", "servers", f"{name}: {server.failed}", "start it again, or look at its log")
+        return
     behind = newest - server.revision
     words = f"{name} is {server.role or 'there'}" + (f", {behind:,} commits behind" if behind else "")
     if behind > LAG_WARN:
-        lines.append(Line("warn", "servers", words, "it follows too slowly: look at its load and its store"))
+        yield Line("warn", "servers", words, "it follows too slowly: look at its load and its store")
     else:
-        lines.append(Line("ok", "servers", words))
+        yield Line("ok", "servers", words)
     if server.version and server.version != __version__:
-        lines.append(_version("servers", server.version, name))
+        yield _version("servers", server.version, name)
     if server.now_ms and abs(server.now_ms - middle_ms) >= SKEW_WARN_MS:
-        lines.append(_clock(name, server.now_ms - middle_ms))
-    return lines
+        yield _clock(name, server.now_ms - middle_ms)
+    if server.api and server.api.rstrip("/") != config.url:
+        try:
+            Transport(server.api, "", config.ca).call("GET", "/livez")
+        except ClientError as error:
+            yield Line("warn", "servers", f"{name} cannot be reached from here: {error}", "look at its --advertise")
 
 
-def _timing(leader: Server) -> list[Line]:
-    if not leader.ttl_ms:
-        return []
-    words = f"the lead lasts {leader.ttl_ms:,} ms and is renewed every {leader.renew_ms:,} ms"
-    if not leader.renewal_ms:
-        return [Line("ok", "lead", words)]
-    words += f"; a renewal takes {leader.renewal_ms:.1f} ms"
-    # Two renewals may fail in a row; with slower ones there is no time for that.
-    if leader.renew_ms + 2 * (leader.retry_ms + leader.renewal_ms) >= leader.ttl_ms:
-        return [Line("warn", "lead", words, "the store is too slow for this: make it faster, or --lead-ttl longer")]
-    return [Line("ok", "lead", words)]
+def _timing(timing: Timing, commit_ms: float) -> Line:
+    words = f"lasts {timing.ttl_ms:,} ms, renewed every {timing.renew_ms:,} ms"
+    # Two renewals may fail in a row, and one takes about as long as a commit; with slower ones there is no time left.
+    if timing.renew_ms + 2 * (timing.retry_ms + commit_ms) >= timing.ttl_ms:
+        words += f"; with commits of {commit_ms:.0f} ms that is too short"
+        return Line("warn", "lead", words, "make the store faster, or --lead-ttl longer")
+    return Line("ok", "lead", words)
 
 
 def _clock(name: str, skew_ms: float) -> Line:
@@ -204,67 +219,69 @@ def _clock(name: str, skew_ms: float) -> Line:
     return Line("bad" if off >= SKEW_BAD_MS else "warn", "clock", words, "synchronise both with NTP")
 
 
-def _nodes(nodes: list[types.Node], status: types.Status) -> list[Line]:
+def _nodes(nodes: list[types.Node], status: types.Status) -> Iterator[Line]:
     if not nodes:
-        return [Line("warn", "nodes", "there are none: nothing can run", "`roost join-tokens create`, `roost agent`")]
-    ready = [node.name for node in nodes if node.status == "ready"]
-    waiting = status.instances.get("queued", 0)
-    words = f"{len(ready):,} of {len(nodes):,} are ready; {waiting:,} instances wait"
-    lines = [Line("ok", "nodes", words)]
-    if not ready:
-        lines = [Line("bad", "nodes", f"{words}: nothing can start", "`roost nodes`; look at the agents")]
-    lost = [node for node in nodes if node.status == "lost"]
-    if lost:
-        then = "start their agents, or `roost nodes remove NAME`"
-        lines.append(Line("warn", "nodes", f"lost: {_names(node.name for node in lost)}", then))
-    suspect = [node.name for node in nodes if node.status == "suspect"]
-    if suspect:
-        then = f"wait {show_duration(status.lease_ms)}, then look at the agent and the network"
-        lines.append(Line("warn", "nodes", f"out of touch just now: {_names(suspect)}", then))
-    haunted = [node.name for node in lost if node.running]
-    if haunted:
-        then = "what is to be kept waits for its node: bring it back, or cancel the work"
-        lines.append(Line("warn", "nodes", f"lost and still holding work: {_names(haunted)}", then))
-    late = [node.name for node in nodes if node.drain_until_ms and 0 < node.drain_until_ms < status.now_ms]
-    held = [name for name in late if next(node for node in nodes if node.name == name).running]
-    if held:
-        lines.append(Line("warn", "nodes", f"still working after their drain deadline: {_names(held)}", "`roost ps`"))
-    return lines
+        yield Line("warn", "nodes", "there are none: nothing can run", "`roost join-tokens create`, `roost agent`")
+        return
+    ready = sum(node.status == "ready" for node in nodes)
+    words = f"{ready:,} of {len(nodes):,} are ready; {status.instances.get('queued', 0):,} instances wait"
+    if ready:
+        yield Line("ok", "nodes", words)
+    else:
+        yield Line("bad", "nodes", f"{words}: nothing can start", "`roost nodes`; look at the agents")
+    patience = show_duration(status.lease_ms)
+    for found, what, then in (
+        ([node for node in nodes if node.status == "lost"], "lost",
+         "start their agents, or `roost nodes remove NAME`"),
+        ([node for node in nodes if node.status == "suspect"], "out of touch just now",
+         f"wait {patience}, then look at the agent and the network"),
+        ([node for node in nodes if node.status == "lost" and node.running], "lost and still holding work",
+         "what is to be kept waits for its node: bring it back, or cancel the work"),
+        ([node for node in nodes if node.running and 0 < (node.drain_until_ms or 0) < status.now_ms],
+         "still working after their drain deadline", "`roost nodes NAME` shows what runs there"),
+    ):  # fmt: skip
+        if found:
+            yield Line("warn", "nodes", f"{what}: {_names([node.name for node in found])}", then)
 
 
-def _history(status: types.Status) -> list[Line]:
+def _history(status: types.Status) -> Iterator[Line]:
     if status.history is None:
-        return []
+        return
     if status.history.failed:
         words = f"nothing is written: {status.history.failed}"
-        return [Line("bad", "history", words, "make room or repair it; what happens meanwhile is missing there")]
-    if status.history.gaps:
+        yield Line("bad", "history", words, "make room or repair it; what happens meanwhile is missing there")
+    elif status.history.gaps:
         words = f"{status.history.gaps} times something was missed"
-        return [Line("warn", "history", words, "the disk was too slow or full: look at the server's log")]
-    return [Line("ok", "history", f"up to revision {status.history.revision:,}")]
+        yield Line("warn", "history", words, "the disk was too slow or full: look at the server's log")
+    else:
+        yield Line("ok", "history", f"up to revision {status.history.revision:,}")
 
 
-def _metrics(transport: Transport) -> list[Line]:
-    """What only the counters tell."""
+def _counters(transport: Transport) -> dict[str, float]:
+    """What only `GET /metrics` tells, by name; nothing if it is not for our eyes."""
     try:
         page = transport.call("GET", "/metrics").body.decode()
     except ApiError:
-        return []  # not for everybody's eyes
-    counters = dict(line.rsplit(" ", 1) for line in page.splitlines() if line and line[0] != "#" and "{" not in line)
-    lines = []
-    commits = float(counters.get("roost_commit_seconds_count", 0))
-    if commits:
-        mean_ms = float(counters.get("roost_commit_seconds_sum", 0)) / commits * 1_000
-        words = f"a commit takes {mean_ms:.1f} ms (mean of {commits:,.0f})"
-        slow = mean_ms >= COMMIT_WARN_MS
-        lines.append(Line("warn" if slow else "ok", "commits", words, "the store's disk is slow" if slow else ""))
-    failed = float(counters.get("roost_effects_failed_total", 0))
+        return {}
+    pairs = (line.rsplit(" ", 1) for line in page.splitlines() if line and line[0] != "#" and "{" not in line)
+    return {name: float(value) for name, value in pairs}
+
+
+def _commit_ms(counters: dict[str, float]) -> float:
+    """How long a commit takes; 0: there were too few to tell."""
+    commits = counters.get("roost_commit_seconds_count", 0)
+    return counters.get("roost_commit_seconds_sum", 0) / commits * 1_000 if commits >= COMMITS_MIN else 0.0
+
+
+def _work(counters: dict[str, float], commit_ms: float) -> Iterator[Line]:
+    if commit_ms:
+        words, is_slow = f"a commit takes {commit_ms:.1f} ms on average", commit_ms >= COMMIT_WARN_MS
+        yield Line("warn" if is_slow else "ok", "commits", words, "the store's disk is slow" if is_slow else "")
+    failed = counters.get("roost_effects_failed_total", 0)
     if failed:
-        lines.append(Line("warn", "effects", f"{failed:,.0f} could not be carried out", "the server's log names them"))
-    return lines
+        yield Line("warn", "effects", f"{failed:,.0f} could not be carried out", "the server's log names them")
 
 
-def _names(names: Any) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - NAMES_SHOWN:,} more" if len(listed) > NAMES_SHOWN else ""
-    return ", ".join(listed[:NAMES_SHOWN]) + more
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more

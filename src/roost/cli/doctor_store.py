@@ -11,6 +11,7 @@ from roost.cli.doctor import Line
 from roost.cli.places import data_home
 from roost.model.units import show_bytes
 from roost.ports.store import Snapshot, StoreError
+from roost.server.election import read_identity
 from roost.server.store_check import examine
 from roost.stores.looking import Sight, looker
 from roost.stores.opening import Place, open_store, read_place
@@ -27,26 +28,31 @@ READS = 5
 DATA_FILES = ("roost.db", "admin.token")  # what makes a directory a server's
 
 
-def look_at_disk() -> list[Line]:
+def look_at_disk() -> Iterator[Line]:
     """Room for the data directory, if the server is on this machine."""
-    return [_room(directory) for directory in _data_directories()]
+    return (_room(directory) for directory in _data_directories())
 
 
-def look_at_store(url: str) -> list[Line]:
+def look_at_store(url: str) -> Iterator[Line]:
     """How fast it is, who leads it, and whether it is sound. Nothing is written, not even a renewal."""
     place = read_place(url)
     try:
-        sight, lines = asyncio.run(_reach(place))
+        sight, line = asyncio.run(_reach(place))
         if not sight.there:
-            return [*lines, Line("bad", "store", f"there is no store of Roost: {place}", "check the URL")]
-        lines.append(_lead(sight))
+            yield Line("bad", "store", f"there is no store of Roost: {place}", "check the URL")
+            return
+        yield line
+        yield _lead(sight)
         if sight.holder:
-            return [*lines, Line("ok", "store", "its server has it for itself; stop it to look inside")]
-        if sight.outdated:
-            return [*lines, Line("warn", "store", "an earlier release made it", "start a server of this release once")]
-        return lines + asyncio.run(_soundness(url))
+            yield Line(
+                "ok", "state", "its server has the file for itself; what is inside can be seen when it is stopped"
+            )
+        elif sight.outdated:
+            yield Line("warn", "state", "an earlier release made it", "start a server of this release with it once")
+        else:
+            yield asyncio.run(_soundness(url))
     except StoreError as error:
-        return [Line("bad", "store", str(error), "nothing can be decided without the store")]
+        yield Line("bad", "store", str(error), "nothing can be decided without the store")
 
 
 def _data_directories() -> Iterator[Path]:
@@ -70,7 +76,7 @@ def _room(directory: Path) -> Line:
     return Line("ok", "disk", words)
 
 
-async def _reach(place: Place) -> tuple[Sight, list[Line]]:
+async def _reach(place: Place) -> tuple[Sight, Line]:
     """A connection and some small reads."""
     looking = looker(place)
     try:
@@ -87,36 +93,35 @@ async def _reach(place: Place) -> tuple[Sight, list[Line]]:
     read_ms = sorted(took_ms)[READS // 2]
     words = f"{place}: reached in {connect_ms:.1f} ms, a small read takes {read_ms:.1f} ms"
     if read_ms >= READ_WARN_MS:
-        return sight, [Line("warn", "store", words, "slow: look at its load and at the network in between")]
-    return sight, [Line("ok", "store", words)]
+        return sight, Line("warn", "store", words, "slow: look at its load and at the network in between")
+    return sight, Line("ok", "store", words)
 
 
 def _lead(sight: Sight) -> Line:
-    from roost.server.election import read_identity
-
     if sight.holder:
         return Line("ok", "lead", f"led by {sight.holder}")
     if not sight.lead.epoch:
         return Line("ok", "lead", "nobody leads it now")
     known = read_identity(sight.lead.identity)
     name = known.name if known else sight.lead.identity
-    state = "has let go" if sight.lead.heir else f"renewed {sight.lead.beat:,} times"
-    return Line("ok", "lead", f"led by {name}, epoch {sight.lead.epoch:,}, {state}; revision {sight.revision:,}")
+    since = f"epoch {sight.lead.epoch:,}; revision {sight.revision:,}"
+    if sight.lead.heir:
+        return Line("ok", "lead", f"nobody leads it now; the last was {name}, {since}")
+    return Line("ok", "lead", f"led by {name}, renewed {sight.lead.beat:,} times, {since}")
 
 
-async def _soundness(url: str) -> list[Line]:
+async def _soundness(url: str) -> Line:
     began = time.perf_counter()
     snapshot = await _load(url)
     took = time.perf_counter() - began
     found = examine(snapshot, int(time.time() * 1_000))
-    words = f"{found.records:,} records, {show_bytes(found.bytes)}, read in {took:.1f} s"
+    words = f"{found.records:,} records, {found.bytes:,} bytes, read in {took:.1f} s"
     if not found.wrong:
-        return [Line("ok", "state", f"{words}; sound")]
+        return Line("ok", "state", f"{words}; sound")
     first = found.findings[0]
     example = f"{first.kind} {first.key} {first.words}".strip()
-    return [
-        Line("bad", "state", f"{words}; {found.wrong:,} things are wrong: {example}", f"roost store check {_hint(url)}")
-    ]
+    then = "keep a copy, then `roost store check` with the same URL names everything"
+    return Line("bad", "state", f"{words}; {found.wrong:,} things are wrong: {example}", then)
 
 
 async def _load(url: str) -> Snapshot:
@@ -125,8 +130,3 @@ async def _load(url: str) -> Snapshot:
         return await store.load()
     finally:
         await store.close()
-
-
-def _hint(url: str) -> str:
-    """A URL to type again, without what must not be shown."""
-    return url if "@" not in url else "URL"

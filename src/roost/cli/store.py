@@ -75,8 +75,7 @@ def copy(source: str, target: str, force: bool, live: bool, watch_ms: int) -> No
     Stop the servers of FROM first: what they do afterwards would not be in TO. Nobody may use TO. Every record is
     compared in the end. The revision goes on where it was, so that watchers go on where they were.
     """
-    from roost.server.store_file import as_of_now  # noqa: PLC0415
-    from roost.stores.filling import REVISIONS_UNKNOWN  # noqa: PLC0415
+    from roost.server.store_file import as_of_now, revision_as_of_now  # noqa: PLC0415
 
     of, to = _kept_place(source), _kept_place(target)
     if str(of) == str(to):
@@ -88,7 +87,8 @@ def copy(source: str, target: str, force: bool, live: bool, watch_ms: int) -> No
     say(f"{of} has {len(snapshot.records):,} records at revision {snapshot.revision:,}")
     records, revision = snapshot.records, snapshot.revision
     if live:
-        records, revision = as_of_now(records, _now_ms()), revision + REVISIONS_UNKNOWN
+        now_ms = _now_ms()
+        records, revision = as_of_now(records, now_ms), revision_as_of_now(revision, now_ms, now_ms)
     _fill(target, to, records, revision, force, watch_ms)
     if before is not None and _run(_seen(of)) != before:
         raise Failure(
@@ -185,8 +185,7 @@ def restore(file: Path, url: str, force: bool, watch_ms: int) -> None:
     revision jumps ahead, because clients may have seen what came after the backup: they list again.
     """
     from roost.model.errors import Unreadable  # noqa: PLC0415
-    from roost.server.store_file import as_of_now, read_backup  # noqa: PLC0415
-    from roost.stores.filling import REVISIONS_UNKNOWN  # noqa: PLC0415
+    from roost.server.store_file import as_of_now, read_backup, revision_as_of_now  # noqa: PLC0415
 
     place = _kept_place(url)
     try:
@@ -198,7 +197,9 @@ def restore(file: Path, url: str, force: bool, watch_ms: int) -> None:
     say(
         f"{file} has {len(records):,} records at revision {header.revision:,} of {header.store}, {ago(header.taken_ms)}"
     )
-    _fill(url, place, as_of_now(records, _now_ms()), header.revision + REVISIONS_UNKNOWN, force, watch_ms)
+    now_ms = _now_ms()
+    revision = revision_as_of_now(header.revision, header.taken_ms, now_ms)
+    _fill(url, place, as_of_now(records, now_ms), revision, force, watch_ms)
 
 
 # what the commands share
@@ -301,8 +302,8 @@ def _progress(began: float) -> Any:
 
 
 def _show(examined: "Examined") -> None:
-    click.echo(f"Records:  {examined.records:,}, {show_bytes(examined.bytes)}")
-    rows = [(kind.kind, f"{kind.records:,}", show_bytes(kind.bytes)) for kind in examined.kinds]
+    click.echo(f"Records:  {examined.records:,}, {examined.bytes:,} bytes")
+    rows = [(kind.kind, f"{kind.records:,}", f"{kind.bytes:,}") for kind in examined.kinds]
     if rows:
         click.echo()
         print_table(("KIND", "RECORDS", "BYTES"), rows)
@@ -321,7 +322,7 @@ def _show(examined: "Examined") -> None:
 
 def _lead_words(lead: Any, taken_suddenly_ms: int) -> str:
     if not lead.epoch:
-        return "nobody that is known"  # SQLite is led by whoever has its lock, and we have it
+        return "nobody"  # SQLite is led by whoever has its lock, and we have it
     words = f"{_name(lead.identity)}, epoch {lead.epoch:,}, renewed {lead.beat:,} times"
     if lead.heir:
         words += "; it has let go"

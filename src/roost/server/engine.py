@@ -24,6 +24,8 @@ INBOX_MAX = 20_000  # events waiting: beyond this, requests are refused rather t
 TICK_MS = 20  # how exact timers are: a thousand leases looked at in turn are fifty steps a second, not two hundred
 BATCH_MAX = 2_000  # events per step: keeps a step below some 100 ms, so that leases are looked at in time
 
+FOLLOWING = "another server leads"  # why this one decides nothing
+
 COMMIT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 log = say.logger("engine")
@@ -172,6 +174,11 @@ class Engine:
             raise answer
         return answer
 
+    @property
+    def is_following(self) -> bool:
+        """Whether another server leads, and this one shows what it commits."""
+        return self.readable and not self.ready and self.failed == FOLLOWING
+
     async def settled(self) -> State:
         """The state with nothing in it that is not durable, good until the caller awaits something else."""
         if self._committing:
@@ -294,7 +301,7 @@ class Engine:
 
     async def _stand_by(self) -> None:
         assert self.leadership is not None
-        self.failed = "another server leads"
+        self.failed = FOLLOWING
         elected = await self.leadership.until_elected(self)
         self.epoch = elected.epoch
         log.warning("this server leads now", epoch=elected.epoch, revision=self.state.revision)
@@ -326,7 +333,7 @@ class Engine:
         if self._sessions and news.lead.epoch > self.epoch and news.lead.identity != self._identity:
             self._sessions = {}
             self._perform.reset()
-        self.failed = "another server leads"
+        self.failed = FOLLOWING
         if news.changes or news.revision != self.state.revision:
             follow(self.state, news.revision, news.changes)
             self._perform.followed(self.state, news.changes)

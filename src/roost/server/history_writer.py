@@ -8,6 +8,7 @@ a mark that the engine sets between two steps. A record that no commit touched i
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty
 
@@ -69,8 +70,10 @@ class Writer(threading.Thread):
                 self._tidy()
             except FAILURES as error:
                 self._fail(error, items)
-        if self._database is not None:
-            self._database.close()
+            except Exception as error:  # a defect costs a gap, not the history
+                log.error("the history's writer failed", exc_info=True)
+                self._fail(error, items)
+        self._let_go()
 
     # what comes
 
@@ -224,7 +227,7 @@ class Writer(threading.Thread):
                 if value is None:
                     found.records.get(kind, {}).pop(key, None)
                 else:
-                    pass
+                    found.records.setdefault(kind, {})[key] = value
         with transaction(self._database):
             row = (life, mark.revision, mark.at_ms, found.reason)
             self._database.execute("INSERT INTO stretches (life, revision, at_ms, gap) VALUES (?, ?, ?, ?)", row)
@@ -247,8 +250,8 @@ class Writer(threading.Thread):
             self._looked_s = now
             if not self._path.exists() or self._path.stat().st_ino != self._inode:
                 log.warning("the history was deleted; a new one is begun", file=str(self._path))
-                self._database.close()
-                self._database = self._stretch = None
+                self._let_go()
+                self._stretch = None
                 self._open()
                 self._start_scan("the file was deleted")
         elif self._database is None and now >= self._retry_s:
@@ -290,11 +293,15 @@ class Writer(threading.Thread):
         self._front.failed = f"{self._path} cannot be written: {error}"
         self._retry_s = time.monotonic() + self._pause_s
         self._pause_s = min(self._pause_s * 2, RETRY_S_MAX)
-        database, self._database = self._database, None
-        if database is not None:
-            database.close()
+        self._let_go()
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
             put_aside(self._path)
+
+    def _let_go(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            with suppress(apsw.Error):  # what a broken file cannot do at its end it need not do
+                database.close()
 
     def _tidy(self) -> None:
         now = time.monotonic()

@@ -51,6 +51,7 @@ class Leadership:
         self._attend = attend  # be with a leader until its stream breaks; True: its process is gone
         self.election = Election(identity, timing, now_ms())
         self._news = asyncio.Event()
+        self._another = asyncio.Event()  # somebody else leads
         self._renewed_ms = 0
 
     async def until_elected(self, follower: Follower) -> Elected:
@@ -90,8 +91,11 @@ class Leadership:
     async def _listen(self, follower: Follower, revision: int) -> None:
         async for news in self._store.follow(revision):
             follower.followed(news)
+            leader = self.election.leader
             self.election.saw(news.lead, self._now_ms())
             self._news.set()
+            if self.election.leader != leader:
+                self._another.set()
 
     async def _win(self) -> Elected:
         while True:
@@ -133,17 +137,31 @@ class Leadership:
         if self._attend is None:
             return
         while True:
-            leader, seen = self.election.leader, self.election.seen
+            self._another.clear()
+            leader = self.election.leader
             if leader is None or leader.life == self.identity.life:
-                await asyncio.sleep(self.timing.retry_ms / 1_000)
+                await self._another.wait()
                 continue
-            gone = await self._attend(leader)
-            now = self.election.seen
-            if gone and seen is not None and now is not None and now.epoch == seen.epoch:
+            if await self._is_gone(leader) and leader == self.election.leader:
                 log.warning("the leader is gone", leader=leader.name)
                 self.election.found_dead()
                 self._news.set()
-            await asyncio.sleep(self.timing.retry_ms / 1_000)
+                await self._another.wait()
+            elif leader == self.election.leader:
+                await asyncio.sleep(self.timing.retry_ms / 1_000)
+
+    async def _is_gone(self, leader: Identity) -> bool:
+        """Be with a leader until it is gone (True), cannot be reached any more, or another one leads."""
+        assert self._attend is not None
+        attending = asyncio.ensure_future(self._attend(leader))
+        changing = asyncio.ensure_future(self._another.wait())
+        try:
+            await asyncio.wait((attending, changing), return_when=asyncio.FIRST_COMPLETED)
+            return attending.done() and attending.result()
+        finally:
+            for task in (attending, changing):
+                task.cancel()
+            await asyncio.gather(attending, changing, return_exceptions=True)
 
     # while leading
 

@@ -17,10 +17,6 @@ CHUNK_BYTES = 8 << 20
 # There from the first to the last commit. A server refuses a store with a kind of record that it does not know.
 MARK = Change("unfinished copy", "run it again with --force", b"")
 
-# What comes after a backup is not known, but clients may have seen it: a revision that they know must not come again
-# with another content. A hundred commits a second for four months.
-REVISIONS_UNKNOWN = 1_000_000_000
-
 CALL_LIMIT_S = 10.0
 
 Progress = Callable[[int, int], None]  # records done, of how many

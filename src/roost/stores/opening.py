@@ -122,7 +122,7 @@ def _sqlite(path: str) -> SqlitePlace:
     if not path:
         raise Invalid("store", "sqlite:DIRECTORY names the data directory, like sqlite:/var/lib/roost")
     directory = Path(path).expanduser()
-    return SqlitePlace(directory.parent if directory.name == FILE_NAME and not directory.is_dir() else directory)
+    return SqlitePlace(directory.parent if directory.name == FILE_NAME and directory.is_file() else directory)
 
 
 def _postgres(url: str) -> PostgresPlace:

@@ -52,9 +52,9 @@ async def livez(request: Request[Any, Any, Any]) -> Alive:
 
 @get("/readyz", operation_id="readyz", security=[{}], responses=refusals(503))
 async def readyz(request: Request[Any, Any, Any]) -> Ready:
-    """Whether the server can decide; if not, why."""
+    """Whether the server can be asked: it decides itself, or follows a server that does. If not, why."""
     engine = doors_of(request).engine
-    if not engine.ready:
+    if not engine.ready and not engine.is_following:
         raise NoService(engine.failed or "the server is starting")
     return Ready()
 
