@@ -14,6 +14,7 @@ from roost.ports.store import ANYBODY, Behind, Change, SharedStore, Snapshot, St
 from roost.stores import filling
 from roost.stores.filling import MARK, Filled, fill, is_unfinished
 from roost.stores.looking import live_leader, look
+from roost.stores.migrations import Migration, numbered
 from roost.stores.opening import PostgresPlace, open_store, read_place
 from roost.stores.sqlite import SqliteStore
 from tests.components.etcd import shared_cluster
@@ -216,6 +217,18 @@ async def test_a_store_that_holds_something_else_in_the_end_is_told(
     monkeypatch.setattr(SqliteStore, "load", load)
     with pytest.raises(Unavailable, match="was not stored as it is"):
         await filled(str(tmp_path), RECORDS, 1)
+
+
+async def test_a_store_of_an_earlier_release_is_seen_to_be_one(new_url: Urls, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = new_url()
+    if url.startswith("etcd"):
+        return  # has no versions
+    await filled(url, RECORDS, 4_711)
+    assert not (await look(read_place(url))).outdated
+    kind = "sqlite" if url.startswith("sqlite") else "postgres"
+    later = [*numbered(kind), Migration(99, "later", "SELECT 1")]
+    monkeypatch.setattr("roost.stores.migrations.numbered", lambda _: later)
+    assert (await look(read_place(url))).outdated
 
 
 async def test_what_cannot_be_reached_is_told(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ Examples:
   roost doctor --store /var/lib/roost
   roost doctor --store postgresql://roost@db-1/roost --json
 \b
-Next: what the arrows say, worst first. `roost status` and `roost nodes` show the same things in full.
+Next: what the arrows say, what is bad first. `roost status` and `roost nodes` show the same things in full.
 """
 )
 @click.option("--store", "url", metavar="URL", help="Look at this store too: how fast it is, and whether it is sound.")

@@ -121,7 +121,7 @@ async def _soundness(url: str) -> Line:
     first = found.findings[0]
     example = f"{first.kind} {first.key} {first.words}".strip()
     then = "keep a copy, then `roost store check` with the same URL names everything"
-    return Line("bad", "state", f"{words}; {found.wrong:,} things are wrong: {example}", then)
+    return Line("bad", "state", f"{words}; not sound, {found.wrong:,} found: {example}", then)
 
 
 async def _load(url: str) -> Snapshot:

@@ -61,7 +61,8 @@ Examples:
   roost store copy postgresql://roost@db-1/roost etcd://h1:2379/roost --force
   roost store copy --live postgresql://roost@db-1/roost /tmp/look-at-this
 \b
-Next: `roost store check TO`, then `roost server --store TO`. Keep FROM until you have seen it run.
+Next: `roost store check TO`, then `roost server --store TO` (a directory: --data TO) with the key that secrets are
+sealed with (--key-file FROM/seal.key). Keep FROM until you have seen it run.
 """
 )
 @click.argument("source", metavar="FROM")
@@ -316,7 +317,7 @@ def _show(examined: "Examined") -> None:
     if examined.wrong > FINDINGS_SHOWN:
         click.echo(f"... and {examined.wrong - FINDINGS_SHOWN:,} more; --json has more of them")
     click.echo(
-        f"{examined.wrong:,} things are wrong" if examined.wrong else "sound: every record is read, no rule broken"
+        f"not sound: {examined.wrong:,} found" if examined.wrong else "sound: every record is read, no rule broken"
     )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from roost.ports.store import Lead, Unavailable
@@ -21,6 +22,9 @@ WATCH_RELEASED_S = 1.0  # a leader that has let go leaves nobody, or an heir tha
 POLL_S = 0.2
 
 LOCK_TEXT_MAX = 1_000
+
+# Of a database's file, as SQLite promises: `user_version` is the number of the last migration.
+HEADER_BYTES, VERSION_AT = 100, 60
 
 
 class Sight(NamedTuple):
@@ -104,6 +108,7 @@ class _SqliteLooker:
         if not (self._directory / FILE_NAME).is_file():
             return Sight(False)
         try:
+            outdated = self._is_outdated(self._directory / FILE_NAME)
             descriptor = os.open(self._directory / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return Sight(True)
@@ -113,12 +118,21 @@ class _SqliteLooker:
             ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return Sight(True)
+            return Sight(True, outdated=outdated)
         except BlockingIOError:
             pid, _, identity = os.pread(descriptor, LOCK_TEXT_MAX, 0).decode(errors="replace").partition(" ")
             return Sight(True, holder=f"process {pid or 'unknown'}" + (f" ({identity})" if identity else ""))
         finally:
             os.close(descriptor)
+
+    def _is_outdated(self, path: Path) -> bool:
+        """By its header alone: SQLite would make files beside it."""
+        from roost.stores.migrations import numbered
+
+        with path.open("rb") as file:
+            header = file.read(HEADER_BYTES)
+        version = int.from_bytes(header[VERSION_AT : VERSION_AT + 4])
+        return 0 < version < len(numbered("sqlite"))  # 0: nothing is in it yet, or only in its log
 
     async def close(self) -> None:
         pass

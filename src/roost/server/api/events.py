@@ -78,7 +78,9 @@ async def follow_events(
     node: FromQuery[str] = "",
     kind: Kind = "",
     what: What = "",
-    since: Annotated[str | None, QueryParameter(pattern=ID, description="Go on after the event with this `id`.")] = None,
+    since: Annotated[
+        str | None, QueryParameter(pattern=ID, description="Go on after the event with this `id`.")
+    ] = None,
     last: Annotated[str | None, HeaderParameter(name="Last-Event-ID", pattern=ID)] = None,
 ) -> Stream:
     """Follow what happens as server-sent events, in the order it was written; from now on, or after an id.
