@@ -158,6 +158,20 @@ async def test_nobody_leads_a_store_that_was_filled_or_is_not_there(new_url: Url
     assert await live_leader(place, watch_s=0.3) == ""
 
 
+async def test_a_server_that_took_the_lead_meanwhile_keeps_its_store(new_url: Urls) -> None:
+    url = new_url()
+    place = read_place(url)
+    await filled(url, RECORDS, 4_711)
+    seen = (await look(place)).lead
+    server = open_store(url)
+    epoch = await server.lead("server")
+    with pytest.raises(StoreError):  # Fenced; of SQLite, because it has the file
+        await fill(url, place, [], 1, lambda done, total: None, seen)
+    assert await server.commit(epoch, [Change("node", "n", b"1")]) == 4_712
+    await server.close()
+    assert as_set(await loaded(url)) == {*RECORDS, Change("node", "n", b"1")}
+
+
 async def test_a_leader_that_renews_is_seen(new_url: Urls) -> None:
     """Of SQLite: that has the file."""
     url = new_url()

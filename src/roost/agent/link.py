@@ -161,7 +161,8 @@ class Link:
             code, words = grpc.StatusCode.OK, "the server ended the stream"
         except* (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, OSError) as errors:
             code, words = await _reason(call, errors)
-            self._places.refused(await _leader(call))
+            if not self._places.knows_leader:
+                self._places.refused(await _leader(call))
         finally:
             self._actor.parted()
             call.cancel()
@@ -237,7 +238,7 @@ class Link:
         self._welcomed()
         async with asyncio.TaskGroup() as group:
             speaking = group.create_task(self._speak(call))
-            looking = group.create_task(self._look_elsewhere(call))
+            looking = group.create_task(self._look_elsewhere())
             await self._listen(call)
             speaking.cancel()
             looking.cancel()
@@ -255,7 +256,7 @@ class Link:
                 self._act(self._actor.answered(frame, now))
                 self.nudge()
 
-    async def _look_elsewhere(self, call: Call) -> None:
+    async def _look_elsewhere(self) -> None:
         """While our server does not know whether it still leads, ask the others: one may lead by now."""
         while True:
             await self._unsure.wait()
@@ -264,8 +265,7 @@ class Link:
             for address in self._places.all(bundle.servers) if bundle is not None else ():
                 if address != self.address and bundle is not None and await _leads(address, bundle):
                     self._places.refused(address)
-                    call.cancel()
-                    return
+                    raise ConnectionError(f"the server at {address} leads by now")
             await asyncio.sleep(WHO_EVERY_S)
 
     def _has_others(self) -> bool:

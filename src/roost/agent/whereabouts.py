@@ -15,6 +15,11 @@ class Whereabouts:
         self._last = ""  # where we were taken in
         self._turn = 0
 
+    @property
+    def knows_leader(self) -> bool:
+        """Whether somebody has named it since we last tried."""
+        return bool(self._leader)
+
     def all(self, joined: Iterable[str]) -> tuple[str, ...]:
         """Everything that is known; `joined`: what we were told when we joined."""
         fixed = self._given or tuple(joined)

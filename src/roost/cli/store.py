@@ -265,7 +265,7 @@ def _fill(url: str, place: "Place", records: list[Any], revision: int, force: bo
     if not force and sight.there and _load(url, place).records:
         raise Failure(f"{place} is not empty", "--force empties it first; `roost store backup` keeps what is there")
     began = time.monotonic()
-    filled = _run(fill(url, place, records, revision, _progress(began)))
+    filled = _run(fill(url, place, records, revision, _progress(began), sight.lead))
     took = time.monotonic() - began
     gone = f", instead of {filled.removed:,} that were there" if filled.removed else ""
     say(f"{place} has {filled.records:,} records at revision {filled.revision:,}{gone}; all compared, {took:.1f} s")

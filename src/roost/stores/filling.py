@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from roost.ports.store import ANYBODY, Change, SharedStore, Snapshot, Store, Unavailable
+from roost.ports.store import ANYBODY, Change, Lead, SharedStore, Snapshot, Store, Unavailable
 from roost.stores.opening import EtcdMembers, Place, PostgresPlace, SqlitePlace, open_store
 
 # A commit of this size takes a good half second on a slow disk: between two of them the lead is renewed in time, and
@@ -30,14 +30,17 @@ class Filled(NamedTuple):
     removed: int
 
 
-async def fill(url: str, place: Place, records: Sequence[Change], revision: int, progress: Progress) -> Filled:
+async def fill(
+    url: str, place: Place, records: Sequence[Change], revision: int, progress: Progress, seen: Lead | None = None
+) -> Filled:
     """Make these records all that the store has. It ends at this revision, or at a later one if it was there already.
 
-    Nobody else may lead the store. Raises StoreError; the store is then marked as unfinished, and can be filled again.
+    Nobody else may lead the store; `seen`: as its lead was when nobody did. Raises Fenced if somebody does by now, and
+    any StoreError on the way: the store is then marked as unfinished, and can be filled again.
     """
     store = open_store(url)
     try:
-        epoch = await store.lead("roost store")
+        epoch = await store.lead("roost store", seen)
         before = await store.load()
         await store.commit(epoch, [MARK])
         chunks = list(_chunks([*_outdated(before, records), *records, MARK._replace(value=None)]))
