@@ -67,7 +67,7 @@ def test_a_new_agent_believes_the_keeper_about_who_waits_for_whom() -> None:
 
 async def test_one_that_cannot_be_started_here_leaves_its_place_to_the_next(tmp_path: Path) -> None:
     """The driver never hears of it: who is to wait for it would begin at once, beside the first."""
-    service = Service(str(tmp_path), "n1", "machine", Facts({"cpu": 1_000}), "127.0.0.1:1", "token", lambda: None)
+    service = Service(str(tmp_path), "n1", "machine", Facts({"cpu": 1_000}), "127.0.0.1:1", lambda: None)
     service.driver = driver = FakeDriver(script=lambda run: [Act(after_ms=None)])
     document = wanted(job("j")).document
     first, last = (msgspec.structs.replace(each, document=document) for each in (run(1), run(3, after=2)))

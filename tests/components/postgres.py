@@ -19,17 +19,19 @@ ACCESS = """\
 local all all trust
 host all guarded 127.0.0.1/32 scram-sha-256
 host all all 127.0.0.1/32 trust
+host all all samenet trust
 """
 # Nothing here is meant to survive a power cut, and without fsync the tests take half the time. A server that is killed
 # still loses nothing.
-SETTINGS = ("fsync=off", "max_connections=100", "listen_addresses=127.0.0.1", "max_wal_size=256MB")
+SETTINGS = ("fsync=off", "max_connections=100", "max_wal_size=256MB")
+LOOPBACK = "127.0.0.1"
 
 
 @contextlib.contextmanager
-def running() -> Iterator["Postgres"]:
-    """An empty server, for as long as the block lasts."""
+def running(address: str = LOOPBACK) -> Iterator["Postgres"]:
+    """An empty server, while the block lasts; on another address of this host for everybody on that network."""
     directory = Path(tempfile.mkdtemp(prefix="roost-postgres-"))
-    server = Postgres(directory)
+    server = Postgres(directory, address)
     try:
         server.create()
         server.start()
@@ -42,8 +44,9 @@ def running() -> Iterator["Postgres"]:
 class Postgres:
     """One server. It refuses to run as root, so under root it runs as the user `postgres`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, address: str = LOOPBACK) -> None:
         self._directory = directory
+        self._address = address
         self._data = directory / "data"
         self._as = _user(directory)
         self._programs = _programs()
@@ -51,7 +54,7 @@ class Postgres:
 
     @property
     def dsn(self) -> str:
-        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        return f"postgresql://postgres@{self._address}:{self.port}/postgres"
 
     @property
     def pid(self) -> int:
@@ -66,7 +69,8 @@ class Postgres:
         """On the port it had before, or at first on any that is free."""
         for attempt in range(1, START_ATTEMPTS + 1):
             port = self.port or _free_port()
-            options = " ".join(f"-c {setting}" for setting in SETTINGS) + f" -p {port} -k {self._directory}"
+            settings = (*SETTINGS, f"listen_addresses={self._address}")
+            options = " ".join(f"-c {setting}" for setting in settings) + f" -p {port} -k {self._directory}"
             try:
                 self._run("pg_ctl", "-D", self._data, "-w", "-l", self._directory / "log", "-o", options, "start")
             except AssertionError:

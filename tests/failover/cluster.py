@@ -60,7 +60,16 @@ class Server(Process):
         self.url = f"https://{host}:{api}" if host != "127.0.0.1" else f"http://{host}:{api}"
         self.ca = folder / name / "ca.pem"
         words = ["server", "--store", store, "--data", str(folder / name), "--name", name]
-        words += ["--listen", f"{host}:{api}", "--agents-listen", f"{host}:{agents}", "--log-form", "json", "--log-level", "warning"]
+        words += [
+            "--listen",
+            f"{host}:{api}",
+            "--agents-listen",
+            f"{host}:{agents}",
+            "--log-form",
+            "json",
+            "--log-level",
+            "warning",
+        ]
         words += ["--key-file", str(folder / "cluster.key"), *options]
         super().__init__(words, folder / f"{name}.log", prefix)
 
@@ -147,7 +156,9 @@ class Cluster:
             except (ApiError, Unreachable):
                 pass
             if time.monotonic() > deadline:
-                logs = "\n".join(f"== {process._log.name}\n{process.log()}" for process in [*self.servers, *self.agents])
+                logs = "\n".join(
+                    f"== {process._log.name}\n{process.log()}" for process in [*self.servers, *self.agents]
+                )
                 raise AssertionError(f"not within {deadline_s} s: {what}\n{logs}")
             time.sleep(PACE_S)
 

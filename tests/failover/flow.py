@@ -60,7 +60,9 @@ class Flow(threading.Thread):
                 # An attempt may have been called back before it began; none has begun twice.
                 if instance.state != "succeeded" or not 1 <= runs[name] <= instance.attempt:
                     wrong.append((name, instance.state, instance.attempt, runs[name]))
-            assert not wrong, f"{len(wrong)} of {len(self.accepted)} are wrong (name, state, attempts, runs): {wrong[:5]}"
+            assert not wrong, (
+                f"{len(wrong)} of {len(self.accepted)} are wrong (name, state, attempts, runs): {wrong[:5]}"
+            )
             cluster.until(lambda: all(not node.running for node in client.nodes()), "nothing is held any more")
 
 

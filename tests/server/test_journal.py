@@ -307,9 +307,7 @@ def test_a_checksum_tells_order_keys_and_what_has_gone_apart() -> None:
 
 @pytest.mark.parametrize(("most", "total"), [(1_000, GENEROUS), (1 << 30, 1 << 29)])
 def test_limits_that_cannot_hold_are_refused(tmp_path: Path, most: int, total: int) -> None:
-    config = ServerConfig(
-        data=tmp_path, admin_token="a" * 20, record=tmp_path, record_max=most, record_total=total
-    )
+    config = ServerConfig(data=tmp_path, admin_token="a" * 20, record=tmp_path, record_max=most, record_total=total)
     with pytest.raises(Invalid, match="record_max"):
         check_config(config)
 

@@ -25,6 +25,8 @@ Examples:
   roost leader                     who leads, who stands by
   roost leader transfer            let another server lead, as before an upgrade of this one
   roost leader transfer --to s2
+\b
+Next: `roost doctor` looks at all servers; docs/high-availability.md says what happens when one is gone.
 """,
 )
 @json_option
@@ -57,7 +59,15 @@ def leader(ctx: click.Context, as_json: bool) -> None:
     print_table(HEADER, rows)
 
 
-@leader.command()
+@leader.command(
+    epilog="""\b
+Examples:
+  roost leader transfer            whoever is first
+  roost leader transfer --to s2    this one
+\b
+Next: `roost leader` shows that all stand by again; then the server that led can be stopped or upgraded.
+"""
+)
 @click.option("--to", "heir", default="", metavar="SERVER", help="Who is to lead. [default: whoever is first]")
 @json_option
 def transfer(heir: str, as_json: bool) -> None:

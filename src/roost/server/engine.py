@@ -79,7 +79,8 @@ class Engine:
         self._inbox: list[Event] = []
         self._heard: dict[str, tuple[int, int]] = {}
         self._usage: dict[str, Usage] = {}
-        self._sessions: dict[str, int] = {}  # of agents that are answered while the store is away
+        self._holding = False  # the store is away, and agents are answered all the same:
+        self._sessions: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
         self._requests = 0
@@ -107,7 +108,8 @@ class Engine:
                 await self._before_stop(self._recover() if self.leadership is None else self._stand_by())
             if self.ready:
                 await self._decide()
-        self.ready, self.failed = False, "the server is stopping"
+        self.ready = self.readable = False
+        self.failed = "the server is stopping"
         self._refuse_waiting(NoService(self.failed))
 
     async def _decide(self) -> None:
@@ -285,6 +287,7 @@ class Engine:
         if error is None or isinstance(error, Fenced):
             self._perform.reset()
         else:
+            self._holding = True
             self._sessions = {name: node.session for name, node in self.state.nodes.items() if node.status != "lost"}
 
     async def _recover(self) -> None:
@@ -310,9 +313,7 @@ class Engine:
     def _begin(self, state: State, *, sudden: bool) -> None:
         """Decide from now on. Agents say hello again, and the same orders are derived again."""
         now = self.clock.now_ms()
-        if self._sessions:
-            self._sessions = {}
-            self._perform.reset()
+        self._hold_no_more()
         if self._journal is not None:
             self._journal.begin(Snapshot(state.revision, records_of(state)), now, self._settings, sudden=sudden)
         take_over(state, now, sudden=sudden)
@@ -320,6 +321,11 @@ class Engine:
         self.ready = self.readable = True
         self.failed = ""
         self._wake.set()
+
+    def _hold_no_more(self) -> None:
+        if self._holding:
+            self._holding, self._sessions = False, {}
+            self._perform.reset()
 
     # for the leadership, while another server leads
 
@@ -330,9 +336,8 @@ class Engine:
 
     def followed(self, news: News) -> None:
         """What another server has committed. If there is another, agents are not ours any more."""
-        if self._sessions and news.lead.epoch > self.epoch and news.lead.identity != self._identity:
-            self._sessions = {}
-            self._perform.reset()
+        if news.lead.epoch > self.epoch:
+            self._hold_no_more()
         self.failed = FOLLOWING
         if news.changes or news.revision != self.state.revision:
             follow(self.state, news.revision, news.changes)

@@ -271,7 +271,8 @@ async def test_the_field_is_named_as_it_was_sent(made: House) -> None:
 
 async def test_a_server_that_cannot_decide_says_so() -> None:
     async with house() as made:
-        made.engine.ready, made.engine.failed = False, "the disk is full"
+        made.engine.ready = made.engine.readable = False
+        made.engine.failed = "the disk is full"
         for method, path in (
             ("GET", "/v1/workloads"),
             ("POST", "/v1/workloads"),

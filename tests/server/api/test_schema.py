@@ -5,7 +5,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import schemathesis
@@ -29,32 +29,38 @@ AUTHORIZED = {"authorization": f"Bearer {TOKEN}"}
 class Standing(threading.Thread):
     """A house that stands in a thread of its own, because schemathesis asks without a loop."""
 
+    settings: ClassVar[dict[str, Any]] = {}
+
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.url = ""
         self.made: House | None = None
         self._ready = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._leaving: asyncio.Event | None = None
 
     def run(self) -> None:
         asyncio.run(self._stand())
 
     async def _stand(self) -> None:
-        self._loop, self._leaving = asyncio.get_running_loop(), asyncio.Event()
+        self.loop, self._leaving = asyncio.get_running_loop(), asyncio.Event()
         with tempfile.TemporaryDirectory() as folder:
             await self._live(History(Path(folder), Settings()))
 
     async def _live(self, history: History) -> None:
         assert self._leaving is not None
-        async with house(history=history) as made, over_http(made) as client:
+        async with house(history=history, **self.settings) as made, over_http(made) as client:
             self.made, self.url = made, str(client.base_url).rstrip("/")
-            await made.agent(cpu=8_000)
-            await made.submit("job", count=3)
-            kept = {"name": "kept", "project": "default", "nodes": ["n1"], "start": "1h"}
-            await made.post("/v1/reservations", kept, expect=201)
+            await self.furnish(made)
             self._ready.set()
             await self._leaving.wait()
+
+    async def furnish(self, made: House) -> None:
+        """What there is to ask about."""
+        await made.agent(cpu=8_000)
+        await made.submit("job", count=3)
+        kept = {"name": "kept", "project": "default", "nodes": ["n1"], "start": "1h"}
+        await made.post("/v1/reservations", kept, expect=201)
 
     def __enter__(self) -> "Standing":
         self.start()
@@ -62,8 +68,8 @@ class Standing(threading.Thread):
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._loop is not None and self._leaving is not None
-        self._loop.call_soon_threadsafe(self._leaving.set)
+        assert self.loop is not None and self._leaving is not None
+        self.loop.call_soon_threadsafe(self._leaving.set)
         self.join(20)
 
 

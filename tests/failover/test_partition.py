@@ -1,0 +1,176 @@
+"""The leader's host is cut off from everybody while jobs flow: another one leads, and nothing exclusive runs twice.
+
+An agent stands on the leader's host and is cut off with it: together they believe for a while that all is well.
+"""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from roost.client.errors import ApiError
+from tests.components import postgres
+from tests.failover.cluster import TOKEN, Cluster, Server
+from tests.failover.flow import Flow
+from tests.failover.network import Host, Network, missing
+
+SERVERS = 3
+JOBS = 2_000
+ACTING_S_MAX = 3.0
+HOLD_S = 5.0  # how long the old leader may go on answering agents: short, so that the test is
+LEASE_S = 4.0  # as servers give it unless told otherwise
+# An agent that is cut off has to have stopped its work when all that has passed, and half a second for being late.
+STOPPED_S_MAX = 1.5 + HOLD_S + LEASE_S + 0.5
+MOVED_S_MAX = 3.0 + LEASE_S  # a new leader, and for the agent to find it
+COMMAND_LIMIT_S = 60
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    if words := missing():
+        pytest.skip(f"NOT TESTED: a leader that is cut off: {words}")
+    with Network(SERVERS + 1) as made:
+        yield made
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("how", ["unplugged", "silent"])
+def test_a_leader_that_is_cut_off_is_replaced_and_nothing_runs_twice(network: Network, how: str) -> None:
+    places = network.hosts[:SERVERS]
+    hosts = [(place.address, place.prefix) for place in places]
+    with (
+        postgres.running(network.address) as database,
+        Cluster(database.dsn, hosts=hosts, options=("--hold", f"{HOLD_S:.0f}s")) as cluster,
+    ):
+        old = cluster.leader
+        place = places[cluster.servers.index(old)]
+        cluster.add_agent("inside", prefix=place.prefix)
+        inside = Beating(cluster, "inside")  # there is no other node yet
+        cluster.add_agent("outside", prefix=network.hosts[SERVERS].prefix)
+        outside = Beating(cluster, "outside", "name == 'outside'")
+        flow = Flow(cluster, JOBS)
+        flow.start()
+        cluster.until(lambda: len(flow.accepted) > JOBS // 10, "jobs flow")
+
+        cut, heal = (network.unplug, network.plug_in) if how == "unplugged" else (network.silence, network.unsilence)
+        cut(place)
+        cut_at, began = time.time(), time.monotonic()
+        new = _next_leader(cluster, old)
+        acting_s = time.monotonic() - began
+        _takes_jobs_for(cluster, new, "outside")
+        moved_s = time.monotonic() - began
+        _refuses_jobs_inside(place, old)
+        cluster.until(lambda: len(inside.runs()) > 1, "it runs elsewhere")
+        heal(place)
+
+        first, second = inside.runs()
+        print(
+            f"{how}: acting after {acting_s:.2f} s, a job on the agent outside after {moved_s:.2f} s, stopped inside "
+            f"after {first.last - cut_at:.2f} s, begun elsewhere after {second.first - cut_at:.2f} s"
+        )
+        assert acting_s <= ACTING_S_MAX
+        assert moved_s <= MOVED_S_MAX
+        # It ran on while the old leader could vouch for it, was stopped in time, and only then begun elsewhere.
+        assert HOLD_S <= first.last - cut_at <= STOPPED_S_MAX
+        cluster.until(lambda: len(cluster.client().servers().items) == SERVERS and not old.leads(), "it stands by")
+        assert '"not leading any more"' in old.log()
+        inside.end(attempts=2)
+        outside.end(attempts=1)
+        flow.check()
+        _agree(cluster, database.dsn)
+
+
+class Run(NamedTuple):
+    """When a run was seen first and last, as the wall clock of this machine says."""
+
+    first: float
+    last: float
+
+
+class Beating:
+    """An exclusive job that writes down the time again and again while it runs."""
+
+    def __init__(self, cluster: Cluster, node: str, *require: str) -> None:
+        self._cluster = cluster
+        self._name = f"steady-{node}"
+        self._beats, self._end = cluster.folder / f"{node}.beats", cluster.folder / f"{node}.end"
+        # `$$` tells runs apart.
+        beat = f'echo "$$ $(date +%s.%N)" >> {self._beats}'
+        script = f"while [ ! -e {self._end} ]; do {beat}; sleep 0.05; done"
+        document: dict[str, Any] = {
+            "name": self._name, "command": ["/bin/sh", "-c", script], "resources": {"cpu": "100m"}, "exclusive": True,
+            "placement": {"require": list(require)},
+        }  # fmt: skip
+        with cluster.client() as client:
+            client.submit(document)
+            cluster.until(self._beats.exists, "the steady job runs")
+            assert client.instance("default", self._name).node == node
+
+    def runs(self) -> list[Run]:
+        """In their order. No two of them have overlapped."""
+        times: dict[str, list[float]] = {}
+        for line in self._beats.read_text().splitlines(keepends=True):
+            if line.endswith("\n"):
+                process, at = line.split()
+                times.setdefault(process, []).append(float(at))
+        found = sorted(Run(min(each), max(each)) for each in times.values())
+        for before, after in itertools.pairwise(found):
+            assert before.last < after.first, f"{self._name} ran twice at once: {found}"
+        return found
+
+    def end(self, *, attempts: int) -> None:
+        """Let it end; it has run as often as this."""
+        self._end.touch()
+        with self._cluster.client() as client:
+            self._cluster.until(lambda: client.instance("default", self._name).state == "succeeded", "it has ended")
+            instance = client.instance("default", self._name)
+        assert (instance.attempt, len(self.runs())) == (attempts, attempts), instance.story
+
+
+def _next_leader(cluster: Cluster, old: Server) -> Server:
+    """Whoever leads of those that can be reached."""
+    found: list[Server] = []
+    others = [each for each in cluster.servers if each is not old]
+    cluster.until(lambda: found.extend(each for each in others if each.leads()) or found, "another one leads")
+    return found[0]
+
+
+def _takes_jobs_for(cluster: Cluster, leader: Server, node: str) -> None:
+    """A job of now runs to its end on the node."""
+    document = {"name": "after", "command": "true", "placement": {"require": [f"name == '{node}'"]}, "priority": 100}
+    with leader.client() as client:
+        cluster.until(lambda: client.submit(document, same_ok=True), "a job is taken in")
+        cluster.until(lambda: client.instance("default", "after").state == "succeeded", f"a job has run on {node}")
+
+
+def _refuses_jobs_inside(place: Host, old: Server) -> None:
+    """Whoever is cut off together with the old leader is told so; that nothing was taken in is seen at the end."""
+    words = [*place.prefix, sys.executable, "-m", "roost", "run", "--detach", "--name", "refused", "--", "true"]
+    environment = {**os.environ, "ROOST_URL": old.url, "ROOST_TOKEN": TOKEN, "ROOST_CA": str(old.ca)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=COMMAND_LIMIT_S)
+    assert done.returncode != 0 and "store" in done.stderr, done
+
+
+def _agree(cluster: Cluster, store: str) -> None:
+    """All servers show the same, what the old leader refused is not there, and the store is sound."""
+    cluster.until(lambda: len({_shown(server) for server in cluster.servers}) == 1, "all show the same")
+    with cluster.client() as client, pytest.raises(ApiError) as refusal:
+        client.workload("default", "refused")
+    assert refusal.value.status == 404
+    words = [sys.executable, "-m", "roost", "store", "check", store, "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=COMMAND_LIMIT_S)
+    assert done.returncode == 0, done
+    assert json.loads(done.stdout)["findings"] == []
+
+
+def _shown(server: Server) -> tuple[object, ...]:
+    """What a server knows of jobs: of its own, not asked of the leader."""
+    with server.client() as client:
+        return tuple((each.name, each.state, each.submitted_ms, each.finished_ms) for each in client.workloads())
