@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.serving import DEADLINE_S, ROOST, Served, up
+from tests.components import postgres
+from tests.failover.cluster import free_port
 
 pytestmark = pytest.mark.serial
 
@@ -121,3 +123,15 @@ def test_the_client(one: Served) -> None:
     assert done.returncode == 0, done.stderr
     assert "instance 0 on node-1: 2 3 5 7 11" in done.stdout
     assert done.stdout.count("instance ") == 4
+
+
+def test_three_servers() -> None:
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    script = EXAMPLES / "high-availability" / "three-servers.sh"
+    with postgres.running() as database:
+        env = {**os.environ, "PATH": programs, "PORT": str(free_port() // 2 * 2)}
+        done = subprocess.run([script, database.dsn], env=env, capture_output=True, text=True, timeout=2 * DEADLINE_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " leads now; " in done.stdout
+    assert "steady.0 is succeeded on n1" in done.stdout
+    assert "Attempt:    1\n" in done.stdout

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from roost.client.errors import ApiError, Unreachable
-from tests.failover.cluster import Cluster
+from tests.failover.cluster import Cluster, Server
 
 BATCH = 20
 PAUSE_S = 0.02
@@ -15,9 +15,10 @@ WAIT_S = 120.0
 class Flow(threading.Thread):
     """Submits jobs, each of which writes its name into a file when it runs. What was answered is accepted."""
 
-    def __init__(self, cluster: Cluster, jobs: int) -> None:
+    def __init__(self, cluster: Cluster, jobs: int, *, first: Server | None = None) -> None:
         super().__init__(name="flow")
         self._cluster = cluster
+        self._first = first  # who is asked, for as long as it answers
         self._jobs = jobs
         self.ran = cluster.folder / "ran"
         self.ran.touch()
@@ -27,7 +28,7 @@ class Flow(threading.Thread):
 
     def run(self) -> None:
         number = 0
-        with self._cluster.client() as client:
+        with self._cluster.client(first=self._first) as client:
             while number < self._jobs and not self._enough.is_set():
                 names = [f"job-{each}" for each in range(number, number + BATCH)]
                 number += BATCH

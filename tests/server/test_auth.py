@@ -7,9 +7,10 @@ from litestar.routes import HTTPRoute
 from roost.core.state import State
 from roost.model.access import ADMIN, VIEWER, subject_of
 from roost.model.errors import Invalid
-from roost.server.auth import LINES_MAX, OPEN_PATHS
+from roost.server.auth import OPEN_PATHS
 from roost.server.auth_principal import Access
 from roost.server.auth_tokens import decode_token, encode_token
+from roost.server.say import LINES_MAX
 from tests.server.house import TOKEN, house
 
 

@@ -9,7 +9,7 @@ from roost.core.effects import Step
 from roost.core.state import Settings, State
 from roost.model.events import Event
 from roost.ports.store import Snapshot
-from roost.server.journal import Journal
+from roost.server.journal import Journal, records_of
 from roost.sim import server as sim_server
 from roost.sim.simulate import simulate
 from roost.sim.traces.history import History, read_history
@@ -60,21 +60,32 @@ def read(path: Path) -> History:
 
 def record_simulation(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, file_bytes_max: int = PLENTY) -> None:
     """Everything goes wrong for the servers of a seed, and all they decide is recorded."""
-    journal = Journal(folder, file_bytes_max, 1_000 * PLENTY)
-    load, step = sim_server.load, sim_server.step
+    load, step, take_over = sim_server.load, sim_server.step, sim_server.take_over
+    journals: dict[int, tuple[State, Journal]] = {}  # of several servers each has its own
+
+    def began(state: State, snapshot: Snapshot, now: int, *, sudden: bool = False) -> None:
+        journal = Journal(folder, file_bytes_max, 1_000 * PLENTY)
+        journal.begin(snapshot, now, state.settings, sudden=sudden)
+        journals[id(state)] = (state, journal)
 
     def loaded(snapshot: Snapshot, now: int, settings: Settings) -> State:
-        journal.begin(snapshot, now, settings)
-        return load(snapshot, now, settings)
+        state = load(snapshot, now, settings)
+        began(state, snapshot, now)
+        return state
+
+    def taken_over(state: State, now: int, *, sudden: bool) -> None:
+        began(state, Snapshot(state.revision, records_of(state)), now, sudden=sudden)
+        take_over(state, now, sudden=sudden)
 
     def stepped(state: State, events: list[Event], now: int) -> Step:
         done = step(state, events, now)
-        journal.record(state, events, done.changes)
+        journals[id(state)][1].record(state, events, done.changes)
         return done
 
-    monkeypatch.setattr(sim_server, "load", loaded)
-    monkeypatch.setattr(sim_server, "step", stepped)
+    for name, instead in (("load", loaded), ("step", stepped), ("take_over", taken_over)):
+        monkeypatch.setattr(sim_server, name, instead)
     assert not simulate(seed).trouble
-    assert journal.is_writing
-    journal.close()
+    for _, journal in journals.values():
+        assert journal.is_writing
+        journal.close()
     monkeypatch.undo()

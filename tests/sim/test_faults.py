@@ -66,7 +66,7 @@ def test_the_same_seed_is_the_same_story_in_every_process() -> None:
 def test_a_story_can_be_watched_and_says_how_it_can_be_told_again() -> None:
     result = faults("--seed", "5", "--trace")
     assert result.exit_code == 0
-    assert "server: starts at" in result.output
+    assert "s0: starts at" in result.output
     assert f"seed 5: fingerprint {simulate(5).fingerprint}" in result.output
     assert "1 seeds, 0 failed" in result.output
 

@@ -36,7 +36,7 @@ UPSERT = f"""INSERT INTO {PLAIN} SELECT * FROM unnest($1::bytea[], $2::bytea[], 
 
 def measure() -> list[Figure]:
     """Changes per second of the store and of plain asyncpg, their ratio, and the time to load."""
-    with _server() as url:
+    with postgres_server() as url:
         ours, plain, load_s = asyncio.run(_measure(url))
     return [
         figure("postgres_changes_per_s", ours, "1/s", better="higher", batch=BATCH, bytes=VALUE_BYTES),
@@ -48,7 +48,7 @@ def measure() -> list[Figure]:
 
 async def _measure(url: str) -> tuple[float, float, float]:
     chance = random.Random(1)
-    async with _clean(url) as connection:
+    async with clean(url) as connection:
         store = PostgresStore(url, SCHEMA)
         epoch = await store.lead("bench")
         ours_s = plain_s = 0.0
@@ -83,7 +83,7 @@ def _change(number: int, chance: random.Random) -> Change:
 
 
 @contextlib.asynccontextmanager
-async def _clean(url: str) -> AsyncIterator[asyncpg.Connection]:
+async def clean(url: str) -> AsyncIterator[asyncpg.Connection]:
     """A connection, with nothing of an earlier run there and nothing of this one afterwards."""
     connection = await asyncpg.connect(url)
     wipe = f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; DROP TABLE IF EXISTS {PLAIN}"
@@ -96,7 +96,7 @@ async def _clean(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 @contextlib.contextmanager
-def _server() -> Iterator[str]:
+def postgres_server() -> Iterator[str]:
     """The URL of the server to measure; a private one with its own settings, fsync included, if none is named."""
     if url := os.environ.get(URL):
         yield url

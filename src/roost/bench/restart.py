@@ -19,7 +19,7 @@ from roost.model.document import check_document, encode_document, read_document
 from roost.model.events import Joined, Submit, Wanted
 from roost.model.frames import Hello
 from roost.model.node import Facts
-from roost.ports.store import Change
+from roost.ports.store import Change, Store
 from roost.server.engine import Clock, Engine
 from roost.stores.sqlite import SqliteStore
 
@@ -57,9 +57,14 @@ class _Nobody:
 
 
 async def _fill(data: Path) -> None:
-    """A store with as many placed instances, made by the engine itself."""
     data.mkdir(parents=True)
     store = SqliteStore(data)
+    await fill(store)
+    await store.close()
+
+
+async def fill(store: Store) -> None:
+    """As many placed instances, made by the engine itself."""
     engine = Engine(store, Settings(lease_ms=600_000), _Nobody(), Clock())
     await engine.open("bench")
     async with asyncio.TaskGroup() as tasks:
@@ -74,7 +79,6 @@ async def _fill(data: Path) -> None:
         while len(engine.state.instances) < INSTANCES:
             await asyncio.sleep(0.01)
         engine.stop()
-    await store.close()
 
 
 def _cold_up() -> Figure:

@@ -5,7 +5,10 @@ import sys
 import click
 import msgspec
 
-NAMES = ("place", "memory", "durable", "tasks", "restart", "rest", "burst")
+NAMES = (
+    "place", "memory", "durable", "durable_postgres", "durable_etcd", "tasks", "restart", "takeover", "at", "rest",
+    "burst",
+)  # fmt: skip
 
 
 @click.group(

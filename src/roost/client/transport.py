@@ -1,5 +1,6 @@
 """One kept-alive HTTP connection for calls, one connection each for streams. Standard library only: it starts fast."""
 
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 5.0  # a host that has not accepted by then will not
 CALL_TIMEOUT_S = 60.0  # a batch of 10,000 workloads on a busy disk takes seconds, never this
+# A host whose system confirms nothing for about as long is cut off, and no answer will come. One that is merely slow
+# confirms everything. What a system does not know is left out.
+ALIVE = (
+    ("TCP_USER_TIMEOUT", 5_000),  # milliseconds, while something of ours is on its way
+    ("TCP_KEEPIDLE", 2),  # seconds, while we wait for the answer; then asked three times
+    ("TCP_KEEPINTVL", 1),
+    ("TCP_KEEPCNT", 3),
+)
 IDLE_REUSE_S = 2.0  # servers drop idle connections after 5 s; a POST must not meet one that is just being dropped
 ERROR_BYTES_MAX = 64 * 1024  # an error is a sentence; whatever is longer comes from a proxy
 
@@ -67,6 +76,7 @@ class Transport:
             except Unreachable:
                 # Whether something was done is not known; reading twice does no harm.
                 if method != "GET" or tried == len(self._places) - 1:
+                    self._leave()  # the next call need not find out again
                     raise
             self._leave()
         raise AssertionError("there is at least one server")
@@ -158,6 +168,10 @@ class Transport:
             connection = HTTPConnection(place.host, place.port, timeout=CONNECT_TIMEOUT_S)
         connection.connect()
         connection.sock.settimeout(CALL_TIMEOUT_S)
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in ALIVE:
+            if hasattr(socket, name):
+                connection.sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         return connection
 
     def _target(self, path: str, query: Query | None) -> str:

@@ -18,7 +18,12 @@ STATES = frozenset({"starting", "running", "ended"})
 CAUSES = frozenset({"", "exited", "timed_out", "stopped", "lease", "error"})
 SIGNAL_MAX = 64
 AMOUNT_MAX = {"cpu": limits.CPU_MILLI_MAX, "memory": limits.BYTES_MAX, "disk": limits.BYTES_MAX}
-LOG_NAME = re.compile(r"([A-Za-z0-9_-]{1,63})/([A-Za-z0-9_-]{1,63})/(\d{1,19})/(\d{1,7})\.(\d{1,7})")
+# One spelling for each log: no zeros in front, and no digits of other scripts, which \d would take.
+_NUMBER = "0|[1-9][0-9]{0,%d}"
+LOG_NAME = re.compile(
+    r"([A-Za-z0-9_-]{1,63})/([A-Za-z0-9_-]{1,63})"
+    rf"/({_NUMBER % 18})/({_NUMBER % 6})\.({_NUMBER % 6})"
+)
 
 
 def check_hello(hello: Hello) -> None:
@@ -63,6 +68,8 @@ def check_beat(beat: Beat) -> None:
     """Refuse reports that cannot be true. Raises Invalid."""
     if beat.sequence < 0 or beat.generation < 0:
         raise Invalid("sequence", "counters only grow, from 0 on")
+    if len(beat.reports) > RUNS_MAX:
+        raise Invalid("reports", f"an agent may hold {RUNS_MAX:,} attempts; this beat tells of {len(beat.reports):,}")
     for report in beat.reports:
         _check_report(report)
 

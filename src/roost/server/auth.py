@@ -4,7 +4,6 @@ What they may do once they are in is for api/permissions.py to say. Only the pro
 to all.
 """
 
-import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from hmac import compare_digest
@@ -27,11 +26,7 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/leader", "/v1/login", "/v1/join"})
 ROOT = "root"
 SAID_BYTES_MAX = 16 << 10  # of a bearer: identities with many groups have 8 KiB
-LINES_MAX = 10  # about refused requests, per LINES_EVERY_S: a scanner must not fill the operator's disk
-LINES_EVERY_S = 10.0
 UNKNOWN = "this token is not known here, or not good any more"  # never which of the two: that would help to guess
-
-log = say.logger("auth")
 
 
 class Auth:
@@ -90,8 +85,7 @@ class Door:
     def __init__(self, app: App, auth: Auth) -> None:
         self._app = app
         self._auth = auth
-        self._lines = 0
-        self._lines_since_s = 0.0
+        self._log = say.Seldom("auth")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -102,21 +96,11 @@ class Door:
             try:
                 scope[PRINCIPAL] = await self._auth.admit(_bearer(scope["headers"]), where)
             except RoostError as error:
-                self._tell(error, where, scope["path"])
+                # Never what was shown: it may be a good token with a letter too many.
+                self._log.warning("request refused", where=where, path=scope["path"][:200], why=error.message)
                 await _answer(error, send)
                 return
         await self._app(scope, receive, send)
-
-    def _tell(self, error: RoostError, where: str, path: str) -> None:
-        """A line for the operator. Never what was shown: it may be a good token with a letter too many."""
-        now = time.monotonic()
-        if now - self._lines_since_s >= LINES_EVERY_S:
-            if self._lines > LINES_MAX:
-                log.warning("more requests refused", number=self._lines - LINES_MAX)
-            self._lines, self._lines_since_s = 0, now
-        self._lines += 1
-        if self._lines <= LINES_MAX:
-            log.warning("request refused", where=where, path=path[:200], why=error.message)
 
 
 def _bearer(headers: list[tuple[bytes, bytes]]) -> bytes:

@@ -5,15 +5,17 @@ each other's certificates. An answer that breaks off half-way breaks off here, t
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple, Protocol
 
 import grpc
 
-from roost.model.errors import NoService, RoostError, TooMuch
+from roost.model.errors import NoService, Refused, RoostError, TooMuch, Unreadable
+from roost.server import say
 from roost.server.api.bodies import BODY_BYTES_MAX, BODY_S_MAX
 from roost.server.api.errors import RETRY_AFTER_S, encode_error
-from roost.server.auth import PRINCIPAL, App, Receive, Scope, Send
+from roost.server.auth import OPEN_PATHS, PRINCIPAL, App, Receive, Scope, Send
 from roost.server.auth_principal import Access, Principal
 from roost.server.election import Identity
 from roost.server.engine import Engine
@@ -29,6 +31,10 @@ MESSAGE_BYTES_MAX = BODY_BYTES_MAX + (1 << 20)
 #: Of one connection only, or said anew by whoever sends.
 NOT_HANDED_ON = frozenset({b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"te", b"trailer",
                            b"authorization", b"expect", b"content-length", b"host"})  # fmt: skip
+
+METHOD = re.compile("[A-Z]{1,20}")
+
+log = say.logger("forward")
 
 
 class Leaders(Protocol):
@@ -121,7 +127,11 @@ async def answer(app: App, request: pb.ForwardedRequest) -> AsyncIterator[pb.For
 
     async def work() -> None:
         try:
+            _check(request)
             await app(_unpacked(request), _body_of(request.body), send)
+        except RoostError as error:
+            log.warning("forwarded request refused", where=request.caller.where[:80], path=request.path[:200])
+            await _refuse(error, send)
         finally:
             await pieces.put(None)
 
@@ -133,6 +143,14 @@ async def answer(app: App, request: pb.ForwardedRequest) -> AsyncIterator[pb.For
     finally:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
+
+
+def _check(request: pb.ForwardedRequest) -> None:
+    """What a server hands on is a request that it could have been sent, of somebody whom it has let in."""
+    if METHOD.fullmatch(request.method) is None or not request.path.startswith("/"):
+        raise Unreadable("what was forwarded is no request")
+    if not request.caller.name and request.path not in OPEN_PATHS:
+        raise Refused("a request was forwarded without saying who asks")
 
 
 def _is_for_leader(scope: Scope) -> bool:
@@ -158,8 +176,10 @@ async def _packed(scope: Scope, receive: Receive) -> pb.ForwardedRequest:
     except TimeoutError:
         raise TooMuch(f"the body did not come within {BODY_S_MAX:.0f} s") from None
     principal: Principal | None = scope.get(PRINCIPAL)
-    caller = None
-    if principal is not None:
+    if principal is None:  # of an operation that is open to all; where it comes from counts there, too
+        client = scope.get("client")
+        caller = pb.Caller(where=client[0] if client else "")
+    else:
         caller = pb.Caller(
             name=principal.name, where=principal.where, roles=principal.access.roles(), expires_ms=principal.expires_ms
         )
@@ -174,7 +194,7 @@ async def _packed(scope: Scope, receive: Receive) -> pb.ForwardedRequest:
 
 
 def _unpacked(request: pb.ForwardedRequest) -> Scope:
-    headers = [(each.name, each.value) for each in request.headers]
+    headers = [(each.name.lower(), each.value) for each in request.headers if each.name.lower() not in NOT_HANDED_ON]
     headers.append((b"content-length", str(len(request.body)).encode()))
     where = request.caller.where
     scope: Scope = {

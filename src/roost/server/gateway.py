@@ -16,10 +16,9 @@ from roost.core.effects import Orders
 from roost.model.errors import Invalid, RoostError
 from roost.model.events import Joined, Parted, Reported
 from roost.model.frames import Beat, Hello
-from roost.server import say
-from roost.server.admission import check_beat, check_hello
+from roost.server.admission import RUNS_MAX, check_beat, check_hello
 from roost.server.certificates import Certificates, Standing
-from roost.server.doorkeeper import Doorkeeper, server_in
+from roost.server.doorkeeper import Doorkeeper
 from roost.server.engine import Engine
 from roost.server.logs import LogHub
 from roost.server.outbox import Outbox
@@ -34,6 +33,7 @@ SERVICE = "roost.agent.v1.Agents"
 HELLO_S_MAX = 5  # whoever has opened a stream and says nothing is not an agent
 STREAMS_MAX = 20_000  # two per agent, and 10,000 agents are as many as one server is made for
 FILES_WANTED = 16_384  # one descriptor per agent's connection; many systems begin with 1,024
+ORDERS_MAX = 4 * RUNS_MAX  # that an agent has not read: each of its attempts run, stopped and dropped, and some
 LACKING_MS = 1_000  # an agent that is behind for longer has lost a delta
 COMMIT_MS_MAX = 500  # a beat with reports is answered after their commit, but a slow disk must not end leases
 MESSAGE_BYTES_MAX = 64 << 20  # a hello with 8,192 attempts of 8 KiB; agents keep below it
@@ -54,8 +54,6 @@ OPTIONS = (
     ("grpc.max_connection_idle_ms", 60_000),
     ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a plan
 )
-
-log = say.logger("gateway")
 
 
 class Stream:
@@ -117,7 +115,7 @@ class Gateway:
         self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=STREAMS_MAX)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         if team is not None and team.peers is not None:
-            self._server.add_generic_rpc_handlers((team.peers.handler(server_in),))
+            self._server.add_generic_rpc_handlers((team.peers.handler(self._door.server_in),))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             bound: int = self._server.add_secure_port(address, credentials)
@@ -176,7 +174,7 @@ class Gateway:
         except Refusal as refusal:
             leader = self._team.leadership.election.leader if self._team is not None else None
             told = (("roost-leader", leader.agents),) if leader is not None and not self._engine.ready else ()
-            await context.abort(refusal.code, refusal.words, told)
+            await self._door.send_away(refusal, context, told)
 
     def _check_leads(self) -> None:
         """Nodes are for the leader; another server says who that is."""
@@ -185,7 +183,10 @@ class Gateway:
 
     async def _who(self, _: bytes, context: grpc.aio.ServicerContext) -> bytes:
         """Whether this server leads: for an agent whose own one does not know any more."""
-        await self._door.admit(context)
+        try:
+            await self._door.admit(context)
+        except Refusal as refusal:
+            await self._door.send_away(refusal, context)
         sure = self._team is None or self._team.leadership.is_sure()
         return pb.Leads(leads=self._engine.ready and sure).SerializeToString()
 
@@ -201,10 +202,8 @@ class Gateway:
         try:
             check_hello(frame)
         except Invalid as error:
-            log.warning("agent refused", node=frame.node[:80], peer=context.peer(), reason=str(error))
             raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         if frame.node != standing.node:
-            log.warning("agent refused", node=frame.node, certificate=standing.node, peer=context.peer())
             words = f"the certificate is of node {standing.node}, and the agent says that it is {frame.node}"
             raise Refusal(grpc.StatusCode.PERMISSION_DENIED, words)
         if standing.pool and frame.facts.pool != standing.pool:  # its token says where it belongs
@@ -281,6 +280,8 @@ class Gateway:
         while (data := await context.read()) is not grpc.aio.EOF:
             frame = _parsed(data)
             self._door.check(stream.standing)
+            if stream.outbox.waiting > ORDERS_MAX:
+                raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"node {stream.node} does not read its orders")
             if frame.HasField("beat"):
                 if len(data) > SIGN_BYTES_MAX or not self._sign(stream, frame.beat):
                     self._beat(stream, unpack_agent(frame))
@@ -314,7 +315,6 @@ class Gateway:
         try:
             check_beat(beat)
         except Invalid as error:
-            log.warning("agent refused", node=node, reason=str(error))
             raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         if beat.sequence > stream.sequence + 1:  # an acknowledgement covers all before it, so none may be missing
             raise Refusal(grpc.StatusCode.ABORTED, f"beats before {beat.sequence} are missing; say hello again")
@@ -375,7 +375,7 @@ class Gateway:
         try:
             await self._shipping.serve(await self._door.admit(context), self._door, context)
         except Refusal as refusal:
-            await context.abort(refusal.code, refusal.words)
+            await self._door.send_away(refusal, context)
 
 
 def _parsed(data: bytes) -> pb.AgentFrame:

@@ -27,6 +27,11 @@ class Outbox:
         self._orders: list[Order] = []
         self._waiter: asyncio.Future[None] | None = None
 
+    @property
+    def waiting(self) -> int:
+        """How many orders are due."""
+        return len(self._orders)
+
     def order(self, orders: Orders) -> None:
         """Orders: a whole set takes the place of all before it, a delta follows what is due already."""
         if orders.whole:

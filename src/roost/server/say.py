@@ -31,6 +31,9 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 WRITE_BYTES_MAX = 4_096  # what a pipe takes without blocking once it says it is writable (PIPE_BUF)
 WAITING_BYTES_MAX = 1 << 20  # some thousand lines: minutes of a quiet server, a second of a busy one
 
+LINES_MAX = 10  # of one kind, per LINES_EVERY_S: a scanner must not fill the operator's disk
+LINES_EVERY_S = 10.0
+
 Fields = MutableMapping[str, Any]
 
 
@@ -58,6 +61,26 @@ def is_told(level: str) -> bool:
     """Whether lines of this level are told at all: making them may cost more than writing them."""
     log = structlog.get_logger()
     return bool(log.is_enabled_for(LEVELS[level]))
+
+
+class Seldom:
+    """Warnings that anybody can cause: a few are told, of the others only how many they were."""
+
+    def __init__(self, name: str) -> None:
+        self._log = logger(name)
+        self._lines = 0
+        self._since_s = 0.0
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """One line, unless there were many just now."""
+        now = time.monotonic()
+        if now - self._since_s >= LINES_EVERY_S:
+            if self._lines > LINES_MAX:
+                self._log.warning("more were refused", number=self._lines - LINES_MAX)
+            self._lines, self._since_s = 0, now
+        self._lines += 1
+        if self._lines <= LINES_MAX:
+            self._log.warning(event, **fields)
 
 
 class Sink:
@@ -134,8 +157,15 @@ def _render_words(teller: Any, level: str, fields: Fields) -> bytes:
     event = fields.pop("event", "")
     rest = "".join(f" {name}={value}" for name, value in fields.items())
     mark = "" if level == "info" else f"{level}: "
-    line = f"{_clock('%H:%M:%S')} {mark}{event}{rest}".replace("\n", "\\n")
+    line = _tamed(f"{_clock('%H:%M:%S')} {mark}{event}{rest}")
     return (line + (f"\n{trace}" if trace else "")).encode(errors="replace")
+
+
+def _tamed(line: str) -> str:
+    """One line that moves no cursor and colours nothing: it may quote what a stranger has sent."""
+    if line.isprintable():
+        return line
+    return "".join([each if each.isprintable() else ascii(each)[1:-1] for each in line])
 
 
 def _spell_error(fields: Fields) -> None:

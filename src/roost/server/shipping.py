@@ -27,6 +27,7 @@ class Shipping:
     def __init__(self, engine: Engine, logs: LogHub) -> None:
         self._engine = engine
         self._logs = logs
+        self._refused = say.Seldom("shipping")
         self._named: dict[str, frozenset[str]] = {}  # node -> logs of its hello of which the state knows nothing
 
     def hello(self, hello: Hello) -> None:
@@ -57,7 +58,8 @@ class Shipping:
         owner = owner_of(self._engine.state, chunk.log)
         if owner != node and (owner is not None or chunk.log not in self._named.get(node, ())):
             # No word of it is wanted; an agent that is told so goes on with its other logs.
-            log.warning("log refused: it is not of this node", node=node, log=chunk.log, owner=owner or "unknown")
+            words = "log refused: it is not of this node"
+            self._refused.warning(words, node=node, log=chunk.log, owner=owner or "unknown")
             return pb.LogSize(log=chunk.log, size=ENOUGH)
         try:
             size = self._logs.append(chunk.log, chunk.offset, chunk.data, chunk.done)

@@ -61,7 +61,7 @@ class Heir(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     to: str = ""
 
 
-@get("/v1/servers", operation_id="list_servers", responses=refusals(503))
+@get("/v1/servers", operation_id="list_servers", responses=refusals(403, 503))
 async def list_servers(request: Request[Any, Any, Any]) -> ServersView:
     """All servers: who leads, who stands by, how far each has come."""
     doors = doors_of(request)
@@ -104,7 +104,7 @@ async def leader(request: Request[Any, Any, Any]) -> Response[LeaderView]:
     operation_id="transfer_leader",
     operation_class=taking(Heir, required=False),
     status_code=202,
-    responses=refusals(404, 409, 413, 415, 422, 503),
+    responses=refusals(403, 404, 409, 413, 415, 422, 503),
 )
 async def transfer_leader(request: Request[Any, Any, Any]) -> LeaderView:
     """Let another server lead. Nothing that runs notices; requests wait for the moment that it takes."""
