@@ -34,6 +34,15 @@ def test_writing_is_not_sent_twice() -> None:
     assert len(server.requests) == 2
 
 
+def test_after_a_server_that_broke_off_the_next_one_is_asked() -> None:
+    with wire([b""], [answer(b"1")]) as broken, wire([answer(b"2")]) as sound:
+        transport = Transport(f"{broken.url},{sound.url}", "")
+        with pytest.raises(Unreachable):
+            transport.call("POST", "/a", None, b"{}")
+        assert transport.call("POST", "/b", None, b"{}").body == b"2"
+    assert len(broken.requests) == len(sound.requests) == 1
+
+
 def test_a_kept_connection_that_is_old_is_not_used_for_writing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roost.client.transport.IDLE_REUSE_S", 0.0)
     with wire([answer(b"1")], [answer(b"2")]) as server:

@@ -98,10 +98,14 @@ class Network:
     def plug_in(self, host: Host) -> None:
         self._plug_in(host.port)
 
-    def silence(self, host: Host) -> None:
-        """Whatever goes in or out is lost without a word, as in a network that is broken somewhere else."""
-        for chain, side in (("INPUT", "-i"), ("OUTPUT", "-o")):
-            _run(*host.prefix, "iptables", "-w", "-A", chain, side, "eth0", "-j", "DROP")
+    def silence(self, host: Host, other: str = "") -> None:
+        """Whatever goes in or out is lost without a word, as in a network that is broken somewhere else.
+
+        With another address: only what goes between the two.
+        """
+        for chain, side, end in (("INPUT", "-i", "-s"), ("OUTPUT", "-o", "-d")):
+            between = (end, other) if other else ()
+            _run(*host.prefix, "iptables", "-w", "-A", chain, side, "eth0", *between, "-j", "DROP")
 
     def unsilence(self, host: Host) -> None:
         for chain in ("INPUT", "OUTPUT"):

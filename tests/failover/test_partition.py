@@ -95,6 +95,40 @@ def test_a_leader_that_is_cut_off_is_replaced_and_nothing_runs_twice(network: Ne
         _agree(cluster, database.dsn)
 
 
+@pytest.mark.serial
+@pytest.mark.timeout(200)
+def test_a_leader_that_loses_only_its_store_is_replaced_and_all_agents_go_on(network: Network) -> None:
+    places = network.hosts[:SERVERS]
+    hosts = [(place.address, place.prefix) for place in places]
+    with postgres.running(network.address) as database, Cluster(database.dsn, hosts=hosts) as cluster:
+        old = cluster.leader
+        place = places[cluster.servers.index(old)]
+        cluster.add_agent("inside", prefix=place.prefix)
+        inside = Beating(cluster, "inside")
+        cluster.add_agent("outside", prefix=network.hosts[SERVERS].prefix)
+        outside = Beating(cluster, "outside", "name == 'outside'")
+        flow = Flow(cluster, JOBS, first=next(each for each in cluster.servers if each is not old))
+        flow.start()
+        cluster.until(lambda: len(flow.accepted) > JOBS // 10, "jobs flow")
+
+        network.silence(place, network.address)  # where the store is
+        began = time.monotonic()
+        new = _next_leader(cluster, old)
+        acting_s = time.monotonic() - began
+        for node in ("inside", "outside"):
+            _takes_jobs_for(cluster, new, node)
+        moved_s = time.monotonic() - began
+        print(f"acting after {acting_s:.2f} s, jobs on both agents after {moved_s:.2f} s")
+        assert acting_s <= ACTING_S_MAX
+        assert moved_s <= MOVED_S_MAX
+        network.unsilence(place)
+        inside.end(attempts=1)
+        outside.end(attempts=1)
+        flow.check()
+        cluster.until(lambda: len(cluster.client().servers().items) == SERVERS and not old.leads(), "it stands by")
+        _agree(cluster, database.dsn)
+
+
 class Run(NamedTuple):
     """When a run was seen first and last, as the wall clock of this machine says."""
 
@@ -152,10 +186,11 @@ def _next_leader(cluster: Cluster, old: Server) -> Server:
 
 def _takes_jobs_for(cluster: Cluster, server: Server, node: str) -> None:
     """A job of now is taken in, handed on to whoever leads, and runs to its end on the node."""
-    document = {"name": "after", "command": "true", "placement": {"require": [f"name == '{node}'"]}, "priority": 100}
+    name = f"after-{node}"
+    document = {"name": name, "command": "true", "placement": {"require": [f"name == '{node}'"]}, "priority": 100}
     with server.client() as client:
         cluster.until(lambda: client.submit(document, same_ok=True), "a job is taken in")
-        cluster.until(lambda: client.instance("default", "after").state == "succeeded", f"a job has run on {node}")
+        cluster.until(lambda: client.instance("default", name).state == "succeeded", f"a job has run on {node}")
 
 
 def _refuses_jobs_inside(place: Host, old: Server) -> None:

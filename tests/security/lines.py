@@ -12,7 +12,6 @@ from tests.server.house import TOKEN, House
 from tests.server.test_web import Line
 
 HEAD = f"Host: house\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
-RECEIVE_BYTES = 4_096  # what a reader that never reads lets the system take for it
 #: A request that would be noticed, hidden where only one of two readers of the same bytes would see it.
 HIDDEN_BODY = b'{"name": "smuggled", "command": "true"}'
 HIDDEN = b"POST /v1/workloads HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s" % (HEAD, len(HIDDEN_BODY), HIDDEN_BODY)
@@ -41,10 +40,10 @@ class Port:
         finally:
             writer.transport.abort()
 
-    async def deaf(self, said: bytes) -> socket.socket:
-        """A connection that says something and then never reads."""
+    async def socket(self, said: bytes, receive_bytes: int) -> socket.socket:
+        """A connection that says something, and has so much room for what comes."""
         made = socket.socket()
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         made.setblocking(False)
         loop = asyncio.get_running_loop()
         await loop.sock_connect(made, ("127.0.0.1", self.port))

@@ -12,6 +12,7 @@ import grpc
 import msgspec
 
 from roost.agent.say import say
+from roost.agent.whereabouts import SERVERS_MAX
 from roost.model.errors import Invalid
 from roost.model.joining import Bundle, Credential, read_bundle
 from roost.wire import agent_pb2 as pb
@@ -51,9 +52,11 @@ class Identity:
 
     def learn(self, servers: Iterable[str]) -> None:
         """Remember where servers are, for an agent that starts while the one we joined is away."""
-        known, told = self.read(), tuple(servers)
-        if known is not None and told and set(told) != set(known.servers):
-            self.write(msgspec.structs.replace(known, servers=told))
+        known = self.read()
+        if known is not None:
+            merged = tuple(dict.fromkeys((*servers, *known.servers)))[:SERVERS_MAX]
+            if set(merged) != set(known.servers):
+                self.write(msgspec.structs.replace(known, servers=merged))
 
     def exists(self) -> bool:
         """Whether there is anything."""

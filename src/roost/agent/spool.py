@@ -10,7 +10,8 @@ import os
 import random
 import re
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 import grpc
 
@@ -64,6 +65,7 @@ class Spool:
         self._idle.set()
         self._call: grpc.aio.StreamStreamCall[bytes, bytes] | None = None
         self._announce = False
+        self._moved = asyncio.Event()  # there is another server: whatever we wait for may never come
 
     def path(self, name: str) -> str:
         """Where a log is written to."""
@@ -106,6 +108,7 @@ class Spool:
         if self._logs:
             self._announce = True
             self._wake.set()
+            self._moved.set()
 
     async def flushed(self) -> None:
         """Wait until the server has what there is."""
@@ -136,6 +139,7 @@ class Spool:
         while self._queue or self._announce:
             if self._call is None or self._announce:
                 self._hang_up()
+                self._moved.clear()
                 self._call, self._announce = self._open(), False
                 await self._exchange([pb.LogChunk(log=log.name, offset=log.kept) for log in self._logs.values()])
             chunks = self._gather()
@@ -149,14 +153,26 @@ class Spool:
         for start in range(0, len(chunks), BATCH_CHUNKS_MAX):
             batch = pb.LogChunks(chunks=chunks[start : start + BATCH_CHUNKS_MAX])
             async with asyncio.timeout(ANSWER_S_MAX):
-                await self._call.write(batch.SerializeToString())
-                data = await self._call.read()
+                data = await self._unless_moved(_told(self._call, batch.SerializeToString()))
             if data is grpc.aio.EOF:
                 raise ConnectionError("the server ended the stream")
             for size in pb.LogSizes.FromString(data).sizes:
                 log = self._logs.get(size.log)
                 if log is not None:
                     self._kept(log, size.size)
+
+    async def _unless_moved(self, exchange: Coroutine[Any, Any, Any]) -> Any:
+        """An answer, unless another server takes us in: gRPC does not end what waits on a channel that was closed."""
+        answering, moving = asyncio.ensure_future(exchange), asyncio.ensure_future(self._moved.wait())
+        try:
+            await asyncio.wait((answering, moving), return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                raise ConnectionError("another server has taken us in")
+            return answering.result()
+        finally:
+            for task in (answering, moving):
+                task.cancel()
+            await asyncio.gather(answering, moving, return_exceptions=True)
 
     def _kept(self, log: Log, size: int) -> None:
         log.kept = size
@@ -247,3 +263,9 @@ class Spool:
         if self._call is not None:
             self._call.cancel()
             self._call = None
+
+
+async def _told(call: "grpc.aio.StreamStreamCall[bytes, bytes]", data: bytes) -> Any:
+    """Say something, and hear the answer; EOF if there is none."""
+    await call.write(data)
+    return await call.read()

@@ -12,7 +12,6 @@ class Whereabouts:
         self._given = tuple(each.strip() for each in given.split(",") if each.strip())
         self._told: tuple[str, ...] = ()
         self._leader = ""  # whom another server has named
-        self._last = ""  # where we were taken in
         self._turn = 0
 
     @property
@@ -26,21 +25,18 @@ class Whereabouts:
         return tuple(dict.fromkeys((*fixed, *self._told)))[:SERVERS_MAX]
 
     def next(self, joined: Iterable[str]) -> str:
-        """The address to try: the leader if somebody has named it, where we were last, then one after the other."""
+        """The address to try: the leader if somebody has named it, else one after the other."""
         known = self.all(joined)
         if self._leader:
             leader, self._leader = self._leader, ""
             return leader
-        if self._last in known:
-            last, self._last = self._last, ""
-            self._turn = known.index(last)
-            return last
         return known[self._turn % len(known)] if known else ""
 
     def taken_in(self, address: str, told: Iterable[str]) -> None:
-        """A server has welcomed us, and tells of the others."""
-        self._last = address
-        self._told = tuple(told)[:SERVERS_MAX] or self._told
+        """A server has welcomed us, and tells of the others. One that has just begun to lead knows only itself yet."""
+        self._told = tuple(dict.fromkeys((*told, *self._told)))[:SERVERS_MAX]
+        known = (*self._given, *self._told)
+        self._turn = known.index(address) if address in known else 0
 
     def refused(self, leader: str = "") -> None:
         """The one we tried is not there or does not lead. It may know who does."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]
 
-from roost.bench.figure import Figure, figure
+from roost.bench.figure import Figure, Missing, figure
 from roost.ports.store import Change
 from roost.stores.postgres import PostgresStore
 
@@ -104,7 +104,7 @@ def postgres_server() -> Iterator[str]:
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     programs = shutil.which("pg_ctl") or (folders and folders[-1] / "pg_ctl")
     if not programs:
-        raise RuntimeError(f"there is no PostgreSQL to measure: install it, or set {URL} to the URL of one")
+        raise Missing(f"there is no PostgreSQL to measure: install it, or set {URL} to the URL of one")
     with tempfile.TemporaryDirectory(prefix="roost-bench-") as directory, socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

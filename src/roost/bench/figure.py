@@ -10,6 +10,10 @@ import msgspec
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
+class Missing(RuntimeError):
+    """Something that is measured is not installed here; says what to do."""
+
+
 class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
     """One measured figure. `bound` is what must hold, `goal` what we aim at; both are read with `better`."""
 

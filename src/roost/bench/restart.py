@@ -25,6 +25,7 @@ from roost.stores.sqlite import SqliteStore
 
 INSTANCES = 100_000
 NODES = 100
+BATCH = 5_000  # workloads submitted at once
 UP_S_MAX = 20.0
 
 
@@ -63,8 +64,8 @@ async def _fill(data: Path) -> None:
     await store.close()
 
 
-async def fill(store: Store) -> None:
-    """As many placed instances, made by the engine itself."""
+async def fill(store: Store, workloads: int = 1) -> None:
+    """As many placed instances, of one array or of many workloads, made by the engine itself."""
     engine = Engine(store, Settings(lease_ms=600_000), _Nobody(), Clock())
     await engine.open("bench")
     async with asyncio.TaskGroup() as tasks:
@@ -73,12 +74,17 @@ async def fill(store: Store) -> None:
         for number in range(NODES):
             hello = Hello(f"node-{number:03}", f"id-{number}", facts, 0)
             await engine.ask(lambda request, hello=hello: Joined(request, hello))  # type: ignore[misc]
-        document = read_document({"name": "many", "command": ["/bin/sleep", "1000"], "count": INSTANCES})
-        wanted = Wanted("default", "many", INSTANCES, check_document(document), encode_document(document))
-        await engine.ask(lambda request: Submit(request, (wanted,)))
+        for start in range(0, workloads, BATCH):
+            some = tuple(_wanted(number, INSTANCES // workloads) for number in range(start, workloads)[:BATCH])
+            await engine.ask(lambda request, some=some: Submit(request, some))  # type: ignore[misc]
         while len(engine.state.instances) < INSTANCES:
             await asyncio.sleep(0.01)
         engine.stop()
+
+
+def _wanted(number: int, count: int) -> Wanted:
+    document = read_document({"name": f"many-{number}", "command": ["/bin/sleep", "1000"], "count": count})
+    return Wanted("default", f"many-{number}", count, check_document(document), encode_document(document))
 
 
 def _cold_up() -> Figure:

@@ -1,4 +1,4 @@
-"""Taking over: a standby that mirrors 100,000 instances, from the moment its leader is killed to its first answer.
+"""Taking over: a standby that mirrors 100,000 placed jobs, from the moment its leader is killed to its first answer.
 
 Two real servers on a real PostgreSQL, and apart from them the one function that the new leader cannot answer before.
 """
@@ -36,36 +36,39 @@ LOOK_S = 0.002
 
 def measure() -> list[Figure]:
     """How long nobody leads, what that costs the standby, and how much of it is the core's."""
-    snapshot = asyncio.run(_snapshot())
-    core_s = min(_take_over_s(snapshot) for _ in range(TRIES))
+    array, jobs = asyncio.run(_snapshot(1)), asyncio.run(_snapshot(INSTANCES))
+    array_s, jobs_s = _take_over_s(array), _take_over_s(jobs)
     with tempfile.TemporaryDirectory(prefix="roost-bench-") as folder, postgres_server() as url:
-        asyncio.run(_store(url, snapshot.records))
+        asyncio.run(_store(url, jobs.records))
         try:
             took = _kill_leaders(Path(folder), f"{url}{'&' if '?' in url else '?'}schema={SCHEMA}")
         finally:
             asyncio.run(_wipe(url))
     walls, cpus = sorted(wall_s for wall_s, _ in took), sorted(cpu_s for _, cpu_s in took)
-    detail = {"instances": INSTANCES, "kills": KILLS}
     return [
-        figure("takeover_s", walls[-1], "s", bound=3.0, goal=1.0, **detail, all=walls),
-        figure("takeover_cpu_s", cpus[-1], "s", goal=1.0, **detail, all=cpus),
-        figure("takeover_core_s", core_s, "s", bound=1.0, instances=INSTANCES),
+        figure("takeover_s", walls[-1], "s", bound=3.0, goal=1.0, instances=INSTANCES, all=walls),
+        figure("takeover_cpu_s", cpus[-1], "s", goal=1.0, instances=INSTANCES, all=cpus),
+        figure("takeover_core_s", jobs_s, "s", bound=1.0, instances=INSTANCES, workloads=INSTANCES),
+        figure("takeover_core_array_s", array_s, "s", bound=1.0, instances=INSTANCES, workloads=1),
     ]
 
 
-async def _snapshot() -> Snapshot:
+async def _snapshot(workloads: int) -> Snapshot:
     memory = Memory()
-    await fill(MemoryStore(memory))
+    await fill(MemoryStore(memory), workloads)
     return memory.snapshot()
 
 
 def _take_over_s(snapshot: Snapshot) -> float:
     """CPU seconds of beginning to decide with a warm mirror."""
-    state, now = mirror(snapshot, Settings()), Clock().now_ms()
-    assert len(state.instances) == INSTANCES
-    began = time.process_time()
-    take_over(state, now, sudden=True)
-    return time.process_time() - began
+    took = []
+    for _ in range(TRIES):
+        state, now = mirror(snapshot, Settings()), Clock().now_ms()
+        assert len(state.instances) == INSTANCES
+        began = time.process_time()
+        take_over(state, now, sudden=True)
+        took.append(time.process_time() - began)
+    return min(took)
 
 
 async def _store(url: str, records: Sequence[Change]) -> None:

@@ -65,10 +65,17 @@ def place(nodes: int, count: int, shapes: int, rules: bool, as_json: bool) -> No
 def _measure(names: tuple[str, ...]) -> None:
     from importlib import import_module
 
+    from roost.bench.figure import Missing
+
     missed = []
     for name in names:
         click.echo(f"measuring {name} ...", err=True)
-        for figure in import_module(f"roost.bench.{name}").measure():
+        try:
+            figures = import_module(f"roost.bench.{name}").measure()
+        except Missing as error:
+            click.echo(f"{name}: {error}", err=True)
+            continue
+        for figure in figures:
             click.echo(msgspec.json.encode(figure))
             if figure.ok is False:
                 missed.append(figure.figure)

@@ -91,7 +91,7 @@ def _check_run(run: Run) -> None:
         raise Invalid(f"{path}.workload", f"its document is of {document.project}/{document.name}")
     _between(run.index, 0, document.count - 1, f"{path}.index")
     _between(run.token, 1, 1 << 62, f"{path}.token")
-    _between(run.attempt, 0, limits.COUNTABLE_MAX, f"{path}.attempt")
+    _between(run.attempt, 1, limits.COUNTABLE_MAX, f"{path}.attempt")
     _between(run.serial, 0, 1 << 62, f"{path}.serial")
     _between(run.submitted_ms, 0, 1 << 53, f"{path}.submitted_ms")
     _between(len(run.devices), 0, limits.GPUS_MAX, f"{path}.devices")

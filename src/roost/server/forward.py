@@ -23,7 +23,7 @@ from roost.wire import servers_pb2 as pb
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Reads that need what only the leader has: its queue, its agents, the logs it is being sent.
-LEADER_READS = ("/why", "/log", "/log/follow", "/v1/servers")
+LEADER_READS = ("/why", "/log", "/log/follow", "/v1/servers", "/v1/status")
 WAIT_S = 5.0  # for a leader to appear: a failover takes less; who asks is spared the retry
 LOOK_S = 0.02
 # What a message of ours may have beside a body: a head of 64 KiB.

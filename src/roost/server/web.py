@@ -17,7 +17,9 @@ from roost.server.auth import App
 HEAD_BYTES_MAX = 64 << 10  # a request's first line and headers; the parser itself would take any amount
 HEAD_S_MAX = 10.0  # and any time; also for the rest of a body whose request was answered before it was here
 PIPELINE_MAX = 64  # requests that wait for the answers before theirs; uvicorn would take 10,000 with one read
-STALL_S_MAX = 60.0  # without reading a byte of what was written; whoever follows something and wakes up comes back
+# Without reading any of what was written; whoever follows something and wakes up comes back. The system takes up to
+# 4 MB by itself and asks for more when a third is read: a line with 11 KB/s is not called silent.
+STALL_S_MAX = 120.0
 CONNECTIONS_MAX = 4_096  # some 100 KB each when busy; agents have a port of their own
 IDLE_S_MAX = 60  # a connection that is kept for another request; clients close theirs sooner
 BACKLOG = 1_024

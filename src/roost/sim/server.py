@@ -34,7 +34,8 @@ class Server:
     def __init__(self, world: World, net: Net, disk: Disk, checkers: Checkers, name: str) -> None:
         self.name = name
         self.standing: Standing | None = None  # among others, if there are others
-        self._sessions: dict[str, int] = {}  # of agents that are answered while the store is away
+        self._holding = False  # the store is away, and agents are answered all the same:
+        self._sessions: dict[str, int] = {}
         self._world = world
         self._net = net
         self._disk = disk
@@ -56,7 +57,7 @@ class Server:
         self._committing = False
         self._wake_ms: int | None = None
         self._gateway = Gateway(self._world, self._net, self)
-        self._sessions = {}
+        self._holding, self._sessions = False, {}
         self.hung = False
         self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
@@ -135,9 +136,7 @@ class Server:
 
     def _begin(self) -> None:
         self.ready, self._committing = True, False
-        if self._sessions:
-            self._sessions = {}
-            self._gateway.reset()
+        self._hold_no_more()
         self._checkers.loaded(self.state)
         self._world.tell(self.name, f"leads from revision {self.state.revision} with epoch {self.epoch}")
         self._wake()
@@ -155,11 +154,15 @@ class Server:
 
     def followed(self, news: News) -> None:
         """What another server has committed."""
-        if self._sessions and news.lead.epoch > self.epoch:
-            self._sessions = {}
-            self._gateway.reset()
+        if news.lead.epoch > self.epoch:
+            self._hold_no_more()
         if news.revision != self.state.revision:
             follow(self.state, news.revision, news.changes)
+
+    def _hold_no_more(self) -> None:
+        if self._holding:
+            self._holding, self._sessions = False, {}
+            self._gateway.reset()
 
     def elected(self, epoch: int, sudden: bool) -> None:
         """It leads."""
@@ -178,6 +181,7 @@ class Server:
         if fenced:
             self._gateway.reset()
         else:
+            self._holding = True
             self._sessions = {name: node.session for name, node in self.state.nodes.items() if node.status != "lost"}
 
     # the agents
