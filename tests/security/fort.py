@@ -37,14 +37,16 @@ GOOD_ENDS = frozenset({
 class Fort(House):
     """A house that may be one of several, with its gates open."""
 
-    def __init__(self, blobs: Blobs | None = None) -> None:
+    def __init__(self, blobs: Blobs | None = None, **settings: Any) -> None:
         store = MemoryStore()
-        super().__init__(store, Settings(lease_ms=LEASE_MS), Watch())
+        super().__init__(store, Settings(**{"lease_ms": LEASE_MS, **settings}), Watch())
         if blobs is not None:
             self.logs._blobs = blobs
         self.gateway = Gateway(self.engine, self.logs, self.secrets)
         self.perform.attach(self.gateway)
-        self.team = Team(store, ServerConfig(store="etcd://fort", data=Path("."), admin_token=TOKEN), 1, self.engine.clock.now_ms)
+        self.team = Team(
+            store, ServerConfig(store="etcd://fort", data=Path("."), admin_token=TOKEN), 1, self.engine.clock.now_ms
+        )
         self.engine.leadership = self.team.leadership
         self.peers = self.team.begin(self.engine, self.logs)
         self.peers.app = self.api
@@ -71,9 +73,9 @@ class Fort(House):
 
 
 @asynccontextmanager
-async def fort(blobs: Blobs | None = None) -> AsyncIterator[Fort]:
+async def fort(blobs: Blobs | None = None, **settings: Any) -> AsyncIterator[Fort]:
     """A fort that stands as long as the block."""
-    made = Fort(blobs)
+    made = Fort(blobs, **settings)
     await made.engine.open("fort")
     async with asyncio.TaskGroup() as group:
         group.create_task(made.engine.run())

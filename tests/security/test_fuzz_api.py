@@ -144,9 +144,7 @@ def test_nothing_breaks_the_server(case: Case, standing: Standing) -> None:
             assert answer.status_code == 401, (who, answer.text)
         if not may_change(operation, who):
             assert standing.kept() == before, who
-    case.call_and_validate(
-        base_url=standing.url, headers=standing.headers["admin"], excluded_checks=CHECKS_LEFT_OUT
-    )
+    case.call_and_validate(base_url=standing.url, headers=standing.headers["admin"], excluded_checks=CHECKS_LEFT_OUT)
     assert standing.made is not None and standing.made.engine.ready
 
 

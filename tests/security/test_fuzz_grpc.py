@@ -1,6 +1,7 @@
 """The agents' port under nonsense: whatever nodes, servers and strangers say, nothing breaks and work goes on.
 
-Words of the right shape with absurd values, bytes without any, in every order; then somebody decent comes and is served.
+Words of the right shape with absurd values, bytes without any, in every order; then somebody decent comes and is
+served.
 """
 
 import asyncio
@@ -29,7 +30,8 @@ numbers = st.sampled_from([0, 1, -1, 2, 77, 1 << 31, 1 << 53, 1 << 62, (1 << 63)
 )
 small = st.integers(-(1 << 31), (1 << 31) - 1) | st.sampled_from([0, 1, 8080, -1])
 texts = st.sampled_from(
-    ["", "n1", "default", "default/job", "..", "../../etc/passwd", "a/b/c", "\x00", "x" * 100_000, "n\u0131", "\u202en1", "\r\n"]
+    ["", "n1", "default", "default/job", "..", "../../etc/passwd", "a/b/c", "\x00", "x" * 100_000, "n\u0131", "\u202e",
+     "\r\n"]
 ) | st.text(max_size=20)  # fmt: skip
 DOCUMENTS = [
     encode_document(read_document({"name": "job", "command": ["true"], **more}))
@@ -91,7 +93,8 @@ logs = st.sampled_from(
     ["default/job/1/0.1", "default/job/\uff11/0.1", "default/job/01/0.1", "../../x", "a/b/1/../0.1", "a/b/1/0.1/", ""]
 )
 chunks = st.lists(
-    st.builds(pb.LogChunk, log=logs | texts, offset=numbers, data=st.binary(max_size=50), done=st.booleans()), max_size=3
+    st.builds(pb.LogChunk, log=logs | texts, offset=numbers, data=st.binary(max_size=50), done=st.booleans()),
+    max_size=3,
 ).map(lambda found: pb.LogChunks(chunks=found).SerializeToString())
 headers = st.builds(servers.Header, name=st.binary(max_size=20), value=st.binary(max_size=20))
 callers = st.builds(
@@ -155,7 +158,10 @@ async def test_a_node_ships_anything(made: Fort, said: list[bytes]) -> None:
 
 
 @SEARCH
-@given(st.sampled_from(["Renew", "Who"]), st.binary(max_size=60) | texts.map(lambda t: pb.Renewal(request=t).SerializeToString()))
+@given(
+    st.sampled_from(["Renew", "Who"]),
+    st.binary(max_size=60) | texts.map(lambda t: pb.Renewal(request=t).SerializeToString()),
+)
 async def test_a_node_or_a_server_asks_anything(made: Fort, method: str, said: bytes) -> None:
     for bundle in (node_bundle("n1"), server_bundle()):
         async with channel_to(made.port, bundle) as channel:

@@ -83,7 +83,9 @@ async def test_what_can_be_read_in_two_ways_is_refused(made: House, port: Port, 
     assert made.snapshot() == before
 
 
-@pytest.mark.parametrize("target", ["http://elsewhere/v1/status", "https://house:1/v1/status?x", "http://u:p@h/v1/status"])
+@pytest.mark.parametrize(
+    "target", ["http://elsewhere/v1/status", "https://house:1/v1/status?x", "http://u:p@h/v1/status"]
+)
 async def test_a_whole_address_opens_no_other_door(port: Port, target: str) -> None:
     async with port.line() as line:
         await line.say(f"GET {target} HTTP/1.1\r\nHost: house\r\n\r\n".encode())
@@ -217,9 +219,7 @@ async def test_a_body_that_comes_byte_by_byte_has_so_long_and_no_longer(
     assert made.snapshot() == before
 
 
-async def test_whoever_waits_for_an_answer_may_send_an_empty_line(
-    port: Port, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_whoever_waits_for_an_answer_may_send_an_empty_line(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old clients end a body with one; a stream that is being told is not ended by it."""
     monkeypatch.setattr(web, "HEAD_S_MAX", SOON_S)
     async with port.line() as line:

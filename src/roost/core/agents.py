@@ -223,7 +223,7 @@ def _compare(state: State, out: Step, node: Node, hello: Hello, now: int, *, ane
     for token, (run, report) in told.items():
         if token in state.held[node.name]:
             continue
-        if token < state.meta.born and adopt(state, node, run, report, now):
+        if state.settings.adopts and token < state.meta.born and adopt(state, node, run, report, now):
             instance = state.held[node.name][token]
             tell(instance, instance.state, "taken over from its agent", now, state.revision + 1)
             apply_report(state, out, instance, report, now)

@@ -109,7 +109,12 @@ def hold_place(state: "State", line: Line, head: Waiting, fits: Mask, now: int) 
     """Keep a place for a head that did not fit: where room is being made for it, or where it can start soonest."""
     key = f"{head.workload.key}.{head.number}"
     made = state.making_room.get(key)
-    taken = {hold.node for other, hold in state.holds.items() if other is not line}
+    others = {other: hold for other, hold in state.holds.items() if other is not line}
+    # Where others are being stopped for it, who comes after it and only waits there has to look for another place:
+    # otherwise those who were stopped would take the room again, and be stopped again, for ever.
+    after = order_of(head.workload)
+    yielding = [other for other, hold in others.items() if hold.node == made and hold.order > after]
+    taken = {hold.node for other, hold in others.items() if other not in yielding}
     best: Hold | None = None
     known = state.holds.get(line)
     names = [made] if made is not None else [] if known is None else [known.node]
@@ -124,6 +129,9 @@ def hold_place(state: "State", line: Line, head: Waiting, fits: Mask, now: int) 
     if best is None:
         let_go(state, line)
         return
+    if best.node == made:
+        for other in yielding:
+            let_go(state, other)
     best = best._replace(is_made=made is not None)
     if known is None or _gist(known) != _gist(best):
         state.holds[line] = best

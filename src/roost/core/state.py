@@ -40,6 +40,7 @@ class Settings(msgspec.Struct, frozen=True):
     patience_ms: int = 30_000  # who waits longer gets a place kept for it, which only who is gone in time may pass
     preempt_margin: int = 20  # by how much a priority must be higher to stop what runs; 0: it never does
     ahead_max: int = 8  # short runs that may stand behind one that runs
+    adopts: bool = True  # a node is believed what it runs of an earlier life: only for a store that forgets
     finished_max: int = 200_000  # finished instances kept in memory, about 200 MB; the oldest workloads go first
 
 

@@ -117,6 +117,8 @@ class ServerConfig:
             patience_ms=self.patience_ms,
             preempt_margin=self.preempt_margin,
             grace_ms=self.timing().grace_ms if self.is_shared else 0,
+            # Else whoever has the certificate of a node could make up work of any project, and read its secrets.
+            adopts=self.store == "memory",
         )
 
 

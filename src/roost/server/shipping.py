@@ -35,7 +35,7 @@ class Shipping:
         names = {f"{run.workload}/{run.serial}/{run.index}.{run.attempt}": report for run, report in hello.runs}
         owners = {name: owner_of(self._engine.state, name) for name in names}
         unknown = frozenset(name for name, owner in owners.items() if owner is None)
-        if unknown:
+        if unknown and self._engine.state.settings.adopts:
             self._named[hello.node] = unknown
         else:
             self._named.pop(hello.node, None)

@@ -89,6 +89,7 @@ class Faults:
             patience_ms=self._patience_ms,
             preempt_margin=self._preempt_margin,
             grace_ms=self._timing.grace_ms if self._disk.shared else 0,
+            adopts=self._disk.forgetful,
         )
 
     def new_clock(self) -> Clock:

@@ -154,7 +154,7 @@ class Life:
             if workload.adopted and instance is None:
                 done = True  # of an earlier life of a forgetful server, and nobody spoke of it
             elif current == "queued":
-                done = why(state, workload.key, index).code in may_wait
+                done = why(state, workload.key, index).code in may_wait or self._waits_for_kept(workload)
             elif instance is None or current in FINISHED:
                 done = True
             elif kept:
@@ -164,6 +164,12 @@ class Life:
             if not done:
                 left.append(f"{workload.key}.{index} is {current}")
         return left
+
+    def _waits_for_kept(self, workload: Workload) -> bool:
+        """Whether it cannot start before another of its gang has stopped on a machine that is gone for good."""
+        gang = self.server.state.gangs.get(workload.policy.gang, {}) if workload.policy.gang else {}
+        instances = [each for each in self.server.state.instances.values() if each.workload in gang]
+        return any(each.state == "stopping" and self._is_gone(each.node) for each in instances)
 
     def _is_gone(self, name: str) -> bool:
         """Whether the machine that a node was last is gone for good."""

@@ -7,7 +7,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException, ValidationException
 from litestar.openapi.datastructures import ResponseSpec
 
-from roost.model.errors import Conflict, Invalid, NotFound, RoostError
+from roost.model.errors import Conflict, Forbidden, Invalid, NotFound, RoostError
 from roost.server import say
 from roost.server.auth_principal import PRINCIPAL, Principal
 from roost.server.auth_veil import Veil
@@ -45,6 +45,7 @@ MEANINGS = {
 }
 
 log = say.logger("api")
+refused = say.Seldom("api")
 
 
 class ErrorView(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +78,11 @@ def answer_error(request: "Request[Any, Any, Any]", error: Exception) -> Respons
         told, status = _veiled(request, error), error.status
         if status == 503:
             headers["retry-after"] = RETRY_AFTER_S
+        elif isinstance(error, Forbidden):
+            who = request.scope[PRINCIPAL]  # type: ignore[literal-required]
+            refused.warning(
+                "request refused", where=who.where, who=who.name, path=request.scope["path"][:200], why=error.message
+            )
     elif isinstance(error, HTTPException) and error.status_code < 500:
         told, status = _translated(error)
         headers.update(error.headers or {})
