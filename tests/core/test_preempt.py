@@ -141,3 +141,18 @@ def test_a_gang_uses_what_is_free_before_it_stops_anybody() -> None:
     assert len(stopping(scene)) == 1
     scene.stopped(*stopping(scene))
     assert scene.counts("mpi") == {"placed": 2}
+
+
+def test_room_that_is_made_is_kept_also_where_somebody_else_only_waits_for_a_place() -> None:
+    scene = Scene("a", cpu=4, patience_ms=0)
+    scene.submit(service("base", priority=90), job("brief", priority=90, timeout="1h", resources={"cpu": "500m"}))
+    scene.submit(service("low", count=3, priority=10, resources={"cpu": "500m"}, grace="1s"))
+    scene.running("low.0", "low.1", "low.2")
+    scene.submit(job("patient", priority=10, resources={"cpu": "1500m"}))
+    assert [hold.for_whom for hold in scene.state.holds.values()] == ["default/patient.0"]
+    scene.submit(job("high", priority=60, resources={"cpu": 2}))
+    assert stopping(scene) == ["default/low.1", "default/low.2"]
+    scene.stopped("low.2")
+    assert scene.states("low.2") == ["queued"], "or it would be stopped again, for ever"
+    scene.stopped("low.1")
+    assert scene.states("high.0") == ["placed"]

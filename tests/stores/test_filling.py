@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from roost.core.load import mirror
-from roost.ports.store import ANYBODY, Behind, Change, SharedStore, Snapshot, StoreError, Unavailable
+from roost.ports.store import ANYBODY, Behind, Change, Damaged, SharedStore, Snapshot, StoreError, Unavailable
 from roost.stores import filling
 from roost.stores.filling import MARK, Filled, fill, is_unfinished
 from roost.stores.looking import live_leader, look
@@ -251,5 +251,5 @@ async def test_what_cannot_be_reached_is_told(tmp_path: Path) -> None:
 
 
 def test_the_mark_is_a_kind_of_record_that_no_server_knows() -> None:
-    with pytest.raises(AssertionError, match="unfinished copy"):
+    with pytest.raises(Damaged, match="unfinished copy"):
         mirror(Snapshot(1, [MARK]))

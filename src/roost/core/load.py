@@ -31,7 +31,7 @@ from roost.model.node import Node
 from roost.model.project import Pool, Project, Reservation
 from roost.model.states import HOLDING
 from roost.model.workload import Workload
-from roost.ports.store import Change, Snapshot
+from roost.ports.store import Change, Damaged, Snapshot
 
 
 def load(snapshot: Snapshot, now: int, settings: Settings | None = None, *, sudden: bool = False) -> State:
@@ -123,7 +123,9 @@ def _follow_node(state: State, _: str, key: str, value: bytes | None) -> None:
 
 
 def _follow_setting(state: State, kind: str, key: str, value: bytes | None) -> None:
-    assert kind in _SETTINGS, f"unknown kind of record {kind!r}"
+    if kind not in _SETTINGS:
+        words = "a later version of Roost wrote them, or a copy into this store was not finished"
+        raise Damaged(f"there are records of kind {kind!r:.60}, which are not known here: {words}")
     known, decoder = _SETTINGS[kind]
     records: dict[str, Any] = getattr(state, known)
     if value is None:

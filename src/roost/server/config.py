@@ -22,6 +22,8 @@ from roost.stores.opening import read_place
 Tls = Literal["auto", "on", "off"]
 HistoryKept = Literal["auto", "on", "off"]
 
+SHARED = ("postgresql://", "postgres://", "etcd://")  # stores that several servers can use at once
+
 API_PORT = 8420
 AGENTS_PORT = 8421
 
@@ -89,7 +91,7 @@ class ServerConfig:
     @property
     def is_shared(self) -> bool:
         """Whether other servers may use the same store."""
-        return "://" in self.store
+        return self.store.startswith(SHARED)
 
     def timing(self) -> Timing:
         """How fast leadership changes hands."""

@@ -42,7 +42,7 @@ async def secure(config: ServerConfig, engine: Engine, joining: Joining, api_por
         config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = await open_authority(engine, seal, file, anew=config.new_authority)
         hosts = (*advertised(config.host, config.advertise), *advertised(config.agents_host, config.advertise))
-        server = ServerCertificate(authority, server_name(), hosts, config.data, config.certificate_ms)
+        server = ServerCertificate(authority, server_name(config), hosts, config.data, config.certificate_ms)
         write_secret(config.data / CA_FILE, authority.certificate)
     except OSError as error:
         raise Unavailable(f"certificates cannot be kept in {config.data}: {error.strerror or error}") from None
@@ -81,9 +81,9 @@ def open_seal(config: ServerConfig) -> Seal:
     return Seal(*keys)
 
 
-def server_name() -> str:
+def server_name(config: ServerConfig) -> str:
     """What this server is called in its certificate."""
-    return NAME_ODD.sub("-", socket.gethostname())[:63] or "server"
+    return config.name or NAME_ODD.sub("-", socket.gethostname())[:63] or "server"
 
 
 def _joined(host: str, port: int) -> str:
