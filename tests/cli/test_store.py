@@ -185,7 +185,7 @@ def test_a_source_of_an_unfinished_copy_is_refused(tmp_path: Path, scene: Snapsh
     assert "unfinished copy run it again with --force" in typed("check", url).stdout
 
 
-def test_a_file_that_a_server_has_is_refused_with_its_process(tmp_path: Path) -> None:
+def test_a_file_that_a_server_has_is_refused_with_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "home"
     home.mkdir()
     with serving(home, "server") as served:
@@ -193,6 +193,9 @@ def test_a_file_that_a_server_has_is_refused_with_its_process(tmp_path: Path) ->
         assert _in_use(served, "copy", str(home), str(tmp_path / "to"), "--live")
         assert _in_use(served, "check", str(home))
         assert _in_use(served, "backup", str(home), str(tmp_path / "file"))
+        monkeypatch.setenv("ROOST_CONFIG", str(home / "client.toml"))
+        assert "the server at" in done("backup", "server", str(tmp_path / "told")).stdout
+    done("restore", str(tmp_path / "told"), str(tmp_path / "back"))
     done("check", str(home))
     done("copy", str(home), str(tmp_path / "to"))
 

@@ -85,6 +85,7 @@ TABLE = [
     Row("set_secret", "PUT", "/v1/projects/{p}/secrets/{x}", "operator", "project", {"value": "v"}),
     Row("remove_secret", "DELETE", "/v1/projects/{p}/secrets/key", "operator", "project", None, (204,)),
     Row("reseal_secrets", "POST", "/v1/secrets/reseal", "admin", "all"),
+    Row("backup", "GET", "/v1/backup", "admin", "all"),
     Row("list_servers", "GET", "/v1/servers", "viewer", "some"),
     Row("transfer_leader", "POST", "/v1/leader/transfer", "operator", "all", {}, (409,)),
     Row("list_secrets", "GET", "/v1/projects/{p}/secrets", "viewer", "project"),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from roost.server.store_check import Examined
     from roost.stores.opening import Place
 
+SERVER = "server"  # in place of a URL: the server that the client is configured for
 T = TypeVar("T")
 
 FINDINGS_SHOWN = 20  # on a terminal; --json has more
@@ -136,7 +137,8 @@ def check(ctx: click.Context, url: str, as_json: bool) -> None:
 Examples:
   roost store backup postgresql://roost@db-1/roost /backup/roost-monday
   roost store backup etcd://h1:2379,h2:2379/roost /backup/roost-monday
-  roost store backup /var/lib/roost /backup/roost-monday
+  roost store backup /var/lib/roost /backup/roost-monday        while the server is stopped
+  roost store backup server /backup/roost-monday                of the server that you talk to, while it runs
 \b
 Next: `roost store restore FILE URL` brings it back, into any kind of store. Try it once before you need it.
 """
@@ -148,14 +150,14 @@ def backup(url: str, file: Path, as_json: bool) -> None:
     """Write everything of a store into a file.
 
     PostgreSQL and etcd can be used by servers meanwhile: the file holds the state as of one revision. SQLite is locked
-    by its server, which has to be stopped. Only you can read the file; it holds secrets, some of them sealed.
+    by its server: stop that, or say `server`, and it tells everything itself (for admins). Only you can read the file;
+    it holds secrets, some of them sealed.
     """
     from roost.server.store_file import write_backup  # noqa: PLC0415
 
-    place = _kept_place(url)
-    snapshot = _read(url)
+    place, snapshot = _told_by_server() if url == SERVER else (str(_kept_place(url)), _read(url))
     try:
-        header = write_backup(file.absolute(), snapshot, str(place), _now_ms())
+        header = write_backup(file.absolute(), snapshot, place, _now_ms())
     except OSError as error:
         raise Failure(f"{file} cannot be written: {error.strerror or error}; there is no backup") from None
     if as_json:
@@ -214,6 +216,17 @@ def _kept_place(url: str) -> "Place":
     if isinstance(place, MemoryPlace):
         raise Invalid("store", "nothing is kept in memory that another command could see; name a directory or a URL")
     return place
+
+
+def _told_by_server() -> tuple[str, "Snapshot"]:
+    """Everything that the server has, as of one revision."""
+    import msgspec  # noqa: PLC0415
+
+    from roost.cli.session import connect  # noqa: PLC0415
+    from roost.ports.store import Snapshot  # noqa: PLC0415
+
+    with connect() as client:
+        return f"the server at {client.url}", msgspec.msgpack.decode(client.backup(), type=Snapshot)
 
 
 async def _seen(place: "Place") -> Any:

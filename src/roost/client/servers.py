@@ -52,6 +52,10 @@ class ServerCalls:
         """All servers: who leads, who stands by."""
         return msgspec.json.decode(self._transport.call("GET", "/v1/servers").body, type=Servers)
 
+    def backup(self) -> bytes:
+        """Everything that is stored, as of one revision, packed."""
+        return self._transport.call("GET", "/v1/backup").body
+
     def transfer_leader(self, to: str = "") -> Leader:
         """Let another server lead: the one of this name, or whoever is first. Who led until now."""
         body = msgspec.json.encode({"to": to})

@@ -1,5 +1,9 @@
 """Who leads, told by a server that is alone; several are in tests/failover."""
 
+import msgspec
+
+from roost.ports.store import Snapshot
+from roost.stores.memory import MemoryStore
 from tests.server.house import house
 
 
@@ -23,3 +27,14 @@ async def test_a_server_that_is_alone_has_nobody_to_hand_over_to() -> None:
         assert (await made.post("/v1/leader/transfer", {}, expect=409))["code"] == "alone"
         assert (await made.post("/v1/leader/transfer", {"to": 7}, expect=422))["path"] == "to"
         assert made.snapshot() == before and made.engine.ready
+
+
+async def test_a_backup_holds_what_is_stored() -> None:
+    store = MemoryStore()
+    async with house(store) as made:
+        await made.submit("a")
+        answer = await made.client.get("/v1/backup")
+        snapshot = msgspec.msgpack.decode(answer.content, type=Snapshot)
+        stored = await store.load()
+        assert snapshot.revision == stored.revision
+        assert sorted(snapshot.records) == sorted(stored.records)

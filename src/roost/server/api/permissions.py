@@ -103,6 +103,7 @@ PERMISSIONS: dict[str, Permission] = {
     # the whole
     "status": READ_SOMEWHERE,
     "metrics": Permission(VIEWER, Where.ALL),  # it names all projects
+    "backup": STRICTEST,
     "list_servers": READ_SOMEWHERE,
     "transfer_leader": OPERATE,
     "leader": Permission(0, Where.OPEN),

@@ -14,6 +14,7 @@ from litestar.routes import HTTPRoute
 from roost.model.errors import Invalid, RoostError
 from roost.server.api import (
     audit,
+    backup,
     changes,
     events,
     health,
@@ -148,6 +149,7 @@ HANDLERS = [
     health.metrics,
     health.livez,
     health.readyz,
+    backup.backup,
     servers.list_servers,
     servers.leader,
     servers.transfer_leader,
