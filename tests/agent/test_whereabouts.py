@@ -45,3 +45,26 @@ def test_servers_that_a_server_tells_of_are_known_from_then_on() -> None:
 
 def test_without_any_server_there_is_nothing_to_try() -> None:
     assert Whereabouts("").next(()) == ""
+
+
+def test_whoever_is_silent_is_left_out_for_a_while_also_if_others_name_it() -> None:
+    places = Whereabouts("a:1,b:1,c:1")
+    places.taken_in("a:1", ())
+    places.silent("a:1")
+    tried = []
+    for _ in range(6):
+        places.refused("a:1")
+        tried.append(places.next(()))
+    assert set(tried) == {"b:1", "c:1"}
+    for _ in range(40):
+        places.refused()
+        tried.append(places.next(()))
+    assert "a:1" in tried, "if nobody else leads it may be back"
+    places.silent("b:1")
+    assert Whereabouts("b:1").next(()) == "b:1"
+
+
+def test_the_only_server_is_tried_also_when_it_was_silent() -> None:
+    places = Whereabouts("a:1")
+    places.silent("a:1")
+    assert places.next(()) == "a:1"

@@ -29,7 +29,7 @@ BUSY_MS = 50  # ... if the last ones are not longer ago than this
 WELCOME_S_MAX = 10.0
 WELCOME_S_MAX_MANY = 1.5  # where there are other servers: one that hangs must not cost us our lease
 SILENCE_SHARE = 0.75  # of a lease without a word from the server: the stream is dead, whatever TCP says
-SILENCE_SHARE_MANY = 0.5  # ... where there are others who may lead by now
+SILENCE_SHARE_MANY = 0.4  # ... where there are others who may lead by now
 WHO_S_MAX, WHO_EVERY_S = 1.0, 1.0  # asking the others, while ours does not know whether it still leads
 USAGE_MS = 10_000
 RETRY_S_MIN, RETRY_S_MAX = 0.03, 0.2  # a server that restarts is found again within a fraction of a lease
@@ -220,8 +220,12 @@ class Link:
     async def _session(self, call: Call) -> None:
         now = now_ms()
         async with asyncio.timeout(WELCOME_S_MAX_MANY if self._has_others() else WELCOME_S_MAX):
-            await call.write(pack_agent(self._actor.hello(now)).SerializeToString())
-            data = await call.read()
+            try:
+                await call.write(pack_agent(self._actor.hello(now)).SerializeToString())
+                data = await call.read()
+            except asyncio.CancelledError:
+                self._places.silent(self.address)
+                raise
         first = pb.ServerFrame.FromString(data) if data is not grpc.aio.EOF else pb.ServerFrame()
         frame = unpack_server(first)
         if not isinstance(frame, Welcome):
@@ -268,6 +272,11 @@ class Link:
                     raise ConnectionError(f"the server at {address} leads by now")
             await asyncio.sleep(WHO_EVERY_S)
 
+    def _silence_ms(self) -> int:
+        """When a server that has not answered is not going to."""
+        share = SILENCE_SHARE_MANY if self._has_others() else SILENCE_SHARE
+        return self._heard_ms + int(self._actor.lease_ms * share)
+
     def _has_others(self) -> bool:
         bundle = self._identity.read()
         return bundle is not None and len(self._places.all(bundle.servers)) > 1
@@ -277,8 +286,8 @@ class Link:
         while not last:
             await self._until_due()
             now, last = now_ms(), self._ending
-            share = SILENCE_SHARE_MANY if self._has_others() else SILENCE_SHARE
-            if now - self._heard_ms > self._actor.lease_ms * share and self._unanswered:
+            if self._unanswered and now >= self._silence_ms():
+                self._places.silent(self.address)
                 raise ConnectionError("the server has stopped answering")
             again = now >= self._beat_at_ms
             usage = None
@@ -318,7 +327,7 @@ class Link:
         """When to speak next: a sign of life, or news, but not too soon after the last word."""
         due = self._actor.next_due()
         if due is None and not self._actor.lacking:
-            return self._beat_at_ms
+            return min(self._beat_at_ms, self._silence_ms()) if self._unanswered else self._beat_at_ms
         hold_ms = HOLD_MS if due is not None and due - self._told_ms < BUSY_MS else 0
         return min(self._beat_at_ms, (due or 0) + hold_ms)
 

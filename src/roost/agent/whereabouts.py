@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+SILENT_TURNS = 30  # tries elsewhere before one that was silent is tried again: some seconds
 SERVERS_MAX = 16  # remembered; three are enough for anybody
 
 
@@ -12,6 +13,8 @@ class Whereabouts:
         self._given = tuple(each.strip() for each in given.split(",") if each.strip())
         self._told: tuple[str, ...] = ()
         self._leader = ""  # whom another server has named
+        self._silent = ""  # who has stopped answering; others may not have noticed yet, and name it
+        self._silent_until = 0
         self._turn = 0
 
     @property
@@ -26,7 +29,9 @@ class Whereabouts:
 
     def next(self, joined: Iterable[str]) -> str:
         """The address to try: the leader if somebody has named it, else one after the other."""
-        known = self.all(joined)
+        if self._turn >= self._silent_until:
+            self._silent = ""
+        known = [each for each in self.all(joined) if each != self._silent] or self.all(joined)
         if self._leader:
             leader, self._leader = self._leader, ""
             return leader
@@ -35,10 +40,15 @@ class Whereabouts:
     def taken_in(self, address: str, told: Iterable[str]) -> None:
         """A server has welcomed us, and tells of the others. One that has just begun to lead knows only itself yet."""
         self._told = tuple(dict.fromkeys((*told, *self._told)))[:SERVERS_MAX]
+        self._silent = ""
         known = (*self._given, *self._told)
         self._turn = known.index(address) if address in known else 0
 
     def refused(self, leader: str = "") -> None:
         """The one we tried is not there or does not lead. It may know who does."""
-        self._leader = leader
+        self._leader = leader if leader != self._silent else ""
         self._turn += 1
+
+    def silent(self, address: str) -> None:
+        """A server has stopped answering: the others first, whatever they say of it."""
+        self._silent, self._silent_until = address, self._turn + SILENT_TURNS

@@ -116,9 +116,9 @@ def _follow_node(state: State, _: str, key: str, value: bytes | None) -> None:
         return
     node = state.nodes[key] = _NODE.decode(value)
     state.held.setdefault(key, {})
-    state.contacts.setdefault(key, Contact(0))
-    state.join_fleet(key, node.facts)
     in_touch = node.status not in ("suspect", "lost")
+    state.contacts.setdefault(key, Contact(0)).connected = in_touch  # with whoever leads
+    state.join_fleet(key, node.facts)
     state.fleet.set_open(key, is_open=node.status == "ready", is_online=in_touch)
 
 
