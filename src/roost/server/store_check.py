@@ -12,7 +12,7 @@ from roost.core.load import follow, mirror, take_over
 from roost.core.state import Meta, State
 from roost.model.instance import Instance
 from roost.model.states import HOLDING
-from roost.ports.store import Change, Snapshot
+from roost.ports.store import Change, Damaged, Snapshot
 from roost.server.store_file import kinds_of
 
 LARGEST_MAX = 5
@@ -123,7 +123,7 @@ def _trouble(scratch: State, record: Change) -> Finding | None:
         follow(scratch, 0, [record])
     except msgspec.MsgspecError as error:
         return Finding("unreadable", record.kind, record.key, f"cannot be read: {error}")
-    except AssertionError:
+    except Damaged:
         return Finding("unknown", record.kind, record.key, "this release knows no such kind of record")
     except Exception as error:
         return Finding("unreadable", record.kind, record.key, f"cannot be used: {_words(error)}")
