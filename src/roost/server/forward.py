@@ -7,7 +7,7 @@ each other's certificates. An answer that breaks off half-way breaks off here, t
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import grpc
 
@@ -42,13 +42,6 @@ class Leaders(Protocol):
 
     def forward(self, leader: Identity, request: pb.ForwardedRequest) -> AsyncIterator[pb.ForwardedPiece]:
         """Its answer, in pieces."""
-
-
-class Asked(NamedTuple):
-    """A request that was forwarded, as the leader hears of it."""
-
-    scope: Scope
-    body: bytes
 
 
 class Forwarder:

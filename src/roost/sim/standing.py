@@ -11,7 +11,6 @@ from roost.sim.world import World
 NEWS_MS = (0, 15)
 LAG, LAG_MS_MAX = 0.02, 1_500  # sometimes a stream of news falls behind
 AGAIN_MS = (100, 1_000)
-KNOCK_MS = (1, 60)  # until a leader whose process is gone is found to be gone
 
 
 class Follower(Protocol):
