@@ -13,7 +13,6 @@ from roost.core.effects import Step
 from roost.core.load import follow, load, mirror, take_over
 from roost.core.state import Settings, State
 from roost.core.step import step
-from roost.model.document import check_document, encode_document, read_document
 from roost.model.errors import RoostError
 from roost.model.events import (
     Cancel,
@@ -32,6 +31,7 @@ from roost.model.events import (
 from roost.model.frames import Drop, Hello, Order, Report, Run, Stop
 from roost.model.instance import Instance
 from roost.model.node import Facts
+from roost.model.submission import wanted_of
 from roost.model.units import byte_count, duration_ms
 from roost.ports.store import Change
 from roost.stores.memory import Memory
@@ -197,8 +197,7 @@ def service(name: str, **fields: Any) -> dict[str, Any]:
 
 def wanted(document: dict[str, Any]) -> Wanted:
     """A document as the edge hands it in."""
-    read = read_document(document)
-    return Wanted(read.project, read.name, read.count, check_document(read), encode_document(read))
+    return wanted_of(document)
 
 
 def facts_of(cpu: float = 4, memory: Any = "16GiB", disk: Any = "100GiB", **fields: Any) -> Facts:

@@ -11,11 +11,11 @@ import grpc
 from roost.blobs.memory import MemoryBlobs
 from roost.core.effects import Orders, Step
 from roost.core.state import Settings, State
-from roost.model.document import check_document, encode_document, read_document
-from roost.model.events import Cancel, Submit, Wanted
+from roost.model.events import Cancel, Submit
 from roost.model.frames import Answer, Beat, Hello, Report, Run, Welcome
 from roost.model.joining import Bundle
 from roost.model.node import Facts
+from roost.model.submission import wanted_of
 from roost.ports.blobs import Blobs
 from roost.ports.store import Store
 from roost.server.certificates import Certificates
@@ -76,9 +76,7 @@ class Stage:
     async def submit(self, **fields: Any) -> None:
         """Submit a workload."""
         work = {} if "steps" in fields else {"command": ["/bin/true"]}
-        document = read_document({"name": "job", **work, **fields})
-        policy = check_document(document)
-        wanted = Wanted(document.project, document.name, document.count, policy, encode_document(document))
+        wanted = wanted_of({"name": "job", **work, **fields})
         await self.engine.ask(lambda request: Submit(request, (wanted,)))
 
     async def cancel(self, workload: str) -> None:

@@ -80,7 +80,7 @@ def parted(state: State, out: Step, event: Parted, now: int) -> None:
     settle_node(state, out, node, "is leaving" if event.leaving else "its stream broke", now)
     for token in sorted(state.held[node.name], reverse=True):  # nobody steps up
         instance = state.held[node.name][token]
-        policy = state.workloads[instance.workload].policy
+        policy = state.spec_of(instance).policy
         goes = instance.state != "stopping" or bool(instance.behind)  # who stops has room until it is confirmed
         if not policy.exclusive and policy.when_lost != "keep" and goes:
             lost(state, out, instance, f"the stream of node {node.name} broke", now)
@@ -124,7 +124,7 @@ def apply_report(state: State, out: Step, instance: Instance, report: Report, no
     instance.exit_code, instance.signal, instance.step = report.code, report.signal, report.step
     ended_ms = min(now, max(now - report.ended_ago_ms, instance.started_ms))
     if report.cause == "exited":
-        learn(state, state.workloads[instance.workload], report.started_ago_ms - report.ended_ago_ms)
+        learn(state, state.spec_of(instance), report.started_ago_ms - report.ended_ago_ms)
     _end(state, out, instance, report, now)
     if instance.finished_ms:
         instance.finished_ms = ended_ms
@@ -173,7 +173,7 @@ def _refusal(state: State, node: Node, hello: Hello, now: int) -> str:
         left = max(0, contact.lease_until_ms - now)
         return f"the last node named {node.name} may still be running work; its lease ends in {left} ms"
     for instance in state.held[node.name].values():
-        if state.workloads[instance.workload].policy.exclusive:  # kept there, and no lease will ever end it
+        if state.spec_of(instance).policy.exclusive:  # kept there, and no lease will ever end it
             return f"the last node named {node.name} may still be running {instance.key}; cancel that first"
     return ""
 

@@ -77,7 +77,7 @@ def step_up(state: "State", out: "Step", gone: Instance) -> None:
         if gone.behind:
             state.followers[gone.behind] = follower
         else:
-            state.occupy(state.workloads[follower.workload], follower)
+            state.occupy(state.spec_of(follower), follower)
             out.stepped_up.append(follower)
         state.touch_instance(follower)
     gone.behind = 0

@@ -32,7 +32,7 @@ def whole_assignment(state: State, name: str) -> tuple[Order, ...]:
 
 def run_order(state: State, instance: Instance) -> Run:
     """The order to run an attempt, with all an agent must know to run it and to tell a forgetful server of it."""
-    workload = state.workloads[instance.workload]
+    workload = state.spec_of(instance)
     policy = workload.policy
     return Run(
         token=instance.token,
@@ -53,4 +53,4 @@ def run_order(state: State, instance: Instance) -> Run:
 
 def stop_order(state: State, instance: Instance) -> Stop:
     """The order to stop an attempt."""
-    return Stop(instance.token, state.workloads[instance.workload].policy.grace_ms, instance.cause)
+    return Stop(instance.token, state.spec_of(instance).policy.grace_ms, instance.cause)

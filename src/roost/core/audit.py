@@ -30,9 +30,15 @@ def target_of(event: happened.Request) -> str:
             names = [f"{each.project}/{each.name}" for each in event.wanted]
         case happened.Keep():
             names = [f"{each.kind} {each.name}{'' if each.value is not None else ' (gone)'}" for each in event.records]
+        case happened.Promote() | happened.Rollback():
+            names = [event.workload]
+        case happened.Maintain():
+            names = ["on" if event.on else "off"]
+        case happened.MarkPool():
+            names = [f"pool {event.pool} {event.status}"]
         case happened.Cancel() | happened.Retry():
             names = [event.workload if event.index is None else f"{event.workload}.{event.index}"]
-        case happened.Drain() | happened.Resume() | happened.Remove():
+        case happened.Drain() | happened.Cordon() | happened.Resume() | happened.Remove():
             names = [event.node]
         case happened.SetProject():
             names = [f"project {event.project.name}"]

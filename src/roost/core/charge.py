@@ -75,7 +75,7 @@ def borrowed(state: "State") -> set[int]:
     holders = {each.token: each for held in state.held.values() for each in held.values() if not each.behind}
     for token in sorted(holders, reverse=True):
         instance = holders[token]
-        workload = state.workloads[instance.workload]
+        workload = state.spec_of(instance)
         left = over.get(workload.project)
         if left is not None and any(amount > 0 for amount in left.values()):
             found.add(token)

@@ -53,7 +53,7 @@ def claims_are_counted(state: State) -> Complaints:
     """Devices, ports and company are what the holders claim."""
     members: dict[str, dict[str, int]] = {}
     for name, held in state.held.items():
-        claims = [claim_of(state.workloads[each.workload], each) for each in held.values() if not each.behind]
+        claims = [claim_of(state.spec_of(each), each) for each in held.values() if not each.behind]
         claims += state.contacts[name].ghosts.values()
         row = state.fleet.row(name)
         free = state.fleet.device_total[row].copy()
@@ -154,7 +154,7 @@ def workloads_end_once(state: State) -> Complaints:
 def who_waits_is_queued(state: State) -> Complaints:
     """Everybody who waits stands in its line, or has a timer for the moment it will."""
     fresh = {id(workload) for line in state.queue.lines.values() for workload in line.fresh}
-    again = {(key, index) for line in state.queue.lines.values() for _, _, index, key in line.again}
+    again = {(key, index) for line in state.queue.lines.values() for _, _, index, key, _ in line.again}
     timed = {(kind, key) for _, kind, key in state.timers}
     for workload in state.workloads.values():
         if state.has_fresh(workload) and id(workload) not in fresh:
@@ -209,7 +209,7 @@ def nodes_are_as_they_seem(state: State) -> Complaints:
             if contact.ghosts:
                 yield f"{name} is lost and haunted"
             for instance in state.held[name].values():
-                if state.workloads[instance.workload].policy.when_lost != "keep":
+                if state.spec_of(instance).policy.when_lost != "keep":
                     yield f"{name} is lost and still holds {instance.key}"
         for token in contact.ghosts:
             if token in state.held[name]:
@@ -224,7 +224,7 @@ def what_is_held_is_charged(state: State) -> Complaints:
         for instance in held.values():
             if instance.behind:
                 continue
-            workload = state.workloads[instance.workload]
+            workload = state.spec_of(instance)
             own = charged.setdefault(workload.project, {INSTANCES: 0})
             own[INSTANCES] += 1
             for resource, amount in workload.policy.ask.resources:
@@ -254,7 +254,7 @@ def who_stands_behind_follows(state: State) -> Complaints:
             before = held.get(instance.behind)
             if before is None or before.token >= token:
                 yield f"{instance.key} stands behind {instance.behind}, which is not on {name}"
-            elif state.workloads[before.workload].policy.ask != state.workloads[instance.workload].policy.ask:
+            elif state.spec_of(before).policy.ask != state.spec_of(instance).policy.ask:
                 yield f"{instance.key} stands behind {before.key}, which has other room"
             if name not in state.recalls:
                 yield f"nobody calls {instance.key} back"
@@ -305,7 +305,7 @@ def _offered(state: State, name: str, resource: str) -> int:
 def _asks(state: State, name: str) -> Iterator[tuple[tuple[str, int], ...]]:
     for instance in state.held[name].values():
         if not instance.behind:
-            yield state.workloads[instance.workload].policy.ask.resources
+            yield state.spec_of(instance).policy.ask.resources
     for held in state.contacts[name].ghosts.values():
         yield held.resources
 
@@ -315,10 +315,10 @@ def _waiting(state: State) -> list[tuple[int, int, str]]:
     found: set[tuple[int, int, str]] = set()
     for line in state.queue.lines.values():
         found.update((each.serial, -1, each.key) for each in line.fresh if state.has_fresh(each))
-        found.update(entry[1:] for entry in line.again if state.waits_again(entry))
+        found.update(entry[1:4] for entry in line.again if state.waits_again(entry))
     for instance in state.instances.values():
         if instance.state == "queued":  # after a load it waits for a timer that is due at once
-            found.add((state.workloads[instance.workload].serial, instance.index, instance.workload))
+            found.add((state.spec_of(instance).serial, instance.index, instance.workload))
     return sorted(found)
 
 

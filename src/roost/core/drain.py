@@ -57,7 +57,7 @@ def empty_node(state: State, out: Step, node: Node, now: int, *, services_only: 
     """Stop what runs on a node so that it moves elsewhere."""
     for token in sorted(state.held[node.name]):
         instance = state.held[node.name][token]
-        kind = state.workloads[instance.workload].policy.kind
+        kind = state.spec_of(instance).policy.kind
         if instance.state != "stopping" and (kind == "service" or instance.behind or not services_only):
             stop(state, out, instance, f"node {node.name} is draining", now, moving=True)
 

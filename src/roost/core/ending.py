@@ -103,9 +103,9 @@ class _Search:
 
     def _youngest_first(self, name: str) -> list[Instance]:
         """The least important first, of those the youngest: little is lost with it. Some have no room of their own."""
-        workloads = self._state.workloads
+        spec_of = self._state.spec_of
         held = [each for each in self._state.held[name].values() if not each.behind]
-        return sorted(held, key=lambda each: (workloads[each.workload].policy.priority, -each.token))
+        return sorted(held, key=lambda each: (spec_of(each).policy.priority, -each.token))
 
     def _different(self, name: str) -> list[Instance]:
         """Of those that hold the same in every respect that matters, a few are enough: one can stand for the other."""
@@ -114,7 +114,7 @@ class _Search:
         alike: dict[object, int] = {}
         found = self._known[name] = []
         for instance in self._youngest_first(name):
-            kind = self._kind(claim_of(self._state.workloads[instance.workload], instance))
+            kind = self._kind(claim_of(self._state.spec_of(instance), instance))
             alike[kind] = alike.get(kind, 0) + 1
             if alike[kind] <= ALIKE_MAX:
                 found.append(instance)
@@ -138,7 +138,7 @@ class _Search:
 
     def _is_enough(self, lacking: dict[str, int], chosen: Sequence[Instance]) -> bool:
         """Whether the plain resources add up; asked first because it is quick."""
-        asks = [self._state.workloads[each.workload].policy.ask.resources for each in chosen]
+        asks = [self._state.spec_of(each).policy.ask.resources for each in chosen]
         return all(
             sum(held for ask in asks for name, held in ask if name == resource) >= amount
             for resource, amount in lacking.items()
@@ -147,7 +147,7 @@ class _Search:
     def _fits_without(self, name: str, chosen: Sequence[Instance]) -> bool:
         fleet, row = self._fleet, self._fleet.row(name)
         self._looks += 1
-        claims = [claim_of(self._state.workloads[each.workload], each) for each in chosen]
+        claims = [claim_of(self._state.spec_of(each), each) for each in chosen]
         for each in claims:
             fleet.take(name, each, -1, is_trial=True)
         yes = all(each.allows(fleet, self._ask, row) for each in DYNAMIC)

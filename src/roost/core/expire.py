@@ -59,7 +59,7 @@ def _expire_waiting(state: State, out: Step, workload: Workload, cause: str, now
 def _ready(state: State, out: Step, key: str, now: int) -> None:
     instance = state.instances.get(key)
     if instance is not None and instance.state == "queued" and instance.ready_ms <= now:
-        state.queue.add_again(state.workloads[instance.workload], instance.index)
+        state.queue.add_again(state.spec_of(instance), instance.index)
 
 
 def _drain(state: State, out: Step, key: str, now: int) -> None:

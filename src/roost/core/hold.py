@@ -149,7 +149,7 @@ def let_go(state: "State", line: Line) -> None:
 
 def end_ms(state: "State", instance: Instance, now: int) -> int:
     """When an instance ends, as far as one can say: by its expected length, else its timeout, else as long again."""
-    policy = state.workloads[instance.workload].policy
+    policy = state.spec_of(instance).policy
     if instance.state == "stopping":
         return now + policy.grace_ms
     if policy.kind != "job":
@@ -205,7 +205,7 @@ def _start_on(state: "State", name: str, key: str, workload: Workload, now: int)
         ]
     )
     extra = {each: total.item(row) - fleet.used[each].item(row) for each, total in fleet.total.items()}
-    back = [(end, dict(state.workloads[each.workload].policy.ask.resources)) for end, _, each in ends]
+    back = [(end, dict(state.spec_of(each).policy.ask.resources)) for end, _, each in ends]
     start = now
     for resource, amount in ask.resources:
         found = reserve(amount, extra.get(resource, 0), [(end, freed.get(resource, 0)) for end, freed in back], now)
@@ -231,7 +231,7 @@ def _devices_free(state: "State", free: list[int], ask: Ask, ends: list[tuple[in
         return now
     for end, instance in ends:
         for device in instance.devices:
-            free[device] += state.workloads[instance.workload].policy.ask.gpu_milli
+            free[device] += state.spec_of(instance).policy.ask.gpu_milli
         if sum(left >= ask.gpu_milli for left in free) >= ask.gpu_count:
             return end
     return None

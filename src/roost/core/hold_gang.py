@@ -42,7 +42,7 @@ class _Room:
             if end != FOREVER:
                 self.empty_ms = max(self.empty_ms, end)
                 continue
-            for resource, amount in state.workloads[instance.workload].policy.ask.resources:
+            for resource, amount in state.spec_of(instance).policy.ask.resources:
                 self.free[resource] -= amount
 
     def take(self, ask: Ask) -> bool:

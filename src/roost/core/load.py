@@ -107,6 +107,14 @@ def _follow_workload(state: State, _: str, key: str, value: bytes | None) -> Non
         state.workloads[key] = workload
 
 
+def _follow_version(state: State, _: str, key: str, value: bytes | None) -> None:
+    if value is None:
+        state.versions.pop(key, None)
+        return
+    state.versions[key] = spec = _WORKLOAD.decode(value)
+    spec.policy = state.shared(spec.policy)
+
+
 def _follow_node(state: State, _: str, key: str, value: bytes | None) -> None:
     if value is None:
         if state.nodes.pop(key, None) is not None:
@@ -155,7 +163,7 @@ def _follow_kept(state: State, kind: str, key: str, value: bytes | None) -> None
 
 def _enter(state: State, instance: Instance) -> None:
     state.instances[instance.key] = instance
-    workload = state.workloads[instance.workload]
+    workload = state.spec_of(instance)
     progress = state.progress_of(workload)
     progress.begun = max(progress.begun, instance.index + 1)
     progress.counts[instance.state] = progress.counts.get(instance.state, 0) + 1
@@ -166,7 +174,7 @@ def _enter(state: State, instance: Instance) -> None:
 def _leave(state: State, instance: Instance) -> None:
     state.progress[instance.workload].counts[instance.state] -= 1
     if instance.state in HOLDING:
-        state.vacate(state.workloads[instance.workload], instance)
+        state.vacate(state.spec_of(instance), instance)
 
 
 def _with_shared_words(instance: Instance) -> Instance:
@@ -257,6 +265,7 @@ _SETTINGS: dict[str, tuple[str, msgspec.msgpack.Decoder[Any]]] = {
 }
 _RECORDS = {
     "workload": _follow_workload,
+    "version": _follow_version,
     "node": _follow_node,
     "meta": _follow_meta,
     **dict.fromkeys(KEPT, _follow_kept),

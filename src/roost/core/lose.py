@@ -18,7 +18,7 @@ def lose_node(state: State, out: Step, node: Node, cause: str, now: int) -> None
     contact.ghosts.clear()
     for token in sorted(state.held[node.name]):
         instance = state.held[node.name][token]
-        kept = state.workloads[instance.workload].policy.when_lost == "keep"
+        kept = state.spec_of(instance).policy.when_lost == "keep"
         if not kept or (instance.state == "stopping" and not instance.moving):
             lost(state, out, instance, f"node {node.name} was lost: {cause}", now)
     state.at(now + GONE_AFTER_MS, "gone", node.name)

@@ -18,14 +18,14 @@ def move(state: State, out: Step, instance: Instance, to: str, cause: str, at_ms
     """Bring an instance into a state. Room is taken and given back here and nowhere else."""
     before = instance.state
     assert to in MOVES[before], f"{instance.key} cannot go from {before} to {to} ({cause}): {instance.story}"
-    workload = state.workloads[instance.workload]
+    spec = state.spec_of(instance)
     counts = state.progress[instance.workload].counts
     counts[before] -= 1
     counts[to] = counts.get(to, 0) + 1
     if to in HOLDING and before not in HOLDING:
-        state.occupy(workload, instance)
+        state.occupy(spec, instance)
     elif before in HOLDING and to not in HOLDING:
-        state.vacate(workload, instance)
+        state.vacate(spec, instance)
         step_up(state, out, instance)
         instance.moving = False
         out.order(instance.node, Drop(instance.token))
@@ -38,7 +38,7 @@ def move(state: State, out: Step, instance: Instance, to: str, cause: str, at_ms
     state.touch_instance(instance)
     if to in FINISHED:
         instance.finished_ms = at_ms
-        finish_if_over(state, workload, at_ms)
+        finish_if_over(state, state.workloads[instance.workload], at_ms)
 
 
 def stop(state: State, out: Step, instance: Instance, cause: str, now: int, *, moving: bool = False) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FOREVER = 1 << 62  # a moment that never comes
 Key = tuple[Ask, int, str, int, str]
 Rank = tuple[int, int]  # when it must start at the latest, and its age
-Entry = tuple[int, int, int, str]  # one that comes back: its rank, index and workload
+Entry = tuple[int, int, int, str, int]  # one that comes back: its rank, index, workload and version
 
 
 class Waiting(NamedTuple):
@@ -66,7 +66,7 @@ class Line:
     def is_set_apart(self, head: Waiting) -> bool:
         """Whether somebody who was its head has left it for a line of its own."""
         if head.again:
-            return not self.again or self.again[0] != (*head.rank, head.number, head.workload.key)
+            return not self.again or self.again[0] != (*head.rank, head.number, *_spec_key(head.workload))
         return not self.fresh or self.fresh[0] is not head.workload
 
     def block(self, fleet: Fleet, *, by_nodes: bool) -> None:
@@ -84,8 +84,8 @@ class Line:
         fresh = self.fresh[0] if self.fresh else None
         rank = rank_of(fresh) if fresh is not None else (FOREVER, FOREVER)
         if self.again and (fresh is None or self.again[0][:2] <= rank):
-            start_by, serial, index, key = self.again[0]
-            return Waiting((start_by, serial), state.workloads[key], index, True)
+            start_by, serial, index, key, _ = self.again[0]
+            return Waiting((start_by, serial), state.spec_of(state.instances[f"{key}.{index}"]), index, True)
         if fresh is None:
             return None
         return Waiting(rank, fresh, index, False)
@@ -142,7 +142,7 @@ class Queue:
 
     def add_again(self, workload: Workload, index: int) -> None:
         """An instance that ran before waits for another attempt; its age counts from the first submission."""
-        heappush(self._line(workload).again, (*rank_of(workload), index, workload.key))
+        heappush(self._line(workload).again, (*rank_of(workload), index, *_spec_key(workload)))
 
     def set_apart(self, line: Line, head: Waiting) -> None:
         """The head is kept out by its neighbours, which others of its line may not have: it waits alone."""
@@ -179,6 +179,10 @@ class Queue:
             line.blocked_at = -1  # whoever comes may be the one who was missing
         self._awake[line] = None
         return line
+
+
+def _spec_key(workload: Workload) -> tuple[str, int]:
+    return workload.key, workload.version
 
 
 NO_ASK = Ask()  # of a line that is a gang

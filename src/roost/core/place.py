@@ -94,7 +94,7 @@ def fill_ahead(state: State, out: Step, line: Line, now: int) -> None:
     chains = [
         last_of(state, each)
         for each in {each.token: each for each in heads}.values()  # who ended at once may have been placed again
-        if each.state in HOLDING and not each.behind and Queue.key_of(state.workloads[each.workload]) == line.key
+        if each.state in HOLDING and not each.behind and Queue.key_of(state.spec_of(each)) == line.key
     ]
     chains = [chain for chain in chains if _is_job(state, chain[0]) and chain[0].state != "stopping"]
     while chains := [chain for chain in chains if chain[1] < depth]:
@@ -112,7 +112,7 @@ def fill_ahead(state: State, out: Step, line: Line, now: int) -> None:
 
 def _may_follow(state: State, line: Line, head: Waiting, last: Instance, now: int) -> bool:
     """Whether an instance may go where another is, and leaves with it: with its node, or as soon as a stream breaks."""
-    workload, other = head.workload, state.workloads[last.workload]
+    workload, other = head.workload, state.spec_of(last)
     policy, fleet, row = workload.policy, state.fleet, state.fleet.row(last.node)
     if policy.when_full == "reject" or not fleet.open[row]:
         return False
@@ -128,7 +128,7 @@ def _may_follow(state: State, line: Line, head: Waiting, last: Instance, now: in
 
 
 def _is_job(state: State, instance: Instance) -> bool:
-    return state.workloads[instance.workload].policy.kind == "job"
+    return state.spec_of(instance).policy.kind == "job"
 
 
 def _behind(state: State, out: Step, head: Waiting, last: Instance, now: int) -> Instance:

@@ -50,10 +50,10 @@ def _waiting(state: State) -> Iterator[tuple[Workload, int, int]]:
             if first >= 0:
                 yield workload, first, workload.count - first
         for entry in line.again:
-            index, key = entry[-2:]
+            index, key = entry[2:4]
             if (key, index) not in seen and state.waits_again(entry):
                 seen.add((key, index))
-                yield state.workloads[key], index, 1
+                yield state.spec_of(state.instances[f"{key}.{index}"]), index, 1
 
 
 def _order(state: State, workload: Workload, index: int, shares: dict[str, int], totals: dict[str, int]) -> Order:

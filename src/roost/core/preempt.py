@@ -76,7 +76,7 @@ def could_preempt(state: State, winner: Workload) -> bool:
 
 def stop_for(state: State, out: Step, victim: Instance, winner: Workload, key: str, now: int) -> None:
     """Stop an instance, and who stands behind it, for somebody."""
-    loser = state.workloads[victim.workload]
+    loser = state.spec_of(victim)
     state.cycles += loser.key in stopped_for(state, winner)
     state.preempted += 1
     why = f"priority {winner.policy.priority} over {loser.policy.priority}"
@@ -108,7 +108,7 @@ def units_on(state: State, winner: Workload, node: str, reach: Reach) -> list[Un
     units: dict[str, Unit] = {}
     for token in sorted(state.held[node], reverse=True):
         instance = state.held[node][token]
-        workload = state.workloads[instance.workload]
+        workload = state.spec_of(instance)
         if instance.behind or instance.state == "stopping" or not may_preempt(state, winner, workload, instance, reach):
             continue
         if not workload.policy.gang:
@@ -145,7 +145,7 @@ def _gang(state: State, winner: Workload, workload: Workload, node: str, reach: 
             if instance.state == "stopping" or not may_preempt(state, winner, member, instance, reach):
                 return None  # what stops is about to start again as it is
             all_of_it.append(instance)
-    priority = max(state.workloads[each.workload].policy.priority for each in all_of_it)
+    priority = max(state.spec_of(each).policy.priority for each in all_of_it)
     return Unit(priority, tuple(all_of_it), tuple(each for each in all_of_it if each.node == node))
 
 
@@ -187,7 +187,7 @@ def _fits_without(state: State, node: str, ask: Ask, units: "tuple[Unit, ...] | 
     fleet, row = state.fleet, state.fleet.row(node)
     going = [each for each in state.held[node].values() if each.state == "stopping" and not each.behind]
     gone = [one for unit in units for one in unit.here] + going
-    claims = [claim_of(state.workloads[each.workload], each) for each in gone]
+    claims = [claim_of(state.spec_of(each), each) for each in gone]
     back: dict[str, int] = {}
     for claim in claims:
         for resource, amount in claim.resources:

@@ -107,7 +107,7 @@ def _make_way(state: State, head: Waiting, rows: list[int], trial: _Trial, reach
         return -1
     _, row, units_gone = best
     for victim in [each for unit in units_gone for each in unit.everywhere]:
-        trial.take(victim.node, claim_of(state.workloads[victim.workload], victim), -1)
+        trial.take(victim.node, claim_of(state.spec_of(victim), victim), -1)
         trial.gone.add(victim.token)
     trial.victims.append((head, state.fleet.names[row], units_gone))
     return row

@@ -16,7 +16,7 @@ STEADY_MS = 60_000  # a service that ran this long has recovered: the next pause
 
 def ended(state: State, out: Step, instance: Instance, ending: str, cause: str, now: int) -> None:
     """An attempt ended by itself: `ending` is succeeded, failed or timed_out."""
-    workload = state.workloads[instance.workload]
+    workload = state.spec_of(instance)
     policy = workload.policy
     if policy.kind == "service":
         _restart(state, out, instance, cause, now)
@@ -30,7 +30,7 @@ def ended(state: State, out: Step, instance: Instance, ending: str, cause: str, 
 
 def lost(state: State, out: Step, instance: Instance, cause: str, now: int) -> None:
     """An attempt ended with its node, or nobody knows how."""
-    workload = state.workloads[instance.workload]
+    workload = state.spec_of(instance)
     policy = workload.policy
     cancelled = instance.state == "stopping" and not instance.moving
     move(state, out, instance, "lost", cause, now)
@@ -47,7 +47,7 @@ def lost(state: State, out: Step, instance: Instance, cause: str, now: int) -> N
 
 def requeue(state: State, out: Step, instance: Instance, cause: str, now: int, delay_ms: int = 0) -> None:
     """Let an instance wait for another attempt, at once or after a pause."""
-    workload = state.workloads[instance.workload]
+    workload = state.spec_of(instance)
     if workload.adopted:  # an agent that has not spoken yet may be running a later attempt
         delay_ms = max(delay_ms, state.settled_ms() - now)
     move(state, out, instance, "queued", cause, now)

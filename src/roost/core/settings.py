@@ -104,7 +104,7 @@ def look_at_reservation(state: State, out: Step, name: str, now: int) -> None:
     for node in reservation.nodes:
         for token in sorted(state.held.get(node, ())):
             instance = state.held[node][token]
-            workload = state.workloads[instance.workload]
+            workload = state.spec_of(instance)
             if workload.project != reservation.project and instance.state != "stopping":
                 stop(state, out, instance, f"{node} is reserved for project {reservation.project}", now, moving=True)
 
@@ -121,7 +121,7 @@ def _choose(state: State, event: Reserve) -> tuple[str, ...]:
     project = event.reservation.project
 
     def foreign(name: str) -> int:
-        return sum(state.workloads[each.workload].project != project for each in state.held[name].values())
+        return sum(state.spec_of(each).project != project for each in state.held[name].values())
 
     free = [
         name

@@ -89,6 +89,7 @@ class State:
         self.meta = Meta()
         self.serial = 0
         self.workloads: dict[str, Workload] = {}
+        self.versions: dict[str, Workload] = {}  # PROJECT/NAME@VERSION: what workloads were before they were updated
         self.instances: dict[str, Instance] = {}
         self.nodes: dict[str, Node] = {}
         self.fleet = Fleet()
@@ -132,7 +133,7 @@ class State:
     def first_fresh(self, workload: Workload) -> int:
         """The first index that was never placed and still shall be; -1 if there is none."""
         key = workload.key
-        if workload.rest or self.workloads.get(key) is not workload:
+        if workload.rest or workload.waits or workload.policy.schedule or self.workloads.get(key) is not workload:
             return -1
         progress = self.progress.get(key)
         begun = progress.begun if progress else 0
@@ -143,15 +144,24 @@ class State:
         return self.first_fresh(workload) >= 0
 
     def waits_again(self, entry: Entry) -> bool:
-        """Whether an instance in the queue is still waiting for another attempt."""
-        _, serial, index, key = entry
+        """Whether an instance in the queue is still waiting for another attempt, and of this version."""
+        _, serial, index, key, version = entry
         workload = self.workloads.get(key)
         if workload is None or workload.serial != serial:
             return False
         instance = self.instances.get(f"{key}.{index}")
-        return instance is not None and instance.state == "queued" and instance.ready_ms <= self.now_ms
+        if instance is None or instance.state != "queued" or instance.version != version:
+            return False
+        return instance.ready_ms <= self.now_ms and not instance.waits
 
     # what every rule uses
+
+    def spec_of(self, instance: Instance) -> Workload:
+        """What an instance runs, or is to run: its workload as it is, or as it was at an earlier version."""
+        workload = self.workloads[instance.workload]
+        if instance.version == workload.version:
+            return workload
+        return self.versions[f"{instance.workload}@{instance.version}"]
 
     def next_serial(self) -> int:
         """The next token or age. They only grow, also over restarts."""

@@ -6,6 +6,7 @@ from heapq import heapify
 from roost.core.effects import Forgotten, Step
 from roost.core.gang import leave_gang
 from roost.core.state import Progress, State
+from roost.core.versions import forget_version, versions_of
 from roost.model.workload import Workload
 
 TIMERS_SPARE = 10_000  # timers of what has gone that may lie about; 200 bytes each
@@ -35,6 +36,8 @@ def forget(state: State, out: Step, workload: Workload) -> None:
                 if state.dirty.get(("instance", instance)) is not None:
                     out.forgotten.append(Forgotten(state.last_of("instance", instance)))
                 state.dirty["instance", instance] = None
+    for number in versions_of(state, workload):
+        forget_version(state, workload, number)
     leave_gang(state, workload)
     del state.workloads[key]
     state.finished.pop(key, None)

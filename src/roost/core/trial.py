@@ -67,8 +67,8 @@ def _leave_lines(trial: State, workload: Workload) -> None:
     """It comes back in no line any more, and no place is kept for it. Where it is fresh, lines see that it changed."""
     key = workload.key
     for line in trial.queue.lines.values():
-        if any(entry[-1] == key for entry in line.again):
-            line.again = [entry for entry in line.again if entry[-1] != key]
+        if any(entry[3] == key for entry in line.again):
+            line.again = [entry for entry in line.again if entry[3] != key]
             heapify(line.again)
     for line, hold in list(trial.holds.items()):
         if hold.for_whom.rpartition(".")[0] == key:

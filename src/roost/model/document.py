@@ -7,6 +7,7 @@ import msgspec
 
 from roost.model import limits
 from roost.model.errors import Invalid
+from roost.model.lifecycle import Health, RestartBlock, UpdateBlock, check_of, restart_of, update_of
 from roost.model.names import check_name, check_text
 from roost.model.placement import (
     Placement,
@@ -18,6 +19,8 @@ from roost.model.placement import (
     tolerations_of,
 )  # fmt: skip
 from roost.model.secret import FromSecret
+from roost.model.sequence import AfterBlock, ScheduleBlock, after_of, schedule_of
+from roost.model.told import told
 from roost.model.units import Quantity, byte_count, countable, cpu_milli, duration_ms, gpu_milli
 from roost.model.workload import Ask, Policy
 
@@ -76,6 +79,12 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     preemptible: bool | None = None
     exclusive: bool = True
     placement: Placement | None = None
+    after: list[str | AfterBlock] = []
+    each: list[str | dict[str, str]] | None = None
+    schedule: str | ScheduleBlock | None = None
+    update: UpdateBlock | None = None
+    restart: RestartBlock | None = None
+    health: Health | None = None
     keep: int | float | str | None = None
 
 
@@ -88,7 +97,7 @@ def read_document(raw: object, path: str = "") -> Document:
     try:
         return msgspec.convert(raw, Document)
     except msgspec.ValidationError as error:
-        raise _told(error, path, raw) from None
+        raise told(error, path, raw) from None
 
 
 def check_document(document: Document, path: str = "") -> Policy:
@@ -98,6 +107,7 @@ def check_document(document: Document, path: str = "") -> Policy:
     check_text(document.image, _join(path, "image"))
     _check_work(document, path)
     _check_maps(document, path)
+    check_of(document.health, document.ports, document.kind, _join(path, "health"))
     most = limits.COUNT_JOB_MAX if document.kind == "job" else limits.COUNT_SERVICE_MAX
     between(document.count, 1 if document.kind == "job" else 0, most, _join(path, "count"))
     between(document.priority, 0, 100, _join(path, "priority"))
@@ -127,6 +137,10 @@ def check_document(document: Document, path: str = "") -> Policy:
         deadline_at_ms=deadline_at_ms,
         expected_ms=_positive(document.expected, _join(path, "expected")),
         preemptible=document.kind != "vm" if document.preemptible is None else document.preemptible,
+        after=after_of(document.after, document.project, document.name, document.count, _join(path, "after")),
+        schedule=schedule_of(document.schedule, document.kind, document.name, _join(path, "schedule")),
+        update=update_of(document.update, document.kind, _join(path, "update")),
+        restart=restart_of(document.restart, document.kind, _join(path, "restart")),
     )
 
 
@@ -359,32 +373,3 @@ def _duration(value: Quantity | None, default: int, path: str) -> int:
 
 def _join(path: str, field: str) -> str:
     return f"{path}.{field}" if path else field
-
-
-def _told(error: msgspec.ValidationError, path: str, raw: dict[str, object]) -> Invalid:
-    """msgspec's sentence and path (`... - at `$.count``) in our form."""
-    text, _, where = str(error).partition(" - at `")
-    field = where.rstrip("`").removeprefix("key` in `").removeprefix("$").removeprefix(".")
-    if field.startswith("env[...]"):
-        field = f"env.{_odd_variable(raw)}{field.removeprefix('env[...]')}"
-        if text.startswith("Expected `str | object`"):
-            text = "a variable is a text, or {secret: NAME}"
-        elif text.startswith("Object missing"):
-            field, text = f"{field}.secret", "the name of a secret is needed"
-    if text.startswith("Object contains unknown field"):
-        unknown = text.partition("`")[2].rstrip("`")
-        field = f"{field}.{unknown}" if field else unknown
-        text = "there is no such field"
-    return Invalid(_join(path, field) if field else path or "$", text[:300])
-
-
-def _odd_variable(raw: dict[str, object]) -> str:
-    """Which variable of a document is none."""
-    env = raw["env"]
-    assert isinstance(env, dict), "msgspec has looked into it"
-    for name, value in env.items():
-        try:
-            msgspec.convert({name: value}, dict[str, str | FromSecret])
-        except msgspec.ValidationError:
-            return f"{name:.60}"
-    return "[...]"

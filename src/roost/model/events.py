@@ -18,6 +18,7 @@ class Wanted(msgspec.Struct, frozen=True):
     count: int
     policy: Policy
     document: bytes
+    values: tuple[tuple[tuple[str, str], ...], ...] = ()  # variables of each element of an array
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
@@ -25,7 +26,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
 
     request: int
     wanted: tuple[Wanted, ...]
-    same_ok: bool = False  # the same document again is not a conflict
+    same_ok: bool = False  # apply: the same document again changes nothing, another one makes a new version
     expected: Plan | None = None  # do exactly this, or nothing
 
 
@@ -44,6 +45,47 @@ class Retry(msgspec.Struct, frozen=True, tag=True):
     request: int
     workload: str
     index: int | None = None
+    failed: bool = False  # only what failed or ran out of time, not what was cancelled or expired
+
+
+class Promote(msgspec.Struct, frozen=True, tag=True):
+    """The canaries of an update are good: all others follow."""
+
+    request: int
+    workload: str
+
+
+class Rollback(msgspec.Struct, frozen=True, tag=True):
+    """Back to an earlier version, as a new one."""
+
+    request: int
+    workload: str
+    version: int = 0  # 0: the one before
+
+
+class Cordon(msgspec.Struct, frozen=True, tag=True):
+    """Nothing new comes to a node; what runs there stays. Resume ends it."""
+
+    request: int
+    node: str
+
+
+class Maintain(msgspec.Struct, frozen=True, tag=True):
+    """Maintenance: nothing is placed, moved, updated or given up until it ends."""
+
+    request: int
+    on: bool
+    reason: str = ""
+    for_ms: int = 0  # 0: until it is ended
+
+
+class MarkPool(msgspec.Struct, frozen=True, tag=True):
+    """A pool has failed, is to be emptied, or is well again."""
+
+    request: int
+    pool: str
+    status: str  # ready | draining | failed
+    reason: str = ""
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
@@ -106,7 +148,10 @@ class Keep(msgspec.Struct, frozen=True, tag=True):
     records: tuple[Kept, ...]
 
 
-Request = Submit | Cancel | Retry | Drain | Resume | Remove | SetProject | SetPool | Reserve | Unset | Keep
+Request = (
+    Submit | Cancel | Retry | Promote | Rollback | Drain | Cordon | Resume | Remove
+    | Maintain | SetProject | SetPool | MarkPool | Reserve | Unset | Keep
+)  # fmt: skip
 
 
 class Asked(msgspec.Struct, frozen=True, tag=True):

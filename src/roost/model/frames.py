@@ -25,6 +25,8 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     serial: int = 0
     devices: tuple[int, ...] = ()
     ports: tuple[int, ...] = ()
+    version: int = 1  # of the workload
+    env: tuple[tuple[str, str], ...] = ()  # more variables: of this element, and addresses of services it waited for
     after: int = 0  # begin when this attempt has ended, in its room; 0: at once
     secrets: Handed | None = None  # only on the way from the server's door to the process
 
@@ -57,11 +59,12 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     state: str  # starting | running | ended
     started_ago_ms: int = 0
     ended_ago_ms: int = 0
-    cause: str = ""  # of an end: exited | timed_out | stopped | lease | error
+    cause: str = ""  # of an end: exited | timed_out | stopped | lease | error | unhealthy
     code: int | None = None
     signal: int | None = None
     step: int = 0
-    error: str = ""
+    error: str = ""  # why it could not be started, or what its health check said
+    ready: bool = True  # of a run with a health check: whether it is ready to be used
     log_size: int = 0  # of an end: how many bytes its log has in the end; nothing follows a log that has them
 
 

@@ -47,6 +47,10 @@ class Instance(msgspec.Struct, omit_defaults=True, gc=False):
     moving: bool = False  # it is being stopped in order to run elsewhere
     behind: int = 0  # the attempt whose room it gets when that has ended; 0: it has room of its own
     preempted_by: str = ""  # the workload for which it was stopped last
+    version: int = 1  # of its workload: which it runs, or is to run
+    serving_ms: int = 0  # since when it is ready to be used; 0: it is not
+    sick: str = ""  # what its health check said last, if that was not well
+    waits: bool = False  # of an array: its element of the workload before has not come so far
     devices: tuple[int, ...] = ()  # the GPUs it was given
     ports: tuple[int, ...] = ()  # the ports it was given, in the order of their names
     decided: bytes = b""  # the decision, packed: it is stored and shown but never read by a rule, so it may be small

@@ -45,6 +45,15 @@ TOKEN_PROJECTS_MAX = 100  # of one API token: one that needs more is for everywh
 TOKEN_LIFETIME_MS_MAX = 366 * 86_400_000  # a year: whoever made it may be gone, and nobody remembers what it is for
 TOKEN_OVERLAP_MS_MAX = 7 * 86_400_000  # for both secrets of a token that is rotated: as long as a slow roll-out
 SUBJECT_LENGTH_MAX = 255  # of an OpenID subject; an e-mail address has 254
+AFTER_MAX = 64  # workloads that one waits for
+EACH_MAX = 10_000  # elements with values of their own, or that wait for an element each: a record each from the start
+EACH_BYTES_MAX = 256 * 1024  # of all values together: they are stored with the workload and written whenever it changes
+SCHEDULE_NAME_MAX = 48  # of a scheduled workload: its runs are called NAME-YYYYMMDDHHMM
+CATCH_UP_MAX = 100  # ticks that are made up for at once
+RUNS_KEPT_MAX = 1_000  # finished runs of one schedule
+VERSIONS_MAX = 10  # of one workload that are kept: each has a document
+CHECK_INTERVAL_MS_MIN = 100  # a health check ten times a second
+CHECK_FAILURES_MAX = 1_000
 
 DEFAULT_PROJECT = "default"
 DEFAULT_POOL = "default"

@@ -19,6 +19,7 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     drivers: tuple[str, ...] = ("process",)
     gpu_model: str = ""  # of all its devices
     taints: tuple[str, ...] = ()  # KEY or KEY=VALUE: only who tolerates it comes here; with :soft, rather not
+    address: str = ""  # where others reach what listens on it: a host name or an IP address
 
 
 class Node(msgspec.Struct, omit_defaults=True):
@@ -31,6 +32,8 @@ class Node(msgspec.Struct, omit_defaults=True):
     status: str = "ready"
     draining: bool = False  # wanted by an operator; survives suspicion and loss
     drain_until_ms: int = 0
+    cordoned: bool = False  # by an operator: what runs there stays, nothing new comes
+    flaky_until_ms: int = 0  # runs failed here that did not elsewhere: until then others are preferred
     session: int = 0
     hello_ms: int = 0  # when it said the hello of this session, on its own clock
     joined_ms: int = 0

@@ -36,6 +36,18 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     strategy: str = ""  # "": the server's
     overcommit: dict[str, int] = {}  # resource -> percent of what a node has that may be promised
+    labels: dict[str, str] = {}  # of its nodes, where those do not say otherwise
+    taints: tuple[str, ...] = ()  # of its nodes, besides their own
+    zone: str = ""  # of its nodes, where those do not say otherwise
+    rack: str = ""
+    region: str = ""
+    projects: tuple[str, ...] = ()  # who may use it; empty: everybody
+    when_failed: str = "move"  # move | cancel: what becomes of unfinished work if it fails
+    fallback: str = ""  # the pool that takes what asked for this one, as long as it has failed
+    fail_after_ms: int = 0  # without a node in touch for so long, it has failed; 0: only if somebody says so
+    status: str = "ready"  # ready | draining | failed
+    reason: str = ""  # why it is draining or failed
+    failed_by: str = ""  # operator | silence: what was declared by silence ends when a node is back
 
 
 def check_project(project: Project) -> None:

@@ -50,6 +50,54 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=Tru
     company: Company | None = None
 
 
+class After(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+    """Another workload that has to come first."""
+
+    workload: str  # PROJECT/NAME
+    when: str = "succeeded"  # succeeded | finished | started: what has to have become of it
+    each: bool = False  # element by element: the third waits for the third
+
+
+class Schedule(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+    """When a job runs again and again. A workload with one never runs itself: each tick makes a run of its own."""
+
+    cron: str
+    zone: str = "UTC"
+    overlap: str = "skip"  # skip | allow | wait | replace: if the run before is not over
+    catch_up: int = 1  # so many ticks that were missed are made up for, the latest ones
+    keep: int = 10  # finished runs that are kept
+
+
+class Update(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+    """How a service changes over to a new version, and how it leaves a node that is drained."""
+
+    unavailable: int = 0  # so many may be away at once
+    unavailable_percent: int = 25  # or this share of them, rounded up; the larger of the two counts
+    surge: int = 0  # so many more may run at once
+    surge_percent: int = 0
+    canary: int = 0  # after so many it waits to be promoted
+    healthy_after_ms: int = 1_000  # ready for so long: available
+    deadline_ms: int = 300_000  # without an instance becoming available: failed
+    failures: int = 3  # ends of new instances: failed
+    rollback: bool = True  # what failed goes back by itself
+
+    def unavailable_of(self, count: int) -> int:
+        """How many of so many replicas may be away at once."""
+        return max(self.unavailable, -(-count * self.unavailable_percent // 100))
+
+    def surge_of(self, count: int) -> int:
+        """How many more than so many replicas may run at once."""
+        return max(self.surge, -(-count * self.surge_percent // 100))
+
+
+class Restart(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+    """When a service that ended by itself is started again."""
+
+    when: str = "always"  # always | on_failure | never
+    pause_ms: int = 1_000  # before the first restart; it doubles while it keeps ending
+    pause_max_ms: int = 60_000
+
+
 class Policy(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """How a workload is treated over its life. Equal policies are shared: a hundred thousand jobs have a handful."""
 
@@ -73,6 +121,22 @@ class Policy(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=
     deadline_at_ms: int = 0  # a moment, where the deadline is not a duration
     expected_ms: int = 0  # how long a run takes, as its user says
     preemptible: bool = True
+    after: tuple[After, ...] = ()
+    schedule: Schedule | None = None
+    update: Update | None = None  # None: as it is by default
+    restart: Restart | None = None
+
+
+class Rollout(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A change to a new version on its way, or how the last one went."""
+
+    state: str  # rolling | waiting (canaries are fine, promote or roll back) | done | failed
+    before: int  # the version that was good, to go back to; 0: there is none
+    started_ms: int
+    progress_ms: int  # when an instance last became available
+    promoted: bool = False
+    failures: int = 0  # of instances of the new version
+    cause: str = ""  # how it began, and why it failed
 
 
 class Workload(msgspec.Struct, omit_defaults=True, gc=False):
@@ -88,6 +152,15 @@ class Workload(msgspec.Struct, omit_defaults=True, gc=False):
     rest: str = ""  # the state in which the instances that never ran ended; set: nothing of it starts any more
     cause: str = ""  # why
     finished_ms: int = 0
+    version: int = 1
+    changed_ms: int = 0  # when this version came; 0: when it was submitted
+    change: str = ""  # where it comes from: applied, or rolled back
+    rollout: Rollout | None = None  # None: nothing was ever updated
+    waits: tuple[After, ...] = ()  # what it still waits for before any of it may start
+    released_ms: int = 0  # since when it waits for nothing but room; 0: since it was submitted
+    values: tuple[tuple[tuple[str, str], ...], ...] = ()  # variables of each element
+    parent: str = ""  # the key of the scheduled workload that it is a run of
+    tick_ms: int = 0  # of a schedule: the last tick that was dealt with; of a run: the tick it is for
     adopted: bool = False  # learnt from agents: which instances never ran is not known, so none of them is fresh
 
     @property

@@ -351,7 +351,7 @@ class Gateway:
         for report in beat.reports:
             instance = state.held.get(node, {}).get(report.token) if report.state == "ended" else None
             if instance is not None:
-                serial = state.workloads[instance.workload].serial
+                serial = state.spec_of(instance).serial
                 name = f"{instance.workload}/{serial}/{instance.index}.{instance.attempt}"
                 self._logs.expect(name, report.log_size)
 

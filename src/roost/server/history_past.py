@@ -21,6 +21,7 @@ KINDS = {
     "pool": "pools",
     "reservation": "reservations",
     "node": "nodes",
+    "version": "versions",
     "workload": "workloads",
     "instance": "instances",
 }
@@ -73,7 +74,7 @@ def _enter(state: State, instances: dict[str, bytes]) -> None:
     room: dict[str, dict[str, int]] = {}
     for key, value in instances.items():
         instance = state.instances[key] = _INSTANCES.decode(value)
-        workload = state.workloads[instance.workload]
+        workload = state.spec_of(instance)
         progress = state.progress_of(workload)
         progress.begun = max(progress.begun, instance.index + 1)
         progress.counts[instance.state] = progress.counts.get(instance.state, 0) + 1

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from roost.model.document import check_document, encode_document, read_document
 from roost.model.errors import Conflict, NoService, RoostError
 from roost.model.events import (
     Cancel,
@@ -19,6 +18,7 @@ from roost.model.events import (
     Wanted,
 )  # fmt: skip
 from roost.model.project import Project, Reservation
+from roost.model.submission import wanted_of
 from roost.sim.checkers import Checkers
 from roost.sim.team import Team
 from roost.sim.world import World
@@ -48,9 +48,7 @@ class Clients:
 
     def submit(self, raw: dict[str, Any]) -> None:
         """Hand in a workload, again and again until there is an answer."""
-        document = read_document(raw)
-        policy = check_document(document)
-        wanted = Wanted(document.project, document.name, document.count, policy, encode_document(document))
+        wanted = wanted_of(raw)
         key = f"{wanted.project}/{wanted.name}"
         if key in self.given:
             self._checkers.replaces(key)

@@ -222,7 +222,7 @@ def reports_count_twice() -> list[Patch]:
         for report in event.reports:
             for instance in state.instances.values():
                 if instance.token == report.token and instance.state in FINISHED and event.node in state.nodes:
-                    held = claim_of(state.workloads[instance.workload], instance)
+                    held = claim_of(state.spec_of(instance), instance)
                     state.fleet.take(event.node, held, -1)
         reported(state, out, event, now)
 
@@ -381,7 +381,7 @@ def who_steps_up_takes_no_room() -> list[Patch]:
         follower = state.followers.get(gone.token)
         step_up(state, out, gone)
         if follower is not None and not follower.behind:
-            state.fleet.take(follower.node, claim_of(state.workloads[follower.workload], follower), -1)
+            state.fleet.take(follower.node, claim_of(state.spec_of(follower), follower), -1)
 
     return [(move, "step_up", generous)]
 

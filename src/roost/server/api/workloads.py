@@ -12,9 +12,10 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from roost.core.advise import Advice, advise
 from roost.core.explain import why
 from roost.core.state import State
-from roost.model.document import Document, check_document, encode_document, read_document
+from roost.model.document import Document
 from roost.model.errors import Invalid, NotFound
 from roost.model.events import Cancel, Event, Retry, Submit, Wanted
+from roost.model.submission import wanted_of
 from roost.model.workload import Workload
 from roost.server.api.at import AT_HEADERS, At, look
 from roost.server.api.bodies import read_data, read_fields, taking
@@ -72,7 +73,7 @@ async def submit(
 ) -> Response[WorkloadView]:
     """Submit a workload. 201: it was taken in; 200: it was there already (with same_ok or a plan)."""
     engine = doors_of(request).engine
-    wanted = (_wanted(await read_data(request), ""),)
+    wanted = (wanted_of(await read_data(request)),)
     make = _submission(request, wanted, same_ok, plan)
     await require_secrets(request, wanted)
     before = engine.state.serial
@@ -111,7 +112,7 @@ async def read_batch(request: Request[Any, Any, Any]) -> tuple[Wanted, ...]:
         raise Invalid("$", f"a batch has 1 to {BATCH_MAX:,} workloads, not {len(documents):,}")
     wanted: list[Wanted] = []
     for number, document in enumerate(documents):
-        wanted.append(_wanted(document, f"[{number}]"))
+        wanted.append(wanted_of(document, f"[{number}]"))
         if number % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
             await asyncio.sleep(0)
     return tuple(wanted)
@@ -244,12 +245,6 @@ def _submission(
         return lambda number: Submit(number, wanted, same_ok)
     plan = plans_of(request).find(token, wanted, doors_of(request).engine.clock.now_ms())
     return lambda number: Submit(number, wanted, True, plan)
-
-
-def _wanted(raw: Any, path: str) -> Wanted:
-    document = read_document(raw, path)
-    policy = check_document(document, path)
-    return Wanted(document.project, document.name, document.count, policy, encode_document(document, path))
 
 
 def _there(state: State, key: str) -> Workload:

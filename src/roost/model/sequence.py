@@ -1,0 +1,90 @@
+"""The blocks of a document about order and repetition: `after`, `each` and `schedule`, checked."""
+
+from typing import Literal
+
+import msgspec
+
+from roost.model import limits
+from roost.model.errors import Invalid
+from roost.model.names import check_name
+from roost.model.placement import between
+from roost.model.schedule import check_cron, check_zone
+from roost.model.workload import After, Schedule
+
+VALUE = "ROOST_VALUE"  # the variable that holds an element's value, where that is a plain text
+Values = tuple[tuple[tuple[str, str], ...], ...]
+
+
+class AfterBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Another workload of the project that has to come first."""
+
+    workload: str
+    when: Literal["succeeded", "finished", "started"] | None = None
+    each: bool = False
+
+
+class ScheduleBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """When a job runs again and again."""
+
+    cron: str
+    zone: str = "UTC"
+    overlap: Literal["skip", "allow", "wait", "replace"] = "skip"
+    catch_up: int = 1
+    keep: int = 10
+
+
+def after_of(blocks: list[str | AfterBlock], project: str, name: str, count: int, path: str) -> tuple[After, ...]:
+    """Whom a workload waits for. What `when` is for a service is for the core to say, which knows the other."""
+    between(len(blocks), 0, limits.AFTER_MAX, path, "workloads")
+    found: dict[str, After] = {}
+    for index, each in enumerate(blocks):
+        block = AfterBlock(each) if isinstance(each, str) else each
+        here = f"{path}[{index}]" if isinstance(each, str) else f"{path}[{index}].workload"
+        check_name(block.workload, here)
+        key = f"{project}/{block.workload}"
+        if block.workload == name:
+            raise Invalid(here, "a workload cannot wait for itself")
+        if key in found:
+            raise Invalid(here, f"{block.workload} is named twice")
+        if block.each:
+            between(count, 1, limits.EACH_MAX, "count", "elements that wait for an element each")
+        found[key] = After(key, block.when or "", block.each)
+    return tuple(found.values())
+
+
+def values_of(each: list[str | dict[str, str]] | None, path: str) -> Values:
+    """The variables of each element of an array."""
+    if each is None:
+        return ()
+    between(len(each), 1, limits.EACH_MAX, path, "elements")
+    found = tuple(
+        ((VALUE, element),) if isinstance(element, str) else tuple(sorted(element.items())) for element in each
+    )
+    size = sum(len(name.encode()) + len(value.encode()) for element in found for name, value in element)
+    if size > limits.EACH_BYTES_MAX:
+        raise Invalid(path, f"all values together may have {limits.EACH_BYTES_MAX:,} bytes; these have {size:,}")
+    for number, element in enumerate(found):
+        for name, value in element:
+            if not name or "=" in name or "\0" in name + value:
+                raise Invalid(f"{path}[{number}]", f"{name!r:.60} is not a variable, or its value holds a NUL")
+    return found
+
+
+def schedule_of(block: str | ScheduleBlock | None, kind: str, name: str, path: str) -> Schedule | None:
+    """When a job is to run; a line of cron alone is in UTC."""
+    if block is None:
+        return None
+    if isinstance(block, str):
+        block, here = ScheduleBlock(block), path
+    else:
+        here = f"{path}.cron"
+    if kind != "job":
+        raise Invalid(path, f"only a job runs by a schedule; a {kind} runs all the time")
+    if len(name) > limits.SCHEDULE_NAME_MAX:
+        words = f"the name of a scheduled job may have {limits.SCHEDULE_NAME_MAX} characters: its runs add their time"
+        raise Invalid("name", words)
+    check_cron(block.cron, here)
+    check_zone(block.zone, f"{path}.zone")
+    between(block.catch_up, 0, limits.CATCH_UP_MAX, f"{path}.catch_up")
+    between(block.keep, 0, limits.RUNS_KEPT_MAX, f"{path}.keep")
+    return Schedule(block.cron, block.zone, block.overlap, block.catch_up, block.keep)
