@@ -16,7 +16,7 @@ from tests.failover.cluster import free_port
 pytestmark = pytest.mark.serial
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-RUN_HERE = {"hello", "steps", "array", "service", "pinned", "placement"}
+RUN_HERE = {"hello", "steps", "array", "service", "pinned", "placement", "pipeline"}
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,19 @@ def test_array(one: Served) -> None:
     text = finished(one, "squares")
     assert text.count("squared is") == 100
     assert "99 squared is 9801" in text
+
+
+def test_pipeline(one: Served) -> None:
+    done = one.roost("ci", "run", str(EXAMPLES / "pipeline.yaml"), "--var", "GREETING=hi")
+    assert done.returncode == 0, done.stderr.decode()
+    assert sorted(done.stdout.decode().splitlines()) == [
+        "build  | hi",
+        "lint   | nothing to complain about",
+        "report | all is told",
+        "test.0 | testing with red",
+        "test.1 | testing with green",
+        "test.2 | testing with blue",
+    ]
 
 
 def test_service(one: Served) -> None:

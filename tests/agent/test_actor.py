@@ -293,7 +293,7 @@ def test_news_of_what_is_not_known_or_has_ended_change_nothing() -> None:
 
 def test_a_goodbye_says_so_and_tells_the_rest() -> None:
     actor = running(1, 2)
-    assert actor.halt_all(500) == [Halt(1, 500, "node is leaving"), Halt(2, 500, "node is leaving")]
+    assert actor.halt_all(500, 9) == [Halt(1, 500, "node is leaving"), Halt(2, 500, "node is leaving")]
     ends(actor, 1)
     beat = actor.beat(11, leaving=True)
     assert beat.leaving and tokens(beat) == [1]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from roost.agent.config import read_identity, read_life, read_options
+from roost.agent.probe import facts
 from roost.model.errors import Invalid
 
 SERVER = ["--server", "roost.example:8421"]
@@ -15,7 +16,7 @@ def test_flags_become_settings(tmp_path: Path) -> None:
     flags = [
         *SERVER, "--name", "gpu-1.example", "--dir", str(tmp_path), "--label", "disk=nvme", "--label", "a=b=c",
         "--resource", "licence=3", "--zone", "a", "--rack", "r1", "--region", "eu", "--pool", "ci", "--cpu", "500m",
-        "--memory", "2GiB", "--disk", "10G", "--slice", "2/4",
+        "--memory", "2GiB", "--disk", "10G", "--slice", "2/4", "--address", "gpu-1.example",
     ]  # fmt: skip
     options = read_options(flags, {})
     assert (options.server, options.name) == ("roost.example:8421", "gpu-1.example")
@@ -25,6 +26,7 @@ def test_flags_become_settings(tmp_path: Path) -> None:
     assert (wishes.zone, wishes.rack, wishes.region, wishes.pool) == ("a", "r1", "eu", "ci")
     assert (wishes.labels, wishes.resources) == ({"disk": "nvme", "a": "b=c"}, {"licence": 3})
     assert options.directory == str(tmp_path)
+    assert (wishes.address, facts(str(tmp_path), wishes).address) == ("gpu-1.example", "gpu-1.example")
 
 
 def test_nothing_said_means_as_found() -> None:
@@ -37,6 +39,10 @@ def test_the_environment_is_the_second_choice(tmp_path: Path) -> None:
     options = read_options([], environment)
     assert (options.server, options.name, options.directory) == ("h:1", "n", str(tmp_path))
     assert read_options(["--name", "m"], environment).name == "m"
+    placed = {"ROOST_AGENT_ADDRESS": "10.0.0.7"}
+    assert read_options(SERVER, placed).wishes.address == "10.0.0.7"
+    assert read_options([*SERVER, "--address", "fd00::7"], placed).wishes.address == "fd00::7"
+    assert read_options(SERVER, {}).wishes.address == ""
 
 
 def test_gpus_and_taints_by_flag_or_environment() -> None:
@@ -62,6 +68,9 @@ def test_gpus_and_taints_by_flag_or_environment() -> None:
         ([*SERVER, "--slice", "5/4"], "--slice"),
         ([*SERVER, "--slice", "0/4"], "--slice"),
         ([*SERVER, "--pool", "a/b"], "--pool"),
+        ([*SERVER, "--address", "http://here/"], "--address"),
+        ([*SERVER, "--address", "a b"], "--address"),
+        ([*SERVER, "--address", "a" * 257], "--address"),
         ([*SERVER, "--gpu", "many"], "--gpu"),
         ([*SERVER, "--gpu", "1.5"], "--gpu"),
         ([*SERVER, "--gpu", "257"], "--gpu"),

@@ -64,6 +64,7 @@ async def test_what_the_driver_is_told(tmp_path: Path) -> None:
         "A": "b",
         "ROOST_PROJECT": "default",
         "ROOST_WORKLOAD": "one",
+        "ROOST_VERSION": "1",
         "ROOST_INDEX": "0",
         "ROOST_COUNT": "1",
         "ROOST_ATTEMPT": "1",

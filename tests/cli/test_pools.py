@@ -21,7 +21,7 @@ def test_set_list_and_unset(typed: Type, name: str) -> None:
     assert (result.exit_code, result.stdout) == (0, "")
     assert f"pool {name}: strategy best_fit, overcommit cpu 1.5" in result.stderr
     row = next(line for line in typed("pools").stdout.splitlines() if line.split()[0] == name)
-    assert row.split() == [name, "0", "best_fit", "-", "-", "-", "cpu", "1.5"]
+    assert row.split() == [name, "ready", "0", "best_fit", "-", "-", "-", "cpu", "1.5"]
     assert name in typed("pools", "unset", name).stderr
     assert name not in typed("pools").stdout
     assert typed("pools", "unset", name).exit_code == FAILED
@@ -45,6 +45,13 @@ def test_what_is_not_given_stays(typed: Type, name: str) -> None:
         (("--overcommit", "cpu=nan"), "overcommit.cpu"),
         (("--overcommit", "disk=1"), "overcommit.disk"),
         (("--overcommit", "1.5"), "NAME=VALUE"),
+        (("--when-failed", "panic"), "when_failed"),
+        (("--fallback", "nowhere"), "fallback"),
+        (("--fail-after", "soon"), "fail_after"),
+        (("--label", "disk"), "NAME=VALUE"),
+        (("--taint", ":soft"), "taints[0]"),
+        (("--project", "a b"), "projects[0]"),
+        (("--clear", "everything"), "--clear"),
         ((), "--strategy"),
     ],
 )
@@ -55,3 +62,38 @@ def test_wrong_values_are_wrong_usage_and_set_nothing(
     assert result.exit_code == USAGE
     assert said in result.stderr
     assert name not in typed("pools", "--json").stdout
+
+
+def test_everything_that_can_be_set_is_kept_shown_and_cleared(typed: Type, name: str) -> None:
+    typed("pools", "set", f"{name}-spare", "--strategy", "best_fit")
+    words = ("--label", "disk=nvme", "--taint", "gpu", "--zone", "z1", "--rack", "r1", "--region", "eu",
+             "--project", "ml", "--when-failed", "cancel", "--fallback", f"{name}-spare", "--fail-after", "5m")  # fmt: skip
+    set_ = json.loads(typed("pools", "set", name, *words, "--json").stdout)
+    assert (set_["labels"], set_["taints"], set_["projects"]) == ({"disk": "nvme"}, ["gpu"], ["ml"])
+    assert (set_["zone"], set_["rack"], set_["region"]) == ("z1", "r1", "eu")
+    assert (set_["when_failed"], set_["fallback"], set_["fail_after_ms"]) == ("cancel", f"{name}-spare", 300_000)
+    more = json.loads(typed("pools", "set", name, "--label", "arch=arm", "--json").stdout)
+    assert more == {**set_, "labels": {"arch": "arm", "disk": "nvme"}}, "what is not given stays"
+    shown = typed("pools", "show", name).stdout
+    for line in (
+        "Status:      ready", "Labels:      arch=arm, disk=nvme", "Taints:      gpu", "Where:       zone z1, rack r1, region eu",
+        "For:         ml", f"unfinished work is cancelled; pool {name}-spare takes what asks for it; it fails if no node is in touch for 5m",
+    ):  # fmt: skip
+        assert line in shown
+    cleared = json.loads(typed("pools", "set", name, "--clear", "projects", "--clear", "fail_after", "--json").stdout)
+    assert (cleared["projects"], cleared["fail_after_ms"], cleared["zone"]) == ([], None, "z1")
+
+
+def test_a_pool_fails_is_emptied_and_is_well_again(typed: Type, name: str) -> None:
+    typed("pools", "set", name, "--strategy", "best_fit")
+    assert (
+        "pool " + name + " is failed: power is out" in typed("pools", "fail", name, "--reason", "power is out").stderr
+    )
+    row = next(line for line in typed("pools").stdout.splitlines() if line.split()[0] == name)
+    assert row.split()[1] == "failed"
+    assert "Status:      failed (by operator): power is out" in typed("pools", "show", name).stdout
+    assert json.loads(typed("pools", "drain", name, "--json").stdout)["status"] == "draining"
+    assert f"pool {name} is ready" in typed("pools", "ready", name).stderr
+    assert typed("pools", "fail", name).exit_code == USAGE, "a reason is needed"
+    assert typed("pools", "fail", "nowhere", "--reason", "x").exit_code == FAILED
+    assert typed("pools", "show", "nowhere").exit_code == FAILED

@@ -78,10 +78,10 @@ class Scene:
         assert not complaints, "\n".join(complaints)
         snapshot = self.memory.snapshot()
         again = load(snapshot, self.now, self.settings)
-        assert not differences(self.state, again), "what is stored tells another story"
+        assert differences(self.state, again) == [], "what is stored tells another story"
         standby, self.standby = self.standby, mirror(snapshot, self.settings)
         take_over(standby, self.now)
-        assert not differences(standby, again), "a standby that takes over would tell another story"
+        assert differences(standby, again) == [], "a standby that takes over would tell another story"
 
     def wait(self, duration: str, *, silent: str = "") -> Step:
         """Let time pass; every connected node beats, except silent ones."""
@@ -108,8 +108,12 @@ class Scene:
         workload, index = parted_name(name)
         return self.step(Cancel(1, workload, index, cause))
 
-    def retry(self, name: str) -> Step:
-        return self.step(Retry(1, *parted_name(name)))
+    def retry(self, name: str, *, failed: bool = False) -> Step:
+        return self.step(Retry(1, *parted_name(name), failed))
+
+    def apply(self, *documents: dict[str, Any]) -> Step:
+        """Submit what may be there already: another document makes a new version."""
+        return self.submit(*documents, same_ok=True)
 
     def drain(self, node: str, deadline: str = "0") -> Step:
         return self.step(Drain(1, node, duration_ms(deadline, "deadline")))

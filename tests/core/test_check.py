@@ -8,6 +8,8 @@ from roost.core.check import RULES, check, differences
 from roost.core.claim import Claim
 from roost.core.load import load
 from roost.core.state import State
+from roost.model.events import RunNow
+from roost.model.workload import After
 from tests.core.scene import Scene, job, service
 
 
@@ -19,6 +21,9 @@ def scene() -> Scene:
     made.ended("done.0")
     made.hello("b", cpu=1)
     made.drain("b", "1h")
+    made.submit(job("next", after=["long"]), job("pair", count=3, after=[{"workload": "long", "each": True}]))
+    made.submit(job("nightly", schedule="0 2 * * *"))
+    made.step(RunNow(1, "default/nightly"))
     return made
 
 
@@ -74,6 +79,14 @@ BENT = [
     bent("what_is_held_is_charged", lambda state: state.gangs.update({"default/up": {"default/up": None}})),
     bent("who_stands_behind_follows", lambda state: setattr(state.instances["default/long.0"], "behind", 1)),
     bent("who_stands_behind_follows", lambda state: state.followers.update({1: state.instances["default/long.0"]})),
+    bent("nothing_starts_too_early", lambda state: setattr(state.instances["default/long.0"], "waits", True)),
+    bent("nothing_starts_too_early", lambda state: setattr(state.workloads["default/up"], "waits", (After("x"),))),
+    bent("nobody_waits_for_what_has_come", lambda state: setattr(state.workloads["default/long"], "finished_ms", 5)),
+    bent("nobody_waits_for_what_has_come", lambda state: set_state(state, "long.0", "succeeded")),
+    bent("waits_are_indexed", lambda state: state.dependants.clear()),
+    bent("waits_are_indexed", lambda state: state.listeners.clear()),
+    bent("waits_are_indexed", lambda state: state.runs.clear()),
+    bent("schedules_are_timed", lose_a_timer("cron")),
     bent("preemption_has_no_cycles", lambda state: setattr(state, "cycles", 1)),
     bent("serials_only_grow", lambda state: setattr(state, "serial", state.meta.reserved + 1)),
 ]
@@ -115,6 +128,8 @@ def test_a_waiting_instance_without_line_and_timer_is_noticed() -> None:
         ("total", lambda state: state.fleet.total["cpu"].fill(7)),
         ("waiting", lambda state: state.queue.lines.clear()),
         ("finished", lambda state: state.finished.clear()),
+        ("dependants", lambda state: state.dependants.clear()),
+        ("runs", lambda state: state.runs.clear()),
     ],
 )
 def test_states_that_differ_are_told_apart(facet: str, bend: Callable[[State], object]) -> None:

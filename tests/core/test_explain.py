@@ -70,7 +70,7 @@ def test_a_pause_before_the_next_attempt_is_a_reason() -> None:
     scene.ended("web.0", code=1)
     told = why(scene.state, "default/web")
     assert told.code == "backoff"
-    assert told.words == "default/web.0 waits 1s before its next attempt: exit code 1; restarted in 1 s"
+    assert told.words == "default/web.0 waits 1s before its next attempt: exit code 1; restarted in 1s"
 
 
 def test_what_was_placed_tells_its_candidates() -> None:

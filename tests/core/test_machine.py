@@ -217,6 +217,7 @@ class Life(RuleBasedStateMachine):
         state = self.scene.state
         records = {("instance", key): each for key, each in state.instances.items()}
         records |= {("workload", key): each for key, each in state.workloads.items()}
+        records |= {("version", key): each for key, each in state.versions.items()}
         records |= {("node", name): each for name, each in state.nodes.items()}
         records |= {("project", name): each for name, each in state.projects.items()}
         stored = {change[:2]: change.value for change in self.scene.memory.snapshot().records if change.kind != "meta"}

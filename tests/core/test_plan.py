@@ -14,7 +14,7 @@ from roost.model.errors import Conflict, Invalid, RoostError
 from roost.model.events import Submit
 from roost.model.plan import Plan, differences
 from tests.core.lives import DOCUMENTS, LIVES, born, live, told
-from tests.core.scene import Scene, job, said, wanted
+from tests.core.scene import Scene, job, said, service, wanted
 
 
 def submit(*documents: dict[str, Any]) -> Submit:
@@ -72,8 +72,8 @@ def test_a_plan_says_who_would_be_rejected() -> None:
 def test_what_would_be_refused_is_refused_now() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
-    with pytest.raises(Conflict, match="in use"):
-        planned(scene, job("web", command="false"))
+    with pytest.raises(Conflict, match="cancel it first"):
+        planned(scene, service("web"))
     with pytest.raises(Invalid, match="no strategy"):
         planned(scene, job("other", placement={"strategy": "nobody"}))
 
@@ -106,7 +106,17 @@ def test_a_name_that_was_taken_meanwhile_is_a_difference() -> None:
     plan = planned(scene, job("web"))
     scene.submit(job("web", command="false"))
     (told_,) = said(applied(scene, plan, job("web")))["replies"]
-    assert told_.startswith("409 plan_stale: the plan cannot be applied any more: name: default/web is in use")
+    assert told_.startswith("409 plan_stale: the plan does not hold any more: workload default/web: planned created, now")
+
+
+def test_a_plan_says_what_becomes_a_new_version_and_who_is_stopped_for_it() -> None:
+    scene = Scene("a")
+    scene.submit(service("web", count=2))
+    scene.running("web.0", "web.1")
+    scene.wait("2s")
+    plan = planned(scene, service("web", count=2, command="sleep 1"))
+    assert (plan.created, plan.changed, plan.unchanged) == ((), ("default/web",), ())
+    assert [(each.instance, each.words) for each in plan.stopped] == [("default/web.0", "updated to version 2")]
 
 
 def test_what_comes_in_the_same_step_does_not_come_between() -> None:
@@ -170,7 +180,7 @@ def test_what_is_planned_is_what_happens(actions: Any, documents: list[dict[str,
     step(copy, (), copy.now_ms)
     done = step(copy, (msgspec.structs.replace(event, expected=plan),), copy.now_ms)
     assert not [each for each in done.replies if isinstance(each.value, RoostError)]
-    own = frozenset(plan.created)
+    own = frozenset((*plan.created, *plan.changed))
     placed = {(each.instance, each.node) for each in done.placed if each.instance.rpartition(".")[0] in own}
     assert placed == {(each.instance, each.node) for each in plan.placed}
     for each in plan.stopped:

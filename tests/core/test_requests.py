@@ -42,7 +42,7 @@ def test_the_same_document_again_changes_nothing_where_that_was_asked_for() -> N
     scene = Scene("a")
     scene.submit(job("web"))
     assert said(scene.submit(job("web"), same_ok=True)) == {"replies": ["web"]}
-    (reply,) = said(scene.submit(job("web", priority=1), same_ok=True))["replies"]
+    (reply,) = said(scene.submit(job("web", priority=1)))["replies"]
     assert reply.startswith("409 name_in_use")
 
 

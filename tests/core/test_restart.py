@@ -3,8 +3,9 @@
 import msgspec
 
 from roost.core.explain import why
-from roost.core.state import BACKOFF_MAX_MS, SERIALS_RESERVED, Settings
+from roost.core.state import SERIALS_RESERVED, Settings
 from roost.model.frames import Report
+from roost.model.workload import DEFAULT_RESTART
 from tests.core.scene import Scene, job, said, service
 
 
@@ -105,7 +106,7 @@ def test_a_pause_does_not_last_for_ever_when_the_clock_was_set_back() -> None:
     scene.now -= 3_600_000
     scene.restart()
     scene.hello("a")
-    scene.now += BACKOFF_MAX_MS
+    scene.now += DEFAULT_RESTART.pause_max_ms
     scene.wait("1s")
     assert scene.states("web.0") == ["placed"]
 

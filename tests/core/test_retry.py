@@ -2,7 +2,8 @@
 
 import pytest
 
-from roost.core.retry import BACKOFF_FIRST_MS, BACKOFF_MAX_MS, STEADY_MS
+from roost.core.retry import STEADY_MS
+from roost.model.workload import DEFAULT_RESTART
 from tests.core.scene import Scene, job, said, service
 
 
@@ -78,8 +79,8 @@ def test_a_service_that_ends_starts_again_after_a_pause_that_doubles() -> None:
         scene.now = scene.instance("web.0").ready_ms
         scene.wait("0")
         assert scene.states("web.0") == ["placed"]
-    assert pauses[0] == BACKOFF_FIRST_MS and pauses[-1] == BACKOFF_MAX_MS
-    assert pauses == [min(BACKOFF_FIRST_MS << number, BACKOFF_MAX_MS) for number in range(9)]
+    assert pauses[0] == DEFAULT_RESTART.pause_ms and pauses[-1] == DEFAULT_RESTART.pause_max_ms
+    assert pauses == [min(DEFAULT_RESTART.pause_ms << number, DEFAULT_RESTART.pause_max_ms) for number in range(9)]
 
 
 def test_a_service_that_ran_long_enough_begins_with_the_first_pause() -> None:
@@ -91,7 +92,7 @@ def test_a_service_that_ran_long_enough_begins_with_the_first_pause() -> None:
     scene.running("web.0")
     scene.wait("60s")
     scene.ended("web.0", code=1)
-    assert scene.instance("web.0").ready_ms - scene.now == BACKOFF_FIRST_MS
+    assert scene.instance("web.0").ready_ms - scene.now == DEFAULT_RESTART.pause_ms
 
 
 def test_while_a_service_pauses_others_use_its_room() -> None:

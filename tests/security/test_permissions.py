@@ -56,11 +56,14 @@ TABLE = [
     Row("list_nodes", "GET", "/v1/nodes", "viewer", "some"),
     Row("get_node", "GET", "/v1/nodes/{n}", "viewer", "some"),
     Row("drain", "POST", "/v1/nodes/{n}/drain", "operator", "all", {}),
+    Row("cordon", "POST", "/v1/nodes/{n}/cordon", "operator", "all"),
+    Row("drain", "POST", "/v1/nodes/{n}/drain?dry_run=true", "operator", "all", {}),
     Row("resume", "POST", "/v1/nodes/{n}/resume", "operator", "all"),
     Row("remove", "DELETE", "/v1/nodes/{n}", "operator", "all", None, (204, 409)),
     Row("list_pools", "GET", "/v1/pools", "viewer", "some"),
     Row("get_pool", "GET", "/v1/pools/default", "viewer", "some"),
     Row("set_pool", "PUT", "/v1/pools/{x}", "operator", "all", {"strategy": "best_fit"}),
+    Row("mark_pool", "PUT", "/v1/pools/{s}/status", "operator", "all", {"status": "failed", "reason": "y"}),
     Row("unset_pool", "DELETE", "/v1/pools/{s}", "operator", "all", None, (204,)),
     Row("list_projects", "GET", "/v1/projects", "viewer", "some"),
     Row("get_project", "GET", "/v1/projects/{p}", "viewer", "project"),
@@ -92,8 +95,16 @@ TABLE = [
     Row("set_secret", "PUT", "/v1/projects/{p}/secrets/{x}", "operator", "project", {"value": "y"}),
     Row("remove_secret", "DELETE", "/v1/projects/{p}/secrets/{x}", "operator", "project", None, (404,)),
     Row("reseal_secrets", "POST", "/v1/secrets/reseal", "admin", "all"),
+    Row("list_hooks", "GET", "/v1/hooks", "operator", "some"),
+    Row("get_hook", "GET", "/v1/projects/{p}/hooks/ends", "operator", "project"),
+    Row("set_hook", "PUT", "/v1/projects/{p}/hooks/{x}", "operator", "project", {"url": "https://h.example/"}),
+    Row("remove_hook", "DELETE", "/v1/projects/{p}/hooks/ends", "operator", "project", None, (204,)),
+    Row("test_hook", "POST", "/v1/projects/{p}/hooks/ends/test", "operator", "project"),
     Row("audit", "GET", "/v1/audit", "operator", "all"),
     Row("status", "GET", "/v1/status", "viewer", "some"),
+    Row("get_maintenance", "GET", "/v1/maintenance", "viewer", "some"),
+    Row("begin_maintenance", "PUT", "/v1/maintenance", "operator", "all", {"reason": "y"}),
+    Row("end_maintenance", "DELETE", "/v1/maintenance", "operator", "all"),
     Row("metrics", "GET", "/metrics", "viewer", "all"),
     Row("create_join_token", "POST", "/v1/join-tokens", "operator", "all", {}, (201, 503)),
     Row("list_join_tokens", "GET", "/v1/join-tokens", "operator", "all", None, (200, 503)),
@@ -122,6 +133,7 @@ class Scene(NamedTuple):
 async def scene(made: House) -> Scene:
     number = next(NUMBERS)
     found = Scene(f"own{number}", f"foreign{number}", f"n{number}", f"x{number}", f"s{number}")
+    await made.client.delete("/v1/maintenance")  # whoever was here before may have begun some
     await made.agent(found.node)
     assert (await made.client.put(f"/v1/pools/{found.is_set}", json={"strategy": "best_fit"})).status_code == 200
     for project in (found.own, found.foreign):
@@ -134,6 +146,8 @@ async def scene(made: House) -> Scene:
         path = f"/v1/projects/{project}"
         assert (await made.client.put(f"{path}/members/ann@example.com", json={"role": "viewer"})).status_code == 200
         assert (await made.client.put(f"{path}/secrets/key", json={"value": "v"})).status_code == 200
+        hook = {"url": "http://127.0.0.1:9/"}  # nobody listens: whoever may try it is told so
+        assert (await made.client.put(f"{path}/hooks/ends", json=hook)).status_code == 200
     return found
 
 

@@ -20,6 +20,7 @@ from roost.server.auth import Auth, Door
 from roost.server.certificates import Certificates
 from roost.server.engine import Clock, Engine
 from roost.server.history import History
+from roost.server.hooks import Hooks
 from roost.server.join import Joining
 from roost.server.logs import LogHub
 from roost.server.metrics import Census, Metrics
@@ -116,9 +117,12 @@ class House:
         self.auth = Auth(self.engine, TOKEN)
         self.secrets = Secrets(self.engine)
         self.secrets.begin(Seal(KEY))
+        self.hooks = self.perform.hooks = Hooks(self.engine, to_loopback=True)  # told of all, and silent until it is run
+        self.hooks.begin(Seal(KEY))
         self.api = make_api(
             Doors(
-                self.engine, self.watch, self.logs, census, metrics, self.auth, self._joining(), self.secrets, history
+                self.engine, self.watch, self.logs, census, metrics, self.auth, self._joining(), self.secrets, history,
+                hooks=self.hooks,
             )
         )
         self.door = Door(self.api, self.auth)

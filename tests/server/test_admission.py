@@ -32,6 +32,24 @@ WRONG = {
     "a bad pool": (Hello("n", "m", Facts(OFFER, pool="a/b"), 0), "pool"),
     "many drivers": (Hello("n", "m", Facts(OFFER, drivers=tuple(f"d{n}" for n in range(99))), 0), "drivers"),
     "a model of two lines": (Hello("n", "m", Facts(OFFER, gpu_model="a\nb"), 0), "gpu_model"),
+    "an address of two lines": (Hello("n", "m", Facts(OFFER, address="10.0.0.1\n10.0.0.2"), 0), "address: "),
+    "a long address": (Hello("n", "m", Facts(OFFER, address="a" * 257), 0), "address: "),
+    "a version before the first": (
+        Hello("n", "m", Facts(OFFER), 0, ((run_of(version=-1), Report(5, "running")),)),
+        "runs[5].version",
+    ),
+    "a variable that cannot be": (
+        Hello("n", "m", Facts(OFFER), 0, ((run_of(env=(("A=B", "c"),)), Report(5, "running")),)),
+        "runs[5].env: 'A=B'",
+    ),
+    "many variables": (
+        Hello("n", "m", Facts(OFFER), 0, ((run_of(env=(("A", "b"),) * 501), Report(5, "running")),)),
+        "runs[5].env",
+    ),
+    "a variable with much in it": (
+        Hello("n", "m", Facts(OFFER), 0, ((run_of(env=(("A", "b" * (128 << 10)),)), Report(5, "running")),)),
+        "runs[5].env",
+    ),
     "a taint that is none": (Hello("n", "m", Facts(OFFER, taints=("ok", "=x")), 0), "taints[1]"),
     "many taints": (Hello("n", "m", Facts(OFFER, taints=tuple(f"t{n}" for n in range(33))), 0), "taints"),
     "a device that cannot be": (
@@ -80,6 +98,8 @@ async def test_a_hello_that_makes_no_sense_is_refused_in_words(hello: Hello, wor
 
 def test_a_hello_with_an_attempt_is_fine() -> None:
     check_hello(Hello("n.example", "m", Facts(OFFER), 0, ((run_of(), Report(5, "running")),)))
+    sick = Report(5, "ended", cause="unhealthy", error="http /: 503", ready=False)
+    check_hello(Hello("n", "m", Facts(OFFER, address="10.1.2.3"), 0, ((run_of(version=4, env=(("A", ""),)), sick),)))
 
 
 @pytest.mark.parametrize("name", ["a/b/1/0.1", "a-b/c_d/1763243412345001/999999.12"])

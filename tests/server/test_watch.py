@@ -141,6 +141,15 @@ async def test_one_workload_is_not_taken_for_another_with_a_longer_name() -> Non
     assert await told(reader, 2) == ["default/web", "default/web.1"]
 
 
+async def test_workloads_whose_names_begin_alike_can_be_followed_together() -> None:
+    ring, state = begun()
+    commit(ring, state, workload("ci-1-a"), workload("ci-2-a"), Instance("default/ci-1-a", 0), workload("ci-1-b"))
+    reader = ring.follow("100", Wanted(prefix="default/ci-1-"))
+    assert await told(reader, 3) == ["default/ci-1-a", "default/ci-1-a.0", "default/ci-1-b"]
+    commit(ring, state, workload("ci-2-b"), workload("ci-1-c"))
+    assert await told(reader, 1) == ["default/ci-1-c"]
+
+
 async def test_when_the_state_is_loaded_anew_everybody_lists_again() -> None:
     ring, state = begun()
     reader = ring.follow()

@@ -8,7 +8,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from roost.agent.health import UNHEALTHY, WORDS_EVERY_MS, Health
 from roost.model.frames import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
+from roost.model.lifecycle import Check
 from roost.model.node import Facts
 
 RUNNING_DUE_MS = 50  # a start is told this late at most: what ends sooner is told in one report
@@ -48,7 +50,7 @@ Action = Start | Halt | Forget | Lease
 class Attempt:
     """One attempt on this node: what was ordered, how it stands, and whether the server knows."""
 
-    __slots__ = ("cause", "code", "dropped", "ended_ms", "error", "log_size", "run", "sent", "signal",
+    __slots__ = ("cause", "code", "dropped", "ended_ms", "error", "health", "log_size", "run", "sent", "signal",
                  "started_ms", "state", "step", "stopping")  # fmt: skip
 
     def __init__(self, run: Run, now: int) -> None:
@@ -62,6 +64,7 @@ class Attempt:
         self.step = 0
         self.error = ""
         self.log_size = 0
+        self.health: Health | None = None  # without a check, what runs is ready
         self.stopping = False
         self.dropped = False
         self.sent = 0  # the sequence of the beat that told it; 0: never, or not since it changed
@@ -78,6 +81,7 @@ class Attempt:
             signal=self.signal,
             step=self.step,
             error=self.error,
+            ready=not self.stopping and (self.health is None or self.health.ready),
             log_size=self.log_size,
         )
 
@@ -101,6 +105,11 @@ class Actor:
         self._due_ms: int | None = None  # the first of those times
 
     # the link
+
+    def located(self, address: str) -> None:
+        """Where others reach this machine, as it was found out; nothing: it is not known better than before."""
+        if address and address != self.facts.address:
+            self.facts = msgspec.structs.replace(self.facts, address=address)
 
     def hello(self, now: int) -> Hello:
         """The first words on a new stream: everything that is here."""
@@ -172,10 +181,41 @@ class Actor:
 
     # the runs
 
-    def restored(self, run: Run, now: int) -> None:
+    def restored(self, run: Run, now: int, *, stopping: bool = False) -> None:
         """A run that an earlier life of this agent had started and the keeper kept."""
         attempt = self.attempts[run.token] = Attempt(run, now)
+        attempt.stopping = stopping
         self._changed(attempt, now + STARTING_DUE_MS)
+
+    def watched(self, token: int, check: Check) -> None:
+        """This attempt has a health check: it is not ready until that went well. Said before anything is told of it."""
+        attempt = self.attempts.get(token)
+        if attempt is not None:
+            attempt.health = Health(check)
+
+    def probed(self, token: int, well: bool, words: str, now: int) -> list[Action]:
+        """A health check was carried out; `words` say what was wrong. Told are the turns, not each check."""
+        attempt = self.attempts.get(token)
+        if attempt is None or attempt.health is None or attempt.state != "running" or attempt.stopping:
+            return []
+        health = attempt.health
+        before, said = health.ready, attempt.error
+        ends = health.probed(well, now - attempt.started_ms)
+        attempt.error = "" if health.ready else said if well else words
+        if health.ready != before:
+            self._changed(attempt, now)
+        elif attempt.error != said and token not in self._news:
+            due_ms = max(now, health.words_ms)
+            health.words_ms = due_ms + WORDS_EVERY_MS
+            self._changed(attempt, due_ms)
+        return self._stop(token, attempt.run.grace_ms, f"{UNHEALTHY}{words}", now) if ends else []
+
+    def next_look_ms(self, token: int, now: int) -> int | None:
+        """How long until its health is looked at again; None: there is nothing to look at."""
+        attempt = self.attempts.get(token)
+        if attempt is None or attempt.health is None or attempt.state != "running" or attempt.stopping:
+            return None
+        return attempt.health.pause_ms(token, now - attempt.started_ms)
 
     def started(self, token: int, at_ms: int, now: int) -> None:
         """A run began."""
@@ -192,13 +232,15 @@ class Actor:
             self._changed(attempt, now + RUNNING_DUE_MS)
 
     def ended(self, token: int, cause: str, code: int | None, signal: int | None, step: int, error: str,
-              at_ms: int, now: int, log_size: int = 0) -> None:  # fmt: skip
-        """A run is over."""
+              at_ms: int, now: int, log_size: int = 0, why: str = "") -> None:  # fmt: skip
+        """A run is over; `why` is what the driver was told when it was asked to stop it."""
         attempt = self.attempts.get(token)
         if attempt is None or attempt.state == "ended":
             return
         if attempt.state == "starting":
             self._close_ranks(attempt.run)
+        if cause == "stopped" and why.startswith(UNHEALTHY):
+            cause, error = "unhealthy", why.removeprefix(UNHEALTHY)
         attempt.state, attempt.ended_ms, attempt.cause = "ended", at_ms, cause
         attempt.code, attempt.signal, attempt.step, attempt.error = code, signal, step, error
         attempt.log_size = log_size
@@ -210,12 +252,12 @@ class Actor:
             if attempt.run.after == gone.token:
                 attempt.run = msgspec.structs.replace(attempt.run, after=gone.after)
 
-    def halt_all(self, grace_ms: int) -> list[Action]:
+    def halt_all(self, grace_ms: int, now: int) -> list[Action]:
         """The node is leaving: stop everything."""
         actions: list[Action] = []
         for token, attempt in sorted(self.attempts.items()):
             if attempt.state != "ended":
-                attempt.stopping = True
+                self._unready(attempt, now)
                 actions.append(Halt(token, grace_ms, "node is leaving"))
         return actions
 
@@ -245,16 +287,22 @@ class Actor:
             self._changed(attempt, now + STARTING_DUE_MS)
             return [Start(order)]
         if isinstance(order, Stop):
-            return self._stop(order.token, order.grace_ms, order.cause)
+            return self._stop(order.token, order.grace_ms, order.cause, now)
         assert isinstance(order, Drop)
         return self._drop(order.token, now)
 
-    def _stop(self, token: int, grace_ms: int, cause: str) -> list[Action]:
+    def _stop(self, token: int, grace_ms: int, cause: str, now: int) -> list[Action]:
         attempt = self.attempts.get(token)
         if attempt is None or attempt.state == "ended" or attempt.stopping:
             return []
-        attempt.stopping = True
+        self._unready(attempt, now)
         return [Halt(token, grace_ms, cause)]
+
+    def _unready(self, attempt: Attempt, now: int) -> None:
+        """It is about to go. That is news only of one with a health check: of others the server knows by itself."""
+        if attempt.health is not None and attempt.health.ready and not attempt.stopping:
+            self._changed(attempt, now)
+        attempt.stopping = True
 
     def _drop(self, token: int, now: int) -> list[Action]:
         attempt = self.attempts.get(token)
@@ -264,7 +312,7 @@ class Actor:
             del self.attempts[token]
             return [Forget(token)]
         attempt.dropped = True  # its end has to be told first: until then the server counts its room
-        return self._stop(token, attempt.run.grace_ms, DROP_CAUSE)
+        return self._stop(token, attempt.run.grace_ms, DROP_CAUSE, now)
 
     def _acknowledge(self) -> list[Action]:
         """What was dropped and has ended can go once the server has heard of the end."""

@@ -100,6 +100,7 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     parser.add_argument("--taint", action="append", default=taints, metavar="KEY[=VALUE][:soft]")
     parser.add_argument("--gpu", default=environment.get("ROOST_AGENT_GPU", ""))
     parser.add_argument("--gpu-model", default=environment.get("ROOST_AGENT_GPU_MODEL", ""))
+    parser.add_argument("--address", default=environment.get("ROOST_AGENT_ADDRESS", ""), metavar="HOST")
     for option in ("--zone", "--rack", "--region", "--cpu", "--memory", "--disk"):
         parser.add_argument(option, default="")
     parser.add_argument("--pool", default=DEFAULT_POOL)
@@ -110,8 +111,10 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
 def _wishes(given: argparse.Namespace) -> Wishes:
     labels = dict(_pair(each, "--label") for each in given.label)
     check_labels(labels, "--label")
-    for option in ("zone", "rack", "region", "gpu_model"):
+    for option in ("zone", "rack", "region", "gpu_model", "address"):
         check_text(getattr(given, option), f"--{option.replace('_', '-')}")
+    if any(each.isspace() or each in "/@" for each in given.address):
+        raise Invalid("--address", f"this is a host name or an IP address, not {given.address!r:.80}")
     check_name(given.pool, "--pool")
     counted = dict(_pair(each, "--resource") for each in given.resource)
     number, share = _slice(given.slice)
@@ -127,6 +130,7 @@ def _wishes(given: argparse.Namespace) -> Wishes:
         region=given.region,
         pool=given.pool,
         gpu_model=given.gpu_model,
+        address=given.address,
         taints=taints_of(given.taint, "--taint"),
         share=share,
         number=number,

@@ -1,31 +1,32 @@
-"""From an order of the server to a run of the driver: its steps, environment, limits, places, and a note for later."""
+"""From an order of the server to a run of the driver: its steps, environment, limits, places, health, and a note."""
 
 import base64
 
 import msgspec
 
+from roost.agent.health_probe import CHECK_MARK, Target
+from roost.agent.keeper_run import environment as keepers_environment
 from roost.model.document import Document, commands, decode_document, read_resource, secrets_of
 from roost.model.errors import Invalid
 from roost.model.frames import Run
+from roost.model.lifecycle import check_of
 from roost.model.secret import Handed, Hidden
 from roost.ports import driver
 
 _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE = msgspec.msgpack.Decoder(Run).decode
+_HEALTH_KEY = msgspec.msgpack.encode("health")
 
 
 def prepare(run: Run, node: str, directory: str, log: str, handed: Handed | None = None) -> driver.Run:
     """What to tell the driver. Raises Invalid when this order cannot be carried out here."""
-    try:
-        document = decode_document(run.document)
-    except msgspec.MsgspecError as error:
-        raise Invalid("document", f"this agent cannot read it: {error}") from None
+    document = _read(run)
     return driver.Run(
         id=str(run.token),
         steps=[driver.Step(argv, ignore_failure) for argv, ignore_failure in commands(document)],
         env=environment(run, document, node),
         secrets=secrets(document, handed),
-        dir=f"{directory}/work/{run.token}",
+        dir=_folder(run, directory),
         log=log,
         timeout_ms=run.timeout_ms,
         grace_ms=run.grace_ms,
@@ -40,8 +41,10 @@ def environment(run: Run, document: Document, node: str) -> dict[str, str]:
     """What the user wrote, and what a run can know of itself and of what it was given."""
     return {
         **{name: value for name, value in document.env.items() if isinstance(value, str)},
+        **dict(run.env),
         "ROOST_PROJECT": document.project,
         "ROOST_WORKLOAD": document.name,
+        "ROOST_VERSION": str(run.version),
         "ROOST_INDEX": str(run.index),
         "ROOST_COUNT": str(document.count),
         "ROOST_ATTEMPT": str(run.attempt),
@@ -49,6 +52,24 @@ def environment(run: Run, document: Document, node: str) -> dict[str, str]:
         "ROOST_NODE": node,
         **_given(run, document),
     }
+
+
+def health(run: Run, node: str, directory: str, mark: str) -> Target | None:
+    """How to find out whether a run is well; None: its document does not say. Raises Invalid, as the server would.
+
+    A command has the run's place and environment, as the keeper made them, but not its secrets: those were for the run.
+    """
+    if _HEALTH_KEY not in run.document:  # looking for the word is cheaper than reading, and most have none
+        return None
+    document = _read(run)
+    check = check_of(document.health, document.ports, document.kind, "health")
+    if check is None:
+        return None
+    if check.argv:
+        place = _folder(run, directory)
+        env = keepers_environment(environment(run, document, node), {}, str(run.token), place, mark)
+        return Target(check, directory=place, env=env | {CHECK_MARK: "1"})
+    return Target(check, check.port if isinstance(check.port, int) else _ports(run, document).get(check.port, 0))
 
 
 def secrets(document: Document, handed: Handed | None) -> Hidden:
@@ -71,10 +92,25 @@ def _given(run: Run, document: Document) -> dict[str, str]:
         given["CUDA_VISIBLE_DEVICES"] = given["ROOST_GPUS"] = ",".join(map(str, run.devices))
         given["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # otherwise numbers would mean something else where models differ
     if run.ports:
-        ports = dict(zip(document.ports, run.ports, strict=False))
+        ports = _ports(run, document)
         given |= {f"PORT_{name.upper().replace('-', '_')}": str(port) for name, port in ports.items()}
         given["ROOST_PORTS"] = ",".join(f"{name}={port}" for name, port in ports.items())
     return given
+
+
+def _read(run: Run) -> Document:
+    try:
+        return decode_document(run.document)
+    except msgspec.MsgspecError as error:
+        raise Invalid("document", f"this agent cannot read it: {error}") from None
+
+
+def _ports(run: Run, document: Document) -> dict[str, int]:
+    return dict(zip(document.ports, run.ports, strict=False))
+
+
+def _folder(run: Run, directory: str) -> str:
+    return f"{directory}/work/{run.token}"
 
 
 def limits(document: Document) -> driver.Limits | None:

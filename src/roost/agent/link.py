@@ -13,6 +13,7 @@ from typing import TypeAlias
 import grpc
 
 from roost.agent.actor import Action, Actor
+from roost.agent.address import own_address
 from roost.agent.identity import SERVER_NAME, Identity, Renewal, credentials_of
 from roost.agent.identity import now_ms as wall_ms
 from roost.agent.say import say
@@ -78,6 +79,7 @@ class Link:
         self._unsure = asyncio.Event()  # our server does not know whether it still leads
         self._identity = identity
         self._actor = actor
+        self._is_located = bool(actor.facts.address)  # somebody has said where this machine is reached
         self._act = act
         self._welcomed = welcomed
         self._usage = usage
@@ -218,6 +220,8 @@ class Link:
             await channel.close()
 
     async def _session(self, call: Call) -> None:
+        if not self._is_located:
+            self._actor.located(await own_address(self.address))
         now = now_ms()
         async with asyncio.timeout(WELCOME_S_MAX_MANY if self._has_others() else WELCOME_S_MAX):
             try:

@@ -31,6 +31,7 @@ class Wishes(msgspec.Struct, frozen=True):
     region: str = ""
     pool: str = DEFAULT_POOL
     gpu_model: str = ""
+    address: str = ""
     taints: tuple[str, ...] = ()
     share: int = 1
     number: int = 1  # which of them this is
@@ -75,6 +76,7 @@ def facts(data_dir: str, wishes: Wishes | None = None, *, proc: str = "/proc") -
         drivers=("process",),
         gpu_model=wishes.gpu_model or (gpus[0] if len(set(gpus)) == 1 else ""),
         taints=wishes.taints,
+        address=wishes.address,
     )
 
 

@@ -6,8 +6,11 @@ import shutil
 from collections.abc import Callable, Iterable, Sequence
 
 from roost.agent.actor import Action, Actor, Forget, Halt, Lease, Start
+from roost.agent.checks import Checks
+from roost.agent.health_probe import end_leftovers
 from roost.agent.identity import Identity
-from roost.agent.launch import from_note, log_name, prepare, waits_for
+from roost.agent.keeper_proc import MARK
+from roost.agent.launch import from_note, health, log_name, prepare, waits_for
 from roost.agent.link import Link, now_ms
 from roost.agent.say import say
 from roost.agent.spool import Spool
@@ -36,9 +39,11 @@ class Service:
         usage: Callable[[], Usage | None],
     ) -> None:  # fmt: skip
         self._directory = directory
+        self._mark = os.environ.get(MARK, "")  # what the keeper starts carries it, and so do we
         self.actor = Actor(name, identity, facts)
         self.link = Link(server, Identity(directory), self.actor, self._act, self._welcomed, usage)
         self.spool = Spool(f"{directory}/logs", self.link.ship, self._live_logs)
+        self.checks = Checks(self._looked)
         self.driver: Driver | None = None
         self._logs: dict[int, str] = {}  # what the server calls the log of each attempt
         self._sizes: dict[int, int] = {}  # of the document of each attempt
@@ -55,7 +60,8 @@ class Service:
         attempts = self.actor.attempts
         self.spool.begin(self._logs[token] for token in attempts if attempts[token].state == "ended")
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(work) for work in (self.link.run(), self.spool.run(), self._sweep())]
+            works = (self.link.run(), self.spool.run(), self.checks.run(), self._sweep())
+            tasks = [group.create_task(work) for work in works]
             await self._stop.wait()
             await self._farewell()
             for task in tasks:
@@ -72,6 +78,7 @@ class Service:
         now = now_ms()
         if isinstance(event, Started):
             self.actor.started(int(event.id), event.at, now)
+            self._look_after(int(event.id), now)
             if event.limits:
                 say(f"run {event.id}: {event.limits}")
         elif isinstance(event, Ended):
@@ -88,8 +95,10 @@ class Service:
         token = int(event.id)
         error = event.error or ("out of memory" if event.oom else "")
         self.actor.ended(
-            token, event.cause, event.code, event.signal, event.step, _line(error), event.at, now, event.log_size
-        )
+            token, event.cause, event.code, event.signal, event.step, _line(error), event.at, now, event.log_size,
+            event.why,
+        )  # fmt: skip
+        self.checks.leave(token)
         name = self._logs.get(token)
         if name is not None:
             self.spool.ended(name, event.log_size)
@@ -107,14 +116,20 @@ class Service:
             elif run.token not in self.actor.attempts:
                 self._restore_one(run, known, now)
         if self.actor.attempts:
+            end_leftovers(self._mark)
             say(f"took over {len(self.actor.attempts)} runs")
         self._restored.set()
 
     def _restore_one(self, run: Run, known: Known, now: int) -> None:
         self._remember(run)
-        self.actor.restored(waits_for(run, known), now)
+        self.actor.restored(waits_for(run, known), now, stopping=known.state == "stopping")
+        try:
+            self._watch(run)
+        except Invalid as error:
+            say(f"run {run.token} goes on, but its health is not looked at: {error}")
         if known.started_at:
             self.actor.started(run.token, known.started_at, now)
+            self._look_after(run.token, now)
         if known.step:
             self.actor.stepped(run.token, known.step, now)
         if known.ended is not None:
@@ -131,8 +146,29 @@ class Service:
 
     def _give_up(self, token: int, cause: str, error: str, now: int) -> None:
         self.actor.ended(token, cause, None, None, 0, _line(error), now, now)
+        self.checks.leave(token)
         self._changed.set()
         self.link.nudge()
+
+    # what health checks tell
+
+    def _watch(self, run: Run) -> None:
+        target = health(run, self.actor.node, self._directory, self._mark)
+        if target is not None:
+            self.actor.watched(run.token, target.check)
+            self.checks.watch(run.token, target)
+
+    def _look_after(self, token: int, now: int) -> None:
+        pause_ms = self.actor.next_look_ms(token, now)
+        if pause_ms is not None:
+            self.checks.begin(token, pause_ms)
+
+    def _looked(self, token: int, words: str) -> int | None:
+        """A health check was carried out; returns how long until the next one."""
+        now = now_ms()
+        self._act(self.actor.probed(token, not words, _line(words), now))
+        self.link.nudge()
+        return self.actor.next_look_ms(token, now)
 
     # what the actor says
 
@@ -143,6 +179,7 @@ class Service:
             elif isinstance(action, Lease):
                 self._lease(action.until_ms)
             elif isinstance(action, Halt):
+                self.checks.leave(action.token)
                 self._driver.stop(str(action.token), action.grace_ms, action.cause)
             else:
                 self._forget(action)
@@ -156,6 +193,7 @@ class Service:
             return
         try:
             order = prepare(run, self.actor.node, self._directory, self.spool.path(name), handed)
+            self._watch(run)
         except Invalid as error:
             self._give_up(run.token, "error", str(error), now_ms())
         else:

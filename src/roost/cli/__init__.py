@@ -18,6 +18,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Work": {
         "run": ("run:run", "Run a command somewhere, stream its output, return its exit code."),
+        "ci": ("ci:ci", "Run pipelines of actions; list, look at and retry their runs."),
         "apply": ("apply:apply", "Submit the workloads of a YAML or JSON file."),
         "plan": ("plan:plan", "Say what applying a file would do, without doing it."),
         "ps": ("ps:ps", "List workloads."),
@@ -33,14 +34,17 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Machines": {
         "nodes": ("nodes:nodes", "List nodes; look at one; remove one that is gone."),
         "join-tokens": ("join:join_tokens", "List, create and revoke tokens with which machines join."),
-        "drain": ("drain:drain", "Take a node out of service, or put it back."),
+        "drain": ("drain:drain", "Take a node out of service, or say where everything there would go."),
+        "cordon": ("cordon:cordon", "Keep new work from a node; what runs there stays."),
+        "resume": ("cordon:resume", "Put a node back into service."),
+        "maintenance": ("maintenance:maintenance", "Hold everything where it is for a while."),
         "status": ("status:status", "Say how the server is doing."),
         "leader": ("leader:leader", "Say which server leads; hand the lead over."),
         "doctor": ("doctor:doctor", "Say what is wrong around the server, and what to do next."),
     },
     "Sharing": {
         "projects": ("projects:projects", "List projects; set their weights and quotas."),
-        "pools": ("pools:pools", "List pools; set strategy and overcommit."),
+        "pools": ("pools:pools", "List pools; set what their nodes have in common; fail or empty one."),
         "reserve": ("reservations:reserve", "Keep nodes for one project."),
         "reservations": ("reservations:reservations", "List reservations; cancel one."),
     },
@@ -54,6 +58,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "audit": ("audit:audit", "Say who changed what, newest first."),
     },
     "Tools": {
+        "hooks": ("hooks:hooks", "List, set, try and remove webhooks on changes of state."),
         "sim": ("sim:sim", "Try placements and faults in a simulated fleet."),
         "bench": ("bench:bench", "Measure Roost on this machine."),
         "store": ("store:store", "Copy, check, back up and restore where the state is kept."),

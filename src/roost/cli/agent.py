@@ -41,6 +41,10 @@ Next: `roost nodes` on any machine with a client.toml shows the new node.
 @click.option("--zone", default="", help="Where the machine stands.")
 @click.option("--rack", default="", help="Where in the zone.")
 @click.option("--region", default="", help="Where the zone is.")
+@click.option(
+    "--address", default="", metavar="HOST",
+    help="Where others reach what listens here. [default: its IP address on the way to the server]",
+)  # fmt: skip
 @click.option("--pool", default="", help="The pool it belongs to, if its join token does not say.")
 @click.option("--cpu", default="", help="Cores to offer, like 4 or 500m. [default: all]")
 @click.option("--memory", default="", help="Memory to offer, like 8GiB. [default: all]")

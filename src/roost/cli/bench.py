@@ -7,7 +7,7 @@ import msgspec
 
 NAMES = (
     "place", "memory", "durable", "durable_postgres", "durable_etcd", "tasks", "restart", "takeover", "at", "rest",
-    "burst",
+    "burst", "actions",
 )  # fmt: skip
 
 

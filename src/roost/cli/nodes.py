@@ -23,7 +23,7 @@ Examples:
   roost nodes show node-1
   roost nodes remove node-1     one that is lost or drained, and will not come back
 \b
-Next: `roost drain NODE` takes a node out of service; `roost agent` adds one.
+Next: `roost cordon NODE` keeps new work away, `roost drain NODE` takes a node out of service; `roost agent` adds one.
 """,
 )
 @at_option
@@ -121,7 +121,8 @@ def _row(node: "Node") -> tuple[str, ...]:
         f"{amount(name, room.used)}/{amount(name, room.total)}" if room else "-"
         for name, room in zip(names, rooms, strict=True)
     ]
-    return (node.name, node.status, node.pool, node.zone or "-", *shown, str(node.running))
+    status = f"{node.status}, flaky" if node.flaky_until_ms else node.status
+    return (node.name, status, node.pool, node.zone or "-", *shown, str(node.running))
 
 
 def _instance_row(instance: "Instance") -> tuple[str, ...]:
@@ -134,6 +135,8 @@ def _places(node: "Node") -> list[tuple[str, str]]:
 
 
 def _extra(node: "Node") -> str:
+    if node.flaky_until_ms and node.connected:
+        return f", flaky: others are preferred until {clock(node.flaky_until_ms)}"
     if node.drain_until_ms and node.status == "draining":
         return f", what still runs moves at {clock(node.drain_until_ms)}"
     return "" if node.connected else ", not connected"

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -13,6 +13,7 @@ COLORS = {
     "succeeded": "green", "running": "green", "ready": "green",
     "failed": "red", "timed_out": "red", "lost": "red", "expired": "red", "rejected": "red",
     "queued": "yellow", "stopping": "yellow", "suspect": "yellow", "draining": "yellow",
+    "cordoned": "yellow",
     "cancelled": "bright_black", "drained": "bright_black",
 }  # fmt: skip
 
@@ -33,17 +34,17 @@ def print_json_line(value: Any) -> None:
     sys.stdout.buffer.flush()
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, err: bool = False) -> None:
     """Columns as wide as they have to be; states in colour on a terminal; the last column is cut to the width of it."""
     if not rows:
         return
     widths = [max(len(line[column]) for line in (header, *rows)) for column in range(len(header))]
-    room = _terminal_width()
+    room = _terminal_width(sys.stderr if err else sys.stdout)
     for number, line in enumerate((header, *rows)):
         text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
         if room and len(text) > room:
             text = text[: room - 1] + "…"
-        click.echo(click.style(text, bold=True) if number == 0 else _painted(text, line, widths))
+        click.echo(click.style(text, bold=True) if number == 0 else _painted(text, line, widths), err=err)
 
 
 def say(words: str) -> None:
@@ -97,8 +98,8 @@ def _painted(text: str, cells: Sequence[str], widths: Sequence[int]) -> str:
     return text
 
 
-def _terminal_width() -> int:
-    if not sys.stdout.isatty():
+def _terminal_width(stream: TextIO) -> int:
+    if not stream.isatty():
         return 0
     import shutil  # noqa: PLC0415  (only for a terminal)
 

@@ -43,7 +43,8 @@ def plan(files: tuple[str, ...], as_json: bool) -> None:
 
 
 def _print(made: "Plan") -> None:
-    rows = [(each, "create") for each in made.created] + [(each, "unchanged") for each in made.unchanged]
+    rows = [(each, "create") for each in made.created] + [(each, "new version") for each in made.changed]
+    rows += [(each, "unchanged") for each in made.unchanged]
     print_table(("WORKLOAD", "PLAN"), rows)
     if made.placed:
         click.echo()

@@ -22,7 +22,7 @@ AGAIN_S = 10.0  # and look again so often, in case the reason has changed
 SUFFIX_BYTES = 3  # six hexadecimal digits: names of one command do not meet by chance
 NAME_LENGTH_MAX = 40  # of the part made from the command
 SIGNAL_BASE = 128
-WAITING_CODES = ("no_nodes", "insufficient_resources", "quota_exceeded", "unsatisfiable")
+WAITING_CODES = ("no_nodes", "insufficient_resources", "quota_exceeded", "unsatisfiable", "maintenance")
 
 
 @click.command(

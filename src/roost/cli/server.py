@@ -6,7 +6,9 @@ from pathlib import Path
 import click
 
 from roost.cli.certificates import certificate_options, client_config
+from roost.cli.controller_options import controller_options
 from roost.cli.datadir import DataDir
+from roost.cli.hook_options import hook_options
 from roost.cli.outcome import USAGE, Failure
 from roost.cli.places import data_home
 from roost.cli.session import history_options, oidc_options, patience_option, preempt_margin_option, record_options
@@ -47,6 +49,8 @@ Next: export ROOST_CONFIG=DATA/client.toml for the commands, then `roost join-to
 @history_options
 @certificate_options
 @oidc_options
+@hook_options
+@controller_options(ADDRESS)
 @click.option("--seed", type=int, default=0, envvar="ROOST_SEED", help="For strategies that leave something to chance.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
               envvar="ROOST_LOG_LEVEL", show_default=True, help="How much to tell.")  # fmt: skip

@@ -2,6 +2,7 @@
 
 import click
 
+from roost.cli.maintenance import words
 from roost.cli.output import print_json
 from roost.cli.session import connect, json_option
 from roost.model.units import show_duration
@@ -32,9 +33,13 @@ def status(as_json: bool) -> None:
     kept = f"a place is kept for who waits {show_duration(told.patience_ms)}"
     click.echo(f"Queue:      {kept}; to stop what runs a priority {margin}")
     click.echo(f"Agents:     {told.agents_connected} connected")
+    if told.controllers:
+        click.echo(f"Controllers: gRPC at {', '.join(told.controllers)}")
     click.echo(f"Nodes:      {_counted(told.nodes)}")
     click.echo(f"Workloads:  {_counted(told.workloads)}")
     click.echo(f"Instances:  {_counted(told.instances)}")
+    if told.maintenance.on:
+        click.echo(f"Held up:    {words(told.maintenance)}")
     if told.history is not None and told.history.failed:
         click.echo(f"History:    {told.history.failed}")
 

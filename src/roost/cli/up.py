@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from roost.cli.certificates import certificate_options, client_config
+from roost.cli.controller_options import controller_options
 from roost.cli.datadir import DataDir
+from roost.cli.hook_options import hook_options
 from roost.cli.keepers import Keeper, agent_argv, end_strangers, start_keeper
 from roost.cli.outcome import Failure
 from roost.cli.output import say
@@ -93,6 +95,8 @@ Next, in another terminal: export ROOST_CONFIG=DIR/client.toml, then `roost run 
 @record_options
 @history_options
 @certificate_options
+@hook_options
+@controller_options(ADDRESS)
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", help="How much to tell."
 )

@@ -1,6 +1,6 @@
-"""roost wait: until workloads are finished, or running."""
+"""roost wait: until workloads are finished, started or running; all of them, or any."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -10,43 +10,70 @@ from roost.cli.session import connect, json_option, project_option
 from roost.cli.targets import TARGET, Target, in_project
 from roost.model.units import duration_ms
 
+if TYPE_CHECKING:
+    from roost.client import Client
+
+RUN_PREFIX = "ci:"  # no workload has a colon in its name
+
 
 @click.command(
     epilog="""\b
 Examples:
   roost wait train
   roost wait build test deploy --timeout 10m
+  roost wait search-1 search-2 search-3 --any       until the first of them is over
+  roost wait ci:3f9a1c                              all actions of a run of a pipeline
   roost wait web --for running && curl http://localhost:8080
 \b
-Exit code: 0 all succeeded (or run), 1 some did not, 124 not in time.
+Exit code: 0 all succeeded (or run), 1 some did not, 124 not in time. With --any that of the one that ended first.
 Next: `roost show NAME` for what failed.
 """
 )
 @click.argument("targets", type=TARGET, nargs=-1, required=True, metavar="NAME...")
 @click.option("--timeout", metavar="DURATION", help="How long to wait, like 30s or 10m. [default: for ever]")
-@click.option("--for", "until", type=click.Choice(["finished", "running"]), default="finished", show_default=True)
+@click.option(
+    "--for", "until", type=click.Choice(["finished", "started", "running"]), default="finished", show_default=True,
+    help="started: one instance of it has; running: all of them are.",
+)  # fmt: skip
+@click.option("--all/--any", "all_of", default=True, help="Until all of them are, or one of them is. [default: all]")
 @project_option
 @json_option
 @click.pass_context
 def wait(
-    ctx: click.Context, targets: tuple[Target, ...], timeout: str | None, until: Literal["finished", "running"],
-    project: str, as_json: bool,
+    ctx: click.Context, targets: tuple[Target, ...], timeout: str | None,
+    until: Literal["finished", "started", "running"], all_of: bool, project: str, as_json: bool,
 ) -> None:  # fmt: skip
-    """Wait until workloads are finished, or until all their instances run."""
+    """Wait until workloads are finished, or have started, or until all their instances run.
+
+    Nothing is asked again and again: the server tells when something changes. With --any the workloads that are
+    finished are told, the one that ended first in front.
+    """
     if any(target.index is not None for target in targets):
         raise click.UsageError("wait is for whole workloads; leave the index away")
     timeout_s = None if timeout is None else duration_ms(timeout, "--timeout") / 1_000
-    found = [in_project(target, project) for target in targets]
     with connect() as client:
-        done = client.wait([(target.project, target.name) for target in found], until, timeout_s)
+        keys = [key for target in targets for key in _keys(client, in_project(target, project))]
+        done = client.wait(list(dict.fromkeys(keys)), until, timeout_s, any_of=not all_of)
     if as_json:
         print_json(done)
     wanted = ("succeeded",) if until == "finished" else ("succeeded", "running")
-    bad = [workload for workload in done if workload.state not in wanted]
+    bad = [workload for workload in (done if all_of else done[:1]) if workload.state not in wanted]
     if not as_json:
+        if not all_of:
+            click.echo(str(Target(done[0].project, done[0].name)))
         for workload in bad:
             say(
                 f"{Target(workload.project, workload.name)} is {workload.state}"
                 + (f": {workload.cause}" if workload.cause else "")
             )
     ctx.exit(FAILED if bad else 0)
+
+
+def _keys(client: "Client", target: Target) -> list[tuple[str, str]]:
+    """The workload of that name, or all actions of a run."""
+    if not target.name.startswith(RUN_PREFIX):
+        return [(target.project, target.name)]
+    from roost.cli.ci_runs import find_run  # noqa: PLC0415  (few wait for one)
+
+    run = find_run(client, target.project, target.name.removeprefix(RUN_PREFIX))
+    return [(each.project, each.name) for each in run.workloads]

@@ -9,7 +9,10 @@ import msgspec
 from roost.client import access, setting_types, types
 from roost.client import secrets as kept
 from roost.client.history import HistoryCalls
+from roost.client.hooks import HookCalls
 from roost.client.logs import LogFollower
+from roost.client.operators import OperatorCalls
+from roost.client.results import ResultCalls
 from roost.client.servers import ServerCalls
 from roost.client.stream import Follower
 from roost.client.transport import Query, Transport, segment
@@ -22,7 +25,7 @@ Document = Mapping[str, Any]
 Amounts = Mapping[str, str | int | float]
 
 
-class Client(HistoryCalls, ServerCalls):
+class Client(HistoryCalls, HookCalls, OperatorCalls, ServerCalls, ResultCalls):
     """Speaks to one server, or to one of several (URLs with commas between).
 
     Every method raises ApiError when the server says no, Unreachable when there is none.
@@ -67,10 +70,11 @@ class Client(HistoryCalls, ServerCalls):
         return _decode(self._transport.call("POST", "/v1/plans", None, _encode(documents)).body, types.Plan)
 
     def workloads(
-        self, *, project: str = "", name: str = "", state: str = "", limit: int | None = None, at: str = ""
-    ) -> list[types.Workload]:
-        """Workloads, newest first. `at`: as they were, see `moment`."""
-        query = {"project": project, "name": name, "state": state, "at": at}
+        self, *, project: str = "", name: str = "", state: str = "", label: str = "", limit: int | None = None,
+        at: str = "",
+    ) -> list[types.Workload]:  # fmt: skip
+        """Workloads, newest first. `label`: NAME or NAME=VALUE. `at`: as they were, see `moment`."""
+        query = {"project": project, "name": name, "state": state, "label": label, "at": at}
         return list(_first(self._pages("/v1/workloads", query, types.WorkloadPage, limit), limit))
 
     def workload(self, project: str, name: str, *, at: str = "") -> types.Workload:
@@ -140,15 +144,6 @@ class Client(HistoryCalls, ServerCalls):
         """A node with what runs there and its story."""
         return self._get(f"/v1/nodes/{segment(name)}", types.Node, {"at": at})
 
-    def drain(self, name: str, deadline: str | int | float | None = None) -> types.Node:
-        """Take a node out of service; with a deadline (`10m`, or seconds) jobs may finish until then."""
-        body = {} if deadline is None else {"deadline": deadline}
-        return self._post(f"/v1/nodes/{segment(name)}/drain", types.Node, body)
-
-    def resume(self, name: str) -> types.Node:
-        """Put a node back into service."""
-        return self._post(f"/v1/nodes/{segment(name)}/resume", types.Node, {})
-
     def remove_node(self, name: str) -> None:
         """Forget a node that is out of touch and holds nothing."""
         self._transport.call("DELETE", f"/v1/nodes/{segment(name)}")
@@ -177,22 +172,6 @@ class Client(HistoryCalls, ServerCalls):
     def pools(self) -> list[setting_types.Pool]:
         """All pools by name: those that have nodes, and those that have settings."""
         return list(self._pages("/v1/pools", {}, setting_types.PoolPage, None))
-
-    def pool(self, name: str) -> setting_types.Pool:
-        """A pool: its settings, its nodes, what is given away."""
-        return self._get(f"/v1/pools/{segment(name)}", setting_types.Pool)
-
-    def set_pool(
-        self, name: str, *, strategy: str = "", overcommit: Mapping[str, float] | None = None
-    ) -> setting_types.Pool:
-        """Set strategy and overcommit (`{"cpu": 1.5}`) of a pool; what is left out gets its default."""
-        return self._put(
-            f"/v1/pools/{segment(name)}", setting_types.Pool, {"strategy": strategy, "overcommit": overcommit or {}}
-        )
-
-    def unset_pool(self, name: str) -> None:
-        """Forget the settings of a pool; its nodes stay."""
-        self._transport.call("DELETE", f"/v1/pools/{segment(name)}")
 
     def reservations(self) -> list[setting_types.Reservation]:
         """All reservations by name."""
@@ -302,9 +281,14 @@ class Client(HistoryCalls, ServerCalls):
         """How the server stands, in numbers."""
         return self._get("/v1/status", types.Status)
 
-    def follow_changes(self, *, since: int | None = None, kinds: Sequence[str] = (), workload: str = "") -> Follower:
-        """Every commit from a revision (or from now) on, resumed when the connection breaks. See `changes`."""
-        query: Query = {"since": since, "kind": kinds or None, "workload": workload}
+    def follow_changes(
+        self, *, since: int | None = None, kinds: Sequence[str] = (), workload: str = "", prefix: str = ""
+    ) -> Follower:
+        """Every commit from a revision (or from now) on, resumed when the connection breaks. See `changes`.
+
+        `prefix`: only of workloads whose PROJECT/NAME begins so.
+        """
+        query: Query = {"since": since, "kind": kinds or None, "workload": workload, "prefix": prefix}
         return Follower(lambda last_id: self._transport.stream("/v1/changes", query, last_id))
 
     def changes(
@@ -318,10 +302,14 @@ class Client(HistoryCalls, ServerCalls):
                     yield _decode(event.data.encode(), types.NEWS[event.name])
 
     def wait(
-        self, keys: Sequence[tuple[str, str]], until: Until = "finished", timeout_s: float | None = None
-    ) -> list[types.Workload]:
-        """Wait until workloads (PROJECT, NAME) are finished, or running. Raises WaitTimedOut."""
-        return wait_for(self, keys, until, timeout_s)
+        self, keys: Sequence[tuple[str, str]], until: Until = "finished", timeout_s: float | None = None, *,
+        any_of: bool = False,
+    ) -> list[types.Workload]:  # fmt: skip
+        """Wait until workloads (PROJECT, NAME) are finished, started or running; or one of them. Raises WaitTimedOut.
+
+        With `any_of`: those that are by then, the one that ended first in front.
+        """
+        return wait_for(self, keys, until, timeout_s, any_of=any_of)
 
     def run_to_end(self, document: Document, timeout_s: float | None = None) -> types.Workload:
         """Submit a workload and wait until it is over."""

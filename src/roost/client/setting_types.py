@@ -36,6 +36,28 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     ready: int
     resources: dict[str, PoolRoom]
+    labels: dict[str, str] = {}
+    taints: list[str] = []
+    zone: str = ""
+    rack: str = ""
+    region: str = ""
+    projects: list[str] = []
+    restricted: bool = False
+    when_failed: str = "move"
+    fallback: str = ""
+    fail_after_ms: int | None = None
+    status: str = "ready"
+    reason: str = ""
+    failed_by: str = ""
+
+
+class Maintenance(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether everything is held where it is, since when and why. Without `until_ms`: until somebody ends it."""
+
+    on: bool
+    reason: str = ""
+    since_ms: int | None = None
+    until_ms: int | None = None
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):

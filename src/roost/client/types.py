@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from roost.client.setting_types import Maintenance
 from roost.model.states import FINISHED
 
 
@@ -78,6 +79,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     cause: str = ""
     submitted_ms: int
     finished_ms: int | None = None
+    labels: dict[str, str] = {}
     document: dict[str, Any] = {}
     needs: dict[str, int] = {}
     instances: list[Instance] = []
@@ -116,6 +118,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     connected: bool
     draining: bool
     drain_until_ms: int | None = None
+    cordoned: bool = False
+    flaky_until_ms: int | None = None
     lease_until_ms: int
     joined_ms: int
     pool: str
@@ -238,6 +242,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     changes: bool
     created: list[str] = []
+    changed: list[str] = []
     unchanged: list[str] = []
     placed: list[Placing] = []
     pending: list[Pending] = []
@@ -309,7 +314,9 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, int]
     workloads: dict[str, int]
     instances: dict[str, int]
+    maintenance: Maintenance = Maintenance(on=False)
     history: HistoryStanding | None = None
+    controllers: list[str] = []
 
 
 class Accepted(msgspec.Struct, frozen=True):

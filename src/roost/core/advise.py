@@ -5,13 +5,14 @@ import msgspec
 from roost.core.contradict import Need, contradiction
 from roost.core.estimate import Estimate, estimate
 from roost.core.explain import Why, why
+from roost.core.filters.pool import open_to
 from roost.core.position import position
 from roost.core.shortlist import could_fit
 from roost.core.state import State
 from roost.core.suggest import Suggestion, suggestions
 from roost.core.trial import Subject, subject_of
 
-HELPLESS = ("backoff", "placeable")  # nothing has to be changed: it starts by itself
+HELPLESS = ("backoff", "placeable", "maintenance")  # nothing has to be changed: it starts by itself
 
 
 class Advice(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -30,6 +31,8 @@ def advise(state: State, workload_key: str, index: int | None = None) -> tuple[W
     told = why(state, workload_key, index)
     if told.state != "queued":
         return told, Advice()
+    if told.code in ("after", "schedule"):  # its place in the queue is still to be found
+        return told, Advice("wait")
     workload = state.workloads[workload_key]
     own = Subject(workload, int(told.instance.rpartition(".")[2]))
     first = subject_of(state, workload, own.number)
@@ -45,4 +48,6 @@ def advise(state: State, workload_key: str, index: int | None = None) -> tuple[W
 
 def _never(state: State, subject: Subject) -> bool:
     """Whether no node that is known could take it, even if it were empty and in service."""
-    return bool(len(state.fleet)) and not bool(could_fit(state.fleet, subject.workload.policy.ask).any())
+    fits = could_fit(state.fleet, subject.workload.policy.ask)
+    own = open_to(state.fleet, subject.workload.project)
+    return bool(len(state.fleet)) and not bool((fits if own is None else fits & own).any())

@@ -6,12 +6,15 @@ from roost.core.claim import Claim, claim
 from roost.core.effects import Step
 from roost.core.lose import lose_node
 from roost.core.move import contact_of, move, settle_node, tell
+from roost.core.operate import frozen
+from roost.core.pools import node_came
 from roost.core.retry import ended, lost, requeue
 from roost.core.state import Contact, State
 from roost.model.errors import Conflict, NoService
 from roost.model.events import Heard, Joined, Parted, Reported
 from roost.model.frames import Drop, Hello, Report, Run
 from roost.model.instance import Instance
+from roost.model.limits import TEXT_LENGTH_MAX
 from roost.model.node import Node
 
 LIFE_DIGITS_MAX = 18
@@ -43,6 +46,7 @@ def joined(state: State, out: Step, event: Joined, now: int) -> None:
     _reconnect(state, node, now)
     _compare(state, out, node, hello, now, anew=anew)
     settle_node(state, out, node, "said hello", now)
+    node_came(state, out, node, now)
     state.touch_node(node)
     out.whole.add(node.name)
     out.reply(event.request, node.session)
@@ -78,6 +82,8 @@ def parted(state: State, out: Step, event: Parted, now: int) -> None:
         return
     contact.connected = False
     settle_node(state, out, node, "is leaving" if event.leaving else "its stream broke", now)
+    if frozen(state):
+        return
     for token in sorted(state.held[node.name], reverse=True):  # nobody steps up
         instance = state.held[node.name][token]
         policy = state.spec_of(instance).policy
@@ -93,6 +99,10 @@ def heard(state: State, out: Step, event: Heard, now: int) -> None:
         contact = contact_of(state, name, session)
         if contact is not None:
             contact.lease_until_ms = max(contact.lease_until_ms, at_ms + lease)
+            if contact.silent:
+                contact.silent = False
+                settle_node(state, out, state.nodes[name], "heard again", now)
+                node_came(state, out, state.nodes[name], now)
     for name, usage in event.usage:
         if name in state.contacts:
             state.contacts[name].usage = usage
@@ -114,6 +124,7 @@ def apply_report(state: State, out: Step, instance: Instance, report: Report, no
         if report.step != instance.step:
             instance.step = report.step
             state.touch_instance(instance)
+        _told_ready(state, instance, report, began)
         return
     if report.state != "ended":
         out.ignored.append(f"{instance.node}: attempt {report.token} cannot be {report.state!r:.40}")
@@ -128,6 +139,20 @@ def apply_report(state: State, out: Step, instance: Instance, report: Report, no
     _end(state, out, instance, report, now)
     if instance.finished_ms:
         instance.finished_ms = ended_ms
+
+
+def _told_ready(state: State, instance: Instance, report: Report, began: int) -> None:
+    """Whether an instance of a service is ready to be used, as its health check says."""
+    if instance.state != "running" or state.spec_of(instance).policy.kind != "service":
+        return
+    since = (instance.serving_ms or max(began, instance.since_ms)) if report.ready else 0
+    sick = "" if report.ready else report.error[:TEXT_LENGTH_MAX]
+    if (since, sick) != (instance.serving_ms, instance.sick):
+        instance.serving_ms, instance.sick = since, sick
+        state.touch_instance(instance)
+        state.tell_dependants(instance.workload, instance.index)
+        if instance.workload in state.restless:
+            state.unsettled[instance.workload] = None
 
 
 def _end(state: State, out: Step, instance: Instance, report: Report, now: int) -> None:

@@ -1,9 +1,11 @@
 """What each node is to do: the deltas of a step, or the whole assignment when deltas do not follow."""
 
+from roost.core.addresses import address_variables
 from roost.core.effects import Orders, Step
 from roost.core.state import State
 from roost.model.frames import Order, Run, Stop
 from roost.model.instance import Instance
+from roost.model.workload import Workload
 
 
 def hand_out(state: State, out: Step) -> None:
@@ -45,10 +47,20 @@ def run_order(state: State, instance: Instance) -> Run:
         leased=policy.exclusive and policy.when_lost != "keep",
         submitted_ms=workload.submitted_ms,
         serial=workload.serial,
+        version=instance.version,
         devices=instance.devices,
         ports=instance.ports,
+        env=_variables(state, workload, instance.index),
         after=instance.behind,
     )
+
+
+def _variables(state: State, workload: Workload, index: int) -> tuple[tuple[str, str], ...]:
+    """What only this element is told, and where the services are that it waited for."""
+    if not workload.values and not workload.policy.after:
+        return ()
+    own = workload.values[index] if index < len(workload.values) else ()
+    return address_variables(state, workload) + own  # what its user wrote comes last, and counts
 
 
 def stop_order(state: State, instance: Instance) -> Stop:

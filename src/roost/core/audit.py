@@ -30,12 +30,14 @@ def target_of(event: happened.Request) -> str:
             names = [f"{each.project}/{each.name}" for each in event.wanted]
         case happened.Keep():
             names = [f"{each.kind} {each.name}{'' if each.value is not None else ' (gone)'}" for each in event.records]
-        case happened.Promote() | happened.Rollback():
+        case happened.RunNow() | happened.Promote() | happened.Rollback():
             names = [event.workload]
         case happened.Maintain():
             names = ["on" if event.on else "off"]
         case happened.MarkPool():
             names = [f"pool {event.pool} {event.status}"]
+        case happened.Posted():
+            names = [f"{event.workload}.{event.index} exit code {event.code}"]
         case happened.Cancel() | happened.Retry():
             names = [event.workload if event.index is None else f"{event.workload}.{event.index}"]
         case happened.Drain() | happened.Cordon() | happened.Resume() | happened.Remove():

@@ -6,8 +6,10 @@ import numpy as np
 from roost.core.choose import social_mask
 from roost.core.claim import subjects_of
 from roost.core.filters import DYNAMIC, SOCIAL, STATIC
+from roost.core.filters.pool import open_to
 from roost.core.fleet import Fleet, Mask
 from roost.core.gang import shortfall
+from roost.core.operate import frozen, maintenance_words
 from roost.core.shortlist import could_fit
 from roost.core.state import State
 from roost.core.waits import reasons
@@ -32,9 +34,15 @@ CODES = {
     "spread": "spread_broken",
     "per_node": "per_node_reached",
     "quota": "quota_exceeded",
+    "after": "waits_for_others",
+    "schedule": "waits_for_its_tick",
     "gang": "gang_waits",
     "kept": "kept_for_others",
+    "project": "foreign_pool",
+    "pool_failed": "pool_failed",
+    "maintenance": "maintenance",
 }
+OWNERS_TOLD = 3  # projects of a pool that are named to who is none of them
 
 
 class Blocker(msgspec.Struct, frozen=True):
@@ -49,7 +57,7 @@ class Blocker(msgspec.Struct, frozen=True):
 class Blocked(msgspec.Struct, frozen=True):
     """Why an ask has no place now."""
 
-    code: str  # no_nodes | insufficient_resources | quota_exceeded | unsatisfiable | placeable
+    code: str  # no_nodes | insufficient_resources | quota_exceeded | unsatisfiable | maintenance | placeable
     online: int
     blockers: tuple[Blocker, ...] = ()
 
@@ -69,11 +77,16 @@ def blocker_words(blocker: Blocker) -> str:
 def blockers_of(state: State, workload: Workload) -> Blocked:
     """Every reason why an instance of a workload waits: what nodes say, its quota, its gang, places kept for others."""
     ask = workload.policy.ask
-    by_nodes = nodes_say(state, ask, subjects_of(workload.project, workload.key, workload.policy.labels))
+    if frozen(state):
+        held_up = Blocker("maintenance", maintenance_words(state), 0, CODES["maintenance"])
+        return Blocked("maintenance", int(np.count_nonzero(state.fleet.online)), (held_up,))
+    subjects = subjects_of(workload.project, workload.key, workload.policy.labels)
+    by_nodes = nodes_say(state, ask, subjects, open_to(state.fleet, workload.project))
     others = tuple(
         Blocker(each.code, each.words, each.nodes, CODES.get(each.code, each.code)) for each in reasons(state, workload)
     )
-    if not others or by_nodes.code in ("no_nodes", "unsatisfiable"):
+    is_failed = any(each.filter == "pool_failed" for each in others)  # no node of it may be left, for now
+    if not others or by_nodes.code == "no_nodes" or (by_nodes.code == "unsatisfiable" and not is_failed):
         return msgspec.structs.replace(by_nodes, blockers=by_nodes.blockers + others)
     if workload.policy.gang and shortfall(state, workload.policy.gang):
         return Blocked("unsatisfiable", by_nodes.online, others + by_nodes.blockers)
@@ -81,15 +94,17 @@ def blockers_of(state: State, workload: Workload) -> Blocked:
     return Blocked(code, by_nodes.online, others + by_nodes.blockers)
 
 
-def nodes_say(state: State, ask: Ask, subjects: tuple[str, ...] = ()) -> Blocked:
-    """Every reason why nodes say no to an ask, counted."""
+def nodes_say(state: State, ask: Ask, subjects: tuple[str, ...] = (), own: Mask | None = None) -> Blocked:
+    """Every reason why nodes say no to an ask, counted. `own`: nodes that are not for other projects only."""
     fleet = state.fleet
     online = int(np.count_nonzero(fleet.online))
     if not online:
         return Blocked("no_nodes", 0)
     found: list[Blocker] = []
     short = np.zeros(len(fleet), np.bool_)
-    eligible = fits = could_fit(fleet, ask)
+    eligible = fits = could_fit(fleet, ask) if own is None else could_fit(fleet, ask) & own
+    if own is not None and not bool(own.all()):
+        found.append(_blocker("project", _foreign_words(fleet, ~own), ~own))
     for static in STATIC:
         mask = static.mask(fleet, ask)
         if mask is not None and not bool(mask.all()):
@@ -120,6 +135,12 @@ def eligible_rows(fleet: Fleet, ask: Ask, subjects: tuple[str, ...]) -> Mask:
         result = result & dynamic.mask(fleet, ask)
     social = social_mask(fleet, ask, subjects, fits)
     return result if social is None else result & social
+
+
+def _foreign_words(fleet: Fleet, failing: Mask) -> str:
+    pools = {fleet.facts[row].pool: None for row in np.flatnonzero(failing).tolist()}
+    whose = {name: " and ".join(f"project {each}" for each in fleet.owners[name][:OWNERS_TOLD]) for name in pools}
+    return "pool: " + ", ".join(f"{name} is for {owners}" for name, owners in whose.items())
 
 
 def _blocker(name: str, words: str, failing: Mask) -> Blocker:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator
 
+from roost.core.check_order import ORDER_RULES
 from roost.core.claim import claim_of
 from roost.core.order import FOREVER, start_by_ms
-from roost.core.state import State, is_over
+from roost.core.state import State, is_over, waiting_since_ms
 from roost.model.instance import Instance
 from roost.model.project import INSTANCES
 from roost.model.states import FINISHED, HOLDING
@@ -131,7 +132,8 @@ def progress_is_counted(state: State) -> Complaints:
         if known != counts.get(key, {}):
             yield f"{key} counts {known}, there are {counts.get(key, {})}"
         begun = state.begun(workload)
-        if begun > workload.count or beyond.get(key, 0) > begun:
+        most = max(workload.count, beyond.get(key, 0)) if key in state.restless else workload.count
+        if begun > most or beyond.get(key, 0) > begun:
             yield f"{key} has begun {begun} of {workload.count}, the last record is {beyond.get(key, 0) - 1}"
         if workload.policy.kind == "job" and not workload.adopted and sum(known.values()) != begun:
             yield f"{key} has begun {begun} and has {sum(known.values())} records"
@@ -160,7 +162,7 @@ def who_waits_is_queued(state: State) -> Complaints:
         if state.has_fresh(workload) and id(workload) not in fresh:
             yield f"{workload.key} waits in no line"
     for key, instance in state.instances.items():
-        if instance.state == "queued" and (instance.workload, instance.index) not in again:
+        if instance.state == "queued" and not instance.waits and (instance.workload, instance.index) not in again:
             if ("ready", key) not in timed:
                 yield f"{key} waits in no line and for no moment"
 
@@ -181,9 +183,9 @@ def nothing_waits_for_ever(state: State) -> Complaints:
         if workload.finished_ms:
             if ("sweep", key) not in first:
                 yield f"nobody will sweep {key}"
-        elif not workload.rest:
-            timeout = workload.policy.queue_timeout_ms
-            limits = [workload.submitted_ms + timeout if timeout else FOREVER, start_by_ms(workload)]
+        elif not workload.rest and not workload.policy.schedule:
+            timeout = workload.policy.queue_timeout_ms if not workload.waits else 0
+            limits = [waiting_since_ms(workload) + timeout if timeout else FOREVER, start_by_ms(workload)]
             if any(state.now_ms < limit < FOREVER for limit in limits) and ("queue", key) not in first:
                 yield f"nobody looks how long {key} waits"
 
@@ -193,18 +195,21 @@ def nodes_are_as_they_seem(state: State) -> Complaints:
     fleet = state.fleet
     for row, name in enumerate(fleet.names):
         node, contact = state.nodes[name], state.contacts[name]
-        if contact.connected:
+        if contact.in_touch:
             expected = ("draining" if state.held[name] else "drained") if node.draining else "ready"
+            expected = "cordoned" if node.cordoned and not node.draining else expected
         else:
             expected = "lost" if node.status == "lost" else "suspect"
-            if node.status in ("draining", "drained", "ready") and node.session and contact.generation == 0:
+            if node.status in ("draining", "drained", "cordoned", "ready") and node.session and contact.generation == 0:
                 expected = node.status  # as it was stored: it has not said hello to this server yet
         if node.status != expected:
             yield f"{name} is {node.status}, but should be {expected}"
-        if bool(fleet.open[row]) != (node.status == "ready" and contact.connected):
+        pool = state.pools.get(node.facts.pool)
+        is_served = node.status == "ready" and contact.in_touch and (pool is None or pool.status == "ready")
+        if bool(fleet.open[row]) != is_served:
             yield f"{name} is {node.status} and open: {fleet.open[row]}"
-        if bool(fleet.online[row]) != contact.connected:
-            yield f"{name} is connected: {contact.connected}, online: {fleet.online[row]}"
+        if bool(fleet.online[row]) != contact.in_touch:
+            yield f"{name} is in touch: {contact.in_touch}, online: {fleet.online[row]}"
         if not contact.connected and node.status == "lost":
             if contact.ghosts:
                 yield f"{name} is lost and haunted"
@@ -292,6 +297,7 @@ RULES: tuple[Callable[[State], Complaints], ...] = (
     who_stands_behind_follows,
     preemption_has_no_cycles,
     serials_only_grow,
+    *ORDER_RULES,
 )
 
 
@@ -365,6 +371,8 @@ FACETS: dict[str, Callable[[State], object]] = {
     "used": _used,
     "total": _total,
     "waiting": _waiting,
+    "dependants": lambda state: {key: sorted(each) for key, each in sorted(state.dependants.items())},
+    "runs": lambda state: {key: sorted(each) for key, each in sorted(state.runs.items())},
     "finished": lambda state: (sorted(state.finished), state.finished_instances),
 }
 

@@ -1,11 +1,14 @@
 """Taking nodes out of service, putting them back, and forgetting them."""
 
 from roost.core.effects import Step
+from roost.core.flaky import calm
 from roost.core.keep import put
 from roost.core.move import settle_node, stop
+from roost.core.operate import frozen
 from roost.core.state import State
 from roost.model.errors import Conflict, NotFound
 from roost.model.events import Drain, Remove, Resume
+from roost.model.instance import Instance
 from roost.model.node import Node
 
 
@@ -20,7 +23,8 @@ def drain(state: State, out: Step, event: Drain, now: int) -> None:
     settle_node(state, out, node, "drain asked for", now)
     if event.deadline_ms:
         state.at(node.drain_until_ms, "drain", node.name)
-    empty_node(state, out, node, now, services_only=event.deadline_ms > 0)
+    begin_to_empty(state, out, node, now)
+    rouse_node(state, node.name)
     out.reply(event.request, node.name)
 
 
@@ -29,9 +33,11 @@ def resume(state: State, out: Step, event: Resume, now: int) -> None:
     node = _known(state, out, event.request, event.node)
     if node is None:
         return
-    node.draining, node.drain_until_ms = False, 0
+    node.draining, node.drain_until_ms, node.cordoned = False, 0, False
+    calm(state, node)
     state.touch_node(node)
     settle_node(state, out, node, "resume asked for", now)
+    rouse_node(state, node.name)
     out.reply(event.request, node.name)
 
 
@@ -53,13 +59,35 @@ def remove(state: State, out: Step, event: Remove, now: int) -> None:
     out.reply(event.request, node.name)
 
 
-def empty_node(state: State, out: Step, node: Node, now: int, *, services_only: bool = False) -> None:
-    """Stop what runs on a node so that it moves elsewhere."""
+def empty_node(state: State, out: Step, node: Node, now: int) -> None:
+    """The time is up: stop what still runs on a node so that it moves elsewhere."""
+    if frozen(state):
+        return
+    for token in sorted(state.held[node.name]):
+        _send_away(state, out, node, state.held[node.name][token], now)
+
+
+def begin_to_empty(state: State, out: Step, node: Node, now: int) -> None:
+    """Jobs may finish if there is time. Services leave by themselves, within their limits: see `reconcile`."""
+    if frozen(state):
+        return
     for token in sorted(state.held[node.name]):
         instance = state.held[node.name][token]
-        kind = state.spec_of(instance).policy.kind
-        if instance.state != "stopping" and (kind == "service" or instance.behind or not services_only):
-            stop(state, out, instance, f"node {node.name} is draining", now, moving=True)
+        has_time = node.drain_until_ms > now and not instance.behind
+        if not has_time and state.spec_of(instance).policy.kind != "service":
+            _send_away(state, out, node, instance, now)
+
+
+def _send_away(state: State, out: Step, node: Node, instance: Instance, now: int) -> None:
+    if instance.state != "stopping":
+        stop(state, out, instance, f"node {node.name} is draining", now, moving=True)
+
+
+def rouse_node(state: State, name: str) -> None:
+    """Let the services on a node see that they have to leave it, or need not any more."""
+    for instance in state.held[name].values():
+        if state.spec_of(instance).policy.kind == "service":
+            state.rouse(instance.workload)
 
 
 def forget_node(state: State, out: Step, node: Node) -> None:

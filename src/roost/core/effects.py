@@ -60,6 +60,7 @@ class Step:
         self.forgotten: list[Forgotten] = []  # what of them was never stored as it ended
         self.wake_at_ms: int | None = None  # when something happens by itself next
         self.stepped_up: list[Instance] = []  # who got the room of whom it stood behind
+        self.runs_made = 0  # by schedules
         self.orders: defaultdict[str, list[Order]] = defaultdict(list)
         self.whole: set[str] = set()
 

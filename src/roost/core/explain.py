@@ -7,12 +7,15 @@ from typing import Any
 
 import msgspec
 
-from roost.core.blockers import Blocker, blockers_of
+from roost.core.blockers import CODES, Blocker, blockers_of
 from roost.core.filters.resources import amount_words
 from roost.core.scorers import ONE
 from roost.core.state import State
+from roost.core.ticks import when_words
+from roost.core.verdict import waiting_words
 from roost.model.errors import NotFound
 from roost.model.instance import Instance
+from roost.model.schedule import next_tick
 from roost.model.units import show_bytes, show_cpu, show_duration
 from roost.model.workload import Workload
 
@@ -39,7 +42,7 @@ def why(state: State, workload_key: str, index: int | None = None) -> Why:
         raise NotFound(f"there is no workload {workload_key}")
     if index is None:
         index = _interesting(state, workload_key, state.begun(workload), workload.count)
-    if not 0 <= index < max(workload.count, 1):
+    if not 0 <= index < max(workload.count, state.begun(workload), 1):
         raise NotFound(f"{workload_key} has instances 0 to {workload.count - 1}, not {index}")
     key = f"{workload_key}.{index}"
     instance = state.instances.get(key)
@@ -85,18 +88,37 @@ def _why_waiting(state: State, key: str, workload: Workload, instance: Instance 
     if instance is not None and instance.ready_ms > state.now_ms:
         pause = show_duration(instance.ready_ms - state.now_ms)
         return Why(key, "queued", f"{key} waits {pause} before its next attempt: {instance.cause}", code="backoff")
+    first = _why_not_yet(state, key, workload, instance)
+    if first is not None:
+        return first
     ask = workload.policy.ask
     blocked = blockers_of(state, workload)
     needs = ", ".join(amount_words(*each) for each in ask.resources)
     if blocked.code == "placeable":
         return Why(key, "queued", f"{key} is about to be placed (needs {needs})", code="placeable")
     told = {
+        "maintenance": f"{key} (needs {needs}) waits until it is over: {blocked.words()}",
         "no_nodes": f"{key} waits because no node is online; start one with `roost agent`",
         "unsatisfiable": f"{key} (needs {needs}) can never run on this fleet: {blocked.words()}",
         "insufficient_resources": f"{key} (needs {needs}) waits for room: {blocked.words()}",
         "quota_exceeded": f"{key} (needs {needs}) waits for its project's quota: {blocked.words()}",
     }
     return Why(key, "queued", told[blocked.code], code=blocked.code, blockers=blocked.blockers)
+
+
+def _why_not_yet(state: State, key: str, workload: Workload, instance: Instance | None) -> Why | None:
+    """What has to come before room matters at all: other workloads, or a tick."""
+    schedule = workload.policy.schedule
+    if schedule is not None:
+        tick = next_tick(schedule, workload.tick_ms)
+        when = f"at {when_words(schedule, tick)}" if tick is not None else "never again"
+        last = f"; last time: {workload.cause}" if workload.cause else ""
+        words, code = f"runs by its schedule {schedule.cron!r}, next {when}{last}", "schedule"
+    elif instance.waits if instance is not None else workload.waits:
+        words, code = waiting_words(state, workload, int(key.rpartition(".")[2])), "after"
+    else:
+        return None
+    return Why(key, "queued", f"{key} {words}", code=code, blockers=(Blocker(code, words, 0, CODES[code]),))
 
 
 def _why_placed(state: State, instance: Instance) -> Why:

@@ -37,6 +37,9 @@ class Fleet:
         self.facts: list[Facts] = []
         self.open: Mask = np.zeros(0, np.bool_)
         self.online: Mask = np.zeros(0, np.bool_)
+        self.closed: dict[str, str] = {}  # nodes in touch that take no new work -> why, in words that follow "is"
+        self.fallbacks: dict[str, str] = {}  # pools that have failed -> the pool that takes what asked for them
+        self.owners: dict[str, tuple[str, ...]] = {}  # pools that are not for everybody -> the projects they are for
         self.total: dict[str, Ints] = {}
         self.used: dict[str, Ints] = {}
         self.measured: dict[str, Ints] = {each: np.zeros(0, np.int64) for each in MEASURED}  # smoothed, in millionths
@@ -105,6 +108,7 @@ class Fleet:
         for resource in MEASURED:
             self.measured[resource] = np.delete(self.measured[resource], row)
         self._gauges.pop(name, None)
+        self.closed.pop(name, None)
         self.device_total = np.delete(self.device_total, row, axis=0)
         self.devices = np.delete(self.devices, row, axis=0)
         self._relaid()
@@ -153,16 +157,32 @@ class Fleet:
             self.freed += 1
             self._changed(row)
 
-    def set_open(self, name: str, *, is_open: bool, is_online: bool) -> None:
-        """Whether a node may take new work, and whether it is in touch at all."""
+    def set_open(self, name: str, *, is_open: bool, is_online: bool, closed: str = "") -> None:
+        """Whether a node may take new work, and whether it is in touch at all; `closed`: why not, though it is."""
         row = self.row(name)
         assert row >= 0, f"{name} is not in the fleet"
+        if closed:
+            self.closed[name] = closed
+        else:
+            self.closed.pop(name, None)
         if self.open[row] == is_open and self.online[row] == is_online:
             return
         self.open[row] = is_open
         self.online[row] = is_online
         self.freed += 1
         self._changed(row)
+
+    def set_pool(self, name: str, fallback: str, owners: tuple[str, ...]) -> None:
+        """Which pool stands in for a pool just now, and for whom it is; empty: none, and for everybody."""
+        if self.fallbacks.get(name, "") == fallback and self.owners.get(name, ()) == owners:
+            return
+        self.fallbacks.pop(name, None)
+        self.owners.pop(name, None)
+        if fallback:
+            self.fallbacks[name] = fallback
+        if owners:
+            self.owners[name] = owners
+        self._relaid()
 
     def expect(self, typical: Typical) -> None:
         """From now on this is what work usually asks for; whoever scored by something else starts anew."""

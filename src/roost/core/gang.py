@@ -67,7 +67,7 @@ def shortfall(state: "State", gang: str) -> dict[str, tuple[int, int]]:
 
 def _waiting(state: "State", workload: Workload) -> list[Waiting] | None:
     counts = state.progress_of(workload).counts
-    if any(counts.get(each) for each in HOLDING):
+    if workload.waits or any(counts.get(each) for each in HOLDING):
         return None
     rank = rank_of(workload)
     found = []

@@ -10,6 +10,7 @@ import numpy as np
 
 from roost.core.backfill import reserve
 from roost.core.charge import is_entitled
+from roost.core.filters.pool import open_to
 from roost.core.fleet import Mask
 from roost.core.order import FOREVER, Line, Waiting, rank_of
 from roost.core.scorers import ONE
@@ -45,11 +46,12 @@ def order_of(workload: Workload) -> Order:
 
 def kept_out(state: "State", line: Line, workload: Workload, now: int) -> Mask | None:
     """Nodes that are not kept for somebody else, as far as this workload goes; None: nothing is kept."""
+    own = open_to(state.fleet, line.project)
     if not state.holds and not state.reservations and not state.gang_holds:
-        return None
+        return own
     fleet, policy, order = state.fleet, workload.policy, order_of(workload)
     ends_ms = now + policy.timeout_ms if policy.timeout_ms else FOREVER
-    allowed = np.ones(len(fleet), np.bool_)
+    allowed = np.ones(len(fleet), np.bool_) if own is None else own.copy()
     for reservation in state.reservations.values():
         over = reservation.end_ms and reservation.end_ms <= now
         if reservation.project != line.project and not over and ends_ms > reservation.start_ms:
@@ -173,7 +175,7 @@ def _may_pass(hold: Hold, ask: Ask, ends_ms: int) -> bool:
 
 
 def _is_impatient(state: "State", line: Line, head: Waiting, now: int) -> bool:
-    since = head.workload.submitted_ms
+    since = max(head.workload.submitted_ms, head.workload.released_ms)
     if head.again:
         since = state.instances[f"{head.workload.key}.{head.number}"].since_ms
     until = since + state.settings.patience_ms

@@ -7,6 +7,7 @@ never ends, services, is left where it is and counted as taken. The gang starts 
 from typing import TYPE_CHECKING, NamedTuple
 
 from roost.core.choose import plain
+from roost.core.filters.pool import open_to
 from roost.core.hold import Order, end_ms, order_of
 from roost.core.order import FOREVER, Line, Waiting
 from roost.core.shortlist import could_fit
@@ -59,7 +60,8 @@ def hold_gang(state: "State", line: Line, waiting: list[Waiting], now: int) -> N
     known = state.gang_holds.get(line)
     if not waiting or (known is not None and _still_stands(state, known)):
         return
-    until = min(head.workload.submitted_ms for head in waiting) + state.settings.patience_ms
+    since = min(max(head.workload.submitted_ms, head.workload.released_ms) for head in waiting)
+    until = since + state.settings.patience_ms
     if until > now:
         state.look_at(until)
         return
@@ -102,6 +104,9 @@ def _enough(state: "State", waiting: list[Waiting], now: int) -> list[_Room]:
         key=lambda room: (room.empty_ms, room.name),
     )
     fits = {ask: could_fit(fleet, plain(ask)) for ask in {head.workload.policy.ask: None for head in waiting}}
+    own = open_to(fleet, waiting[0].workload.project)
+    if own is not None:
+        closed = [room for room in closed if own[fleet.row(room.name)]]
     chosen: list[_Room] = []
     for head in waiting:
         ask = head.workload.policy.ask

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from roost.core.ahead import stand_behind
+from roost.core.silence import watch_pool
 from roost.core.state import (
-    BACKOFF_MAX_MS,
     GONE_AFTER_MS,
     SERIALS_PER_MS,
     Contact,
@@ -23,14 +23,16 @@ from roost.core.state import (
     watch_queue,
     watch_reservation,
 )  # fmt: skip
+from roost.core.ticks import join_schedule, watch_schedule
 from roost.core.typical import expect
+from roost.core.versions import shrink
 from roost.model.audit import Audit
 from roost.model.instance import Instance, Move
 from roost.model.kept import KEPT
 from roost.model.node import Node
 from roost.model.project import Pool, Project, Reservation
 from roost.model.states import HOLDING
-from roost.model.workload import Workload
+from roost.model.workload import DEFAULT_RESTART, Workload
 from roost.ports.store import Change, Damaged, Snapshot
 
 
@@ -66,6 +68,9 @@ def follow(state: State, revision: int, changes: Iterable[Change]) -> None:
             _leave(state, old)
     for kind, key, value in others:
         _RECORDS.get(kind, _follow_setting)(state, kind, key, value)
+    for key, value in instances.items():
+        if value is None:
+            _shrink(state, key.rpartition(".")[0])
     for value in instances.values():
         if value is not None:
             _enter(state, _with_shared_words(_INSTANCE.decode(value)))
@@ -75,7 +80,7 @@ def follow(state: State, revision: int, changes: Iterable[Change]) -> None:
 def take_over(state: State, now: int, *, sudden: bool = False) -> None:
     """Begin to decide. Every node gets a whole lease to come back before it can be called lost. `sudden`: the leader
     before has not let go and may still be answering agents, which then have some grace."""
-    state.now_ms = now
+    state.now_ms = state.moving_ms = now
     grace_ms = _grace_ms(state, now, sudden)
     if not state.meta.born:
         state.meta.born = state.meta.reserved = now * SERIALS_PER_MS
@@ -87,6 +92,10 @@ def take_over(state: State, now: int, *, sudden: bool = False) -> None:
         watch_reservation(state, reservation)
     for node in state.nodes.values():
         _await_node(state, node, now, grace_ms)
+    for name in {node.facts.pool: None for node in state.nodes.values()}:
+        watch_pool(state, name)
+    if state.meta.maintenance_until_ms:
+        state.at(state.meta.maintenance_until_ms, "maintenance", "")
     for instance in state.instances.values():
         _await_instance(state, instance)
     for workload in sorted(state.workloads.values(), key=lambda each: (each.finished_ms, each.serial)):
@@ -127,7 +136,7 @@ def _follow_node(state: State, _: str, key: str, value: bytes | None) -> None:
     in_touch = node.status not in ("suspect", "lost")
     state.contacts.setdefault(key, Contact(0)).connected = in_touch  # with whoever leads
     state.join_fleet(key, node.facts)
-    state.fleet.set_open(key, is_open=node.status == "ready", is_online=in_touch)
+    state.open_node(node)
 
 
 def _follow_setting(state: State, kind: str, key: str, value: bytes | None) -> None:
@@ -141,9 +150,7 @@ def _follow_setting(state: State, kind: str, key: str, value: bytes | None) -> N
     else:
         records[key] = decoder.decode(value)
     if kind == "pool":
-        for name, node in state.nodes.items():
-            if node.facts.pool == key:
-                state.join_fleet(name, node.facts)
+        state.settle_pool(key)
 
 
 def _follow_meta(state: State, kind: str, key: str, value: bytes | None) -> None:
@@ -175,6 +182,12 @@ def _leave(state: State, instance: Instance) -> None:
     state.progress[instance.workload].counts[instance.state] -= 1
     if instance.state in HOLDING:
         state.vacate(state.spec_of(instance), instance)
+
+
+def _shrink(state: State, key: str) -> None:
+    """One is gone for good: of a workload that lives, it was beyond the count."""
+    if key in state.workloads and key in state.progress:
+        shrink(state, state.workloads[key])
 
 
 def _with_shared_words(instance: Instance) -> Instance:
@@ -212,7 +225,9 @@ def _await_node(state: State, node: Node, now: int, grace_ms: int) -> None:
     """Nobody is in touch yet."""
     lease = state.meta.lease_ms + state.settings.lease_margin_ms + grace_ms
     state.contacts[node.name] = Contact(now if node.status == "lost" else now + lease)
-    state.fleet.set_open(node.name, is_open=False, is_online=False)
+    state.open_node(node)
+    if node.flaky_until_ms:
+        state.at(node.flaky_until_ms, "flaky", node.name)
     if node.status == "lost":
         state.at(now + GONE_AFTER_MS, "gone", node.name)
     else:
@@ -228,29 +243,50 @@ def _await_instance(state: State, instance: Instance) -> None:
         if instance.state == "stopping" and instance.preempted_by:
             state.making_room[instance.preempted_by] = instance.node
     elif instance.state == "queued":
-        if instance.ready_ms > state.now_ms + BACKOFF_MAX_MS:  # the clock was set back: nobody waits for that
-            instance.ready_ms = state.now_ms + BACKOFF_MAX_MS
+        longest = state.now_ms + (state.spec_of(instance).policy.restart or DEFAULT_RESTART).pause_max_ms
+        if instance.ready_ms > longest:  # the clock was set back: nobody waits for that
+            instance.ready_ms = longest
             state.touch_instance(instance)
-        state.at(max(instance.ready_ms, state.now_ms), "ready", instance.key)
+        if not instance.waits:
+            state.at(max(instance.ready_ms, state.now_ms), "ready", instance.key)
+            policy = state.spec_of(instance).policy
+            if policy.when_full == "reject" and not instance.attempt and any(each.each for each in policy.after):
+                state.rejectable.append(instance.key)
 
 
 def _await_workload(state: State, workload: Workload) -> None:
     key = workload.key
     if workload.adopted:
-        state.progress_of(workload).begun = workload.count
+        progress = state.progress_of(workload)
+        progress.begun = max(progress.begun, workload.count)
         state.at(state.now_ms + state.settings.lease_ms + state.settings.lease_margin_ms, "adopted", key)
     if workload.policy.gang:
         state.gangs.setdefault(workload.policy.gang, {})[key] = None
+    if workload.parent:
+        join_schedule(state, workload)
     if workload.finished_ms:
         state.at(workload.finished_ms + workload.policy.keep_ms, "sweep", key)
         state.finished[key] = None
         state.finished_instances += sum(state.progress_of(workload).counts.values())
         return
+    if workload.policy.kind == "service":
+        state.rouse(key)
+    _await_others(state, workload)
     if state.has_fresh(workload):
         state.queue.add_fresh(workload)
         if workload.policy.when_full == "reject":
             state.rejectable.append(key)
     watch_queue(state, workload)
+
+
+def _await_others(state: State, workload: Workload) -> None:
+    """Note whom it waits for; whether they have come meanwhile is looked at in the first step. Schedules are timed."""
+    waits, workload.waits = workload.waits, ()
+    state.wait_for(workload, waits)
+    for each in waits:
+        state.at(state.now_ms, "after", each.workload)
+    if workload.policy.schedule and not workload.rest:
+        watch_schedule(state, workload)
 
 
 _INSTANCE = msgspec.msgpack.Decoder(Instance)

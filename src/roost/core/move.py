@@ -5,6 +5,7 @@ from sys import intern
 from roost.core.ahead import step_up
 from roost.core.assign import stop_order
 from roost.core.effects import Step
+from roost.core.silence import watch_pool
 from roost.core.state import Contact, State, is_over
 from roost.model.frames import Drop
 from roost.model.instance import Instance, Move
@@ -30,6 +31,12 @@ def move(state: State, out: Step, instance: Instance, to: str, cause: str, at_ms
         instance.moving = False
         out.order(instance.node, Drop(instance.token))
         _settle_drain(state, out, instance.node, at_ms)
+    if before == "running":
+        instance.serving_ms, instance.sick = 0, ""
+    if to == "running" or to in FINISHED:
+        state.tell_dependants(instance.workload, instance.index)
+    if instance.workload in state.restless and to != "placed":
+        state.unsettled[instance.workload] = None
     cause = intern(cause)  # hundreds of thousands of stories are told in the same few sentences
     instance.state = to
     instance.since_ms = at_ms
@@ -62,6 +69,10 @@ def finish_if_over(state: State, workload: Workload, at_ms: int) -> None:
     state.finished[key] = None
     state.finished_instances += sum(state.progress_of(workload).counts.values())
     state.at(workload.finished_ms + workload.policy.keep_ms, "sweep", key)
+    state.wait_for(workload, ())
+    state.tell_dependants(key)
+    if workload.parent:
+        state.ended_runs[workload.parent] = None
     state.touch_workload(workload)
 
 
@@ -77,20 +88,20 @@ def reopen(state: State, workload: Workload) -> None:
 def settle_node(state: State, out: Step, node: Node, cause: str, at_ms: int, *, is_lost: bool = False) -> None:
     """The status of a node from what is known of it: out of touch, leaving service, or ready; lost is told by lose."""
     contact = state.contacts[node.name]
-    if not contact.connected:
+    if not contact.in_touch:
         to = "lost" if node.status == "lost" or is_lost else "suspect"
     elif node.draining:
         to = "draining" if state.held[node.name] else "drained"
     else:
-        to = "ready"
-    state.fleet.set_open(node.name, is_open=to == "ready", is_online=contact.connected)
-    if to == node.status:
-        return
-    assert to in NODE_MOVES[node.status], f"node {node.name} cannot go from {node.status} to {to}: {node.story}"
-    node.status = to
-    tell(node, to, cause, at_ms, state.revision + 1)
-    state.touch_node(node)
-    out.nodes.append((node.name, to, cause))
+        to = "cordoned" if node.cordoned else "ready"
+    if to != node.status:
+        assert to in NODE_MOVES[node.status], f"node {node.name} cannot go from {node.status} to {to}: {node.story}"
+        node.status = to
+        tell(node, to, cause, at_ms, state.revision + 1)
+        state.touch_node(node)
+        out.nodes.append((node.name, to, cause))
+    state.open_node(node)
+    watch_pool(state, node.facts.pool)
 
 
 def _settle_drain(state: State, out: Step, name: str, at_ms: int) -> None:

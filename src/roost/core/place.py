@@ -18,6 +18,7 @@ from roost.core.gang import assemble
 from roost.core.hold import hold_place, kept_out, let_go, pass_holds, tidy, wants_place
 from roost.core.hold_gang import hold_gang, let_gang_go, tidy_gangs
 from roost.core.move import finish_if_over, move
+from roost.core.operate import frozen
 from roost.core.order import Line, Queue, Waiting
 from roost.core.preempt import could_preempt, preempt
 from roost.core.preempt_gang import preempt_gang
@@ -46,6 +47,8 @@ class Turn(NamedTuple):
 
 def place(state: State, out: Step, now: int) -> bool:
     """Place what fits. True: there is more to place than one pass may do."""
+    if frozen(state):
+        return False
     fleet, queue = state.fleet, state.queue
     tidy(state)
     tidy_gangs(state)
@@ -184,6 +187,10 @@ def _make_room(state: State, out: Step, line: Line, head: Waiting, now: int, *, 
 def reject_waiting(state: State, out: Step, now: int) -> None:
     """Workloads that do not want to wait end here if they were not placed whole."""
     for key in state.rejectable:
+        instance = state.instances.get(key)  # one that was released by itself; names of workloads have no dots
+        if instance is not None and instance.state == "queued" and not instance.attempt:
+            why = blockers_of(state, state.spec_of(instance))
+            move(state, out, instance, "rejected", f"{why.code}: {why.words()}", now)
         workload = state.workloads.get(key)
         if workload is not None and state.has_fresh(workload):
             why = blockers_of(state, workload)
@@ -337,7 +344,8 @@ def _instance_of(state: State, head: Waiting) -> Instance:
     progress.begun = head.number + 1
     progress.counts["queued"] = progress.counts.get("queued", 0) + 1
     story = (Move(head.workload.submitted_ms, "queued", "submitted", state.revision + 1),)
-    instance = state.instances[f"{key}.{head.number}"] = Instance(key, head.number, story=story)
+    instance = Instance(key, head.number, story=story, version=head.workload.version)
+    state.instances[instance.key] = instance
     return instance
 
 

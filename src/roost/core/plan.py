@@ -16,6 +16,7 @@ from roost.model.events import Event, Submit
 from roost.model.instance import Instance
 from roost.model.plan import Pending, Placing, Plan, Reason, Stopping, differences
 from roost.model.states import HOLDING
+from roost.model.workload import Workload
 
 PASSES_MAX = 5  # passes of the queue that one plan may take: 10,000 placements, some 3 MB in one commit
 DIFFERENCES_MAX = 10  # told; how many there are is told of all
@@ -52,14 +53,18 @@ def refusal(step: Stepping, state: State, submit: Submit, now: int) -> RoostErro
 
 def _told(state: State, copy: State, submit: Submit, passes: list[Step]) -> Plan:
     counts = {f"{each.project}/{each.name}": each.count for each in submit.wanted}
-    unchanged = tuple(key for key in counts if _is_unchanged(state, copy, key))
-    created = tuple(key for key in counts if key not in unchanged)
-    own = frozenset(created)
+    before = {key: workload for key in counts if (workload := _there_before(state, copy, key)) is not None}
+    changed = tuple(key for key, workload in before.items() if copy.workloads[key].version != workload.version)
+    unchanged = tuple(key for key in before if key not in changed)
+    created = tuple(key for key in counts if key not in before)
+    own = frozenset((*created, *changed))
     touched = dict.fromkeys(each.key for done in passes for each in done.changes if each.kind == "instance")
     held = [copy.instances[key] for key in touched if key in copy.instances]
-    placed = [_placing(each) for each in held if each.workload in own and each.state in HOLDING]
-    pending = [found for key in created if (found := _pending(copy, key, counts[key])) is not None]
-    return Plan(created, unchanged, tuple(placed), tuple(pending), _stopped(state, copy, own, touched))
+    new = {each.instance for done in passes for each in done.placed}
+    placed = [_placing(each) for each in held if each.workload in own and each.state in HOLDING and each.key in new]
+    pending = [found for key in (*created, *changed) if (found := _pending(copy, key, counts[key])) is not None]
+    stopped = _stopped(state, copy, frozenset(created), touched)
+    return Plan(created, changed, unchanged, tuple(placed), tuple(pending), stopped)
 
 
 def _placing(instance: Instance) -> Placing:
@@ -68,9 +73,10 @@ def _placing(instance: Instance) -> Placing:
     return Placing(instance.key, instance.node, strategy, instance.devices, instance.ports)
 
 
-def _is_unchanged(state: State, copy: State, key: str) -> bool:
+def _there_before(state: State, copy: State, key: str) -> Workload | None:
+    """A workload that was there already, and still is."""
     before, after = state.workloads.get(key), copy.workloads.get(key)
-    return before is not None and after is not None and before.serial == after.serial
+    return before if before is not None and after is not None and before.serial == after.serial else None
 
 
 def _pending(copy: State, key: str, count: int) -> Pending | None:

@@ -1,5 +1,7 @@
 """What people ask for: submit, cancel, retry. Documents were checked at the edge; here it is about the state."""
 
+from roost.core.after import bad_conditions, bad_elements, begin_waiting, conditions_of, wait, waits_by_element
+from roost.core.after_check import after_refusal
 from roost.core.effects import Step
 from roost.core.filters.resources import amount_words
 from roost.core.gang import join_gang
@@ -9,6 +11,8 @@ from roost.core.retry import requeue
 from roost.core.state import State, watch_queue
 from roost.core.strategies import check_strategy
 from roost.core.sweep import forget
+from roost.core.ticks import reschedule
+from roost.core.update import change, change_refusal, is_same
 from roost.model.errors import Conflict, Invalid, NotFound, RoostError
 from roost.model.events import Cancel, Retry, Submit, Wanted
 from roost.model.instance import Instance, Move
@@ -27,8 +31,9 @@ def submit(state: State, out: Step, event: Submit, now: int) -> None:
     for position, wanted in enumerate(event.wanted):
         key = f"{wanted.project}/{wanted.name}"
         known = state.workloads.get(key)
-        same = event.same_ok and known is not None and known.document == wanted.document and not known.finished_ms
-        error = None if same else _refusal(state, wanted, key, known, key in new, now)
+        lives = event.same_ok and known is not None and not known.finished_ms
+        same = lives and is_same(known, wanted)
+        error = None if same else _refusal(state, wanted, key, known, key in new, now, lives=lives)
         if error is not None:
             if len(event.wanted) > 1:
                 error.path = f"[{position}].{error.path}"
@@ -39,7 +44,7 @@ def submit(state: State, out: Step, event: Submit, now: int) -> None:
     if len(state.workloads) + len(new) > WORKLOADS_MAX:
         out.reply(event.request, Conflict(f"there are {len(state.workloads):,} workloads already", code="too_many"))
         return
-    error = _never_together(state, event, new)
+    error = _never_together(state, event, new) or _never_after(state, event, new)
     if error is not None:
         out.reply(event.request, error)
         return
@@ -64,12 +69,28 @@ def _never_together(state: State, event: Submit, new: dict[str, Wanted]) -> Inva
     return Invalid(f"{path}placement", words, code=code)
 
 
+def _never_after(state: State, event: Submit, new: dict[str, Wanted]) -> RoostError | None:
+    """Workloads that want to wait for what cannot come."""
+    found = after_refusal(state, new)
+    if found is None:
+        return None
+    key, error = found
+    if len(event.wanted) > 1:
+        position = [f"{wanted.project}/{wanted.name}" for wanted in event.wanted].index(key)
+        error.path = f"[{position}].{error.path}"
+    return error
+
+
 def _refusal(
-    state: State, wanted: Wanted, key: str, known: Workload | None, twice: bool, now: int
+    state: State, wanted: Wanted, key: str, known: Workload | None, twice: bool, now: int, *, lives: bool
 ) -> RoostError | None:
     if twice:
         return Conflict(f"{key} is in the same request twice", code="name_in_use", path="name")
-    if known is not None and not known.finished_ms:
+    if lives and known is not None:
+        error = change_refusal(state, known, wanted)
+        if error is not None:
+            return error
+    elif known is not None and not known.finished_ms:
         since = show_duration(now - known.submitted_ms)
         words = f"{key} is in use since {since}; cancel it first or take another name"
         return Conflict(words, code="name_in_use", path="name")
@@ -96,17 +117,30 @@ def _over_quota(state: State, wanted: Wanted) -> RoostError | None:
 
 def _take_in(state: State, out: Step, key: str, wanted: Wanted, now: int) -> None:
     known = state.workloads.get(key)
+    if known is not None and not known.finished_ms:
+        change(state, out, known, wanted, now)
+        return
     if known is not None:
         forget(state, out, known)
     policy = state.shared(wanted.policy)
-    workload = Workload(wanted.project, wanted.name, policy, wanted.document, now, state.next_serial(), wanted.count)
+    workload = Workload(
+        wanted.project, wanted.name, policy, wanted.document, now, state.next_serial(), wanted.count,
+        values=wanted.values,
+    )  # fmt: skip
     state.workloads[key] = workload
     join_gang(state, workload)
     state.touch_workload(workload)
-    state.queue.add_fresh(workload)
     watch_queue(state, workload)
-    if policy.when_full == "reject":
-        state.rejectable.append(key)
+    if policy.schedule:
+        reschedule(state, workload, now)
+    elif policy.after:
+        begin_waiting(state, workload)
+        if waits_by_element(workload):
+            materialise(state, workload, workload.count)
+    else:
+        state.queue.add_fresh(workload)
+        if policy.when_full == "reject":
+            state.rejectable.append(key)
 
 
 def cancel(state: State, out: Step, event: Cancel, now: int) -> None:
@@ -115,12 +149,11 @@ def cancel(state: State, out: Step, event: Cancel, now: int) -> None:
     if workload is None:
         return
     if event.index is None or workload.count == 1:
-        _cancel_rest(state, workload, event.cause, now)
-        for index in range(state.begun(workload)):
-            instance = state.instances.get(f"{workload.key}.{index}")
-            if instance is not None:
-                _cancel_one(state, out, instance, event.cause, now)
-        finish_if_over(state, workload, now)
+        cancel_all(state, out, workload, event.cause, now)
+    elif workload.policy.schedule:
+        words = f"{workload.key} runs by a schedule and has no instances itself; cancel all of it, or one of its runs"
+        out.reply(event.request, Conflict(words, path="index"))
+        return
     else:
         if event.index >= state.begun(workload) and not workload.rest:
             if event.index - state.begun(workload) > REACH_MAX:
@@ -130,8 +163,18 @@ def cancel(state: State, out: Step, event: Cancel, now: int) -> None:
             materialise(state, workload, event.index + 1)
         instance = state.instances.get(f"{workload.key}.{event.index}")
         if instance is not None:
-            _cancel_one(state, out, instance, event.cause, now)
+            cancel_one(state, out, instance, event.cause, now)
     out.reply(event.request, workload.key)
+
+
+def cancel_all(state: State, out: Step, workload: Workload, cause: str, now: int) -> None:
+    """Stop all of a workload that lives, and start nothing of it any more."""
+    cancel_rest(state, workload, cause, now)
+    for index in range(state.begun(workload)):
+        instance = state.instances.get(f"{workload.key}.{index}")
+        if instance is not None:
+            cancel_one(state, out, instance, cause, now)
+    finish_if_over(state, workload, now)
 
 
 def retry(state: State, out: Step, event: Retry, now: int) -> None:
@@ -145,8 +188,13 @@ def retry(state: State, out: Step, event: Retry, now: int) -> None:
         if (instance := state.instances.get(f"{workload.key}.{index}")) is not None
         and instance.state in FINISHED
         and (event.index is not None or instance.state != "succeeded")
+        and (not event.failed or instance.state in ("failed", "timed_out"))
     ]
-    fresh = bool(workload.rest) and state.begun(workload) < workload.count and event.index is None
+    fresh = bool(workload.rest) and state.begun(workload) < workload.count and event.index is None and not event.failed
+    words = _never_released(state, workload, chosen, fresh=fresh)
+    if words:
+        out.reply(event.request, Conflict(f"{words}; retry that first", code="after_failed"))
+        return
     if not chosen and not fresh:
         words = f"nothing of {workload.key} has failed; name an instance ({workload.name}.0) to run it again anyway"
         out.reply(event.request, Conflict(words, code="nothing_to_retry"))
@@ -156,11 +204,40 @@ def retry(state: State, out: Step, event: Retry, now: int) -> None:
             words = f"{instance.key} may still be running on {instance.node}, which has not confirmed its end"
             out.reply(event.request, Conflict(words, code="may_still_run"))
             return
+    _wait_again(state, workload, chosen)
     _reopen(state, workload, fresh=fresh, now=now)
     for instance in chosen:
         instance.losses = instance.failures = 0
         requeue(state, out, instance, "retry asked for", now)
     out.reply(event.request, workload.key)
+
+
+def _never_released(state: State, workload: Workload, chosen: list[Instance], *, fresh: bool) -> str:
+    """Why nothing of what is to be tried again could start, in words. Elements that could not are left out."""
+    stuck = [each for each in chosen if each.waits]
+    if not workload.policy.after or not (fresh or stuck):
+        return ""
+    words = bad_conditions(state, workload) if not workload.released_ms else ""
+    if words:
+        return words
+    hopeless = {each.index: words for each in stuck if (words := bad_elements(state, workload, each.index))}
+    chosen[:] = [each for each in chosen if each.index not in hopeless]
+    return next(iter(hopeless.values()), "") if not chosen and not fresh else ""
+
+
+def _wait_again(state: State, workload: Workload, chosen: list[Instance]) -> None:
+    """What was never released waits once more: what it waits for may live again. What ran before does not."""
+    stuck = [each for each in chosen if each.waits]
+    known = {each.workload for each in workload.waits}
+    again = tuple(
+        each
+        for each in conditions_of(state, workload)
+        if each.workload not in known and (stuck if each.each else not workload.released_ms)
+    )
+    if again:
+        wait(state, workload, workload.waits + again)
+    for instance in stuck if not workload.waits else ():
+        instance.waits = False
 
 
 def _may_still_run(state: State, workload: Workload, instance: Instance) -> bool:
@@ -177,21 +254,23 @@ def materialise(state: State, workload: Workload, until: int) -> None:
     progress = state.progress_of(workload)
     for index in range(progress.begun, until):
         story = (Move(workload.submitted_ms, "queued", "submitted", state.revision + 1),)
-        instance = Instance(workload.key, index, since_ms=workload.submitted_ms, story=story)
+        instance = Instance(workload.key, index, since_ms=workload.submitted_ms, story=story, version=workload.version)
+        instance.waits = bool(workload.waits)
         state.instances[instance.key] = instance
         progress.counts["queued"] = progress.counts.get("queued", 0) + 1
         state.touch_instance(instance)
-        state.queue.add_again(workload, index)
+        if not instance.waits:
+            state.queue.add_again(workload, index)
     progress.begun = max(progress.begun, until)
 
 
-def _cancel_rest(state: State, workload: Workload, cause: str, now: int) -> None:
+def cancel_rest(state: State, workload: Workload, cause: str, now: int) -> None:
     if not workload.rest and not workload.finished_ms:
         workload.rest, workload.cause = "cancelled", cause
         state.touch_workload(workload)
 
 
-def _cancel_one(state: State, out: Step, instance: Instance, cause: str, now: int) -> None:
+def cancel_one(state: State, out: Step, instance: Instance, cause: str, now: int) -> None:
     if instance.state == "queued":
         move(state, out, instance, "cancelled", cause, now)
     if instance.state not in HOLDING:
@@ -207,7 +286,9 @@ def _cancel_one(state: State, out: Step, instance: Instance, cause: str, now: in
 
 def _reopen(state: State, workload: Workload, *, fresh: bool, now: int) -> None:
     reopen(state, workload)
-    if fresh:
+    if fresh and workload.policy.schedule:
+        reschedule(state, workload, now)
+    elif fresh and not workload.waits:
         state.queue.add_fresh(workload)
         if workload.policy.when_full == "reject":
             state.rejectable.append(workload.key)

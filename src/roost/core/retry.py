@@ -1,29 +1,35 @@
 """What happens after an attempt: it is over, or it is tried again, by cause and by policy."""
 
 from roost.core.effects import Step
+from roost.core.flaky import noticed
 from roost.core.gang import members
 from roost.core.move import move, stop
+from roost.core.operate import frozen
 from roost.core.order import start_by_ms
-from roost.core.state import BACKOFF_MAX_MS, State
+from roost.core.rollout import failed_once
+from roost.core.state import State
 from roost.model.instance import Instance
 from roost.model.states import HOLDING
 from roost.model.units import show_duration
-from roost.model.workload import Workload
+from roost.model.workload import DEFAULT_RESTART, Workload
 
-BACKOFF_FIRST_MS = 1_000  # a service that ends is restarted after this, doubling while it keeps ending
+CRASH_LOOP = 5  # ends in a row, none of them after a steady run
 STEADY_MS = 60_000  # a service that ran this long has recovered: the next pause is the first again
 
 
-def ended(state: State, out: Step, instance: Instance, ending: str, cause: str, now: int) -> None:
-    """An attempt ended by itself: `ending` is succeeded, failed or timed_out."""
+def ended(
+    state: State, out: Step, instance: Instance, ending: str, cause: str, now: int, delay_ms: int = 0
+) -> None:  # fmt: skip
+    """An attempt ended by itself: `ending` is succeeded, failed or timed_out. Another one waits for `delay_ms`."""
+    noticed(state, instance, ending, now)
     workload = state.spec_of(instance)
     policy = workload.policy
     if policy.kind == "service":
-        _restart(state, out, instance, cause, now)
+        _restart(state, out, instance, ending, cause, now, delay_ms)
     elif ending != "succeeded" and _tries_again(workload, instance, ending, now):
         instance.failures += 1
         words = f"{cause}; attempt {instance.failures + 1} of {policy.retries_max + 1}"
-        requeue(state, out, instance, words, now)
+        requeue(state, out, instance, words, now, delay_ms)
     else:
         move(state, out, instance, ending, cause, now)
 
@@ -47,24 +53,27 @@ def lost(state: State, out: Step, instance: Instance, cause: str, now: int) -> N
 
 def requeue(state: State, out: Step, instance: Instance, cause: str, now: int, delay_ms: int = 0) -> None:
     """Let an instance wait for another attempt, at once or after a pause."""
-    workload = state.spec_of(instance)
+    workload = state.workloads[instance.workload]
     if workload.adopted:  # an agent that has not spoken yet may be running a later attempt
         delay_ms = max(delay_ms, state.settled_ms() - now)
     move(state, out, instance, "queued", cause, now)
-    if workload.policy.gang:
-        _regroup(state, out, workload, instance, now)
+    if workload.policy.kind != "service":
+        instance.version = workload.version  # it starts again as it is wanted now; of services, `reconcile` decides
+    spec = state.spec_of(instance)
+    if spec.policy.gang and not frozen(state):
+        regroup(state, out, spec, instance, now)
     instance.node = ""
     instance.finished_ms = 0
     instance.ready_ms = now + delay_ms if delay_ms else 0
-    if too_late(workload, now):
-        move(state, out, instance, "expired", lateness(workload, now), now)
+    if too_late(spec, now):
+        move(state, out, instance, "expired", lateness(spec, now), now)
     elif delay_ms:
         state.at(instance.ready_ms, "ready", instance.key)
     else:
-        state.queue.add_again(workload, instance.index)
+        state.queue.add_again(spec, instance.index)
 
 
-def _regroup(state: State, out: Step, workload: Workload, instance: Instance, now: int) -> None:
+def regroup(state: State, out: Step, workload: Workload, instance: Instance, now: int) -> None:
     """Who starts again starts with all of its gang: the others are stopped for that."""
     for member in members(state, workload.policy.gang):
         for index in range(state.begun(member)):
@@ -87,12 +96,23 @@ def lateness(workload: Workload, now: int) -> str:
     return f"its deadline cannot be met any more: it takes {expected} and {show_duration(left)} are left"
 
 
-def _restart(state: State, out: Step, instance: Instance, cause: str, now: int) -> None:
+def _restart(
+    state: State, out: Step, instance: Instance, ending: str, cause: str, now: int, delay_ms: int
+) -> None:  # fmt: skip
+    """A service is started again after a pause, unless its policy says otherwise."""
+    restart = state.spec_of(instance).policy.restart or DEFAULT_RESTART
+    may_end = restart.when != "always" and ending == "succeeded"
+    if not may_end:
+        failed_once(state, instance)
+    if restart.when == "never" or may_end:
+        move(state, out, instance, ending, f"{cause}; it is not to be restarted", now)
+        return
     if instance.started_ms and now - instance.started_ms >= STEADY_MS:
         instance.failures = 0
-    delay = min(BACKOFF_FIRST_MS << min(instance.failures, 10), BACKOFF_MAX_MS)
+    delay = max(delay_ms, min(restart.pause_ms << min(instance.failures, 20), restart.pause_max_ms))
     instance.failures += 1
-    requeue(state, out, instance, f"{cause}; restarted in {delay // 1_000} s", now, delay)
+    loop = f"; crash loop: it ended {instance.failures} times in a row" if instance.failures >= CRASH_LOOP else ""
+    requeue(state, out, instance, f"{cause}{loop}; restarted in {show_duration(delay)}", now, delay)
 
 
 def _tries_again(workload: Workload, instance: Instance, ending: str, now: int) -> bool:

@@ -1,14 +1,13 @@
-"""What operators set: projects, pools, reservations. Each takes effect with the pass that follows."""
+"""What operators set: projects, reservations; see pools.py for pools. Each takes effect with the pass that follows."""
 
 from typing import Any
 
 from roost.core.effects import Step
 from roost.core.move import stop
 from roost.core.state import State, watch_reservation
-from roost.core.strategies import check_strategy
 from roost.model import limits
 from roost.model.errors import Conflict, Invalid, NotFound
-from roost.model.events import Reserve, SetPool, SetProject, Unset
+from roost.model.events import Reserve, SetProject, Unset
 from roost.model.project import Reservation
 
 
@@ -21,23 +20,6 @@ def set_project(state: State, out: Step, event: SetProject, now: int) -> None:
     state.dirty["project", event.project.name] = event.project
     state.queue.look_again()
     out.reply(event.request, event.project.name)
-
-
-def set_pool(state: State, out: Step, event: SetPool, now: int) -> None:
-    """Strategy and overcommit of a pool."""
-    pool = event.pool
-    try:
-        check_strategy(pool.strategy, "strategy")
-    except Invalid as error:
-        out.reply(event.request, error)
-        return
-    if pool.name not in state.pools and len(state.pools) >= limits.PROJECTS_MAX:
-        out.reply(event.request, Conflict(f"there are {limits.PROJECTS_MAX:,} pools already", code="too_many"))
-        return
-    state.pools[pool.name] = pool
-    state.dirty["pool", pool.name] = pool
-    _rejoin(state, pool.name)
-    out.reply(event.request, pool.name)
 
 
 def reserve(state: State, out: Step, event: Reserve, now: int) -> None:
@@ -84,7 +66,8 @@ def unset(state: State, out: Step, event: Unset, now: int) -> None:
         return
     state.dirty[event.kind, event.name] = None
     if event.kind == "pool":
-        _rejoin(state, event.name)
+        state.settle_pool(event.name)
+        state.silences.pop(event.name, None)
     state.queue.look_again()
     out.reply(event.request, event.name)
 
@@ -109,13 +92,6 @@ def look_at_reservation(state: State, out: Step, name: str, now: int) -> None:
                 stop(state, out, instance, f"{node} is reserved for project {reservation.project}", now, moving=True)
 
 
-def _rejoin(state: State, pool: str) -> None:
-    for name, node in state.nodes.items():
-        if node.facts.pool == pool:
-            state.join_fleet(name, node.facts)
-    state.queue.look_again()
-
-
 def _choose(state: State, event: Reserve) -> tuple[str, ...]:
     """The first nodes, those that run nothing of others before the rest."""
     project = event.reservation.project
@@ -128,6 +104,7 @@ def _choose(state: State, event: Reserve) -> tuple[str, ...]:
         for name, node in state.nodes.items()
         if node.status == "ready"
         and (not event.pool or node.facts.pool == event.pool)
+        and project in state.fleet.owners.get(node.facts.pool, (project,))
         and not _clash(state, event.reservation, (name,))
     ]
     return tuple(sorted(free, key=lambda name: (foreign(name), name))[: event.count])

@@ -13,17 +13,18 @@ from roost.core.hold import Hold
 from roost.core.hold_gang import GangHold
 from roost.core.order import FOREVER, Entry, Key, Line, Queue, start_by_ms
 from roost.core.shortlist import Shortlists
+from roost.core.trouble import Trouble
 from roost.model.frames import Usage
 from roost.model.instance import Instance
-from roost.model.node import Facts, Node
-from roost.model.project import Pool, Project, Reservation
+from roost.model.node import FLAKY, Facts, Node
+from roost.model.project import Pool, Project, Reservation, facts_in_pool
 from roost.model.states import FINISHED
-from roost.model.workload import Policy, Workload
+from roost.model.workload import After, Policy, Workload
 from roost.ports.store import Change
 
+ALL = -1  # in place of an index: all of a workload
 SERIALS_RESERVED = 100_000  # serials promised per write of the meta record: one extra row in 100,000 placements
 SERIALS_PER_MS = 1_000  # an empty store begins at now * this, so a server without memory never reuses a token
-BACKOFF_MAX_MS = 60_000  # the longest pause before a service is restarted
 POLICIES_MAX = 10_000  # shared at a time, some 5 MB; whoever needs more gains little by sharing
 GONE_AFTER_MS = 86_400_000  # a lost node that holds nothing is forgotten after a day
 
@@ -54,19 +55,28 @@ class Meta(msgspec.Struct):
     typical_due_ms: int = 0  # when to look again
     lease_ms: int = 0  # the longest lease that an agent may hold: of this server, or of one before it
     sudden_ms: int = 0  # when the lead was last taken from somebody who had not let go
+    maintenance: str = ""  # why nothing is placed, moved or given up; empty: there is no maintenance
+    maintenance_since_ms: int = 0
+    maintenance_until_ms: int = 0  # 0: until somebody ends it
 
 
 class Contact:
     """What is known of a node only while the server lives: its stream, its lease, its measured use."""
 
-    __slots__ = ("connected", "generation", "ghosts", "lease_until_ms", "usage")
+    __slots__ = ("connected", "generation", "ghosts", "lease_until_ms", "silent", "usage")
 
     def __init__(self, lease_until_ms: int) -> None:
         self.connected = False
+        self.silent = False  # its stream is there, but nothing was heard for a lease, and it was not given up
         self.lease_until_ms = lease_until_ms
         self.generation = 0
         self.ghosts: dict[int, Claim] = {}  # attempts that were given away and still take room until they end
         self.usage: Usage | None = None
+
+    @property
+    def in_touch(self) -> bool:
+        """Whether it can be told something."""
+        return self.connected and not self.silent
 
 
 class Progress:
@@ -99,6 +109,10 @@ class State:
         self.progress: dict[str, Progress] = {}
         self.held: dict[str, dict[int, Instance]] = {}
         self.timers: list[tuple[int, str, str]] = []
+        self.postponed: list[tuple[int, str, str]] = []  # timers that came due while there is maintenance
+        self.silences: dict[str, int] = {}  # pools of which no node is in touch -> since when
+        self.failing: dict[str, dict[str, int]] = {}  # workload -> nodes on which it failed last -> when
+        self.troubles: dict[str, Trouble] = {}  # node -> its runs that ended badly, as far as that may be its fault
         self.timers_most = 0  # more than this, and those of what has gone are thrown out
         self.lease_timers: set[str] = set()  # nodes that have a timer; only ever asked for members
         self.finished: dict[str, None] = {}  # keys of finished workloads, oldest first
@@ -117,7 +131,15 @@ class State:
         self.making_room: dict[str, str] = {}  # instance -> the node on which others are being stopped for it
         self.look_at_ms = 0  # when the queue is looked at again although nothing happened; 0: never
         self.preempted = self.cycles = 0  # how often; and by whom it had preempted itself: must stay 0
+        self.moving_ms = 0  # since when things can happen: this server leads, and there is no maintenance
+        self.restless: dict[str, int] = {}  # services of which something is to be done, and when that was looked at
+        self.unsettled: dict[str, None] = {}  # those of them that changed since they were looked at
         self.rejectable: list[str] = []  # keys of workloads that do not want to wait, until a pass has seen them
+        self.dependants: dict[str, dict[str, None]] = {}  # workload -> those that wait for it
+        self.listeners: dict[str, dict[str, None]] = {}  # of these, those to whom each of its instances matters
+        self.news: dict[str, dict[int, None]] = {}  # workload others wait for -> instances that came further; ALL
+        self.runs: dict[str, dict[str, None]] = {}  # schedule -> its runs
+        self.ended_runs: dict[str, None] = {}  # schedules of which a run has ended since the last sweep
         self.kept: dict[str, dict[str, bytes]] = {}  # kind -> name -> what is stored for others, not read by a rule
         self.audited = 0  # the number of the last entry of the audit log
         self.policies: dict[Policy, Policy] = {}
@@ -209,15 +231,63 @@ class State:
         return min(self.priorities, default=101)
 
     def join_fleet(self, name: str, facts: Facts) -> None:
-        """Let a node tell what it offers; its pool may promise more than there is."""
-        pool = self.pools.get(facts.pool)
+        """Let a node tell what it offers; its pool may promise more than there is, and says what it does not say."""
+        pool, node = self.pools.get(facts.pool), self.nodes.get(name)
+        facts = facts_in_pool(facts, pool) if pool else facts
+        if node is not None and node.flaky_until_ms:
+            facts = msgspec.structs.replace(facts, taints=(*facts.taints, FLAKY))
         self.fleet.join(name, facts, pool.overcommit if pool else {})
+
+    def open_node(self, node: Node) -> None:
+        """Let a node take new work or not: by its own status, and by that of its pool."""
+        pool, in_touch = self.pools.get(node.facts.pool), self.contacts[node.name].in_touch
+        closed = "draining" if node.status == "drained" else node.status if node.status != "ready" else ""
+        if not closed and pool is not None and pool.status != "ready":
+            words = "has failed" if pool.status == "failed" else "is draining"
+            closed = f"in pool {pool.name}, which {words}" + (f": {pool.reason}" if pool.reason else "")
+        is_open = in_touch and not closed
+        self.fleet.set_open(node.name, is_open=is_open, is_online=in_touch, closed=closed if in_touch else "")
+
+    def settle_pool(self, name: str) -> None:
+        """A pool has changed: so have its nodes, and who may go there."""
+        pool = self.pools.get(name)
+        fallback = pool.fallback if pool is not None and pool.status == "failed" else ""
+        self.fleet.set_pool(name, fallback, pool.projects if pool is not None else ())
+        for node in self.nodes.values():
+            if node.facts.pool == name:
+                self.join_fleet(node.name, node.facts)
+                self.open_node(node)
 
     def look_at(self, when_ms: int) -> None:
         """Look at the queue again at a time, whatever happens until then."""
         if when_ms > self.now_ms and (not self.look_at_ms or when_ms < self.look_at_ms):
             self.look_at_ms = when_ms
             self.at(when_ms, "look", "")
+
+    def wait_for(self, workload: Workload, waits: tuple[After, ...]) -> None:
+        """Let a workload wait for these and nothing else: the one place where it is noted who waits for whom."""
+        key = workload.key
+        for each in workload.waits:
+            for index in (self.dependants, self.listeners):
+                others = index.get(each.workload, {})
+                others.pop(key, None)
+                if not others:
+                    index.pop(each.workload, None)
+        for each in waits:
+            self.dependants.setdefault(each.workload, {})[key] = None
+            if each.each or each.when == "started":
+                self.listeners.setdefault(each.workload, {})[key] = None
+        workload.waits = waits
+
+    def tell_dependants(self, key: str, index: int = ALL) -> None:
+        """Something became of a workload, or of one of its instances, that may matter to those who wait for it."""
+        if key in (self.dependants if index == ALL else self.listeners):
+            self.news.setdefault(key, {})[index] = None
+
+    def rouse(self, key: str) -> None:
+        """Something of a service is to be replaced, moved or retired: it is looked at until that is done."""
+        self.restless[key] = 0
+        self.unsettled[key] = None
 
     def at(self, when_ms: int, kind: str, key: str) -> None:
         """Look at something again at a time; whoever is woken checks whether it still matters."""
@@ -271,20 +341,38 @@ def watch_reservation(state: State, reservation: Reservation) -> None:
 
 
 def watch_queue(state: State, workload: Workload) -> None:
-    """Set the timers for what may not wait for ever."""
+    """Set the timers for what may not wait for ever. A schedule may: each of its runs has limits of its own."""
+    if workload.policy.schedule:
+        return
     start_by = start_by_ms(workload)
-    if workload.policy.queue_timeout_ms:
-        state.at(workload.submitted_ms + workload.policy.queue_timeout_ms, "queue", workload.key)
+    timeout_ms = workload.policy.queue_timeout_ms
+    if timeout_ms:
+        state.at(waiting_since_ms(workload) + timeout_ms, "queue", workload.key)
+    if timeout_ms and any(each.each for each in workload.policy.after):
+        for index in range(state.begun(workload)):  # each was released at a time of its own
+            instance = state.instances.get(f"{workload.key}.{index}")
+            if instance is not None and instance.state == "queued" and not instance.waits:
+                state.at(instance.since_ms + timeout_ms, "queue", workload.key)
     if start_by != FOREVER:
         state.at(start_by, "queue", workload.key)
+
+
+def waiting_since_ms(workload: Workload) -> int:
+    """Since when it waits for nothing but room."""
+    return max(workload.submitted_ms, workload.released_ms)
 
 
 def is_over(state: State, workload: Workload) -> bool:
     """Whether nothing of a workload lives or will ever start again."""
     progress = state.progress.get(workload.key)
-    if not workload.rest and (workload.policy.kind != "job" or progress is None or progress.begun < workload.count):
+    if not workload.rest and (not _can_end(workload) or progress is None or progress.begun < workload.count):
         return False
     return progress is None or all(state in FINISHED or not number for state, number in progress.counts.items())
+
+
+def _can_end(workload: Workload) -> bool:
+    restart = workload.policy.restart
+    return workload.policy.kind == "job" or (restart is not None and restart.when != "always")
 
 
 _ENCODER = msgspec.msgpack.Encoder()

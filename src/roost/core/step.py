@@ -7,12 +7,29 @@ The state is changed in place; a caller that cannot make the changes durable thr
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from roost.core import agents, audit, drain, keep, requests, settings
+from roost.core import (
+    agents,
+    audit,
+    cron,
+    drain,
+    keep,
+    maintain,
+    operate,
+    pools,
+    posted,
+    requests,
+    rollout,
+    settings,
+    update,
+)
+from roost.core.after import settle_waits
 from roost.core.assign import hand_out
 from roost.core.effects import Step
 from roost.core.expire import expire
+from roost.core.operate import frozen
 from roost.core.place import place, reject_waiting
 from roost.core.plan import PASSES_MAX, refusal
+from roost.core.reconcile import reconcile
 from roost.core.state import State
 from roost.core.sweep import sweep
 from roost.model import events as happened
@@ -25,6 +42,7 @@ def _submit(state: State, out: Step, event: happened.Submit, now: int) -> None:
         requests.submit(state, out, event, now)
         return
     expire(state, out, now)
+    settle_waits(state, out, now)
     if _place_all(state, out, now):
         words = "more waits to be placed than one step may do; try again in a moment"
         out.reply(event.request, Conflict(words, code="plan_stale"))
@@ -34,6 +52,7 @@ def _submit(state: State, out: Step, event: happened.Submit, now: int) -> None:
         out.reply(event.request, error)
         return
     requests.submit(state, out, event, now)
+    settle_waits(state, out, now)
     if not _place_all(state, out, now):
         reject_waiting(state, out, now)
 
@@ -55,11 +74,18 @@ HANDLERS: dict[type, Callable[[State, Step, Any, int], None]] = {
     happened.Submit: _submit,
     happened.Cancel: requests.cancel,
     happened.Retry: requests.retry,
+    happened.Posted: posted.posted,
+    happened.RunNow: cron.run_now,
+    happened.Promote: rollout.promote,
+    happened.Rollback: update.rollback,
     happened.Drain: drain.drain,
+    happened.Cordon: operate.cordon,
+    happened.Maintain: maintain.maintain,
     happened.Resume: drain.resume,
     happened.Remove: drain.remove,
     happened.SetProject: settings.set_project,
-    happened.SetPool: settings.set_pool,
+    happened.SetPool: pools.set_pool,
+    happened.MarkPool: pools.mark_pool,
     happened.Reserve: settings.reserve,
     happened.Unset: settings.unset,
     happened.Keep: keep.keep,
@@ -78,6 +104,8 @@ def step(state: State, events: Sequence[happened.Event], now: int) -> Step:
     for event in events:
         HANDLERS[type(event)](state, out, event, now)
     expire(state, out, now)
+    reconcile(state, out, now)
+    settle_waits(state, out, now)
     more = place(state, out, now)
     if not more:
         reject_waiting(state, out, now)
@@ -86,5 +114,6 @@ def step(state: State, events: Sequence[happened.Event], now: int) -> Step:
     out.changes = state.flush()
     if out.changes:
         state.revision += 1
+    more = more or bool(state.news) or (bool(state.unsettled) and not frozen(state))
     out.wake_at_ms = now if more else state.timers[0][0] if state.timers else None
     return out

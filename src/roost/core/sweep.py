@@ -3,9 +3,11 @@
 from collections.abc import Container
 from heapq import heapify
 
+from roost.core.after import settle_forgotten
 from roost.core.effects import Forgotten, Step
 from roost.core.gang import leave_gang
 from roost.core.state import Progress, State
+from roost.core.ticks import leave_schedule
 from roost.core.versions import forget_version, versions_of
 from roost.model.workload import Workload
 
@@ -15,6 +17,9 @@ TIMERS_SPARE = 10_000  # timers of what has gone that may lie about; 200 bytes e
 def sweep(state: State, out: Step) -> None:
     """Keep the finished within bounds. Retention by time comes through timers."""
     most = state.settings.finished_max
+    for key in list(state.ended_runs):
+        _forget_runs(state, out, key)
+    state.ended_runs.clear()
     while max(state.finished_instances, len(state.finished)) > most:
         forget(state, out, state.workloads[next(iter(state.finished))])
     if len(state.timers) > state.timers_most:
@@ -25,6 +30,7 @@ def forget(state: State, out: Step, workload: Workload) -> None:
     """Drop a finished workload with its instances and logs."""
     assert workload.finished_ms, f"{workload.key} is not finished"
     key = workload.key
+    settle_forgotten(state, out, workload, state.now_ms)
     progress = state.progress.pop(key, None)
     if state.dirty.get(("workload", key)) is not None:
         out.forgotten.append(Forgotten(state.last_of("workload", key), *_begun(progress)))
@@ -39,10 +45,23 @@ def forget(state: State, out: Step, workload: Workload) -> None:
     for number in versions_of(state, workload):
         forget_version(state, workload, number)
     leave_gang(state, workload)
+    if workload.parent:
+        leave_schedule(state, workload)
     del state.workloads[key]
     state.finished.pop(key, None)
     state.dirty["workload", key] = None
     out.swept.append(f"{key}/{workload.serial}")
+
+
+def _forget_runs(state: State, out: Step, key: str) -> None:
+    """Of the runs of a schedule that are over, only so many are kept: the oldest go."""
+    parent = state.workloads.get(key)
+    if parent is None or parent.policy.schedule is None:
+        return
+    runs = [state.workloads[each] for each in state.runs.get(key, ())]
+    over = sorted((each for each in runs if each.finished_ms), key=lambda each: each.serial)
+    for run in over[: max(0, len(over) - parent.policy.schedule.keep)]:
+        forget(state, out, run)
 
 
 def _begun(progress: Progress | None) -> tuple[int, dict[str, int]]:
@@ -58,7 +77,10 @@ def _sweep_timers(state: State) -> None:
         "recall": state.nodes,
         "queue": state.workloads,
         "sweep": state.workloads,
+        "cron": state.workloads,
+        "after": state.workloads,
         "adopted": state.workloads,
+        "settle": state.restless,
         "ready": state.instances,
         "reservation": state.reservations,
     }

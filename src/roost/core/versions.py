@@ -1,7 +1,7 @@
 """What a workload was before it was updated: kept while instances run it, and for whoever wants to go back."""
 
 from roost.core.state import State
-from roost.model.instance import Instance
+from roost.model.instance import Instance, Move
 from roost.model.limits import VERSIONS_MAX
 from roost.model.workload import Workload
 
@@ -15,10 +15,10 @@ def keep_version(state: State, workload: Workload) -> None:
     state.dirty["version", key] = workload
     numbers = versions_of(state, workload)
     if len(numbers) > VERSIONS_MAX:
-        used = {each.version for each in instances_of(state, workload)}
+        used = {each.version for each in instances_of(state, workload)} | {workload.version}
+        used |= {workload.rollout.before} if workload.rollout else set()
         for number in sorted(set(numbers) - used)[: len(numbers) - VERSIONS_MAX]:
-            if number != workload.version:
-                forget_version(state, workload, number)
+            forget_version(state, workload, number)
 
 
 def versions_of(state: State, workload: Workload) -> list[int]:
@@ -44,7 +44,28 @@ def version_key(workload: Workload, number: int) -> str:
     return f"{workload.key}@{number}"
 
 
+def shrink(state: State, workload: Workload) -> None:
+    """The last of those beyond the count are gone: their indexes are free again."""
+    progress = state.progress_of(workload)
+    while progress.begun > workload.count and f"{workload.key}.{progress.begun - 1}" not in state.instances:
+        progress.begun -= 1
+
+
 def instances_of(state: State, workload: Workload) -> list[Instance]:
     """All that have a record, by index; those beyond its count are extra or on their way out."""
-    found = [state.instances.get(f"{workload.key}.{index}") for index in range(state.begun(workload))]
-    return [each for each in found if each is not None]
+    find, key = state.instances.get, workload.key
+    return [each for index in range(state.begun(workload)) if (each := find(f"{key}.{index}")) is not None]
+
+
+def make_instance(state: State, workload: Workload, index: int, cause: str, now: int) -> Instance:
+    """An instance with a record, waiting."""
+    instance = Instance(workload.key, index, since_ms=now, version=workload.version)
+    instance.story = (Move(now, "queued", cause, state.revision + 1),)
+    instance.cause = cause
+    state.instances[instance.key] = instance
+    progress = state.progress_of(workload)
+    progress.counts["queued"] = progress.counts.get("queued", 0) + 1
+    progress.begun = max(progress.begun, index + 1)
+    state.touch_instance(instance)
+    state.queue.add_again(workload, index)
+    return instance

@@ -12,10 +12,13 @@ from roost.core.filters.spread import fewest
 from roost.core.filters.taints import tolerates
 from roost.core.fleet import Fleet, Ints, Mask
 from roost.core.scorers import ONE
+from roost.model.node import FLAKY
 from roost.model.placement import SOFT
 from roost.model.workload import Ask
 
 FULL = 100  # the weight of the strategy's own score
+FLAKY_WEIGHT = 400  # of staying away from a node where runs fail: more than all a strategy has to say, for such a node
+# looks better the more fails there; less than a hard rule, for it may be all there is
 SOFT_TAINT = 50  # the weight of staying away from a node with a soft taint
 Wishes = tuple[
     Ints | None, int
@@ -31,11 +34,14 @@ def about_nodes(fleet: Fleet, ask: Ask) -> Wishes:
     clean = fleet.said_of(("soft", ask.tolerate), lambda name, facts: not facts.taints or _is_clean(ask, facts.taints))
     if not clean.all():
         total, weights = _add(total, weights, clean, SOFT_TAINT)
+    steady = fleet.said_of(("steady",), lambda name, facts: FLAKY not in facts.taints)
+    if not steady.all():
+        total, weights = _add(total, weights, steady, FLAKY_WEIGHT)
     return total, weights
 
 
 def _is_clean(ask: Ask, taints: tuple[str, ...]) -> bool:
-    return not any(each.endswith(SOFT) and not tolerates(ask, each) for each in taints)
+    return not any(each.endswith(SOFT) and each != FLAKY and not tolerates(ask, each) for each in taints)
 
 
 def about_company(fleet: Fleet, ask: Ask, fits: Mask) -> Wishes:

@@ -48,6 +48,24 @@ class Retry(msgspec.Struct, frozen=True, tag=True):
     failed: bool = False  # only what failed or ran out of time, not what was cancelled or expired
 
 
+class Posted(msgspec.Struct, frozen=True, tag=True):
+    """Somebody else knows how an attempt ended."""
+
+    request: int
+    workload: str
+    index: int
+    token: int  # of the attempt
+    code: int
+    cause: str = ""
+
+
+class RunNow(msgspec.Struct, frozen=True, tag=True):
+    """A schedule is to run once more, besides its ticks."""
+
+    request: int
+    workload: str
+
+
 class Promote(msgspec.Struct, frozen=True, tag=True):
     """The canaries of an update are good: all others follow."""
 
@@ -149,7 +167,7 @@ class Keep(msgspec.Struct, frozen=True, tag=True):
 
 
 Request = (
-    Submit | Cancel | Retry | Promote | Rollback | Drain | Cordon | Resume | Remove
+    Submit | Cancel | Retry | Posted | RunNow | Promote | Rollback | Drain | Cordon | Resume | Remove
     | Maintain | SetProject | SetPool | MarkPool | Reserve | Unset | Keep
 )  # fmt: skip
 

@@ -11,6 +11,8 @@ KEPT = {
     "join": 10_000,  # ID
     "certificate": 20_000,  # NODE: as many as a server is made for, twice
     "secret": 10_000,  # PROJECT/NAME, sealed
+    "hook": 200,  # PROJECT/NAME; each has a queue of up to 1,000 events in memory
+    "hook-position": 1,  # up to where each has come, stored every few seconds at most
     "authority": 16,  # the own CA, its key sealed
     "audit": 1_000,  # a ring: for whoever follows; history keeps them for longer
 }

@@ -120,8 +120,9 @@ def check_of(block: Health | None, ports: dict[str, int], kind: str, path: str) 
     timeout = duration_ms(block.timeout, f"{path}.timeout")
     if interval < limits.CHECK_INTERVAL_MS_MIN:
         raise Invalid(f"{path}.interval", f"at least {limits.CHECK_INTERVAL_MS_MIN} ms between two checks")
-    if not timeout:
-        raise Invalid(f"{path}.timeout", "this must be longer than nothing")
+    if not 0 < timeout <= limits.CHECK_TIMEOUT_MS_MAX:
+        most = limits.CHECK_TIMEOUT_MS_MAX // 1_000
+        raise Invalid(f"{path}.timeout", f"this must be longer than nothing, and {most} s at most")
     between(block.successes, 1, limits.CHECK_FAILURES_MAX, f"{path}.successes")
     between(block.failures, 1, limits.CHECK_FAILURES_MAX, f"{path}.failures")
     return Check(

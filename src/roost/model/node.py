@@ -5,6 +5,8 @@ import msgspec
 from roost.model.instance import Move
 from roost.model.limits import DEFAULT_POOL
 
+FLAKY = "flaky:soft"  # the taint of a node on which runs keep failing
+
 
 class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a host offers: cpu in milli-cores, memory and disk in bytes, gpu in thousandths, other resources counted."""

@@ -43,6 +43,7 @@ class Plan(msgspec.Struct, frozen=True):
     """All that would happen to the workloads, and to others because of them."""
 
     created: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()  # they become a new version
     unchanged: tuple[str, ...] = ()
     placed: tuple[Placing, ...] = ()
     pending: tuple[Pending, ...] = ()
@@ -51,6 +52,7 @@ class Plan(msgspec.Struct, frozen=True):
     def facts(self) -> dict[str, str]:
         """What must come out the same when it is applied, thing by thing; words and their numbers may differ."""
         told = {f"workload {key}": "created" for key in self.created}
+        told |= {f"workload {key}": "changed" for key in self.changed}
         told |= {f"workload {key}": "unchanged" for key in self.unchanged}
         for each in self.placed:
             more = f", devices {list(each.devices)}" if each.devices else ""

@@ -4,9 +4,12 @@ import msgspec
 
 from roost.model import limits
 from roost.model.errors import Invalid
-from roost.model.names import check_name
-from roost.model.placement import between
+from roost.model.names import check_name, check_text
+from roost.model.node import Facts
+from roost.model.placement import between, taints_of
 
+POOL_STATUSES = ("ready", "draining", "failed")
+WHEN_FAILED = ("move", "cancel")
 INSTANCES = "instances"  # in a quota: how many may hold room at once
 
 
@@ -60,9 +63,41 @@ def check_project(project: Project) -> None:
         between(amount, 0, limits.BYTES_MAX, f"quota.{name}")
 
 
+def facts_in_pool(facts: Facts, pool: Pool) -> Facts:
+    """A node as others see it: what it does not say of itself its pool says for it; taints add up."""
+    return msgspec.structs.replace(
+        facts,
+        labels=pool.labels | facts.labels,
+        taints=tuple(dict.fromkeys((*facts.taints, *pool.taints))),
+        zone=facts.zone or pool.zone,
+        rack=facts.rack or pool.rack,
+        region=facts.region or pool.region,
+    )
+
+
 def check_pool(pool: Pool) -> None:
-    """Refuse a pool with absurd values. That the strategy is known is for the core to say."""
+    """Refuse a pool with absurd values. That strategy and fallback are known is for the core to say."""
     check_name(pool.name, "name")
+    between(len(pool.labels), 0, limits.LABELS_MAX, "labels", "labels")
+    for name, value in pool.labels.items():
+        if not name:
+            raise Invalid("labels", "a label needs a name")
+        check_text(name, "labels")
+        check_text(value, f"labels.{name:.80}")
+    taints_of(list(pool.taints), "taints")
+    for field in ("zone", "rack", "region"):
+        check_text(getattr(pool, field), field)
+    between(len(pool.projects), 0, limits.POOL_PROJECTS_MAX, "projects", "projects")
+    for index, project in enumerate(pool.projects):
+        check_name(project, f"projects[{index}]")
+    if pool.when_failed not in WHEN_FAILED:
+        raise Invalid("when_failed", f"this is {' or '.join(WHEN_FAILED)}, not {pool.when_failed!r:.40}")
+    if pool.fallback:
+        check_name(pool.fallback, "fallback")
+    if pool.fallback == pool.name:
+        raise Invalid("fallback", "a pool cannot stand in for itself")
+    if pool.fail_after_ms:
+        between(pool.fail_after_ms, limits.FAIL_AFTER_MS_MIN, limits.DURATION_MS_MAX, "fail_after", "milliseconds")
     for name, percent in pool.overcommit.items():
         if name not in ("cpu", "memory"):
             raise Invalid(f"overcommit.{name}", "only cpu and memory can be promised more than once")

@@ -47,7 +47,7 @@ def after_of(blocks: list[str | AfterBlock], project: str, name: str, count: int
         if key in found:
             raise Invalid(here, f"{block.workload} is named twice")
         if block.each:
-            between(count, 1, limits.EACH_MAX, "count", "elements that wait for an element each")
+            between(count, 1, limits.EACH_MAX, f"{path.removesuffix('after')}count", "elements that wait for one each")
         found[key] = After(key, block.when or "", block.each)
     return tuple(found.values())
 
@@ -64,9 +64,13 @@ def values_of(each: list[str | dict[str, str]] | None, path: str) -> Values:
     if size > limits.EACH_BYTES_MAX:
         raise Invalid(path, f"all values together may have {limits.EACH_BYTES_MAX:,} bytes; these have {size:,}")
     for number, element in enumerate(found):
+        between(len(element), 1, limits.EACH_VARIABLES_MAX, f"{path}[{number}]", "variables")
         for name, value in element:
             if not name or "=" in name or "\0" in name + value:
                 raise Invalid(f"{path}[{number}]", f"{name!r:.60} is not a variable, or its value holds a NUL")
+            if len(name.encode()) + len(value.encode()) >= limits.COMMAND_BYTES_MAX:
+                words = f"a variable may have {limits.COMMAND_BYTES_MAX:,} bytes; {name!r:.60} has more"
+                raise Invalid(f"{path}[{number}]", words)
     return found
 
 
@@ -82,7 +86,7 @@ def schedule_of(block: str | ScheduleBlock | None, kind: str, name: str, path: s
         raise Invalid(path, f"only a job runs by a schedule; a {kind} runs all the time")
     if len(name) > limits.SCHEDULE_NAME_MAX:
         words = f"the name of a scheduled job may have {limits.SCHEDULE_NAME_MAX} characters: its runs add their time"
-        raise Invalid("name", words)
+        raise Invalid(f"{path.removesuffix('schedule')}name", words)
     check_cron(block.cron, here)
     check_zone(block.zone, f"{path}.zone")
     between(block.catch_up, 0, limits.CATCH_UP_MAX, f"{path}.catch_up")

@@ -15,7 +15,7 @@ InstanceState = Literal[
     "queued", "placed", "starting", "running", "stopping", "lost",
     "succeeded", "failed", "timed_out", "cancelled", "expired", "rejected",
 ]  # fmt: skip
-NodeState = Literal["ready", "suspect", "draining", "drained", "lost", "gone"]
+NodeState = Literal["ready", "suspect", "cordoned", "draining", "drained", "lost", "gone"]
 
 MOVES: Final[dict[str, frozenset[str]]] = {
     "queued": frozenset({"placed", "cancelled", "expired", "rejected", "failed"}),
@@ -29,15 +29,16 @@ MOVES: Final[dict[str, frozenset[str]]] = {
     "timed_out": frozenset({"queued"}),
     "cancelled": frozenset({"queued"}),
     "expired": frozenset({"queued"}),
-    "rejected": frozenset(),
+    "rejected": frozenset({"queued"}),
 }
 
 NODE_MOVES: Final[dict[str, frozenset[str]]] = {
-    "ready": frozenset({"suspect", "draining", "drained", "lost", "gone"}),
-    "suspect": frozenset({"ready", "draining", "drained", "lost", "gone"}),
+    "ready": frozenset({"suspect", "cordoned", "draining", "drained", "lost", "gone"}),
+    "suspect": frozenset({"ready", "cordoned", "draining", "drained", "lost", "gone"}),
+    "cordoned": frozenset({"ready", "suspect", "draining", "drained", "lost", "gone"}),
     "draining": frozenset({"drained", "ready", "suspect", "lost", "gone"}),
     "drained": frozenset({"ready", "suspect", "draining", "lost", "gone"}),
-    "lost": frozenset({"ready", "draining", "drained", "gone"}),
+    "lost": frozenset({"ready", "cordoned", "draining", "drained", "gone"}),
     "gone": frozenset(),
 }
 

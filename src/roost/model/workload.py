@@ -98,6 +98,10 @@ class Restart(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash
     pause_max_ms: int = 60_000
 
 
+DEFAULT_UPDATE = Update()
+DEFAULT_RESTART = Restart()
+
+
 class Policy(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """How a workload is treated over its life. Equal policies are shared: a hundred thousand jobs have a handful."""
 
@@ -136,7 +140,8 @@ class Rollout(msgspec.Struct, frozen=True, array_like=True, gc=False):
     progress_ms: int  # when an instance last became available
     promoted: bool = False
     failures: int = 0  # of instances of the new version
-    cause: str = ""  # how it began, and why it failed
+    done: int = 0  # how many of the new version are available
+    cause: str = ""  # why it failed
 
 
 class Workload(msgspec.Struct, omit_defaults=True, gc=False):

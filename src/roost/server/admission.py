@@ -15,7 +15,7 @@ from roost.model.placement import taints_of
 RUNS_MAX = 8_192  # attempts one agent may hold: as many as its keeper keeps
 DRIVERS_MAX = 16
 STATES = frozenset({"starting", "running", "ended"})
-CAUSES = frozenset({"", "exited", "timed_out", "stopped", "lease", "error"})
+CAUSES = frozenset({"", "exited", "timed_out", "stopped", "lease", "error", "unhealthy"})
 SIGNAL_MAX = 64
 AMOUNT_MAX = {"cpu": limits.CPU_MILLI_MAX, "memory": limits.BYTES_MAX, "disk": limits.BYTES_MAX}
 # One spelling for each log: no zeros in front, and no digits of other scripts, which \d would take.
@@ -54,7 +54,7 @@ def check_facts(facts: Facts) -> None:
         if not 0 <= amount <= most:
             raise Invalid(f"resources.{name}", f"this must be 0 to {most:,}, not {amount:,}")
     check_labels(facts.labels, "labels")
-    for field in ("zone", "rack", "region", "arch", "gpu_model"):
+    for field in ("zone", "rack", "region", "arch", "gpu_model", "address"):
         check_text(getattr(facts, field), field)
     taints_of(list(facts.taints), "taints")
     check_name(facts.pool, "pool")
@@ -94,6 +94,8 @@ def _check_run(run: Run) -> None:
     _between(run.attempt, 1, limits.COUNTABLE_MAX, f"{path}.attempt")
     _between(run.serial, 0, 1 << 62, f"{path}.serial")
     _between(run.submitted_ms, 0, 1 << 53, f"{path}.submitted_ms")
+    _between(run.version, 1, limits.COUNTABLE_MAX, f"{path}.version")
+    _check_env(run, f"{path}.env")
     _between(len(run.devices), 0, limits.GPUS_MAX, f"{path}.devices")
     for device in run.devices:
         _between(device, 0, limits.GPUS_MAX - 1, f"{path}.devices")
@@ -101,6 +103,15 @@ def _check_run(run: Run) -> None:
         raise Invalid(f"{path}.ports", f"its document names {len(document.ports)} ports, not {len(run.ports)}")
     for port in run.ports:
         _between(port, 1, limits.PORT_MAX, f"{path}.ports")
+
+
+def _check_env(run: Run, path: str) -> None:
+    """What a server that has forgotten it would give to the next attempt."""
+    _between(len(run.env), 0, limits.ENV_MAX, path)
+    for name, value in run.env:
+        if not name or "=" in name or "\0" in name or "\0" in value:
+            raise Invalid(path, f"{name!r:.60} is not a variable that can be passed to a program")
+        _between(len(name) + len(value), 1, limits.COMMAND_BYTES_MAX, path)
 
 
 def _check_report(report: Report) -> None:

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.model.errors import Invalid
 from roost.ports.blobs import Blobs
@@ -17,9 +17,11 @@ from roost.ports.store import Store, StoreError
 from roost.server import say
 from roost.server.authority import Unavailable
 from roost.server.config import ServerConfig, check_config
+from roost.server.controller_listen import choose_port, controller_address
 from roost.server.engine import Clock, Engine
 from roost.server.gateway import Gateway
 from roost.server.history import History
+from roost.server.hooks import Hooks
 from roost.server.join import Joining
 from roost.server.journal import Journal
 from roost.server.logs import LogHub
@@ -32,6 +34,9 @@ from roost.server.team import Team, make_team
 from roost.server.transport import Transport
 from roost.server.watch import Watch
 from roost.server.web import Web, listen
+
+if TYPE_CHECKING:
+    from roost.server.controller import Controllers
 
 # Requests under way are decided within a commit; streams end when told. What takes longer is a stuck disk or client.
 GRACE_S = 5.0
@@ -65,6 +70,8 @@ class Parts(NamedTuple):
     secrets: Secrets
     history: History | None
     team: Team | None
+    hooks: Hooks
+    controllers: "Controllers | None"
 
 
 def run(config: ServerConfig, on_ready: OnReady | None = None) -> int:
@@ -106,14 +113,18 @@ async def serve(
         history = _open_history(config)
         if history is not None:
             stack.push_async_callback(history.close)
+        config = choose_port(config, listener.getsockname()[1])
         parts = _assemble(config, listener.getsockname()[1], store, LogHub(blobs), journal, history)
         if parts.team is not None:
             stack.push_async_callback(parts.team.close)
         await _load(parts.engine)
         # Comes after the engine has ended: streams that end before it would look broken, and work would be moved.
         stack.push_async_callback(parts.gateway.stop, AGENTS_GRACE_S)
+        if parts.controllers is not None:
+            stack.push_async_callback(parts.controllers.stop, AGENTS_GRACE_S)
         deciding = asyncio.ensure_future(parts.engine.run())
         stack.push_async_callback(_end_engine, parts.engine, deciding)
+        stack.push_async_callback(parts.hooks.close)
         stack.enter_context(_signals(stopping))
         opened = await _unless(stopping, _open_gateway(config, parts, listener.getsockname()[1], enrol))
         # What was imported and loaded stays: it need not be looked at again whenever garbage is sought.
@@ -133,6 +144,7 @@ async def _live(
         group.create_task(_until_over(deciding))
         renewing = group.create_task(opened.transport.run())
         parts.web.show(opened.transport.api_context())
+        hooking = group.create_task(parts.hooks.run())
         serving = group.create_task(parts.web.serve(sockets=[listener]))
         await parts.web.ready.wait()
         port = listener.getsockname()[1]
@@ -147,6 +159,10 @@ async def _live(
             parts.history.leave()
         parts.web.leave()
         await serving
+        if parts.controllers is not None:
+            await parts.controllers.stop(AGENTS_GRACE_S)
+        hooking.cancel()
+        await parts.hooks.leave()
         parts.engine.stop()
 
 
@@ -156,6 +172,7 @@ def _assemble(
     from roost.server.api.doors import Doors
     from roost.server.api.routes import make_api
     from roost.server.auth import App, Auth, Door
+    from roost.server.controller import Controllers
     from roost.server.forward import Forwarder
     from roost.server.oidc import Issuer
 
@@ -177,11 +194,17 @@ def _assemble(
     joining = Joining(engine)
     peers = team.begin(engine, logs) if team is not None else None
     metrics = Metrics(engine, perform, census)
-    app: App = make_api(Doors(engine, watch, logs, census, metrics, auth, joining, secrets, history, peers))
+    hooks = perform.hooks = Hooks(engine, config.hook_commands(), to_loopback=config.hooks_to_loopback)
+    doors = Doors(
+        engine, watch, logs, census, metrics, auth, joining, secrets, history, peers, hooks, controller_address(config)
+    )
+    app: App = make_api(doors)
     if peers is not None:
         peers.app = app
         app = Forwarder(app, engine, peers)
-    return Parts(engine, gateway, watch, Web(Door(app, auth), GRACE_S), joining, secrets, history, team)
+    controllers = Controllers(app, engine, watch, auth) if config.controllers else None
+    web = Web(Door(app, auth), GRACE_S)
+    return Parts(engine, gateway, watch, web, joining, secrets, history, team, hooks, controllers)
 
 
 def _open_stores(config: ServerConfig) -> tuple[Store, Blobs]:
@@ -243,6 +266,7 @@ async def _open_gateway(config: ServerConfig, parts: Parts, api_port: int, enrol
     try:
         secured = await secure(config, parts.engine, parts.joining, api_port)
         parts.secrets.begin(secured.seal)
+        parts.hooks.begin(secured.seal)
         if parts.team is not None:
             parts.team.secured(secured.transport)
         if enrol is not None:
@@ -255,11 +279,21 @@ async def _open_gateway(config: ServerConfig, parts: Parts, api_port: int, enrol
         raise CannotStart(str(error)) from None
     except OSError as error:
         raise CannotStart(f"{error}; choose another --agents-port") from None
+    await _open_to_controllers(config, parts, secured.transport)
     addresses, team = agents_addresses(config, port), parts.team
     secured.certificates.servers = lambda: tuple(dict.fromkeys((*addresses, *(team.addresses if team else ()))))
     if team is not None:
         parts.joining.others = lambda: team.apis
     return Opened(secured.transport, port)
+
+
+async def _open_to_controllers(config: ServerConfig, parts: Parts, transport: Transport) -> None:
+    if parts.controllers is None or config.controller_listen is None:
+        return
+    try:
+        await parts.controllers.start(*config.controller_listen, transport.controller_credentials())
+    except OSError as error:
+        raise CannotStart(f"{error}; choose another --controller-listen") from None
 
 
 async def _end_engine(engine: Engine, deciding: "asyncio.Future[None]") -> None:

@@ -94,7 +94,7 @@ class Door:
             client = scope.get("client")
             where = client[0] if client else ""
             try:
-                scope[PRINCIPAL] = await self._auth.admit(_bearer(scope["headers"]), where)
+                scope[PRINCIPAL] = await self._auth.admit(bearer_of(scope["headers"]), where)
             except RoostError as error:
                 # Never what was shown: it may be a good token with a letter too many.
                 self._log.warning("request refused", where=where, path=scope["path"][:200], why=error.message)
@@ -103,7 +103,8 @@ class Door:
         await self._app(scope, receive, send)
 
 
-def _bearer(headers: list[tuple[bytes, bytes]]) -> bytes:
+def bearer_of(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """What is shown in order to be let in. Raises Refused."""
     for name, value in headers:
         if name == b"authorization":
             scheme, _, token = value.partition(b" ")

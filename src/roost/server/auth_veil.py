@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from roost.server.auth_principal import Access
+from roost.server.setting_views import PoolView
 from roost.server.views import InstanceDetail, InstanceView, NodeDetail, WorkloadDetail, WorkloadView
 from roost.server.why import SuggestionView, WhyView
 
@@ -72,6 +73,13 @@ class Veil:
         own = [self.instance(each) for each in view.instances if self._access.sees(each.project)]
         story = [msgspec.structs.replace(line, cause=self.words(line.cause)) for line in view.story]
         return msgspec.structs.replace(view, instances=own, story=story)
+
+    def pool(self, view: PoolView) -> PoolView:
+        """A pool: everybody may see it, but not for which foreign projects it is."""
+        if self.is_open:
+            return view
+        own = [each for each in view.projects if self._access.sees(each)]
+        return msgspec.structs.replace(view, projects=own, reason=self.words(view.reason))
 
     def why(self, view: WhyView) -> WhyView:
         """The answer to `why`. The place in the queue counts everybody; named are only those who may be seen."""

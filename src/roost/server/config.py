@@ -10,6 +10,7 @@ from typing import Literal
 from roost.core.state import Settings
 from roost.core.strategies import DEFAULT, check_strategy
 from roost.model.errors import Invalid
+from roost.model.hook import COMMANDS_MAX, Command, read_command
 from roost.model.limits import DURATION_MS_MAX
 from roost.model.names import check_node_name, check_text
 from roost.server.election import Timing, check_timing
@@ -62,6 +63,8 @@ class ServerConfig:
     port: int = API_PORT  # 0: any free one
     agents_host: str = "127.0.0.1"
     agents_port: int = AGENTS_PORT
+    controllers: bool = True  # whether outside controllers are listened to, over gRPC
+    controller_listen: tuple[str, int] | None = None  # None: as the API, its port + 2, or any if that is in use
     admin_token: str = field(repr=False)  # of whoever uses the API
     advertise: tuple[str, ...] = ()  # names and addresses by which others reach this server; (): as it listens
     tls: Tls = "auto"  # of the API; auto: unless only this machine can reach it
@@ -85,6 +88,8 @@ class ServerConfig:
     history: HistoryKept = "auto"  # auto: unless nothing else is kept either
     history_keep_ms: int = KEEP_MS
     history_max: int = BYTES_MAX
+    hooks: tuple[str, ...] = field(default=(), repr=False)  # commands of this host: NAME[:EVENT,...]=COMMAND
+    hooks_to_loopback: bool = False  # webhooks may go to this host itself
     log_level: str = "info"
     log_form: Form = "auto"
 
@@ -107,6 +112,10 @@ class ServerConfig:
     def keeps_history(self) -> bool:
         """Whether finished work and what happened are kept."""
         return self.history == "on" or (self.history == "auto" and self.store != "memory")
+
+    def hook_commands(self) -> tuple[Command, ...]:
+        """The command hooks. Raises Invalid."""
+        return tuple(read_command(each, "hooks") for each in self.hooks)
 
     def settings(self) -> Settings:
         """What of this the core reads."""
@@ -146,13 +155,16 @@ def check_config(config: ServerConfig) -> None:
         words = f"a file of history has at least {FILE_BYTES_MIN:,} bytes, and at most as many as all together"
         raise Invalid("record_max", f"{words}; not {config.record_max:,} of {config.record_total:,}")
     _check_history(config)
-    for name, port in (("port", config.port), ("agents_port", config.agents_port)):
+    controller_port = config.controller_listen[1] if config.controller_listen else 0
+    ports = (("port", config.port), ("agents_port", config.agents_port), ("controller_listen", controller_port))
+    for name, port in ports:
         if not 0 <= port <= 65_535:
             raise Invalid(name, f"a port is 0 to 65535, not {port}")
     if config.port and config.port == config.agents_port and config.host == config.agents_host:
         raise Invalid("agents_port", f"port {config.port} is the API's; agents need one of their own")
     _check_oidc(config)
     _check_certificates(config)
+    _check_hooks(config)
     _check_token("admin_token", config.admin_token)
 
 
@@ -223,6 +235,15 @@ def _check_oidc(config: ServerConfig) -> None:
         if not text:
             raise Invalid(name, "this is needed with an issuer")
         check_text(text, name)
+
+
+def _check_hooks(config: ServerConfig) -> None:
+    if len(config.hooks) > COMMANDS_MAX:
+        raise Invalid("hooks", f"a server has at most {COMMANDS_MAX} command hooks, not {len(config.hooks)}")
+    names = [each.name for each in config.hook_commands()]
+    for name in names:
+        if names.count(name) > 1:
+            raise Invalid("hooks", f"there are two command hooks {name}")
 
 
 def _check_token(name: str, token: str) -> None:

@@ -70,6 +70,7 @@ class Identity(msgspec.Struct, frozen=True, omit_defaults=True):
     life: str
     api: str = ""  # URL
     agents: str = ""  # HOST:PORT
+    controller: str = ""  # HOST:PORT
 
     def signed(self) -> str:
         """As it is kept in the store."""

@@ -6,7 +6,7 @@ each other's certificates. An answer that breaks off half-way breaks off here, t
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Protocol
 
 import grpc
@@ -23,7 +23,8 @@ from roost.wire import servers_pb2 as pb
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Reads that need what only the leader has: its queue, its agents, the logs it is being sent.
-LEADER_READS = ("/why", "/log", "/log/follow", "/v1/servers", "/v1/status")
+LEADER_READS = ("/why", "/log", "/log/follow", "/v1/servers", "/v1/status", "/v1/hooks")
+HOOKS = "/hooks/"  # what was delivered is counted where it is delivered from
 WAIT_S = 5.0  # for a leader to appear: a failover takes less; who asks is spared the retry
 LOOK_S = 0.02
 # What a message of ours may have beside a body: a head of 64 KiB.
@@ -107,7 +108,7 @@ class Forwarder:
         await send({"type": "http.response.body", "body": b""})
 
 
-async def answer(app: App, request: pb.ForwardedRequest) -> AsyncIterator[pb.ForwardedPiece]:
+async def answer(app: App, request: pb.ForwardedRequest) -> AsyncGenerator[pb.ForwardedPiece, None]:
     """What our own API says to a request that another server has forwarded."""
     pieces: asyncio.Queue[pb.ForwardedPiece | None] = asyncio.Queue(maxsize=8)
 
@@ -149,7 +150,8 @@ def _check(request: pb.ForwardedRequest) -> None:
 def _is_for_leader(scope: Scope) -> bool:
     if scope["type"] != "http":
         return False
-    return scope["method"] not in READS or scope["path"].endswith(LEADER_READS)
+    path = scope["path"]
+    return scope["method"] not in READS or path.endswith(LEADER_READS) or HOOKS in path
 
 
 async def _packed(scope: Scope, receive: Receive) -> pb.ForwardedRequest:

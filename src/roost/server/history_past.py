@@ -61,10 +61,11 @@ def state_at(database: apsw.Connection, moment: Moment, settings: Settings) -> S
     state.now_ms = moment.at_ms
     _enter(state, instances)
     for name, node in state.nodes.items():
-        state.contacts[name].connected = node.status in ("ready", "draining", "drained")
+        state.contacts[name].connected = node.status in ("ready", "cordoned", "draining", "drained")
     for workload in state.workloads.values():
         if workload.adopted:  # which of its instances never ran is not known
-            state.progress_of(workload).begun = workload.count
+            progress = state.progress_of(workload)
+            progress.begun = max(progress.begun, workload.count)
     return state
 
 

@@ -132,10 +132,10 @@ class Reader:
         elif kind == "audit":
             if value is not None:
                 rows.events.append(_audit_event(_AUDITS.decode(value)))
-        elif kind != "meta":
+        elif kind not in ("meta", "hook-position"):
             what = "unset" if value is None else "set"
-            project, _, _ = key.partition("/") if kind in ("member", "secret") else (key, "", "")
-            owner = project if kind in ("project", "member", "secret") else ""
+            project, _, _ = key.partition("/") if kind in ("member", "secret", "hook") else (key, "", "")
+            owner = project if kind in ("project", "member", "secret", "hook") else ""
             rows.events.append((commit.at_ms, commit.revision, kind, owner, "", None, "", what, f"{kind} {key}", ""))
 
     def _workload(self, key: str, value: bytes, progress: Progress, commit: Commit, rows: Rows) -> None:

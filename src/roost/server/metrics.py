@@ -12,6 +12,7 @@ from roost.model.project import INSTANCES
 
 if TYPE_CHECKING:
     from roost.server.engine import Engine
+    from roost.server.hooks import Hooks
     from roost.server.perform import Perform
 
 COUNT_SHARE = 50  # counting a large state may take a fiftieth of the time
@@ -111,12 +112,16 @@ class Metrics:
 
         engine, perform = self._engine, self._perform
         counts = self._census.of(engine.state)
+        is_held = bool(engine.state.meta.maintenance)
+        flaky = sum(bool(node.flaky_until_ms) for node in engine.state.nodes.values())
         plain = [
             (GaugeMetricFamily, "roost_ready", "Whether requests can be decided.", int(engine.ready)),
             (GaugeMetricFamily, "roost_revision", "The newest commit.", engine.state.revision),
             (GaugeMetricFamily, "roost_agents_connected", "Agents with an open stream.", perform.connected),
             (GaugeMetricFamily, "roost_watchers", "Open streams of changes.", perform.watch.subscribers),
             (GaugeMetricFamily, "roost_instances_waiting", "Instances that wait for a place.", counts.waiting),
+            (GaugeMetricFamily, "roost_maintenance", "Whether everything is held where it is.", int(is_held)),
+            (GaugeMetricFamily, "roost_nodes_flaky", "Nodes that are avoided because runs fail there.", flaky),
             (GaugeMetricFamily, "roost_holds", "Places kept for who waits long.", len(engine.state.holds)),
             (GaugeMetricFamily, "roost_reservations", "Reservations, begun or not.", len(engine.state.reservations)),
             (CounterMetricFamily, "roost_preemptions", "Instances stopped for others.", engine.state.preempted),
@@ -149,6 +154,9 @@ class Metrics:
                 metric.add_metric([word], number)
             yield metric
         yield from _project_tables(engine.state, counts)
+        yield _pool_table(engine.state)
+        if perform.hooks is not None:
+            yield from _hook_tables(perform.hooks)
         commits = HistogramMetricFamily("roost_commit_seconds", "How long commits took.")
         commits.add_metric([], _buckets(engine.commits), engine.commits.total)
         yield commits
@@ -173,6 +181,31 @@ def _project_tables(state: State, counts: Counts) -> Iterator[Any]:
             held.add_metric([name, unit_name(resource)], amount)
     yield held
     yield waiting
+
+
+def _hook_tables(hooks: "Hooks") -> Iterator[Any]:
+    """What became of what hooks are told, and how much waits."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    events = CounterMetricFamily("roost_hook_events", "What became of events for hooks.", labels=["hook", "outcome"])
+    waiting = GaugeMetricFamily("roost_hook_waiting", "Events that a hook has still to be told.", labels=["hook"])
+    for key, (counts, number) in sorted(hooks.counts().items()):
+        for outcome in ("delivered", "failed", "given_up", "dropped"):
+            events.add_metric([key, outcome], getattr(counts, outcome))
+        waiting.add_metric([key], number)
+    yield events
+    yield waiting
+
+
+def _pool_table(state: State) -> Any:
+    """Pools that are being emptied or have failed."""
+    from prometheus_client.core import GaugeMetricFamily
+
+    table = GaugeMetricFamily("roost_pool_unwell", "Pools that are not ready, by status.", labels=["pool", "status"])
+    unwell = (pool for pool in state.pools.values() if pool.status != "ready")
+    for pool in nsmallest(PROJECTS_MAX, unwell, key=lambda pool: pool.name):
+        table.add_metric([pool.name, pool.status], 1)
+    return table
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

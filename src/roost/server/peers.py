@@ -90,7 +90,9 @@ class Peers:
         """Somebody stands by here until its stream or this server ends."""
         if len(self.attending) >= PEERS_MAX:
             return
-        self.attending[presence.life] = Identity(presence.name, presence.life, presence.api, presence.agents)
+        self.attending[presence.life] = Identity(
+            presence.name, presence.life, presence.api, presence.agents, presence.controller
+        )
         try:
             yield self._presence()
             await asyncio.get_running_loop().create_future()
@@ -115,7 +117,7 @@ class Peers:
         return pb.Presence(
             name=me.name, life=me.life, api=me.api, agents=me.agents, role="leader" if engine.ready else "standby",
             revision=engine.state.revision, now_ms=engine.clock.now_ms(), version=__version__,
-            failed="" if engine.ready else engine.failed,
+            failed="" if engine.ready else engine.failed, controller=me.controller,
         )  # fmt: skip
 
     # what we ask of others

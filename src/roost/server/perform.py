@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from roost.core.effects import Orders, Step
 from roost.core.explain import decision_line
@@ -12,6 +12,9 @@ from roost.ports.store import Change
 from roost.server import say
 from roost.server.history import History
 from roost.server.watch import Watch
+
+if TYPE_CHECKING:
+    from roost.server.hooks import Hooks
 
 IGNORED_LINES_MAX = 10  # per IGNORED_EVERY_S: an agent that repeats itself must not fill the operator's disk
 IGNORED_EVERY_S = 10.0
@@ -51,6 +54,7 @@ class Perform:
         self.watch = watch
         self.history = history
         self._logs = logs
+        self.hooks: Hooks | None = None  # they need the engine, which needs this
         self._streams: Streams | None = None
         self._log = say.logger("server").bind()
         self._tells = say.is_told("info")
@@ -85,6 +89,8 @@ class Perform:
             self._try(self.watch.publish, state, done.changes)
         if self.history is not None:
             self._try(self.history.take, state, done.changes, done.forgotten)
+        if self.hooks is not None and done.changes:
+            self._try(self.hooks.take, state, done.changes, done.forgotten)
         if done.placed:
             self._tell_placed(done)
         if done.nodes:

@@ -39,7 +39,12 @@ class PoolRoom(msgspec.Struct, frozen=True):
 
 
 class PoolView(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that belong together. `resources` are those of its nodes that are online; `strategy` "": the server's."""
+    """Nodes that belong together. `resources` are those of its nodes that are online; `strategy` "": the server's.
+
+    Labels, taints and places are what it says for its nodes. `status` is ready, draining or failed; `failed_by` who
+    said so: operator, or silence. `fail_after_ms` None: it fails only if an operator says so. `projects`: for whom it is,
+    as far as you may see them; none at all and not `restricted`: for everybody.
+    """
 
     name: str
     is_set: bool
@@ -48,6 +53,28 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     ready: int
     resources: dict[str, PoolRoom]
+    labels: dict[str, str] = {}
+    taints: list[str] = []
+    zone: str = ""
+    rack: str = ""
+    region: str = ""
+    projects: list[str] = []
+    restricted: bool = False
+    when_failed: str = "move"
+    fallback: str = ""
+    fail_after_ms: int | None = None
+    status: str = "ready"
+    reason: str = ""
+    failed_by: str = ""
+
+
+class MaintenanceView(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether everything is held where it is, since when and why. Without `until_ms`: until somebody ends it."""
+
+    on: bool
+    reason: str = ""
+    since_ms: int | None = None
+    until_ms: int | None = None
 
 
 class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,4 +153,28 @@ def _pool_view(state: State, name: str, rows: list[int]) -> PoolView:
         nodes=len(rows),
         ready=sum(state.nodes[fleet.names[row]].status == "ready" for row in rows),
         resources=rooms,
+        labels=pool.labels,
+        taints=list(pool.taints),
+        zone=pool.zone,
+        rack=pool.rack,
+        region=pool.region,
+        projects=list(pool.projects),
+        restricted=bool(pool.projects),
+        when_failed=pool.when_failed,
+        fallback=pool.fallback,
+        fail_after_ms=pool.fail_after_ms or None,
+        status=pool.status,
+        reason=pool.reason,
+        failed_by=pool.failed_by,
+    )
+
+
+def maintenance_view(state: State) -> MaintenanceView:
+    """Maintenance as it stands."""
+    meta = state.meta
+    return MaintenanceView(
+        on=bool(meta.maintenance),
+        reason=meta.maintenance,
+        since_ms=meta.maintenance_since_ms or None,
+        until_ms=meta.maintenance_until_ms or None,
     )

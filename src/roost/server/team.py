@@ -9,6 +9,7 @@ import grpc
 from roost.ports.store import SharedStore, Store
 from roost.server.authority import SERVER_NAME
 from roost.server.config import ServerConfig
+from roost.server.controller_listen import controller_address
 from roost.server.election import Identity
 from roost.server.engine import Engine
 from roost.server.leadership import Leadership
@@ -29,6 +30,7 @@ class Team:
             os.urandom(8).hex(),
             api_urls(config, api_port)[0],
             agents_addresses(config, config.agents_port)[0],
+            controller_address(config),
         )
         self.leadership = Leadership(store, identity, config.timing(), now_ms, self._attend)
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -53,6 +54,10 @@ class ServerCertificate:
         self._contexts.append(context)
         return context
 
+    def open_credentials(self) -> grpc.ServerCredentials:
+        """TLS for gRPC of those who show a token instead of a certificate; renewed like the other."""
+        return _open_credentials(lambda: (self.bundle.key.encode(), self.bundle.certificate.encode()))
+
     def refresh(self) -> None:
         """Renew if it is time for it."""
         if self._is_good(self.bundle):
@@ -94,8 +99,13 @@ class OperatorCertificate:
         self._seen = _changed(self._paths)
         try:
             self._context.load_cert_chain(certificate, key)
+            self._pair = (key.read_bytes(), certificate.read_bytes())
         except (OSError, ssl.SSLError) as error:
             raise Invalid("tls_cert", f"{certificate} with {key} cannot be used: {error}") from None
+
+    def open_credentials(self) -> grpc.ServerCredentials:
+        """The same certificate for gRPC."""
+        return _open_credentials(lambda: self._pair)
 
     def ssl_context(self) -> ssl.SSLContext:
         """TLS for the API."""
@@ -110,6 +120,7 @@ class OperatorCertificate:
         try:
             _context().load_cert_chain(*self._paths)  # half of a new pair must not spoil the one in use
             self._context.load_cert_chain(*self._paths)
+            self._pair = (self._paths[1].read_bytes(), self._paths[0].read_bytes())
             log.info("the API's certificate was read again")
         except (OSError, ssl.SSLError) as error:
             log.error("the API's new certificate cannot be used; the old one stays", error=str(error))
@@ -125,6 +136,10 @@ class Transport:
     def api_context(self) -> ssl.SSLContext | None:
         """For the HTTP server."""
         return self._api.ssl_context() if self._api is not None else None
+
+    def controller_credentials(self) -> grpc.ServerCredentials | None:
+        """For controllers over gRPC: as the API."""
+        return self._api.open_credentials() if self._api is not None else None
 
     @property
     def is_operators(self) -> bool:
@@ -181,6 +196,22 @@ def _context() -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def _open_credentials(pair_now: Callable[[], tuple[bytes, bytes]]) -> grpc.ServerCredentials:
+    """TLS that asks nobody for a certificate. gRPC asks for each connection whether there is a new pair."""
+    shown = pair_now()
+
+    def configuration() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal shown
+        pair = pair_now()
+        if pair == shown:
+            return None
+        shown = pair
+        return grpc.ssl_server_certificate_configuration([pair])
+
+    first = grpc.ssl_server_certificate_configuration([shown])
+    return grpc.dynamic_ssl_server_credentials(first, configuration, require_client_authentication=False)
 
 
 def _read(path: Path) -> Bundle | None:

@@ -91,6 +91,7 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True):
     cause: str = ""
     submitted_ms: int
     finished_ms: int | None = None
+    labels: dict[str, str] = {}
 
 
 class WorkloadDetail(WorkloadView, frozen=True, kw_only=True):
@@ -124,6 +125,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     connected: bool
     draining: bool
     drain_until_ms: int | None = None
+    cordoned: bool = False
+    flaky_until_ms: int | None = None  # runs failed there that did not elsewhere: until then others are preferred
     lease_until_ms: int
     joined_ms: int
     pool: str
@@ -163,6 +166,7 @@ def workload_view(workload: Workload, begun: int, counts: dict[str, int]) -> Wor
         cause=workload.cause,
         submitted_ms=workload.submitted_ms,
         finished_ms=workload.finished_ms or None,
+        labels=_LABELS.decode(workload.document).labels if workload.policy.labels else {},
     )
 
 
@@ -206,7 +210,7 @@ def workload_state(workload: Workload, every: dict[str, int]) -> str:
 def instances_of(state: State, workload: Workload, start: int, stop: int) -> Iterator[tuple[int, InstanceView]]:
     """Instances by index, those that never ran included. What an earlier server forgot is left out."""
     key, begun = workload.key, state.begun(workload)
-    for index in range(start, min(stop, workload.count)):
+    for index in range(start, min(stop, max(workload.count, begun))):
         instance = state.instances.get(f"{key}.{index}")
         if instance is not None:
             yield index, instance_view(instance)
@@ -312,13 +316,15 @@ def _instance_fields(instance: Instance) -> dict[str, Any]:
 def _node_fields(state: State, name: str) -> dict[str, Any]:
     report = node_report(state, name)
     node, contact = report["node"], report["contact"]
-    facts, usage = node.facts, contact.usage
+    facts, usage = state.fleet.facts[state.fleet.row(name)], contact.usage  # with what its pool says for it
     return {
         "name": node.name,
         "status": node.status,
         "connected": contact.connected,
         "draining": node.draining,
         "drain_until_ms": node.drain_until_ms or None,
+        "cordoned": node.cordoned,
+        "flaky_until_ms": node.flaky_until_ms or None,
         "lease_until_ms": contact.lease_until_ms,
         "joined_ms": node.joined_ms,
         "pool": facts.pool,
@@ -334,3 +340,12 @@ def _node_fields(state: State, name: str) -> dict[str, Any]:
         "usage": UsageView(usage.cpu_milli, usage.memory, usage.disk) if usage else None,
         "running": len(report["running"]),
     }
+
+
+class _Labelled(msgspec.Struct):
+    """Of a stored document, its labels: reading nothing else of it is quick."""
+
+    labels: dict[str, str] = {}
+
+
+_LABELS = msgspec.msgpack.Decoder(_Labelled)

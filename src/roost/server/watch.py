@@ -5,6 +5,7 @@ than a position in the ring; one that falls off its end is told to list again, s
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ class Wanted(NamedTuple):
     kinds: frozenset[str] = frozenset(KINDS)
     workload: str = ""
     veil: Veil | None = None  # None: everything may be seen
+    prefix: str = ""  # only of workloads whose PROJECT/NAME begins so, and no nodes
 
 
 EVERYTHING = Wanted()
@@ -39,15 +41,17 @@ EVERYTHING = Wanted()
 class Commit:
     """What one revision changed. Records are changed in place, so what is not in the bytes is noted at once."""
 
-    __slots__ = ("_frames", "_notes", "changes", "id", "revision", "size")
+    __slots__ = ("_frames", "_notes", "before", "changes", "id", "messages", "revision", "size")
 
-    def __init__(self, state: State, changes: Sequence[Change], revision: int = 0) -> None:
+    def __init__(self, state: State, changes: Sequence[Change], revision: int = 0, before: int = 0) -> None:
         self.revision = revision or state.revision
+        self.before = before or self.revision - 1  # the revision after which these changes came
         self.id = event_id(self.revision, state.meta.born)
         self.changes = changes
         self.size = 0
         self._notes: dict[str, Any] = {}
         self._frames: dict[int, bytes] = {}
+        self.messages: dict[int, Any] = {}  # the same for controllers: see controller_encode
         for kind, key, value in changes:
             if value is None:
                 continue
@@ -69,12 +73,12 @@ class Commit:
     def _frame(self, at: int) -> bytes:
         frame = self._frames.get(at)
         if frame is None:
-            frame = self._frames[at] = self._told(at, self._view(at))
+            frame = self._frames[at] = self._told(at, self.view(at))
         return frame
 
     def _veiled(self, at: int, veil: Veil) -> bytes:
         """The same frame as for all, unless its words name what is not to be seen."""
-        view = self._view(at)
+        view = self.view(at)
         shown: Any = view
         if isinstance(view, InstanceView):
             shown = veil.instance(view)
@@ -88,13 +92,21 @@ class Commit:
         told = {"revision": self.revision, "kind": kind, "key": key, "what": what, "object": view}
         return sse.event(told, event="change")
 
-    def _view(self, at: int) -> Any:
+    def view(self, at: int) -> Any:
+        """What a change has made of its object, as the API shows it; None: it is gone."""
         kind, key, value = self.changes[at]
         if value is None:
             return None
         if kind == "instance":
-            return instance_view(_INSTANCE.decode(value))
+            return instance_view(self.instance(at))
         return workload_view(_WORKLOAD.decode(value), *self._notes[key]) if kind == "workload" else self._notes[key]
+
+
+    def instance(self, at: int) -> Instance:
+        """The record of an instance that was put."""
+        value = self.changes[at].value
+        assert value is not None
+        return _INSTANCE.decode(value)
 
 
 class Watch:
@@ -129,7 +141,7 @@ class Watch:
 
     def publish(self, state: State, changes: Sequence[Change]) -> None:
         """A commit is durable. Of several that were followed at once, the last one stands for all."""
-        commit = Commit(state, changes)
+        commit = Commit(state, changes, before=self._revision)
         for revision in range(self._revision + 1, commit.revision):
             self._commits.append(Commit(state, (), revision))
         self._commits.append(commit)
@@ -143,6 +155,35 @@ class Watch:
         if self._waiting_for:
             for change in changes:
                 self._wake(self._waiting_for.get(change.key, {}))
+
+    @property
+    def revision(self) -> int:
+        """The newest that was published."""
+        return self._revision
+
+    @property
+    def generation(self) -> int:
+        """Another number than before: positions from before mean nothing any more. 0 while nothing is loaded."""
+        return self._generation if self._life else 0
+
+    def position(self, since: str) -> int | None:
+        """The revision to go on from after a mark; None when what came after it is not known here."""
+        position = self._position(since) if self._life else None
+        return position if position is not None and position >= self._oldest() else None
+
+    def after(self, position: int) -> "list[Commit] | None":
+        """Some commits after a revision, oldest first; None: it has fallen off the end."""
+        return self._after(position) if position >= self._oldest() else None
+
+    def mark(self, revision: int) -> str:
+        """A place to come back to."""
+        return event_id(revision, self._life)
+
+    async def news(self, timeout_s: float) -> None:
+        """Wait for the next commit, or for something that changes more, but not longer than this."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._wait(self._waiting)
 
     def close(self) -> None:
         """The server is stopping: everybody is sent away."""
@@ -264,6 +305,8 @@ def _is_wanted(change: Change, wanted: Wanted) -> bool:
     if change.kind not in wanted.kinds:
         return False
     if wanted.veil is not None and change.kind != "node" and not wanted.veil.sees(change.key):
+        return False
+    if wanted.prefix and (change.kind == "node" or not change.key.startswith(wanted.prefix)):
         return False
     if not wanted.workload:
         return True

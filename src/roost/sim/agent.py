@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from roost.agent.actor import Action, Actor, Forget, Halt, Lease, Start
-from roost.agent.launch import waits_for
-from roost.model.frames import Answer, Welcome
+from roost.agent.launch import health, waits_for
+from roost.model.frames import Answer, Run, Welcome
 from roost.ports.driver import Ended, Event, Refused, Started, StepBegan
 from roost.sim.net import Stream
 
@@ -44,9 +44,11 @@ class Agent:
         self._lease_ms = greeting.lease
         for known in greeting.runs:
             run = keeper.run_of(known)
-            self.actor.restored(waits_for(run, known), now)
+            self.actor.restored(waits_for(run, known), now, stopping=known.state == "stopping")
+            self._watch(run)
             if known.state != "waiting":
                 self.actor.started(run.token, known.started_at, now)
+                self._look_after(run.token)
             if known.step:
                 self.actor.stepped(run.token, known.step, now)
             if known.ended is not None:
@@ -197,6 +199,7 @@ class Agent:
         now = self._now()
         if isinstance(event, Started):
             self.actor.started(int(event.id), event.at, now)
+            self._look_after(int(event.id))
         elif isinstance(event, StepBegan):
             self.actor.stepped(int(event.id), event.step, now)
         elif isinstance(event, Ended):
@@ -207,13 +210,15 @@ class Agent:
 
     def _ended(self, event: Ended) -> None:
         self.actor.ended(
-            int(event.id), event.cause, event.code, event.signal, event.step, event.error, event.at, self._now()
-        )
+            int(event.id), event.cause, event.code, event.signal, event.step, event.error, event.at, self._now(),
+            why=event.why,
+        )  # fmt: skip
 
     def _do(self, actions: list[Action]) -> None:
         keeper, after = self.host.keeper, self.host.world.after
         for action in actions:
             if isinstance(action, Start):
+                self._watch(action.run)
                 after(PIPE_MS, self._order, keeper.start, action.run)
             elif isinstance(action, Halt):
                 after(PIPE_MS, self._order, keeper.stop, action.token, action.grace_ms, action.cause)
@@ -227,6 +232,23 @@ class Agent:
                 ):
                     self._lease_ms = action.until_ms
                     after(PIPE_MS, self._order, keeper.lease, action.until_ms)
+
+    def _watch(self, run: Run) -> None:
+        target = health(run, self.host.node, "", "")
+        if target is not None:
+            self.actor.watched(run.token, target.check)
+
+    def _look_after(self, token: int) -> None:
+        pause_ms = self.actor.next_look_ms(token, self._now())
+        if pause_ms is not None:
+            self._later(pause_ms, self._look, token)
+
+    def _look(self, token: int) -> None:
+        """A health check, which takes no time here."""
+        well = self.host.keeper.is_well(token)
+        self._do(self.actor.probed(token, well, "" if well else "the check failed", self._now()))
+        self._look_after(token)
+        self._plan_next()
 
     def _order(self, order: Callable[..., None], *given: Any) -> None:
         if self.host.keeper.alive and (self.alive or self.host.world.happens(0.5)):

@@ -15,6 +15,7 @@ from roost.model.instance import Instance
 from roost.model.states import FINISHED, HOLDING
 from roost.model.workload import Workload
 from roost.ports.store import Change, Snapshot
+from roost.sim.living_checkers import LivingCheckers
 from roost.sim.settings import SettingsCheckers
 from roost.sim.truth import Truth
 from roost.sim.world import World, Wrong
@@ -23,7 +24,8 @@ LOAD_EVERY = 25  # commits: loading costs as much as ten steps
 ASK_WHY_EVERY = 9  # steps
 
 RUNS = ("placed", "starting", "running")
-WAITING_CODES = ("no_nodes", "insufficient_resources", "unsatisfiable", "quota_exceeded", "backoff")
+WAITING_CODES = ("no_nodes", "insufficient_resources", "unsatisfiable", "quota_exceeded", "backoff", "maintenance",
+                 "after", "schedule")  # fmt: skip
 
 _INSTANCE = msgspec.msgpack.Decoder(Instance)
 _WORKLOAD = msgspec.msgpack.Decoder(Workload)
@@ -64,6 +66,7 @@ class Checkers:
         self.tokens: dict[int, str] = {}  # every attempt that was ever on disk -> its node
         self._writers: dict[int, str] = {}  # epoch -> who committed in it
         self._settings = SettingsCheckers(self.policies)
+        self.living = LivingCheckers(world, truth, self.retried)
         self._token_max = 0  # before the commit that is being looked at
 
     # the server
@@ -91,6 +94,7 @@ class Checkers:
             if kind == "instance":
                 self._instance_written(key, value)
         self._settings.committed(changes)
+        self.living.committed(changes)
         follow(self._mirror, self._mirror.revision + 1, changes)
         self._token_max = max(self.tokens, default=0)
 
@@ -108,6 +112,7 @@ class Checkers:
         self._writers.clear()
         self._mirror = mirror(Snapshot(0, []))
         self._settings.forgotten()
+        self.living.forgotten()
 
     def acted(self, state: State, done: Step) -> None:
         """When a step is durable: what the outside world learns now has to be true for ever."""
@@ -179,6 +184,10 @@ class Checkers:
         self.asks_retry(key)
         self.accepted.pop(key, None)
 
+    def asks_drain(self, node: str, deadline_ms: int) -> None:
+        """A client is about to take a node out of service."""
+        self.living.asks_drain(node, deadline_ms)
+
     # what they check
 
     def what_was_told_is_true(self) -> None:
@@ -216,6 +225,9 @@ class Checkers:
     def _instance_written(self, key: str, value: bytes | None) -> None:
         if value is None:
             self.disk.pop(key, None)
+            workload, _, index = key.rpartition(".")
+            if workload in self.serials and int(index) >= self.policies[workload].count:
+                self.told.pop(key, None)  # it stood in for others, and is not needed any more
             return
         instance = _INSTANCE.decode(value)
         serial = self._serial_of(instance.workload)
@@ -284,7 +296,7 @@ class Checkers:
                 for index in range(state.begun(workload))
                 if (instance := state.instances.get(f"{workload.key}.{index}")) and instance.state == "queued"
             ]
-            if state.has_fresh(workload):
+            if state.has_fresh(workload) or (workload.waits and state.begun(workload) < workload.count):
                 waits.append(state.begun(workload))
             for index in waits[:1]:
                 reason = why(state, workload.key, index)

@@ -6,18 +6,25 @@ from typing import Any
 from roost.model.errors import Conflict, NoService, RoostError
 from roost.model.events import (
     Cancel,
+    Cordon,
     Drain,
     Event,
+    Maintain,
+    MarkPool,
+    Promote,
     Remove,
     Reserve,
     Resume,
     Retry,
+    Rollback,
+    RunNow,
+    SetPool,
     SetProject,
     Submit,
     Unset,
     Wanted,
 )  # fmt: skip
-from roost.model.project import Project, Reservation
+from roost.model.project import Pool, Project, Reservation
 from roost.model.submission import wanted_of
 from roost.sim.checkers import Checkers
 from roost.sim.team import Team
@@ -64,6 +71,61 @@ class Clients:
 
         self._ask(lambda request: Submit(request, (wanted,), same_ok=True), told, lambda: self._checkers.replaces(key))
 
+    def apply(self, *raws: dict[str, Any]) -> None:
+        """Hand in workloads that may be there already as something else: all of them are taken in, or none."""
+        wanted = tuple(map(wanted_of, raws))
+        keys = tuple(f"{each.project}/{each.name}" for each in wanted)
+        self._world.tell("client", f"applies {raws}")
+
+        def told(value: Any) -> None:
+            if isinstance(value, RoostError):
+                self._world.tell("client", f"{keys} were refused: {value}")
+                return
+            assert value == keys, f"applying {keys} was answered with {value!r}"
+            for key in keys:
+                self._checkers.answered_submit(key)
+
+        def again() -> None:
+            for key in keys:
+                self._checkers.replaces(key)
+
+        again()
+        self._ask(lambda request: Submit(request, wanted, same_ok=True), told, again)
+
+    def promote(self, key: str) -> None:
+        """The canaries of a service are good."""
+        self._tell_server(f"promotes {key}", lambda request: Promote(request, key))
+
+    def rollback(self, key: str, version: int) -> None:
+        """Take a service back to an earlier version."""
+        self._checkers.replaces(key)
+        self._tell_server(f"rolls {key} back to {version}", lambda request: Rollback(request, key, version))
+
+    def run_now(self, key: str) -> None:
+        """Let a schedule run besides its ticks; asked once, as every answer would be another run."""
+        self._world.tell("client", f"runs {key} now")
+        self._ask(lambda request: RunNow(request, key), lambda value: None, None)
+
+    def cordon(self, node: str) -> None:
+        """Let nothing new come to a node."""
+        self._tell_server(f"cordons {node}", lambda request: Cordon(request, node))
+
+    def maintain(self, *, on: bool, for_ms: int = 0) -> None:
+        """Begin or end maintenance."""
+        self._tell_server(f"maintains {on} {for_ms}", lambda request: Maintain(request, on, "work on the racks", for_ms))
+
+    def set_pool(self, pool: Pool) -> None:
+        """Say what the nodes of a pool have in common."""
+        self._tell_server(f"sets {pool}", lambda request: SetPool(request, pool))
+
+    def mark_pool(self, name: str, status: str) -> None:
+        """Say that a pool has failed, is to be emptied, or is well again."""
+        self._tell_server(f"marks pool {name} {status}", lambda request: MarkPool(request, name, status, "fire"))
+
+    def _tell_server(self, words: str, make: Make) -> None:
+        self._world.tell("client", words)
+        self._ask(make, lambda value: None)
+
     def cancel(self, key: str, index: int | None) -> None:
         """Stop a workload or an instance."""
         whole = key if index is None else f"{key}.{index}"
@@ -75,15 +137,16 @@ class Clients:
 
         self._ask(lambda request: Cancel(request, key, index), told)
 
-    def retry(self, key: str, index: int | None) -> None:
+    def retry(self, key: str, index: int | None, *, failed: bool = False) -> None:
         """Run something again."""
-        self._world.tell("client", f"retries {key} {index}")
+        self._world.tell("client", f"retries {key} {index}{' if it failed' * failed}")
         self._checkers.asks_retry(key)
-        self._ask(lambda request: Retry(request, key, index), lambda value: None, None)
+        self._ask(lambda request: Retry(request, key, index, failed), lambda value: None, None)
 
     def drain(self, node: str, deadline_ms: int) -> None:
         """Take a node out of service."""
         self._world.tell("client", f"drains {node} within {deadline_ms} ms")
+        self._checkers.asks_drain(node, deadline_ms)
         self._ask(lambda request: Drain(request, node, deadline_ms), lambda value: None)
 
     def resume(self, node: str) -> None:

@@ -38,6 +38,7 @@ class Faults:
         self._patience_ms = world.one_of((200, 2_000, 30_000))
         self._preempt_margin = world.one_of((0, 20, 20, 40))
         self._finished_max = world.one_of((5, 200_000, 200_000))
+        self.epoch_ms = EPOCH_MS  # what the wall shows as the world begins
         self._timing = Timing(600, 150, 60, world.one_of((0, 3_000, 8_000)))
 
     def plan(self, until_ms: int) -> None:
@@ -98,7 +99,7 @@ class Faults:
         jumps = world.happens(0.3) and not self._disk.forgetful  # who remembers nothing has to trust the wall clock
         most = SKEW_MS_MAX if self._disk.shared else WALL_JUMP_MS_MAX
         jump = world.between(-most, most) if jumps else 0
-        return Clock(world, EPOCH_MS + jump, world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX))
+        return Clock(world, self.epoch_ms + jump, world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX))
 
     def calm(self) -> None:
         """All trouble ends; what broke is repaired, but for hosts that are gone for good."""

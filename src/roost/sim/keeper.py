@@ -29,6 +29,9 @@ class Witness(Protocol):
     def over(self, host: str, run: Run, cause: str, code: int | None) -> None:
         """Nothing of this run exists any more."""
 
+    def is_well(self, run: Run) -> bool:
+        """What its health check would find now."""
+
 
 class Keeper:
     """The parent of all runs of one host. Whoever is connected to it is told what happens."""
@@ -92,6 +95,11 @@ class Keeper:
         """The host is being shut down."""
         for job in self._driver.live():
             self.stop(int(job), grace_ms, "shutdown")
+
+    def is_well(self, token: int) -> bool:
+        """What a health check of this run finds: nothing that is not there is well."""
+        run = self._alive.get(str(token))
+        return run is not None and self._witness.is_well(run)
 
     def is_idle(self) -> bool:
         """Whether nothing runs."""

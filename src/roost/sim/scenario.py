@@ -16,16 +16,16 @@ GIB = 1 << 30
 PROJECTS = ("default", "red", "blue")
 
 
-def facts_of(world: World, number: int) -> Facts:
+def facts_of(world: World, number: int, pool: str) -> Facts:
     """A host's size; the first one is the anchor."""
     cpu = ANCHOR_CPU if number == 0 else world.one_of((1, 1, 2, 2, 3, 4))
-    return Facts({"cpu": cpu * 1_000, "memory": cpu * GIB}, zone=world.one_of(("a", "b")))
+    return Facts({"cpu": cpu * 1_000, "memory": cpu * GIB}, zone=world.one_of(("a", "b")), pool=pool)
 
 
-def plan_work(world: World, clients: Clients, truth: Truth, hosts: list[Host], until_ms: int) -> None:
+def plan_work(world: World, clients: Clients, truth: Truth, hosts: list[Host], until_ms: int, most: int) -> None:
     """Put what people will do on the heap."""
     names = []
-    for number in range(world.between(3, 16)):
+    for number in range(world.between(most // 5, most)):
         raw = workload(world, f"w{number}")
         key = f"{raw['project']}/{raw['name']}"
         truth.ways[key] = [way(world, raw["kind"], len(raw.get("steps", "1"))) for _ in range(3)]

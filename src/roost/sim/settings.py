@@ -13,6 +13,7 @@ from roost.sim.world import Wrong
 
 _INSTANCE = msgspec.msgpack.Decoder(Instance)
 _PROJECT = msgspec.msgpack.Decoder(Project)
+_WORKLOAD = msgspec.msgpack.Decoder(Workload)
 _RESERVATION = msgspec.msgpack.Decoder(Reservation)
 
 
@@ -22,12 +23,13 @@ class SettingsCheckers:
     def __init__(self, workloads: Mapping[str, Workload]) -> None:
         self._workloads = workloads
         self._instances: dict[str, Instance] = {}
+        self._versions: dict[str, Workload] = {}
         self._projects: dict[str, Project] = {}
         self._reservations: dict[str, Reservation] = {}
 
     def forgotten(self) -> None:
         """The disk is empty again."""
-        for known in (self._instances, self._projects, self._reservations):
+        for known in (self._instances, self._projects, self._reservations, self._versions):
             known.clear()
 
     def committed(self, changes: Sequence[Change]) -> None:
@@ -40,6 +42,8 @@ class SettingsCheckers:
                 if instance is not None and instance.state == "placed":
                     if before is None or before.token != instance.token:
                         placed.append(instance)
+            elif kind == "version":
+                self._set(self._versions, key, value, _WORKLOAD)
             elif kind == "project":
                 self._set(self._projects, key, value, _PROJECT)
             elif kind == "reservation":
@@ -58,13 +62,19 @@ class SettingsCheckers:
         known[key] = decoder.decode(value)
         return known[key]  # type: ignore[no-any-return]
 
+    def _spec_of(self, instance: Instance) -> Workload:
+        """The workload as an instance runs it."""
+        present = self._workloads[instance.workload]
+        older = self._versions.get(f"{instance.workload}@{instance.version}", present)
+        return present if instance.version == present.version else older
+
     def _within_quota(self, name: str) -> None:
         project = self._projects.get(name)
         if project is None or project.borrow or project.counted:
             return
         held: dict[str, int] = {}
         for instance in self._instances.values():
-            workload = self._workloads[instance.workload]
+            workload = self._spec_of(instance)
             if instance.state in HOLDING and not instance.behind and workload.project == name:
                 for resource, amount in (*workload.policy.ask.resources, (INSTANCES, 1)):
                     held[resource] = held.get(resource, 0) + amount
@@ -73,7 +83,7 @@ class SettingsCheckers:
                 raise Wrong(f"project {name} was given {held[resource]} {resource}, its quota is {most}")
 
     def _not_reserved(self, instance: Instance) -> None:
-        workload = self._workloads[instance.workload]
+        workload = self._spec_of(instance)
         timeout_ms = workload.policy.timeout_ms
         for each in self._reservations.values():
             over = each.end_ms and each.end_ms <= instance.since_ms

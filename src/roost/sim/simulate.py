@@ -5,7 +5,8 @@ from collections.abc import Callable
 import msgspec
 
 from roost.core.explain import why
-from roost.model.node import Node
+from roost.model.document import decode_document
+from roost.model.node import DEFAULT_POOL, Node
 from roost.model.states import FINISHED
 from roost.model.workload import Workload
 from roost.sim.checkers import Checkers
@@ -13,14 +14,17 @@ from roost.sim.clients import Clients
 from roost.sim.disk import Disk
 from roost.sim.faults import DRIFT_PPM_MAX, Faults
 from roost.sim.host import Host, Site
+from roost.sim.living import MINUTE_MS, SPARE, draw_themes, plan_living
 from roost.sim.net import Net
 from roost.sim.scenario import PROJECTS, facts_of, plan_work
+from roost.sim.settled import is_held_up, left_in_pools, nurse, unsettled, waits_rightly
 from roost.sim.team import Team
-from roost.sim.truth import Truth
+from roost.sim.truth import CRASH_FOR_EVER, Truth
 from roost.sim.world import World, Wrong
 
 CHAOS_MS = (6_000, 24_000)
 CALM_MS = 300_000  # a service that kept ending waits a minute; a job array on one core needs some more
+MAY_WAIT = ("unsatisfiable", "insufficient_resources", "quota_exceeded")  # as long as services run and limits are set
 LOOK_MS = 2_000  # how often to look whether all is done
 
 
@@ -74,6 +78,7 @@ class Life:
         self.server = Team(world, self.net, self.disk, self.checkers)
         self.clients = Clients(world, self.server, self.checkers)
         self._site = Site(world, self.net, self.server, self.truth, self.checkers)
+        self.themes = draw_themes(world)
         self.names: dict[str, str] = {}  # machine -> what it calls itself
         self.hosts = [self._host(number) for number in range(world.between(2, 5))]
         if world.happens(0.1):
@@ -83,12 +88,17 @@ class Life:
     def chaos(self) -> None:
         """Things go wrong."""
         until_ms = self.world.between(*CHAOS_MS)
+        if self.themes.schedules:  # a minute begins while things go wrong
+            self.faults.epoch_ms += MINUTE_MS - self.faults.epoch_ms % MINUTE_MS - self.world.between(1, until_ms)
         self.faults.power_on_servers()
         for host in self.hosts:
             late = self.world.between(0, until_ms) if self.world.happens(0.25) else self.world.between(0, 300)
             self.world.at(late, host.boot)
         self.clients.answers_lost = self.world.one_of((0.0, 0.0, 0.2))
-        plan_work(self.world, self.clients, self.truth, self.hosts, until_ms)
+        few = any(self.themes)
+        plan_work(self.world, self.clients, self.truth, self.hosts, until_ms, most=6 if few else 16)
+        nodes = [host.node for host in self.hosts]
+        self.services = plan_living(self.world, self.themes, self.clients, self.truth, nodes, until_ms)
         self.faults.plan(until_ms)
         self.world.run(until_ms)
 
@@ -98,24 +108,54 @@ class Life:
         self.truth.calm = True
         self.clients.answers_lost = 0.0
         self._wait_until(self._requests_answered)
+        self.clients.maintain(on=False)
         for host in self.hosts:
             self.clients.resume(host.node)
-        self._wait_until(lambda: self.unfinished(("unsatisfiable", "insufficient_resources", "quota_exceeded")))
+        self._wait_until(lambda: self.unfinished(MAY_WAIT), nursing=True)
+        self._fail_an_update()
+        if self.themes.pools:
+            self.clients.mark_pool(SPARE, "ready")
         for project in PROJECTS[1:]:
             self.clients.unset("project", project)
             self.clients.unset("reservation", f"for-{project}")
         for workload in list(self.server.state.workloads.values()):
-            if workload.policy.kind == "service":
+            if workload.policy.kind == "service" or workload.policy.schedule:
                 self.clients.cancel(workload.key, None)
         self._wait_until(lambda: self.unfinished(("unsatisfiable",)))
         self.checkers.what_was_told_is_true()
 
-    def _wait_until(self, unfinished: Callable[[], list[str]]) -> None:
+    def _fail_an_update(self) -> None:
+        """A version that always fails is rolled back by itself, whatever else was."""
+        state = self.server.state
+        for key in self.services:
+            known = state.workloads.get(key)
+            if known is None or known.rest or known.finished_ms or known.adopted:
+                continue
+            update = known.policy.update
+            if update is None or not update.rollback or known.rollout is None or is_held_up(state, known, MAY_WAIT):
+                continue
+            document = decode_document(known.document)
+            assert document.update is not None
+            document.command, document.update.healthy_after = CRASH_FOR_EVER, "3s"  # longer than it ever runs
+            self.clients.apply(msgspec.to_builtins(document))
+            self._wait_until(self._requests_answered)
+            self._wait_until(lambda: self._gone_back(key, known.document))
+            return
+
+    def _gone_back(self, key: str, document: bytes) -> list[str]:
+        known = self.server.state.workloads[key]
+        if known.document != document:
+            return [f"version {known.version} of {key} always fails and has not gone back: {known.rollout}"]
+        return self.unfinished(MAY_WAIT)
+
+    def _wait_until(self, unfinished: Callable[[], list[str]], *, nursing: bool = False) -> None:
         until_ms = self.world.now + CALM_MS
         while left := unfinished():
             if self.world.now >= until_ms:
                 raise Wrong(f"not done after {CALM_MS} ms without faults: {left[0]} ({len(left)} in all)")
             self.faults.power_on()
+            if nursing and not self._requests_answered():
+                nurse(self.server.state, self.clients, MAY_WAIT)
             self.world.run(self.world.now + LOOK_MS)
 
     def _requests_answered(self) -> list[str]:
@@ -136,6 +176,9 @@ class Life:
         for workload in state.workloads.values():
             if not workload.finished_ms:
                 left += self._unfinished(workload, may_wait)
+                left += unsettled(state, workload, may_wait, self._is_gone)
+        left += left_in_pools(state, self.truth, self.names)
+        left += self.checkers.living.late_schedules(self.server.clock.now_ms())
         for name, contact in state.contacts.items():
             left += [f"{name} counts the room of {token}, which nobody waits for" for token in contact.ghosts]
         held = {token: name for name, tokens in state.held.items() for token in tokens}
@@ -154,7 +197,9 @@ class Life:
             if workload.adopted and instance is None:
                 done = True  # of an earlier life of a forgetful server, and nobody spoke of it
             elif current == "queued":
-                done = why(state, workload.key, index).code in may_wait or self._waits_for_kept(workload)
+                code = why(state, workload.key, index).code
+                done = code in may_wait or code == "schedule" or self._waits_for_kept(workload)
+                done = done or (code == "after" and waits_rightly(state, workload))
             elif instance is None or current in FINISHED:
                 done = True
             elif kept:
@@ -182,7 +227,7 @@ class Life:
 
     def _host(self, number: int, node: str = "") -> Host:
         world, name = self.world, f"n{number}"
-        facts = facts_of(world, number)
+        facts = facts_of(world, number, SPARE if self.themes.pools and number % 2 else DEFAULT_POOL)
         self.names[name] = node or name
         self.truth.add_host(name, facts.resources)
         drift_ppm = world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX)

@@ -1,5 +1,6 @@
 """What really runs, as only the world knows it: no server and no agent is asked."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,6 +12,12 @@ from roost.model.frames import Run
 from roost.model.workload import Policy
 from roost.sim.world import World, Wrong
 
+WELL_MS = (0, 4_000)  # from the start of a run until its health check goes well
+NEVER_WELL = 0.1  # of runs, while there are faults
+TURNS_BAD = 0.02  # of looks at a run
+BAD_MS = (200, 3_000)
+CRASH, CRASH_FOR_EVER = "crash", "crash for ever"
+CRASH_MS_MAX = 400
 CALM_MS = 100  # how long runs take once faults are over: what is left to see is how they end
 
 Slot = tuple[str, int, int]  # (workload, serial, index): one instance, told apart from a namesake before it
@@ -45,6 +52,11 @@ class Truth:
         self.used: dict[str, dict[str, int]] = {}
         self.ways: dict[str, list[tuple[Act, ...]]] = {}  # how the runs of each workload may go
         self._chosen: dict[int, tuple[Act, ...]] = {}
+        self._well_ms: dict[int, int | None] = {}  # how long after its start a run is well; None: never
+        self._was_well: dict[int, bool] = {}
+        self._unchecked: dict[int, bool] = {}  # runs without a health check
+        self._sick_ms: dict[int, int] = {}
+        self.began_told: Callable[[str, Run], None] = lambda host, run: None  # somebody who looks closer
         self.calm = False  # faults are over: nothing fails by itself any more
 
     def add_host(self, host: str, capacity: dict[str, int]) -> None:
@@ -56,12 +68,46 @@ class Truth:
         """What the steps of this run will do: by chance, one of the ways its workload has."""
         chosen = self._chosen.get(run.token)
         if chosen is None:
-            chosen = self._world.one_of(self.ways[run.workload])
-            if self.calm:
-                after_ms = None if policy_of(run.document).kind == "service" else CALM_MS
-                chosen = tuple(msgspec.structs.replace(act, after_ms=after_ms, error="") for act in chosen)
+            chosen = self._choose(run)
             self._chosen[run.token] = chosen
         return chosen
+
+    def _choose(self, run: Run) -> tuple[Act, ...]:
+        words = command_of(run.document)
+        if words.startswith(CRASH) and (not self.calm or words == CRASH_FOR_EVER):
+            return (Act(self._world.between(0, CRASH_MS_MAX), 1),)
+        # A run of a schedule has the name of that and a time.
+        chosen = self._world.one_of(self.ways.get(run.workload) or self.ways[run.workload.partition("-")[0]])
+        if self.calm:
+            after_ms = None if policy_of(run.document).kind == "service" else CALM_MS
+            chosen = tuple(msgspec.structs.replace(act, after_ms=after_ms, error="") for act in chosen)
+        return chosen
+
+    def is_well(self, run: Run) -> bool:
+        """Whether a run that exists has started up; by chance it never does."""
+        if run.token not in self._well_ms:
+            never = self._world.happens(NEVER_WELL)
+            self._well_ms[run.token] = None if never else self._world.between(*WELL_MS)
+        age_ms = self._world.now - self.live[run.token].since_ms
+        well_ms = CALM_MS if self.calm else self._well_ms[run.token]
+        is_well = well_ms is not None and age_ms >= well_ms and self._world.now >= self._sick_until_ms(run.token)
+        self._was_well[run.token] = self._was_well.get(run.token, False) or is_well
+        return is_well
+
+    def _sick_until_ms(self, token: int) -> int:
+        """One that was well may turn bad for a while."""
+        if not self.calm and self._world.happens(TURNS_BAD):
+            self._sick_ms[token] = self._world.now + self._world.between(*BAD_MS)
+        return 0 if self.calm else self._sick_ms.get(token, 0)
+
+    def was_well(self, token: int) -> bool:
+        """Whether a run was ready to be used, once at least; what has no health check is ready as soon as it runs."""
+        return self._was_well.get(token, False) or token in self._unchecked
+
+    def succeeded(self, token: int) -> bool:
+        """Whether a run really ended well."""
+        ending = self.endings.get(token)
+        return ending is not None and (ending.cause, ending.code) == ("exited", 0)
 
     def began(self, host: str, run: Run) -> None:
         """A process exists."""
@@ -82,6 +128,9 @@ class Truth:
                 raise Wrong(f"{host} runs {used[resource]} {resource}, it has {self.capacity[host].get(resource, 0)}")
         self.live[token] = Live(host, run, self._world.now)
         self.by_slot.setdefault(slot, []).append(token)
+        if not has_check(run.document):
+            self._unchecked[token] = True
+        self.began_told(host, run)
 
     def over(self, host: str, run: Run, cause: str, code: int | None) -> None:
         """No process of it exists any more."""
@@ -106,3 +155,16 @@ def slot_of(run: Run) -> Slot:
 def policy_of(document: bytes) -> Policy:
     """How a run's workload wants to be treated."""
     return check_document(decode_document(document))
+
+
+@lru_cache(maxsize=4096)
+def command_of(document: bytes) -> str:
+    """What a run was told to do."""
+    command = decode_document(document).command
+    return command if isinstance(command, str) else ""
+
+
+@lru_cache(maxsize=4096)
+def has_check(document: bytes) -> bool:
+    """Whether somebody looks whether a run is well."""
+    return decode_document(document).health is not None

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import blake2b
 from heapq import heappop, heappush
 from random import Random
@@ -30,9 +31,10 @@ class World:
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
         self._show = show
 
-    def at(self, when_ms: int, action: Callable[..., None], *given: Any) -> None:
+    def at(self, when_ms: int, action: Callable[..., None], *given: Any, **named: Any) -> None:
         """Let something happen at a time; of equal times, what was asked for first comes first."""
         self._number += 1
+        action = partial(action, **named) if named else action
         heappush(self._heap, (max(when_ms, self.now), self._number, action, given))
 
     def after(self, delay_ms: int, action: Callable[..., None], *given: Any) -> None:

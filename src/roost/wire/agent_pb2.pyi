@@ -198,12 +198,15 @@ class Facts(_message.Message):
     DRIVERS_FIELD_NUMBER: _builtins.int
     GPU_MODEL_FIELD_NUMBER: _builtins.int
     TAINTS_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
     zone: _builtins.str
     rack: _builtins.str
     region: _builtins.str
     pool: _builtins.str
     arch: _builtins.str
     gpu_model: _builtins.str
+    address: _builtins.str
+    """where others reach what listens on it: a host name or an IP address"""
     @_builtins.property
     def resources(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """cpu: milli-cores; memory, disk: bytes; gpu: thousandths; others: counted"""
@@ -229,10 +232,11 @@ class Facts(_message.Message):
         drivers: _abc.Iterable[_builtins.str] | None = ...,
         gpu_model: _builtins.str = ...,
         taints: _abc.Iterable[_builtins.str] | None = ...,
+        address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arch", b"arch", "drivers", b"drivers", "gpu_model", b"gpu_model", "labels", b"labels", "pool", b"pool", "rack", b"rack", "region", b"region", "resources", b"resources", "taints", b"taints", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "arch", b"arch", "drivers", b"drivers", "gpu_model", b"gpu_model", "labels", b"labels", "pool", b"pool", "rack", b"rack", "region", b"region", "resources", b"resources", "taints", b"taints", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -455,6 +459,8 @@ class Run(_message.Message):
     AFTER_FIELD_NUMBER: _builtins.int
     SECRETS_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    ENV_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     workload: _builtins.str
     """PROJECT/NAME"""
@@ -471,6 +477,8 @@ class Run(_message.Message):
     """begin when this attempt has ended; 0: at once"""
     refusal: _builtins.str
     """why it must fail to start: a secret that cannot be had"""
+    version: _builtins.int
+    """of the workload; 0, from a server that does not know versions: the first"""
     @_builtins.property
     def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """GPUs it was given"""
@@ -482,6 +490,10 @@ class Run(_message.Message):
     @_builtins.property
     def secrets(self) -> _containers.ScalarMap[_builtins.str, _builtins.bytes]:
         """values by the names in the document; only from server to agent, never kept"""
+
+    @_builtins.property
+    def env(self) -> _containers.RepeatedCompositeFieldContainer[Global___Variable]:
+        """more variables, beside those of the document"""
 
     def __init__(
         self,
@@ -501,14 +513,38 @@ class Run(_message.Message):
         after: _builtins.int = ...,
         secrets: _abc.Mapping[_builtins.str, _builtins.bytes] | None = ...,
         refusal: _builtins.str = ...,
+        version: _builtins.int = ...,
+        env: _abc.Iterable[Global___Variable] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "attempt", b"attempt", "devices", b"devices", "document", b"document", "grace_ms", b"grace_ms", "index", b"index", "leased", b"leased", "ports", b"ports", "refusal", b"refusal", "secrets", b"secrets", "serial", b"serial", "submitted_ms", b"submitted_ms", "timeout_ms", b"timeout_ms", "token", b"token", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "attempt", b"attempt", "devices", b"devices", "document", b"document", "env", b"env", "grace_ms", b"grace_ms", "index", b"index", "leased", b"leased", "ports", b"ports", "refusal", b"refusal", "secrets", b"secrets", "serial", b"serial", "submitted_ms", b"submitted_ms", "timeout_ms", b"timeout_ms", "token", b"token", "version", b"version", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Run: _TypeAlias = Run  # noqa: Y015
+
+@_typing.final
+class Variable(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    value: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Variable: _TypeAlias = Variable  # noqa: Y015
 
 @_typing.final
 class Stop(_message.Message):
@@ -568,19 +604,23 @@ class Report(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     LOG_SIZE_FIELD_NUMBER: _builtins.int
+    UNREADY_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     state: _builtins.str
     """starting | running | ended"""
     started_ago_ms: _builtins.int
     ended_ago_ms: _builtins.int
     cause: _builtins.str
-    """exited | timed_out | stopped | lease | error"""
+    """exited | timed_out | stopped | lease | error | unhealthy"""
     code: _builtins.int
     signal: _builtins.int
     step: _builtins.int
     error: _builtins.str
+    """why it could not be started, or what its health check said"""
     log_size: _builtins.int
     """of an ended attempt: how many bytes its log has in the end"""
+    unready: _builtins.bool
+    """it has a health check that has not gone well, or was told to stop; agents without checks: never"""
     def __init__(
         self,
         *,
@@ -594,10 +634,11 @@ class Report(_message.Message):
         step: _builtins.int = ...,
         error: _builtins.str = ...,
         log_size: _builtins.int = ...,
+        unready: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "code", b"code", "signal", b"signal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "log_size", b"log_size", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "step", b"step", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "log_size", b"log_size", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "step", b"step", "token", b"token", "unready", b"unready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
     _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015

@@ -108,6 +108,7 @@ def _pack_hello(hello: Hello) -> pb.Hello:
             drivers=facts.drivers,
             gpu_model=facts.gpu_model,
             taints=facts.taints,
+            address=facts.address,
         ),
         runs=[pb.Held(run=_pack_run(run), report=_pack_report(report)) for run, report in hello.runs],
     )
@@ -129,6 +130,7 @@ def _unpack_hello(hello: pb.Hello) -> Hello:
             tuple(facts.drivers),
             facts.gpu_model,
             tuple(facts.taints),
+            facts.address,
         ),
         hello.sent_ms,
         tuple([(_unpack_run(held.run), _unpack_report(held.report)) for held in hello.runs]),
@@ -183,6 +185,8 @@ def _pack_run(run: Run) -> pb.Run:
         devices=run.devices,
         ports=run.ports,
         after=run.after,
+        version=run.version,
+        env=[pb.Variable(name=name, value=value) for name, value in run.env] if run.env else None,
     )
 
 
@@ -200,6 +204,8 @@ def _unpack_run(run: pb.Run) -> Run:
         run.serial,
         tuple(run.devices),
         tuple(run.ports),
+        run.version or 1,
+        tuple([(each.name, each.value) for each in run.env]),
         run.after,
     )
 
@@ -216,6 +222,7 @@ def _pack_report(report: Report) -> pb.Report:
         step=report.step,
         error=report.error,
         log_size=report.log_size,
+        unready=not report.ready,
     )
 
 
@@ -230,5 +237,6 @@ def _unpack_report(report: pb.Report) -> Report:
         report.signal if report.HasField("signal") else None,
         report.step,
         report.error,
+        not report.unready,
         report.log_size,
     )

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18roost/wire/servers.proto\x12\x0froost.server.v1\"\x0f\n\rStatusRequest\"\x94\x01\n\x08Presence\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04life\x18\x02 \x01(\t\x12\x0b\n\x03\x61pi\x18\x03 \x01(\t\x12\x0e\n\x06\x61gents\x18\x04 \x01(\t\x12\x0c\n\x04role\x18\x05 \x01(\t\x12\x10\n\x08revision\x18\x06 \x01(\x03\x12\x0e\n\x06now_ms\x18\x07 \x01(\x03\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x0e\n\x06\x66\x61iled\x18\t \x01(\t\"\xa0\x01\n\x10\x46orwardedRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\r\n\x05query\x18\x03 \x01(\x0c\x12(\n\x07headers\x18\x04 \x03(\x0b\x32\x17.roost.server.v1.Header\x12\x0c\n\x04\x62ody\x18\x05 \x01(\x0c\x12\'\n\x06\x63\x61ller\x18\x06 \x01(\x0b\x32\x17.roost.server.v1.Caller\"\x9a\x01\n\x06\x43\x61ller\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05where\x18\x02 \x01(\t\x12\x31\n\x05roles\x18\x03 \x03(\x0b\x32\".roost.server.v1.Caller.RolesEntry\x12\x12\n\nexpires_ms\x18\x04 \x01(\x03\x1a,\n\nRolesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"%\n\x06Header\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\"X\n\x0e\x46orwardedPiece\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12(\n\x07headers\x18\x02 \x03(\x0b\x32\x17.roost.server.v1.Header\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x19\n\nLogRequest\x12\x0b\n\x03log\x18\x01 \x01(\t\"\x18\n\x08LogPiece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xa7\x02\n\x07Servers\x12@\n\x06\x41ttend\x12\x19.roost.server.v1.Presence\x1a\x19.roost.server.v1.Presence0\x01\x12\x43\n\x06Status\x12\x1e.roost.server.v1.StatusRequest\x1a\x19.roost.server.v1.Presence\x12O\n\x07\x46orward\x12!.roost.server.v1.ForwardedRequest\x1a\x1f.roost.server.v1.ForwardedPiece0\x01\x12\x44\n\x08\x46\x65tchLog\x12\x1b.roost.server.v1.LogRequest\x1a\x19.roost.server.v1.LogPiece0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18roost/wire/servers.proto\x12\x0froost.server.v1\"\x0f\n\rStatusRequest\"\xa8\x01\n\x08Presence\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04life\x18\x02 \x01(\t\x12\x0b\n\x03\x61pi\x18\x03 \x01(\t\x12\x0e\n\x06\x61gents\x18\x04 \x01(\t\x12\x0c\n\x04role\x18\x05 \x01(\t\x12\x10\n\x08revision\x18\x06 \x01(\x03\x12\x0e\n\x06now_ms\x18\x07 \x01(\x03\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x0e\n\x06\x66\x61iled\x18\t \x01(\t\x12\x12\n\ncontroller\x18\n \x01(\t\"\xa0\x01\n\x10\x46orwardedRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\r\n\x05query\x18\x03 \x01(\x0c\x12(\n\x07headers\x18\x04 \x03(\x0b\x32\x17.roost.server.v1.Header\x12\x0c\n\x04\x62ody\x18\x05 \x01(\x0c\x12\'\n\x06\x63\x61ller\x18\x06 \x01(\x0b\x32\x17.roost.server.v1.Caller\"\x9a\x01\n\x06\x43\x61ller\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05where\x18\x02 \x01(\t\x12\x31\n\x05roles\x18\x03 \x03(\x0b\x32\".roost.server.v1.Caller.RolesEntry\x12\x12\n\nexpires_ms\x18\x04 \x01(\x03\x1a,\n\nRolesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"%\n\x06Header\x12\x0c\n\x04name\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\"X\n\x0e\x46orwardedPiece\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12(\n\x07headers\x18\x02 \x03(\x0b\x32\x17.roost.server.v1.Header\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\x19\n\nLogRequest\x12\x0b\n\x03log\x18\x01 \x01(\t\"\x18\n\x08LogPiece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xa7\x02\n\x07Servers\x12@\n\x06\x41ttend\x12\x19.roost.server.v1.Presence\x1a\x19.roost.server.v1.Presence0\x01\x12\x43\n\x06Status\x12\x1e.roost.server.v1.StatusRequest\x1a\x19.roost.server.v1.Presence\x12O\n\x07\x46orward\x12!.roost.server.v1.ForwardedRequest\x1a\x1f.roost.server.v1.ForwardedPiece0\x01\x12\x44\n\x08\x46\x65tchLog\x12\x1b.roost.server.v1.LogRequest\x1a\x19.roost.server.v1.LogPiece0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,21 +36,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATUSREQUEST']._serialized_start=45
   _globals['_STATUSREQUEST']._serialized_end=60
   _globals['_PRESENCE']._serialized_start=63
-  _globals['_PRESENCE']._serialized_end=211
-  _globals['_FORWARDEDREQUEST']._serialized_start=214
-  _globals['_FORWARDEDREQUEST']._serialized_end=374
-  _globals['_CALLER']._serialized_start=377
-  _globals['_CALLER']._serialized_end=531
-  _globals['_CALLER_ROLESENTRY']._serialized_start=487
-  _globals['_CALLER_ROLESENTRY']._serialized_end=531
-  _globals['_HEADER']._serialized_start=533
-  _globals['_HEADER']._serialized_end=570
-  _globals['_FORWARDEDPIECE']._serialized_start=572
-  _globals['_FORWARDEDPIECE']._serialized_end=660
-  _globals['_LOGREQUEST']._serialized_start=662
-  _globals['_LOGREQUEST']._serialized_end=687
-  _globals['_LOGPIECE']._serialized_start=689
-  _globals['_LOGPIECE']._serialized_end=713
-  _globals['_SERVERS']._serialized_start=716
-  _globals['_SERVERS']._serialized_end=1011
+  _globals['_PRESENCE']._serialized_end=231
+  _globals['_FORWARDEDREQUEST']._serialized_start=234
+  _globals['_FORWARDEDREQUEST']._serialized_end=394
+  _globals['_CALLER']._serialized_start=397
+  _globals['_CALLER']._serialized_end=551
+  _globals['_CALLER_ROLESENTRY']._serialized_start=507
+  _globals['_CALLER_ROLESENTRY']._serialized_end=551
+  _globals['_HEADER']._serialized_start=553
+  _globals['_HEADER']._serialized_end=590
+  _globals['_FORWARDEDPIECE']._serialized_start=592
+  _globals['_FORWARDEDPIECE']._serialized_end=680
+  _globals['_LOGREQUEST']._serialized_start=682
+  _globals['_LOGREQUEST']._serialized_end=707
+  _globals['_LOGPIECE']._serialized_start=709
+  _globals['_LOGPIECE']._serialized_end=733
+  _globals['_SERVERS']._serialized_start=736
+  _globals['_SERVERS']._serialized_end=1031
 # @@protoc_insertion_point(module_scope)

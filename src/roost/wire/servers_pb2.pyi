@@ -49,6 +49,7 @@ class Presence(_message.Message):
     NOW_MS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    CONTROLLER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     life: _builtins.str
     api: _builtins.str
@@ -60,6 +61,7 @@ class Presence(_message.Message):
     version: _builtins.str
     failed: _builtins.str
     """why it is not as it should be, in words"""
+    controller: _builtins.str
     def __init__(
         self,
         *,
@@ -72,10 +74,11 @@ class Presence(_message.Message):
         now_ms: _builtins.int = ...,
         version: _builtins.str = ...,
         failed: _builtins.str = ...,
+        controller: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "api", b"api", "failed", b"failed", "life", b"life", "name", b"name", "now_ms", b"now_ms", "revision", b"revision", "role", b"role", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "api", b"api", "controller", b"controller", "failed", b"failed", "life", b"life", "name", b"name", "now_ms", b"now_ms", "revision", b"revision", "role", b"role", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -64,6 +64,59 @@ async def test_a_drained_node_takes_nothing_new_until_it_is_resumed() -> None:
         assert (await made.get("/v1/workloads/default/job"))["state"] == "running"
 
 
+async def test_a_cordoned_node_keeps_what_it_has_and_gets_nothing_new() -> None:
+    async with house() as made:
+        agent = await made.agent()
+        await made.submit()
+        view = await made.post("/v1/nodes/n1/cordon")
+        assert (view["status"], view["cordoned"], view["draining"]) == ("cordoned", True, False)
+        assert agent.orders(Stop) == []
+        await made.submit("second")
+        assert (await made.get("/v1/workloads/default/second"))["state"] == "queued"
+        assert [each["name"] for each in (await made.get("/v1/nodes", status="cordoned"))["items"]] == ["n1"]
+        assert "node n1 is cordoned" in (await made.get("/v1/workloads/default/second/why"))["words"]
+        view = await made.post("/v1/nodes/n1/resume")
+        assert (view["status"], view["cordoned"]) == ("ready", False)
+        assert (await made.get("/v1/workloads/default/second"))["state"] == "running"
+        await made.post("/v1/nodes/nobody/cordon", expect=404)
+
+
+async def test_a_drain_can_be_tried_and_changes_nothing() -> None:
+    async with house() as made:
+        agent = await made.agent("n1", cpu=2_000)
+        await made.submit("one")
+        await made.submit("two")
+        await made.agent("n2", cpu=1_000)
+        before = made.engine.state.revision
+        plan = await made.post("/v1/nodes/n1/drain?dry_run=true")
+        assert (plan["node"], plan["whole"], plan["revision"]) == ("n1", False, before)
+        first, second = plan["leaving"]
+        assert (first["project"], first["name"], first["index"]) == ("default", "one", 0)
+        assert (first["node"], first["strategy"], first["code"]) == ("n2", "least_loaded", "")
+        assert (second["name"], second["node"], second["code"]) == ("two", "", "insufficient_resources")
+        assert "cpu" in second["words"]
+        assert (await made.post("/v1/nodes/n1/drain?dry_run=true", {"deadline": "10m"}))["whole"] is True
+        assert (made.engine.state.revision, agent.orders(Stop)) == (before, [])
+        assert (await made.get("/v1/nodes/n1"))["draining"] is False
+        await made.post("/v1/nodes/nobody/drain?dry_run=true", expect=404)
+        assert (await made.post("/v1/nodes/n1/drain?dry_run=maybe", expect=422))["path"] == "dry_run"
+
+
+async def test_a_node_on_which_runs_fail_is_told_to_be_flaky_until_it_is_resumed() -> None:
+    async with house() as made:
+        agent = await made.agent("n1")
+        await made.agent("n2")
+        for name in ("one", "two", "three"):
+            await made.submit(name, placement={"require": ["name == 'n1'"]})
+            await agent.ends(agent.orders()[-1], code=1)
+        node = await made.get("/v1/nodes/n1")
+        assert node["flaky_until_ms"] and "flaky:soft" in node["taints"]
+        assert "others are preferred" in node["story"][-1]["cause"]
+        assert "roost_nodes_flaky 1.0" in (await made.client.get("/metrics")).text
+        node = await made.post("/v1/nodes/n1/resume")
+        assert (node["flaky_until_ms"], node["taints"]) == (None, [])
+
+
 @pytest.mark.parametrize("deadline", ["soon", -1, "1e9", [1], True, 10**30])
 async def test_an_odd_deadline_is_refused(deadline: object) -> None:
     async with house() as made:

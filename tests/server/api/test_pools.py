@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.server.house import house
+from tests.security.gatehouse import caller, gatehouse
+from tests.server.house import Stop, house
 from tests.server.trying import put, refused
 
 
@@ -105,3 +106,97 @@ async def test_a_setting_without_a_body_changes_nothing() -> None:
     async with house() as made:
         answer = await made.client.put("/v1/pools/ci")
         assert (answer.status_code, made.engine.state.pools) == (400, {})
+
+
+async def test_what_a_pool_says_for_its_nodes_is_shown_with_them() -> None:
+    async with house() as made:
+        await made.agent(labels={"disk": "hdd"}, zone="z9", taints=("own",))
+        pool = await put(
+            made,
+            "/v1/pools/default",
+            {"labels": {"disk": "nvme", "arch": "arm"}, "taints": ["slow:soft"], "zone": "z1", "rack": "r1"},
+        )
+        assert (pool["labels"], pool["taints"], pool["zone"]) == ({"disk": "nvme", "arch": "arm"}, ["slow:soft"], "z1")
+        node = await made.get("/v1/nodes/n1")
+        assert node["labels"] == {"disk": "hdd", "arch": "arm"}
+        assert (node["taints"], node["zone"], node["rack"]) == (["own", "slow:soft"], "z9", "r1")
+
+
+async def test_a_pool_fails_is_emptied_and_is_well_again() -> None:
+    async with house() as made:
+        agent = await made.agent("n1", pool="ci")
+        await made.agent("n2", pool="spare")
+        await put(made, "/v1/pools/ci", {"when_failed": "move", "fallback": "spare", "fail_after": "5m"})
+        await made.submit(placement={"pool": "ci"})
+        await agent.starts(agent.orders()[0])
+        pool = await put(made, "/v1/pools/ci/status", {"status": "failed", "reason": "power is out"})
+        assert (pool["status"], pool["reason"], pool["failed_by"]) == ("failed", "power is out", "operator")
+        assert pool["fail_after_ms"] == 300_000
+        (stop,) = agent.orders(Stop)
+        await agent.stops(stop)
+        instance = await made.get("/v1/workloads/default/job/instances/0")
+        assert instance["node"] == "n2"
+        assert any("pool ci failed: power is out; moved" in line["cause"] for line in instance["story"])
+        assert 'roost_pool_unwell{pool="ci",status="failed"} 1.0' in (await made.client.get("/metrics")).text
+        pool = await put(made, "/v1/pools/ci", {"fallback": "spare"})
+        assert pool["status"] == "failed", "settings do not heal"
+        assert (await put(made, "/v1/pools/ci/status", {"status": "draining"}))["status"] == "draining"
+        pool = await put(made, "/v1/pools/ci/status", {"status": "ready"})
+        assert (pool["status"], pool["reason"], pool["failed_by"]) == ("ready", "", "")
+        noted = [each["target"] for each in (await made.get("/v1/audit"))["items"] if each["what"] == "markpool"]
+        assert noted == ["pool ci ready", "pool ci draining", "pool ci failed"]
+
+
+async def test_for_whom_a_pool_is_shows_only_to_who_may_see_these_projects() -> None:
+    async with gatehouse() as made:
+        await made.agent(pool="gpu")
+        await put(made, "/v1/pools/gpu", {"projects": ["ml", "vision", "ml"]})
+        assert (await made.get("/v1/pools/gpu"))["projects"] == ["ml", "vision"]
+        who = await caller(made, "submitter", "vision")
+        for seen in ((await who("GET", "/v1/pools/gpu")).json(), (await who("GET", "/v1/pools")).json()["items"][0]):
+            assert (seen["projects"], seen["restricted"]) == (["vision"], True)
+        other = await caller(made, "submitter", "web")
+        assert (await other("GET", "/v1/pools/gpu")).json()["projects"] == []
+        submitted = await other("POST", "/v1/workloads", {"name": "job", "project": "web", "command": "true"})
+        assert submitted.status_code == 201
+        words = (await other("GET", "/v1/workloads/web/job/why")).json()["words"]
+        assert "gpu is for another project" in words
+        assert "ml" not in words and "vision" not in words
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/v1/pools/p", {"when_failed": "panic"}, "when_failed"),
+        ("/v1/pools/p", {"fallback": "nowhere"}, "fallback"),
+        ("/v1/pools/p", {"fallback": "p"}, "fallback"),
+        ("/v1/pools/p", {"fail_after": "soon"}, "fail_after"),
+        ("/v1/pools/p", {"fail_after": "10ms"}, "fail_after"),
+        ("/v1/pools/p", {"fail_after": 10**12}, "fail_after"),
+        ("/v1/pools/p", {"labels": {"k": 5}}, "labels.k"),
+        ("/v1/pools/p", {"labels": {"k": "two\nlines"}}, "labels.k"),
+        ("/v1/pools/p", {"taints": [":soft"]}, "taints[0]"),
+        ("/v1/pools/p", {"projects": ["a b"]}, "projects[0]"),
+        ("/v1/pools/p", {"zone": "x" * 300}, "zone"),
+        ("/v1/pools/p", {"status": "failed"}, "status"),
+        ("/v1/pools/default/status", {}, "status"),
+        ("/v1/pools/default/status", {"status": "gone"}, "status"),
+        ("/v1/pools/default/status", {"status": "failed"}, "reason"),
+        ("/v1/pools/default/status", {"status": "failed", "reason": "two\nlines"}, "reason"),
+    ],
+)
+async def test_odd_settings_and_statuses_are_refused_by_name(path: str, body: Any, field: str) -> None:
+    async with house() as made:
+        await made.agent()
+        status, told = await refused(made, "PUT", path, body)
+        assert (status, told["path"]) == (422, field)
+
+
+async def test_pools_that_stand_in_for_each_other_and_unknown_ones_are_refused() -> None:
+    async with house() as made:
+        for name in ("one", "two"):
+            await put(made, f"/v1/pools/{name}", {})
+        await put(made, "/v1/pools/one", {"fallback": "two"})
+        status, told = await refused(made, "PUT", "/v1/pools/two", {"fallback": "one"})
+        assert (status, told["code"], told["path"]) == (422, "fallback_cycle", "fallback")
+        assert (await refused(made, "PUT", "/v1/pools/nowhere/status", {"status": "draining"}))[0] == 404

@@ -17,9 +17,14 @@ def allows(fleet: Fleet, ask: Ask, row: int) -> bool:
 
 
 def words(fleet: Fleet, ask: Ask, failing: Mask) -> str:
-    """Offline and draining are different troubles."""
+    """Offline, cordoned, draining and a pool that has failed are different troubles."""
     offline = int(np.count_nonzero(failing & ~fleet.online))
-    draining = int(np.count_nonzero(failing & fleet.online))
     parts = [f"{offline} offline"] if offline else []
-    parts += [f"{draining} draining"] if draining else []
+    why: dict[str, list[str]] = {}
+    for row in np.flatnonzero(failing & fleet.online).tolist():
+        name = fleet.names[row]
+        why.setdefault(fleet.closed.get(name, "draining"), []).append(name)
+    for words, names in why.items():
+        is_one = len(names) == 1 and words != "draining"
+        parts.append(f"node {names[0]} is {words}" if is_one else f"{len(names)} {words}")
     return "status: " + ", ".join(parts)

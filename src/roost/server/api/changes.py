@@ -26,6 +26,7 @@ async def changes(
     ] = None,
     kind: Annotated[list[Literal["workload", "instance", "node"]] | None, QueryParameter()] = None,
     workload: Annotated[str, QueryParameter(description="PROJECT/NAME: only this workload and its instances.")] = "",
+    prefix: Annotated[str, QueryParameter(description="Only workloads whose PROJECT/NAME begins so.")] = "",
     last: Annotated[str | None, HeaderParameter(name="Last-Event-ID")] = None,
 ) -> Stream:
     """Follow changes as server-sent events.
@@ -35,6 +36,6 @@ async def changes(
     """
     doors = doors_of(request)
     await doors.engine.settled()
-    wanted = Wanted(frozenset(kind or KINDS), workload, veil_of(request))
+    wanted = Wanted(frozenset(kind or KINDS), workload, veil_of(request), prefix)
     events = while_permitted(principal_of(request), sse.kept_alive(doors.watch.follow(last or since or "", wanted)))
     return Stream(events, media_type=EVENT_STREAM, headers=HEADERS)

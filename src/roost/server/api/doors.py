@@ -13,6 +13,7 @@ from roost.server.auth import Auth
 from roost.server.auth_veil import Veil
 from roost.server.engine import Engine
 from roost.server.history import History
+from roost.server.hooks import Hooks
 from roost.server.join import Joining
 from roost.server.metrics import Census, Metrics
 from roost.server.peers import Peers
@@ -49,6 +50,8 @@ class Doors(NamedTuple):
     secrets: Secrets
     history: History | None = None
     peers: Peers | None = None  # the other servers, where there can be some
+    hooks: Hooks | None = None
+    controller: str = ""  # where controllers connect, HOST:PORT
 
 
 def doors_of(request: "Request[Any, Any, Any]") -> Doors:

@@ -8,9 +8,10 @@ from litestar import Request, Response, get
 from roost import __version__
 from roost.core.strategies import STRATEGIES
 from roost.model.errors import NoService
-from roost.server.api.doors import doors_of
+from roost.server.api.doors import Doors, doors_of
 from roost.server.api.errors import refusals
 from roost.server.history import Standing
+from roost.server.setting_views import MaintenanceView, maintenance_view
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -41,7 +42,9 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     nodes: dict[str, int]
     workloads: dict[str, int]
     instances: dict[str, int]
+    maintenance: MaintenanceView
     history: Standing | None = None  # None: none is kept
+    controllers: list[str] = []  # where controllers connect over gRPC, HOST:PORT of each server
 
 
 @get("/livez", operation_id="livez", security=[{}])
@@ -86,5 +89,12 @@ async def status(request: Request[Any, Any, Any]) -> StatusView:
         nodes=counts.nodes,
         workloads=counts.workloads,
         instances=counts.instances,
+        maintenance=maintenance_view(state),
         history=doors.history.standing() if doors.history is not None else None,
+        controllers=_controllers(doors),
     )
+
+
+def _controllers(doors: Doors) -> list[str]:
+    others = doors.peers.attending.values() if doors.peers is not None else ()
+    return [each for each in (doors.controller, *(other.controller for other in others)) if each]

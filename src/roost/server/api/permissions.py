@@ -48,6 +48,7 @@ PERMISSIONS: dict[str, Permission] = {
     "why": READ_PROJECT,
     "cancel": Permission(SUBMITTER, Where.PROJECT),
     "retry": Permission(SUBMITTER, Where.PROJECT),
+    "post_result": Permission(SUBMITTER, Where.PROJECT),
     "list_instances": READ_PROJECT,
     "get_instance": READ_PROJECT,
     "read_log": READ_PROJECT,
@@ -64,6 +65,7 @@ PERMISSIONS: dict[str, Permission] = {
     "list_nodes": READ_SOMEWHERE,
     "get_node": READ_SOMEWHERE,
     "drain": OPERATE,
+    "cordon": OPERATE,
     "resume": OPERATE,
     "remove": OPERATE,
     "create_join_token": OPERATE,
@@ -74,6 +76,7 @@ PERMISSIONS: dict[str, Permission] = {
     "list_pools": READ_SOMEWHERE,
     "get_pool": READ_SOMEWHERE,
     "set_pool": OPERATE,
+    "mark_pool": OPERATE,
     "unset_pool": OPERATE,
     # sharing
     "list_projects": READ_SOMEWHERE,
@@ -99,9 +102,17 @@ PERMISSIONS: dict[str, Permission] = {
     "set_secret": Permission(OPERATOR, Where.PROJECT),
     "remove_secret": Permission(OPERATOR, Where.PROJECT),
     "reseal_secrets": Permission(ADMIN, Where.ALL),
+    "list_hooks": Permission(OPERATOR, Where.SOMEWHERE),  # those of the caller's projects: a URL may tell a secret
+    "get_hook": Permission(OPERATOR, Where.PROJECT),
+    "set_hook": Permission(OPERATOR, Where.PROJECT),  # of all projects: for admins of everything
+    "remove_hook": Permission(OPERATOR, Where.PROJECT),
+    "test_hook": Permission(OPERATOR, Where.PROJECT),
     "audit": OPERATE,
     # the whole
     "status": READ_SOMEWHERE,
+    "get_maintenance": READ_SOMEWHERE,
+    "begin_maintenance": OPERATE,
+    "end_maintenance": OPERATE,
     "metrics": Permission(VIEWER, Where.ALL),  # it names all projects
     "backup": STRICTEST,
     "list_servers": READ_SOMEWHERE,

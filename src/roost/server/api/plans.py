@@ -62,6 +62,7 @@ class PlanView(msgspec.Struct, frozen=True):
     revision: int
     changes: bool
     created: list[str]
+    changed: list[str]
     unchanged: list[str]
     placed: list[PlacingView]
     pending: list[PendingView]
@@ -94,8 +95,9 @@ def _view(made: Plan, token: str, revision: int, veil: Veil) -> PlanView:
     ]
     stopped = [StoppingView(veil.key(each.instance), each.node, veil.words(each.words)) for each in made.stopped]
     pending = [_pending(each, veil) for each in made.pending]
-    created, unchanged = list(made.created), list(made.unchanged)
-    return PlanView(token, revision, bool(created), created, unchanged, placed, pending, stopped)
+    created, changed = list(made.created), list(made.changed)
+    will_change = bool(created or changed)
+    return PlanView(token, revision, will_change, created, changed, list(made.unchanged), placed, pending, stopped)
 
 
 def _pending(pending: Pending, veil: Veil) -> PendingView:

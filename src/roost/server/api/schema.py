@@ -20,9 +20,10 @@ from roost.server.api.history import LifePage, MomentView, OverInstancePage, Ove
 from roost.server.api.instances import InstancePage
 from roost.server.api.join import AuthorityView, Inviting, JoinTokenPage
 from roost.server.api.members import MemberPage, Membership
-from roost.server.api.nodes import Draining, NodePage
+from roost.server.api.maintenance import Maintaining
+from roost.server.api.nodes import Draining, DrainPlanView, NodePage
 from roost.server.api.plans import PlanView
-from roost.server.api.pools import PoolPage, PoolSettings
+from roost.server.api.pools import Marking, PoolPage, PoolSettings
 from roost.server.api.projects import ProjectPage, ProjectSettings
 from roost.server.api.reservations import ReservationPage, Reserving
 from roost.server.api.secrets import SecretPage, SecretValue
@@ -41,6 +42,8 @@ BODIES = (
     Draining,
     Inviting,
     JoinRequest,
+    Maintaining,
+    Marking,
     Membership,
     PoolSettings,
     ProjectSettings,
@@ -49,7 +52,7 @@ BODIES = (
     SecretValue,
 )  # what handlers read themselves
 VIEWS = (Accepted, AuditPage, AuthorityView, Credential, ErrorView, EventPage, InstanceDetail, InstancePage,
-         JoinTokenMade, JoinTokenPage, LifePage, LoginView, MemberPage, MomentView, NodeDetail, NodePage,
+         JoinTokenMade, DrainPlanView, JoinTokenPage, LifePage, LoginView, MemberPage, MomentView, NodeDetail, NodePage,
          OverInstancePage, OverPage, PlanView, PoolPage, ProjectPage, Resealed, ReservationPage, SecretPage,
          StatusView, TokenMade, TokenPage, WhoamiView, WhyView, WorkloadDetail, WorkloadPage)  # fmt: skip
 

@@ -17,6 +17,7 @@ from roost.server.api.bodies import read_fields, taking
 from roost.server.api.doors import ask, doors_of
 from roost.server.api.errors import refusals
 from roost.server.api.permissions import principal_of
+from roost.server.hooks_seal import reseal_hooks
 from roost.server.secrets import KIND, Resealed, SecretView, check_key
 
 PAGE_MAX = 1_000
@@ -96,7 +97,12 @@ async def remove_secret(request: Request[Any, Any, Any], project: FromPath[str],
 @post("/v1/secrets/reseal", operation_id="reseal_secrets", status_code=200, responses=refusals(403, 409, 503))
 async def reseal_secrets(request: Request[Any, Any, Any]) -> Resealed:
     """Seal the secrets of all projects again with the server's newest key. Afterwards older keys are not needed."""
-    return await doors_of(request).secrets.reseal(lambda make: ask(request, make))
+    doors = doors_of(request)
+    done = await doors.secrets.reseal(lambda make: ask(request, make))
+    if doors.hooks is None:
+        return done
+    more = await reseal_hooks(doors.engine, doors.hooks.seal, lambda make: ask(request, make))
+    return Resealed(done.resealed + more.resealed, [*done.unreadable, *more.unreadable])
 
 
 async def require_secrets(request: "Request[Any, Any, Any]", wanted: tuple[Wanted, ...], *, many: bool = False) -> None:

@@ -119,5 +119,7 @@ async def transfer_leader(request: Request[Any, Any, Any]) -> LeaderView:
     if heir and heir not in standing_by:
         raise NotFound(f"no server {heir} stands by; there are {', '.join(sorted(standing_by))}", path="to")
     log.info("the lead is handed over", to=heir or "whoever is first", by=principal_of(request).name)
+    if doors.hooks is not None:
+        await doors.hooks.leave()  # so that the next leader tells nobody twice
     doors.engine.let_go(heir or ANYBODY)
     return LeaderView(leads=True, name=team.identity.name, api=team.identity.api)

@@ -136,34 +136,40 @@ async def list_workloads(
     project: FromQuery[str] = "",
     name: FromQuery[str] = "",
     only: Annotated[WorkloadState | None, QueryParameter(name="state")] = None,
+    label: Annotated[str, QueryParameter(description="Only those with this label: NAME, or NAME=VALUE.")] = "",
     limit: PageLimit = 100,
     after: Annotated[str, QueryParameter(description="`next` of the page before.")] = "",
     at: At = "",
 ) -> Response[WorkloadPage]:
     """List workloads, newest first."""
     seen = await look(request, at)
-    return seen.shows(_page(seen.state, veil_of(request), project, name, only, limit, after))
+    return seen.shows(_page(seen.state, veil_of(request), project, name, only, label, limit, after))
 
 
 def _page(
-    state: State, veil: Veil, project: str, name: str, only: WorkloadState | None, limit: int, after: str
+    state: State, veil: Veil, project: str, name: str, only: WorkloadState | None, label: str, limit: int, after: str
 ) -> WorkloadPage:
     if project and not veil.sees(project):
         return WorkloadPage(state.revision, [])
     if project and name:
         found = state.workloads.get(f"{project}/{name}")
-        views = [veil.workload(live_view(state, found))] if found and not after else []
+        views = [veil.workload(live_view(state, found))] if found and not after and _is_labelled(found, label) else []
         return WorkloadPage(state.revision, [view for view in views if not only or view.state == only])
     items: list[WorkloadView] = []
     for seen, workload in enumerate(_older_than(state, after, veil), start=1):
         is_seen = veil.sees(workload.project)
-        if is_seen and (not project or workload.project == project) and (not name or workload.name == name):
+        is_named = (not project or workload.project == project) and (not name or workload.name == name)
+        if is_seen and is_named and _is_labelled(workload, label):
             view = live_view(state, workload)
             if not only or view.state == only:
                 items.append(veil.workload(view))
         if len(items) == limit or seen == SCAN_MAX:
             return WorkloadPage(state.revision, items, f"{workload.serial}:{workload.key if is_seen else ''}")
     return WorkloadPage(state.revision, items)
+
+
+def _is_labelled(workload: Workload, label: str) -> bool:
+    return not label or label in workload.policy.labels
 
 
 @get(

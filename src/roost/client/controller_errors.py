@@ -1,0 +1,41 @@
+"""What gRPC says has gone wrong, as errors of the client; and whether it is worth another try."""
+
+from typing import Any
+
+from roost.client.errors import ApiError
+
+#: The status of HTTP that the REST API would have answered with.
+STATUSES = {
+    "INVALID_ARGUMENT": 422, "UNAUTHENTICATED": 401, "PERMISSION_DENIED": 403, "NOT_FOUND": 404, "ALREADY_EXISTS": 409,
+    "FAILED_PRECONDITION": 409, "RESOURCE_EXHAUSTED": 413, "UNAVAILABLE": 503, "UNKNOWN": 503, "DEADLINE_EXCEEDED": 504,
+}  # fmt: skip
+SLOW = "slow_reader"
+
+
+def error_of(error: Any) -> ApiError:
+    """An RpcError in our words."""
+    told = _trailing(error)
+    words, path = error.details() or error.code().name, told.get("roost-path", "")
+    code = told.get("roost-code", "unavailable" if comes_back(error) else error.code().name.lower())
+    status = STATUSES.get(error.code().name, 500)
+    return ApiError(status, code, words.removeprefix(f"{path}: "), path, told.get("roost-hint", ""))
+
+
+def comes_back(error: Any) -> bool:
+    """Whether the same may work a moment later, or with another server."""
+    return error.code().name == "UNAVAILABLE" or _trailing(error).get("roost-code") == SLOW or breaks_off(error)
+
+
+def breaks_off(error: Any) -> bool:
+    """Whether the connection broke, so that nobody knows what became of the call: no server of ours has said a word."""
+    if "roost-code" in _trailing(error):
+        return False
+    name, words = error.code().name, error.details() or ""
+    # What gRPC calls a connection that ends in the middle of something.
+    is_cut = name in ("UNKNOWN", "INTERNAL") and ("RST_STREAM" in words or "Stream removed" in words)
+    return is_cut or name in ("UNAVAILABLE", "CANCELLED")
+
+
+def _trailing(error: Any) -> dict[str, str]:
+    found = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
+    return {name: value for name, value in found or () if isinstance(value, str)}

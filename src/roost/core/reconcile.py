@@ -1,0 +1,246 @@
+"""Services on their way to what they should be: replaced by a new version, moved off a node, or fewer than before.
+
+Within the limits of the workload: never fewer available than its floor because of us, never more than its count and its
+surge. What needs no restart is taken over where it runs. An instance keeps its index; those beyond the count are extra:
+they stand in while others are replaced, and retire when nobody needs them any more.
+"""
+
+from typing import NamedTuple
+
+from roost.core.effects import Forgotten, Step
+from roost.core.move import move, stop, tell
+from roost.core.operate import frozen
+from roost.core.rollout import GOING, advance, cap_of, give_up_ms
+from roost.core.sameness import needs_restart, rule_breakers
+from roost.core.state import State
+from roost.core.update import go_back
+from roost.core.versions import instances_of, make_instance, shrink
+from roost.model.instance import Instance
+from roost.model.states import FINISHED, HOLDING
+from roost.model.workload import DEFAULT_UPDATE, Workload
+
+REPLICAS_PER_MS = 20  # a look at 20 replicas takes some 10 us: looking is a hundredth of the time at most
+
+
+class Standing(NamedTuple):
+    """How a service stands."""
+
+    everyone: list[Instance]
+    available: set[int]  # indexes; only ever asked for members
+    soon_ms: list[int]  # when others will be available, if they stay ready
+    reasons: dict[int, str]  # index -> why it has to go from where it is, or be made anew
+    done: int  # how many of the present version are available, or over for good, of those that count
+
+
+def reconcile(state: State, out: Step, now: int) -> None:
+    """Look at every service that is restless and has changed since. Large ones are not looked at all the time."""
+    if not state.unsettled or frozen(state):
+        return
+    keys, state.unsettled = list(state.unsettled), {}
+    for key in keys:
+        workload = state.workloads.get(key)
+        if workload is None or workload.finished_ms or workload.policy.kind == "job":
+            if workload is not None and workload.policy.kind != "job":
+                _settle(state, out, workload, now)  # the last to end may be one that stood in
+            state.restless.pop(key, None)
+            continue
+        due_ms = state.restless.get(key, 0) + workload.count // REPLICAS_PER_MS
+        if due_ms > now:
+            state.at(due_ms, "settle", key)
+            continue
+        state.restless[key] = now
+        _settle(state, out, workload, now)
+        state.unsettled.pop(key, None)  # what it did itself
+
+
+def _settle(state: State, out: Step, workload: Workload, now: int) -> None:
+    update = workload.policy.update or DEFAULT_UPDATE
+    if workload.rest or workload.finished_ms:  # it is being stopped: nobody is replaced, and who stood in is forgotten
+        standing = _look(state, workload, instances_of(state, workload), now)
+        _retire(state, out, workload, standing, 0, len(standing.available), now)
+        return
+    standing = _look(state, workload, _take_over_in_place(state, workload, now), now)
+    back = advance(state, workload, standing.done, now)
+    if back is not None:
+        _settle(state, out, go_back(state, out, workload, *back, now), now)  # once: that one does not go back again
+        return
+    cap = cap_of(workload)  # how far it may go has changed with how far it came
+    floor = workload.count - _ended(standing, workload) - update.unavailable_of(workload.count)
+    may_go = max(0, len(standing.available) - floor)
+    waiting = 0  # how many have to go and may not yet
+    for instance in standing.everyone:
+        reason = standing.reasons.get(instance.index)
+        if reason is None or (instance.version != workload.version and instance.index >= cap):
+            continue
+        if instance.index not in standing.available:
+            _replace(state, out, workload, instance, reason, now)
+        elif may_go:
+            may_go -= 1
+            _replace(state, out, workload, instance, reason, now)
+        else:
+            waiting += 1
+    wanted = 0
+    if waiting or _is_rolling(workload):
+        wanted = min(update.surge_of(workload.count), waiting + _away(standing, workload))
+    _retire(state, out, workload, standing, wanted, may_go if not waiting else 0, now)
+    _call_in(state, workload, wanted, now)
+    _next_look(state, workload, standing, now)
+
+
+def _look(state: State, workload: Workload, everyone: list[Instance], now: int) -> Standing:
+    healthy_after_ms = (workload.policy.update or DEFAULT_UPDATE).healthy_after_ms
+    version, count, cap = workload.version, workload.count, cap_of(workload)
+    available: set[int] = set()
+    soon_ms: list[int] = []
+    reasons: dict[int, str] = {}
+    leave: dict[str, str] = {}  # of each node, asked once
+    done = 0
+    for each in everyone:
+        index = each.index
+        if each.serving_ms:
+            when_ms = each.serving_ms + healthy_after_ms
+            if when_ms <= now:
+                available.add(index)
+            else:
+                soon_ms.append(when_ms)
+        if index >= count or each.state == "stopping":
+            continue
+        if each.version == version:
+            done += index in available or each.state in FINISHED
+        elif index < cap:
+            reasons[index] = f"updated to version {version}"
+            continue
+        if each.state in HOLDING:
+            if each.node not in leave:
+                leave[each.node] = leaving(state, each.node)
+            if leave[each.node]:
+                reasons[index] = leave[each.node]
+    return Standing(everyone, available, soon_ms, reasons, done)
+
+
+def leaving(state: State, name: str) -> str:
+    """Why services have to leave a node, within their limits; empty: they may stay."""
+    node = state.nodes[name]
+    if node.draining:
+        return f"node {name} is draining"
+    pool = state.pools.get(node.facts.pool)
+    if pool is not None and pool.status == "draining":
+        return f"pool {pool.name} is draining: {pool.reason}" if pool.reason else f"pool {pool.name} is draining"
+    return ""
+
+
+def _replace(state: State, out: Step, workload: Workload, instance: Instance, reason: str, now: int) -> None:
+    """Stop one so that it starts again, elsewhere or as the new version; one that does not run changes at once."""
+    if instance.state in HOLDING:
+        stop(state, out, instance, reason, now, moving=True)
+        return
+    if instance.state in FINISHED:
+        move(state, out, instance, "queued", reason, now)
+        instance.node, instance.finished_ms = "", 0
+    instance.version = workload.version
+    instance.failures = instance.losses = instance.ready_ms = 0
+    state.touch_instance(instance)
+    state.queue.add_again(workload, instance.index)
+
+
+def _take_over_in_place(state: State, workload: Workload, now: int) -> list[Instance]:
+    """Let those be of the present version for whom nothing changes but words. Rules that changed are looked at."""
+    everyone = instances_of(state, workload)
+    older: dict[int, list[Instance]] = {}
+    for each in everyone:
+        if each.version != workload.version:
+            older.setdefault(each.version, []).append(each)
+    for instances in older.values():
+        old = state.spec_of(instances[0])
+        if needs_restart(old, workload):
+            continue
+        stays = [each for each in instances if each.state != "stopping"]
+        breakers = rule_breakers(state, old, workload, [each for each in stays if each.state in HOLDING])
+        for each in stays:
+            if each.index not in breakers and each.state not in FINISHED:
+                _relabel(state, old, workload, each, now)
+    return everyone
+
+
+def _relabel(state: State, old: Workload, workload: Workload, instance: Instance, now: int) -> None:
+    if instance.state in HOLDING:
+        state.vacate(old, instance)
+    instance.version = workload.version
+    if instance.state in HOLDING:
+        state.occupy(workload, instance)
+        tell(instance, instance.state, f"taken over into version {workload.version}", now, state.revision + 1)
+    elif not instance.waits:
+        state.queue.add_again(workload, instance.index)
+    state.touch_instance(instance)
+
+
+def _ended(standing: Standing, workload: Workload) -> int:
+    """How many nobody counts on any more: their work is done, or somebody has stopped them."""
+    over = ("succeeded", "cancelled")
+    return sum(each.state in over and each.index < workload.count for each in standing.everyone)
+
+
+def _is_rolling(workload: Workload) -> bool:
+    return workload.rollout is not None and workload.rollout.state == "rolling"
+
+
+def _away(standing: Standing, workload: Workload) -> int:
+    """As long as they are away, who stands in for them is needed."""
+    return sum(each.index < workload.count and each.index not in standing.available for each in standing.everyone)
+
+
+def _call_in(state: State, workload: Workload, wanted: int, now: int) -> None:
+    """Let extra instances stand in for those that are about to be replaced."""
+    for index in range(workload.count, workload.count + wanted):
+        if f"{workload.key}.{index}" not in state.instances:
+            make_instance(state, workload, index, "stands in while others are replaced", now)
+
+
+def _retire(
+    state: State, out: Step, workload: Workload, standing: Standing, wanted: int, may_go: int, now: int
+) -> None:
+    """Stop who is beyond the count and not needed; forget who has ended. The last ones go first."""
+    for instance in reversed([each for each in standing.everyone if each.index >= workload.count]):
+        if instance.index < workload.count + wanted and instance.version == workload.version:
+            if instance.state not in FINISHED:
+                continue
+        if instance.state in HOLDING and instance.state != "stopping":
+            if instance.index in standing.available:
+                if not may_go:
+                    continue
+                may_go -= 1
+            stop(state, out, instance, f"beyond its count of {workload.count}", now)
+        elif instance.state == "stopping" and instance.moving:
+            instance.moving = False
+            state.touch_instance(instance)
+        elif instance.state == "queued":
+            move(state, out, instance, "cancelled", f"beyond its count of {workload.count}", now)
+        if instance.state in FINISHED:
+            _forget(state, out, workload, instance)
+
+
+def _forget(state: State, out: Step, workload: Workload, instance: Instance) -> None:
+    """Nobody counts on it any more: its record goes, so that its index is free."""
+    progress = state.progress_of(workload)
+    progress.counts[instance.state] -= 1
+    if workload.finished_ms:
+        state.finished_instances -= 1
+    del state.instances[instance.key]
+    if state.dirty.get(("instance", instance.key)) is not None:
+        out.forgotten.append(Forgotten(state.last_of("instance", instance.key)))
+    state.dirty["instance", instance.key] = None
+    shrink(state, workload)
+
+
+def _next_look(state: State, workload: Workload, standing: Standing, now: int) -> None:
+    """Who is done is not looked at any more; for who counts only after a while there is a timer."""
+    rollout = workload.rollout
+    is_going = rollout is not None and rollout.state in GOING
+    if not standing.reasons and state.begun(workload) <= workload.count and not is_going:
+        state.restless.pop(workload.key, None)
+        return
+    soon_ms = standing.soon_ms
+    if rollout is not None and rollout.state == "rolling":
+        soon_ms = [*soon_ms, give_up_ms(state, rollout, workload.policy.update or DEFAULT_UPDATE)]
+    if soon_ms:
+        state.at(max(min(soon_ms), now + 1), "settle", workload.key)

@@ -1,0 +1,306 @@
+"""Watch, for controllers: everything once, then every change, at the pace of each.
+
+A reader is a position in the ring that serves all who follow, and one frame on its way: whoever reads slowly holds
+nothing else, and whoever reads too slowly is sent away with words and the place to come back to. Changes of one object
+that come faster than a reader's interval are told as one; what tells of a stop is told in any case.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import NamedTuple
+
+from roost.core.state import State
+from roost.model.errors import Invalid, NoService, Refused, RoostError
+from roost.model.states import MOVES
+from roost.server.auth_principal import Principal
+from roost.server.auth_veil import Veil
+from roost.server.controller_encode import Encoded, encode_metrics, encode_record, encoded, veiled
+from roost.server.controller_errors import Slow, told_of
+from roost.server.engine import Engine
+from roost.server.watch import KINDS, Commit, Watch
+from roost.wire import controller_pb2 as pb
+
+INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 100, 20, 60_000
+METRICS_MS_MIN, METRICS_MS_MAX = 1_000, 3_600_000  # agents measure no more often than that
+FRAME_BYTES = 64 << 10  # as much as HTTP/2 lets go at once; all that a reader who does not read can hold
+GATHER_MAX = 2_000  # changes looked at for one frame or more: coalescing holds this many, some hundred kilobytes
+ENCODE_MAX = 200  # encoded without a pause, some milliseconds: one reader must not hold up everybody else
+PAGE = 500  # objects of one page of everything
+SHARE_S = 5.0  # how long everything, once encoded, is good for those who come after
+WRITE_S_MAX = 20.0  # a frame that is not taken for so long: nobody reads there
+PULSE_S = 10.0  # a word now and then, so that both sides notice that the other is gone
+
+Write = Callable[[bytes], Awaitable[None]]
+
+
+class Filter(NamedTuple):
+    """What one reader wants to see, and may."""
+
+    kinds: frozenset[str]
+    project: str
+    workload: str
+    states: frozenset[str]
+    veil: Veil
+
+    def takes(self, kind: str, key: str) -> bool:
+        """Asked before anything is encoded."""
+        if kind not in self.kinds:
+            return False
+        if kind == "node":
+            return True
+        if not self.veil.sees(key) or (self.project and key.partition("/")[0] != self.project):
+            return False
+        return not self.workload or (key.rpartition(".")[0] if kind == "instance" else key) == self.workload
+
+    def takes_states(self, change: Encoded) -> bool:
+        """Of an instance: whether it came into or through a state that is wanted."""
+        return not self.states or not change.states or not self.states.isdisjoint(change.states)
+
+
+class Everything:
+    """All objects, encoded page by page as the first reader comes to each. Good until the ring forgets its revision."""
+
+    def __init__(self, state: State, generation: int) -> None:
+        self.revision = state.revision
+        self.generation = generation
+        self.began_s = time.monotonic()
+        keys = [("node", key) for key in state.nodes]
+        keys += [("workload", key) for key in state.workloads]
+        keys += [("instance", key) for key in state.instances]
+        self._keys = keys
+        self._pages: list[list[tuple[str, str, Encoded]]] = []
+
+    def __len__(self) -> int:
+        return -(-len(self._keys) // PAGE)
+
+    async def page(self, number: int, engine: Engine) -> list[tuple[str, str, Encoded]]:
+        """A page; what is gone by now is left out."""
+        while len(self._pages) <= number:
+            await asyncio.sleep(0)
+            state = await engine.settled()
+            start = len(self._pages) * PAGE
+            found = [(*each, encode_record(state, *each)) for each in self._keys[start : start + PAGE]]
+            self._pages.append([(kind, key, change) for kind, key, change in found if change is not None])
+        return self._pages[number]
+
+
+class Hub:
+    """What all readers share: the ring, everything as it was a moment ago, and what nodes measure."""
+
+    def __init__(self, engine: Engine, watch: Watch) -> None:
+        self.engine = engine
+        self.watch = watch
+        self.readers = 0
+        self._everything: Everything | None = None
+        self._metrics: tuple[float, list[bytes]] = (0.0, [])
+
+    async def everything(self) -> Everything:
+        """All objects: from a moment ago if somebody has asked then, because the ring knows what came after."""
+        state = await self.engine.settled()
+        kept = self._everything
+        if (
+            kept is None
+            or kept.generation != self.watch.generation
+            or time.monotonic() - kept.began_s > SHARE_S
+            or self.watch.after(kept.revision) is None
+        ):
+            kept = self._everything = Everything(state, self.watch.generation)
+            asyncio.get_running_loop().call_later(SHARE_S, self._forget, kept)
+        return kept
+
+    def metrics(self) -> list[bytes]:
+        """What all nodes measure, in frames; made at most once a second, whoever asks."""
+        now = time.monotonic()
+        if now - self._metrics[0] > METRICS_MS_MIN / 2_000:
+            names = list(self.engine.state.nodes)
+            pages = [names[start : start + PAGE] for start in range(0, len(names), PAGE)]
+            self._metrics = (now, [encode_metrics(self.engine.state, page) for page in pages])
+        return self._metrics[1]
+
+    def _forget(self, kept: Everything) -> None:
+        if self._everything is kept:
+            self._everything = None
+
+
+class Reader:
+    """One controller that watches."""
+
+    def __init__(self, hub: Hub, principal: Principal, request: pb.WatchRequest, write: Write) -> None:
+        self._hub = hub
+        self._watch = hub.watch
+        self._principal = principal
+        self._write = write
+        self._filter = _filter_of(request, principal)
+        self._since = request.since
+        self._once = request.once
+        self._interval_s = _bounded(request, "interval_ms", INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX) / 1_000
+        self._metrics_s = _bounded(request, "metrics_ms", 0, METRICS_MS_MIN, METRICS_MS_MAX) / 1_000
+        self._position = 0
+        self._marked = request.since  # the last place to come back to that was sent
+        self._generation = 0
+        self._marked_at = self._metrics_at = 0.0
+        self._is_behind = False  # there is more than was gathered at once
+
+    async def serve(self) -> None:
+        """Tell until the reader goes away, or is sent away. Raises Told."""
+        self._watch.subscribers += 1
+        try:
+            position = self._watch.position(self._since) if self._since else None
+            if position is None:
+                await self._tell_everything("" if not self._since else "what came after `since` is not known here")
+            else:
+                self._position, self._generation = position, self._watch.generation
+                await self._send_marked([], whole=True)
+            while not self._once:
+                await self._tell_changes()
+                await self._rest()
+        except RoostError as error:
+            raise told_of(error, self._marked) from None
+        finally:
+            self._watch.subscribers -= 1
+
+    async def _tell_everything(self, words: str) -> None:
+        await self._send(pb.WatchFrame(reset=True, words=words).SerializeToString())
+        shared = await self._hub.everything()
+        self._generation, self._position = shared.generation, shared.revision
+        wanted = self._filter
+        for number in range(len(shared)):
+            page = await shared.page(number, self._hub.engine)
+            found = [
+                veiled(change, wanted.veil)
+                for kind, key, change in page
+                if wanted.takes(kind, key) and wanted.takes_states(change)
+            ]
+            await self._send_all(found)
+        # What changed meanwhile may have been told in part: only after it the reader knows everything as of one moment.
+        until = self._watch.revision
+        while self._position < until and self._generation == self._watch.generation:
+            await self._tell_changes()
+        await self._send_marked([], whole=True)
+
+    async def _tell_changes(self) -> None:
+        """Some of what is new, gathered: of each object the last change, and all that tell of a stop."""
+        if not self._principal.still():
+            raise Refused("your token has ended, or your roles are others now")
+        if self._generation != self._watch.generation:
+            await self._begin_again()
+            return
+        commits = self._watch.after(self._position)
+        if commits is None:
+            raise Slow("you read more slowly than things change: come back with `since`, everything is told anew then")
+        pieces, self._position = await self._gather(commits)
+        if pieces or time.monotonic() - self._marked_at >= PULSE_S:
+            await self._send_marked(pieces)
+        await self._tell_metrics()
+
+    async def _begin_again(self) -> None:
+        """The state was loaded anew: nobody can tell what is missing."""
+        while not self._watch.generation and not self._watch.closed:
+            await self._watch.news(PULSE_S)
+        if self._watch.closed:
+            raise NoService("the server is stopping")
+        position = self._watch.position(self._marked)
+        if position is None:
+            await self._tell_everything("the server has loaded its state anew")
+        else:
+            self._position, self._generation = position, self._watch.generation
+
+    async def _gather(self, commits: Iterable[Commit]) -> tuple[list[bytes], int]:
+        wanted, position = self._filter, self._position
+        last: dict[tuple[str, str], int] = {}
+        told: list[Encoded | None] = []
+        looked = fresh = 0
+        for commit in commits:
+            for at, (kind, key, _) in enumerate(commit.changes):
+                looked += 1
+                if not wanted.takes(kind, key):
+                    continue
+                fresh += at not in commit.messages
+                if fresh >= ENCODE_MAX:
+                    fresh = 0
+                    await asyncio.sleep(0)
+                change = encoded(commit, at)
+                if not wanted.takes_states(change):
+                    continue
+                before = last.get((kind, key))
+                if before is not None and not told[before].is_stop:  # type: ignore[union-attr]
+                    told[before] = None
+                last[kind, key] = len(told)
+                told.append(change)
+            position = commit.revision
+            if looked >= GATHER_MAX:
+                break
+        self._is_behind = position < self._watch.revision
+        return [veiled(change, wanted.veil) for change in told if change is not None], position
+
+    async def _tell_metrics(self) -> None:
+        now = time.monotonic()
+        if self._metrics_s and now >= self._metrics_at and "node" in self._filter.kinds:
+            self._metrics_at = now + self._metrics_s
+            for frame in self._hub.metrics():
+                await self._send(frame)
+
+    async def _rest(self) -> None:
+        """Wait for news; and then for an interval, so that changes gather."""
+        watch = self._watch
+        if watch.closed:
+            raise NoService("the server is stopping")
+        if self._is_behind:
+            await asyncio.sleep(0)
+            return
+        if self._position == watch.revision:
+            await watch.news(max(0.0, self._due_at() - time.monotonic()))
+        if self._position < watch.revision and not watch.closed:
+            await asyncio.sleep(self._interval_s)
+
+    def _due_at(self) -> float:
+        """When something is to be said although nothing changes."""
+        pulse_at = self._marked_at + PULSE_S
+        return min(pulse_at, self._metrics_at) if self._metrics_s else pulse_at
+
+    async def _send_all(self, pieces: list[bytes]) -> None:
+        """Pieces in as few frames as may be: each costs some hundred microseconds, whatever it holds."""
+        frame: list[bytes] = []
+        size = 0
+        for piece in pieces:
+            if frame and size + len(piece) > FRAME_BYTES:
+                await self._send(b"".join(frame))
+                frame, size = [], 0
+            frame.append(piece)
+            size += len(piece)
+        if frame:
+            await self._send(b"".join(frame))
+
+    async def _send(self, frame: bytes) -> None:
+        try:
+            async with asyncio.timeout(WRITE_S_MAX):
+                await self._write(frame)
+        except TimeoutError:
+            words = f"you have read nothing for {WRITE_S_MAX:.0f} s: come back with `since`"
+            raise Slow(words) from None
+
+    async def _send_marked(self, pieces: list[bytes], *, whole: bool = False) -> None:
+        """Pieces, and then the place to come back to: whoever is cut off before it gets them again."""
+        mark = self._watch.mark(self._position)
+        await self._send_all([*pieces, pb.WatchFrame(mark=mark, whole=whole).SerializeToString()])
+        self._marked, self._marked_at = mark, time.monotonic()
+
+
+def _filter_of(request: pb.WatchRequest, principal: Principal) -> Filter:
+    kinds = frozenset(request.kinds or KINDS)
+    for kind in sorted(kinds - set(KINDS)):
+        raise told_of(Invalid("kinds", f"there are {', '.join(KINDS)}; not {kind!r:.60}"))
+    states = frozenset(request.states)
+    for state in sorted(states - MOVES.keys()):
+        raise told_of(Invalid("states", f"there are {', '.join(MOVES)}; not {state!r:.60}"))
+    if request.workload and not all(request.workload.partition("/")):
+        raise told_of(Invalid("workload", f"this is like PROJECT/NAME, not {request.workload!r:.100}"))
+    return Filter(kinds, request.project, request.workload, states, Veil(principal.access))
+
+
+def _bounded(request: pb.WatchRequest, field: str, default: int, least: int, most: int) -> int:
+    value: int = getattr(request, field)
+    if value and not least <= value <= most:
+        raise told_of(Invalid(field, f"this is {least:,} to {most:,} milliseconds, or 0; not {value:,}"))
+    return value or default

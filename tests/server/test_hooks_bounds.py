@@ -1,0 +1,249 @@
+"""Hooks under stress: dead, slow and hanging receivers cost nobody else anything, and no more memory than was promised."""
+
+import asyncio
+import socket
+
+import msgspec
+
+from roost.core.effects import Forgotten
+from roost.model.hook import Command, Event, Position, read_command
+from roost.model.instance import Instance, Move
+from roost.ports.store import Change
+from roost.server.hooks import BACKLOG_MAX, ROOM_MAX, Hooks
+from roost.server.hooks_channel import Channel, Timing
+from roost.server.hooks_command import Commands
+from roost.server.hooks_post import Outcome, Poster
+from roost.server.hooks_queue import Queue
+from roost.server.seal import Seal
+from tests.server.house import KEY, House, Run, house
+from tests.server.receiver import receiver, set_hook, telling
+
+QUICK = Timing(first_ms=10, pause_ms_max=40)
+EVENTS = 100_000
+MEMORY_MAX = 32 << 20  # 75,000 more events would be twice that
+
+
+def equip(made: House, *commands: Command, timing: Timing = QUICK, **fields: object) -> None:
+    """Hooks for a house, other than its own."""
+    made.hooks = made.perform.hooks = Hooks(
+        made.engine, commands, to_loopback=True, timing=timing, store_s=0.0, **fields
+    )  # type: ignore[arg-type]
+    made.hooks.begin(Seal(KEY))
+    made.api.state["doors"] = made.api.state["doors"]._replace(hooks=made.hooks)
+
+
+def memory_bytes() -> int:
+    """What this process takes of the machine's memory."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * 4_096
+
+
+def dead_port() -> int:
+    """A port on which nobody listens."""
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        return int(unheard.getsockname()[1])
+
+
+def event(number: int, key: str = "") -> Event:
+    return Event(
+        id=str(number), event="instance.failed", at_ms=number, revision=number, kind="instance",
+        key=key or f"p/w.{number}", project="p", workload="w", index=number, state="failed", ended=True,
+        cause=f"exit code {number}",
+    )  # fmt: skip
+
+
+def ends(first: int, number: int, revision: int) -> list[Change]:
+    """Instances that have ended, as a commit has them."""
+    encode = msgspec.msgpack.Encoder().encode
+    return [
+        Change(
+            "instance", f"p/w.{index}",
+            encode(Instance("p/w", index, "failed", 1, story=(Move(1, "running", "", 1), Move(2, "failed", "x", revision)))),
+        )
+        for index in range(first, first + number)
+    ]  # fmt: skip
+
+
+async def test_a_dead_host_with_100_000_events_is_bounded_and_others_are_told() -> None:
+    async with house(lease_ms=600_000) as made, receiver() as alive:
+        equip(made, timing=Timing())
+        async with telling(made):
+            await set_hook(made, "p/dead", f"http://127.0.0.1:{dead_port()}/")
+            await set_hook(made, "other/alive", alive.url)
+            await alive.until(lambda: len(made.hooks.channels) == 2)
+            state, before = made.engine.state, 0
+            for first in range(0, EVENTS, 1_000):
+                state.revision += 1  # nobody else commits meanwhile: the engine has nothing to do
+                made.hooks.take(state, ends(first, 1_000, state.revision))
+                await asyncio.sleep(0)
+                if first == EVENTS // 4:
+                    before = memory_bytes()
+            await alive.until(lambda: made.hooks.channels["p/dead"].counts.dropped == EVENTS - ROOM_MAX)
+            assert made.hooks.channels["p/dead"].waiting == ROOM_MAX
+            assert memory_bytes() - before < MEMORY_MAX, "a quarter of them has taken all that is ever taken"
+            await made.submit("job", project="other")
+            await made.post("/v1/workloads/other/job/cancel", {})
+            await alive.until(lambda: alive.told)
+            dead = made.hooks.channels["p/dead"].counts
+            assert dead.failed and dead.failed < 20, "it is tried now and then, not for each event"
+
+
+async def test_a_black_hole_and_a_slow_receiver_hold_up_nobody_else() -> None:
+    async with house() as made, receiver() as hole, receiver() as alive:
+        equip(made, poster=Poster(to_loopback=True, try_s_max=0.2))
+        hole.gate.clear()
+        async with telling(made):
+            await set_hook(made, "default/hole", hole.url)
+            await set_hook(made, "default/alive", alive.url)
+            for number in range(20):
+                await made.submit(f"job-{number}")
+                await made.post(f"/v1/workloads/default/job-{number}/cancel", {})
+            await alive.until(lambda: len({each["key"] for each in alive.events()}) == 20)
+            await alive.until(lambda: made.hooks.channels["default/hole"].counts.failed >= 2)
+            assert (
+                hole.at_once_most <= 4
+                and "no answer within 0.2 s" in made.hooks.channels["default/hole"].counts.last_error
+            )
+            hole.gate.set()
+            await alive.until(lambda: made.hooks.channels["default/hole"].counts.delivered == 20)
+
+
+async def test_more_than_is_kept_at_once_is_read_from_the_state() -> None:
+    async with house(lease_ms=600_000) as made, receiver() as there:
+        await set_hook(made, "default/ends", there.url, events=["instance.succeeded"])
+        agent = await made.agent("n1")
+        await made.submit("job")
+        (run,) = agent.orders(Run)
+        await agent.starts(run)
+        async with telling(made):
+            await there.until(lambda: made.hooks.channels)
+            made.hooks.take(made.engine.state, ends(0, BACKLOG_MAX + 1, 1))
+            await agent.ends(run)
+            await there.until(lambda: there.events("instance.succeeded"))
+            assert [each["key"] for each in there.events()] == ["default/job.0"]
+
+
+async def test_what_ends_and_goes_in_one_step_is_told() -> None:
+    async with house() as made, receiver() as there, telling(made):
+        await set_hook(made, "p/ends", there.url)
+        await there.until(lambda: made.hooks.channels)
+        state = made.engine.state
+        state.revision += 1
+        (change,) = ends(7, 1, state.revision)
+        made.hooks.take(state, [Change("instance", change.key, None)], [Forgotten(change)])
+        await there.until(lambda: there.told)
+        assert there.events()[0]["key"] == "p/w.7"
+
+
+async def test_what_is_not_taken_is_given_up_and_counted() -> None:
+    now = [0]
+    channel = Channel("p/h", ("*",), "", Position(0), 10, Timing(1, 1, tries_max=3), lambda: now[0])
+
+    async def refuse(event: Event) -> Outcome:
+        now[0] += 10
+        return Outcome(False, 500, "no")
+
+    channel.offer(event(1))
+    running = asyncio.ensure_future(channel.run(refuse, asyncio.Semaphore(1)))
+    async with asyncio.timeout(10):
+        while channel.waiting:
+            await asyncio.sleep(0.001)
+    running.cancel()
+    assert (channel.counts.failed, channel.counts.given_up, channel.counts.delivered) == (3, 1, 0)
+    assert channel.position(Position(9, 9)) == Position(9, 9), "what was given up is not told again"
+
+
+async def test_after_an_hour_without_an_answer_all_that_is_old_is_given_up() -> None:
+    now = [0]
+    channel = Channel("p/h", ("*",), "", Position(0), 10, Timing(), lambda: now[0])
+
+    async def away(event: Event) -> Outcome:
+        now[0] += 3_600_001
+        return Outcome(False, 0, "nobody there", away=True)
+
+    for number in range(1, 6):
+        channel.offer(event(number))
+    running = asyncio.ensure_future(channel.run(away, asyncio.Semaphore(1)))
+    async with asyncio.timeout(10):
+        while channel.waiting:
+            await asyncio.sleep(0.001)
+    running.cancel()
+    assert channel.counts.given_up == 5 and channel.counts.failed <= 4
+
+
+def test_a_queue_keeps_the_order_of_each_object_and_drops_the_oldest() -> None:
+    queue = Queue(3)
+    assert [queue.add(event(number, key), 0) for number, key in ((1, "a"), (2, "a"), (3, "b"))] == [0, 0, 0]
+    first, second = queue.next(0), queue.next(0)
+    assert first and second and (first.event.id, second.event.id) == ("1", "3")
+    assert queue.next(0) is None, "2 waits for 1"
+    assert queue.add(event(3, "b"), 0) == 0 and len(queue) == 3, "what waits already is not added again"
+    assert queue.add(event(4, "c"), 0) == 1 and len(queue) == 3, "2 is the oldest that is not on its way"
+    queue.again(first, 100)
+    third = queue.next(0)
+    assert third and third.event.id == "4" and queue.next(99) is None and queue.due_ms() == 100
+    assert queue.floor() == Position(0, 1)
+    again = queue.next(100)
+    assert again is first
+    for each in (first, second, third):
+        queue.settle(each)
+    assert len(queue) == 0 and queue.floor() is None and queue.due_ms() is None
+
+
+# commands
+
+
+async def test_a_command_reads_the_event_and_little_else(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    out = tmp_path / "out"
+    command = read_command(f"note=cat > {out}; env > {out}.env; echo $ROOST_EVENT >> {out}.names", "hooks")
+    async with house() as made, receiver() as there:
+        equip(made, command)
+        async with telling(made):
+            await there.until(lambda: made.hooks.channels)
+            await made.submit("job")
+            await made.post("/v1/workloads/default/job/cancel", {})
+            await there.until(lambda: made.hooks.channels["*/command:note"].counts.delivered)
+            told = msgspec.json.decode(out.read_bytes())
+            assert (told["event"], told["key"]) == ("workload.finished", "default/job")
+            names = {line.partition("=")[0] for line in (tmp_path / "out.env").read_text().splitlines()}
+            assert names <= {"PATH", "LANG", "LC_ALL", "TZ", "HOME", "PWD", "SHLVL", "_", "OLDPWD",
+                             "ROOST_HOOK", "ROOST_EVENT", "ROOST_DELIVERY"}  # fmt: skip
+            (shown,) = (await made.get("/v1/hooks"))["items"]
+            assert shown["command"] is True and shown["project"] == "*" and str(out) not in str(shown)
+            assert (await made.post("/v1/projects/*/hooks/command:note/test"))["ok"] is True
+
+
+async def test_a_command_that_hangs_is_killed_with_all_it_started(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    pid = tmp_path / "pid"
+    commands = Commands(run_s_max=0.5)
+    hanging = read_command(f"hang=sleep 600 & echo $! > {pid}; yes | head -c 10000000; wait", "hooks")
+    outcome = await commands.run(hanging, event(1))
+    assert not outcome.ok and "has not ended within 0.5 s and was killed" in outcome.words
+    child = int(pid.read_text())
+    async with asyncio.timeout(10):
+        while _lives(child):
+            await asyncio.sleep(0.01)
+    assert (await commands.run(read_command("x=exit 3", "hooks"), event(1)))[:3] == (False, 3, "it has ended with 3")
+    commands.close()
+
+
+async def test_a_server_that_stops_does_not_wait_for_a_command(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    began = tmp_path / "began"
+    commands = Commands(run_s_max=600)
+    running = asyncio.ensure_future(commands.run(read_command(f"x=touch {began}; sleep 600", "hooks"), event(1)))
+    async with asyncio.timeout(10):
+        while not began.exists():
+            await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        await asyncio.to_thread(commands.close)
+        assert not (await running).ok
+    assert not (await commands.run(read_command("x=true", "hooks"), event(1))).ok
+
+
+def _lives(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,50 @@
+"""What goes over the wire comes back as it was, and what older ones leave out means what it meant to them."""
+
+import pytest
+
+from roost.model.frames import Answer, Beat, Drop, Hello, Report, Run, Stop, Usage, Welcome
+from roost.model.node import Facts
+from roost.wire import agent_pb2 as pb
+from roost.wire.codec import pack_agent, pack_server, unpack_agent, unpack_server
+
+RUN = Run(
+    1 << 60, "default/web", 3, 2, b"\x00\xff", 1, 2, False, 3, 4, (0, 1), (8_080,), 7,
+    (("PEER", "10.0.0.1:8080"), ("EMPTY", ""), ("PEER", "again")), 5,
+)  # fmt: skip
+PLAIN = Run(2, "default/job", 0, 1, b"")
+REPORT = Report(1 << 60, "ended", 5, 3, "unhealthy", None, 15, 2, "http /: 503", False, 12)
+FACTS = Facts(
+    {"cpu": 1}, {"a": "b"}, "zone", "rack", "region", "pool", "arch", ("process", "x"), "T4", ("gpu",), "10.1.2.3"
+)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Hello("n", "machine/1", FACTS, 9, ((RUN, REPORT), (PLAIN, Report(2, "running")))),
+        Beat(1, 2, 3, 4, (REPORT, Report(2, "running", 7)), Usage(1, 2, 3), True, True),
+        Beat(1, 2, 3, 4),
+    ],
+)
+def test_what_an_agent_says_arrives_as_it_was(frame: Hello | Beat) -> None:
+    assert unpack_agent(pb.AgentFrame.FromString(pack_agent(frame).SerializeToString())) == frame
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        Welcome(1, 2, 3, 4, (RUN, PLAIN, Stop(5, 6, "asked for"), Drop(7))),
+        Answer(1, 2, 3, 4, 5, True, (RUN,)),
+        Answer(1),
+    ],
+)
+def test_what_a_server_says_arrives_as_it_was(frame: Welcome | Answer) -> None:
+    assert unpack_server(pb.ServerFrame.FromString(pack_server(frame).SerializeToString())) == frame
+
+
+def test_what_an_older_agent_does_not_know_is_as_it_was_then() -> None:
+    held = pb.Held(run=pb.Run(token=2, workload="default/job", attempt=1), report=pb.Report(token=2, state="running"))
+    hello = unpack_agent(pb.AgentFrame(hello=pb.Hello(node="n", identity="m", facts=pb.Facts(), runs=[held])))
+    assert isinstance(hello, Hello)
+    ((run, report),) = hello.runs
+    assert (run.version, run.env, report.ready, hello.facts.address) == (1, (), True, "")
