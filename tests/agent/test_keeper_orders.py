@@ -95,7 +95,7 @@ BAD_FIELDS: dict[str, list[object]] = {
     "timeout_ms": [-1, 1.5, "1s", None, True, 1 << 60],
     "grace_ms": [-1, None],
     "limits": [7, [1], {"cpu_m": -1}, {"memory": "1G"}],
-    "note": [7, "x" * ((1 << 20) + 1)],
+    "note": [7, "x" * ((5 << 18) + 1)],
     "until": ["x", -1],
 }
 

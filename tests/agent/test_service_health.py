@@ -140,9 +140,23 @@ async def test_one_that_is_told_to_stop_is_not_ready_and_its_check_is_broken_off
         asked = web.asked
         await until(lambda: web.asked > asked)
         await server.cancel("default/web")
+        await until(lambda: not reports[-1].ready)
+        assert reports[-1].state == "running" and not service.checks._targets, "it is left before it has ended"
         await until(lambda: reports[-1].state == "ended")
         assert turns(reports)[-3:] == [("running", True, ""), ("running", False, ""), ("stopped", False, "")]
         assert not service.checks._looks
+
+
+async def test_one_that_ends_by_itself_is_not_looked_at_any_more(tmp_path: Path) -> None:
+    async with site() as web, stage() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
+        await serve(server, health=web.check())
+        await until(lambda: web.asked)
+        ((token,),) = driver.did("start")
+        driver._live[token].ends_at = driver.now
+        driver._arrange(0)
+        await until(lambda: token not in driver._live)
+        checks = service.checks
+        await until(lambda: int(token) not in {*checks._targets, *checks._looks, *checks._timers})
 
 
 async def test_the_next_agent_goes_on_looking_and_says_not_ready_first(tmp_path: Path) -> None:

@@ -368,6 +368,19 @@ def test_an_attempt_that_was_not_the_last_is_told_with_its_reason(
     assert (told[0] if told else "") == (f"roost: {words}" if words else "")
 
 
+def test_an_action_that_was_forgotten_ends_the_run_all_the_same(
+    typed: Type, client: Client, pipeline: Write, name: str
+) -> None:
+    run, stages = started(typed, client, pipeline, name)
+    with Interrupts() as interrupts:
+        following = Following(client, run, stages, Lines(run, stages), interrupts)
+        for stage in stages:
+            gone = {"revision": 9, "kind": "workload", "key": stage.workload.key, "what": "gone", "object": None}
+            following._changed(Event("9-9", "change", json.dumps(gone)))
+    assert all(stage.told for stage in stages)
+    assert [(stage.result().state, stage.result().code) for stage in stages] == [("gone", 1)] * 4
+
+
 def test_a_line_that_never_ends_is_told_in_pieces(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     stage = Stage(workload("a"), {})
     run = runs_of([stage.workload])[0]

@@ -1,14 +1,20 @@
 """roost hooks: set, list, try, remove; and for receivers, verify."""
 
+import http.client
 import http.server
 import json
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from roost.cli import root
 from roost.model.hook import sign
 from tests.cli.conftest import Type
 from tests.cli.serving import Served, serving, wait_until
@@ -74,9 +80,9 @@ def test_set_list_and_remove(typed: Type) -> None:
 
 def test_what_is_wrong_is_told(typed: Type, tmp_path: Path) -> None:
     refused = typed("hooks", "set", "web/chat", "--url", "http://127.0.0.1:1/")
-    assert refused.exit_code == 1 and "--hooks-to-loopback" in refused.stderr
+    assert refused.exit_code == 2 and "--hooks-to-loopback" in refused.stderr
     refused = typed("hooks", "set", "web/chat", "--url", "https://h.example/", "--event", "failed")
-    assert refused.exit_code == 1 and "there is no event 'failed'" in refused.stderr
+    assert refused.exit_code == 2 and "there is no event 'failed'" in refused.stderr
     assert typed("hooks", "set", "a/b/c", "--url", "https://h.example/").exit_code == 2
     assert typed("hooks", "set", "web/chat").exit_code == 2
     (tmp_path / "key").write_bytes(b"\n")
@@ -136,12 +142,50 @@ def _is_quiet(served: Served) -> None:
 
 @pytest.mark.parametrize(
     ("hook", "words"),
-    [("note", "NAME=COMMAND"), ("a b=true", "a name is made of"), ("x:failed=true", "no event 'failed'"), ("x= ", "NAME=COMMAND")],
-)  # fmt: skip
+    [
+        ("note", "NAME=COMMAND"),
+        ("a b=true", "a name is made of"),
+        ("x:failed=true", "no event 'failed'"),
+        ("x= ", "NAME=COMMAND"),
+    ],
+)
 def test_a_command_hook_that_cannot_work_is_refused_at_start(hook: str, words: str, tmp_path: Path) -> None:
-    from click.testing import CliRunner
-
-    from roost.cli import root
-
     done = CliRunner().invoke(root, ["server", "--data", str(tmp_path), "--store", "memory", "--hook", hook])
     assert done.exit_code == 2 and words in done.stderr
+
+
+def test_the_documented_receiver_believes_only_what_is_signed(tmp_path: Path) -> None:
+    code = Path("docs/hooks.md").read_text().partition("```python\n")[2].partition("```")[0]
+    assert len([line for line in code.splitlines() if line]) <= 24
+    (tmp_path / "key").write_text(SECRET + "\n")
+    port = _free_port()
+    argv = [sys.executable, "-c", code, str(port), str(tmp_path / "key")]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            wait_until(lambda: _listens(port))
+            body, now = json.dumps({"id": "1", "event": "ping", "key": "k", "cause": ""}).encode(), int(time.time())
+            assert _post(port, body, sign(b"another", now, body)) == 403
+            assert _post(port, body, sign(SECRET.encode(), now - 1_000, body)) == 403
+            assert [_post(port, body, sign(SECRET.encode(), now, body)) for _ in range(2)] == [204, 204]
+        finally:
+            process.terminate()
+        assert process.stdout is not None and process.stdout.read() == b"ping k \n", "told twice, noted once"
+
+
+def _post(port: int, body: bytes, signature: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("POST", "/", body, {"Roost-Signature": signature})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0

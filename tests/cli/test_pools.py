@@ -67,7 +67,8 @@ def test_wrong_values_are_wrong_usage_and_set_nothing(
 def test_everything_that_can_be_set_is_kept_shown_and_cleared(typed: Type, name: str) -> None:
     typed("pools", "set", f"{name}-spare", "--strategy", "best_fit")
     words = ("--label", "disk=nvme", "--taint", "gpu", "--zone", "z1", "--rack", "r1", "--region", "eu",
-             "--project", "ml", "--when-failed", "cancel", "--fallback", f"{name}-spare", "--fail-after", "5m")  # fmt: skip
+             "--project", "ml", "--when-failed", "cancel", "--fallback", f"{name}-spare",
+             "--fail-after", "5m")  # fmt: skip
     set_ = json.loads(typed("pools", "set", name, *words, "--json").stdout)
     assert (set_["labels"], set_["taints"], set_["projects"]) == ({"disk": "nvme"}, ["gpu"], ["ml"])
     assert (set_["zone"], set_["rack"], set_["region"]) == ("z1", "r1", "eu")
@@ -76,8 +77,9 @@ def test_everything_that_can_be_set_is_kept_shown_and_cleared(typed: Type, name:
     assert more == {**set_, "labels": {"arch": "arm", "disk": "nvme"}}, "what is not given stays"
     shown = typed("pools", "show", name).stdout
     for line in (
-        "Status:      ready", "Labels:      arch=arm, disk=nvme", "Taints:      gpu", "Where:       zone z1, rack r1, region eu",
-        "For:         ml", f"unfinished work is cancelled; pool {name}-spare takes what asks for it; it fails if no node is in touch for 5m",
+        "Status:      ready", "Labels:      arch=arm, disk=nvme", "Taints:      gpu", "For:         ml",
+        "Where:       zone z1, rack r1, region eu", f"work is cancelled; pool {name}-spare takes what asks for it",
+        "it fails if no node is in touch for 5m",
     ):  # fmt: skip
         assert line in shown
     cleared = json.loads(typed("pools", "set", name, "--clear", "projects", "--clear", "fail_after", "--json").stdout)
@@ -86,9 +88,8 @@ def test_everything_that_can_be_set_is_kept_shown_and_cleared(typed: Type, name:
 
 def test_a_pool_fails_is_emptied_and_is_well_again(typed: Type, name: str) -> None:
     typed("pools", "set", name, "--strategy", "best_fit")
-    assert (
-        "pool " + name + " is failed: power is out" in typed("pools", "fail", name, "--reason", "power is out").stderr
-    )
+    failed = typed("pools", "fail", name, "--reason", "power is out")
+    assert f"pool {name} has failed: power is out" in failed.stderr
     row = next(line for line in typed("pools").stdout.splitlines() if line.split()[0] == name)
     assert row.split()[1] == "failed"
     assert "Status:      failed (by operator): power is out" in typed("pools", "show", name).stdout

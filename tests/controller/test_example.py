@@ -44,7 +44,7 @@ def talker(name: str, code: int = 0) -> dict[str, Any]:
     return {"name": name, "steps": [{"run": talk}, {"run": f"{talk}; exit {code}"}]}
 
 
-def test_it_is_killed_and_the_server_too_and_nothing_is_missing(tmp_path: Path) -> None:
+def test_it_is_killed_in_the_middle_and_nothing_is_missing(tmp_path: Path) -> None:
     home, folder = tmp_path / "home", tmp_path / "notes"
     home.mkdir()
     actions = [talker("one"), talker("two", code=3)]
@@ -70,7 +70,9 @@ def test_it_is_killed_and_the_server_too_and_nothing_is_missing(tmp_path: Path) 
                 seen = [(each["state"], each["revision"]) for each in told["stages"] if not each["step"]]
                 ended = [(each["state"], each["revision"]) for each in told["stages"]][-1]
                 # Waiting has no record, and so no revision, until the action is placed.
-                assert [each for each in [*seen, ended] if each[1]] == [each for each in states if each in [*seen, ended]]
+                assert [each for each in [*seen, ended] if each[1]] == [
+                    each for each in states if each in [*seen, ended]
+                ]
                 assert [state for state, _ in states] == ["queued", *[s for s, r in [*seen, ended] if s != "queued"]]
                 assert 1 in [each["step"] for each in told["stages"]]
         third = start(served, folder, actions)  # all is known: nothing is asked for, nothing runs again
@@ -96,8 +98,8 @@ def test_fifty_megabytes_of_anything_arrive_identical(tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_killed_and_started_again_is_taken_up_where_it_was(tmp_path: Path) -> None:
-    """On a port of its own, so that it is found again; its agent goes on meanwhile."""
-    home, folder = tmp_path / "home", tmp_path / "notes"
+    """On the same ports, so that it is found again."""
+    home = tmp_path / "home"
     home.mkdir()
     with serving(home, "server", "--lease", "20000") as served:
         with served.client() as client:

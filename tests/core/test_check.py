@@ -86,6 +86,7 @@ BENT = [
     bent("waits_are_indexed", lambda state: state.dependants.clear()),
     bent("waits_are_indexed", lambda state: state.listeners.clear()),
     bent("waits_are_indexed", lambda state: state.runs.clear()),
+    bent("waits_are_indexed", lambda state: state.schedules.clear()),
     bent("schedules_are_timed", lose_a_timer("cron")),
     bent("preemption_has_no_cycles", lambda state: setattr(state, "cycles", 1)),
     bent("serials_only_grow", lambda state: setattr(state, "serial", state.meta.reserved + 1)),
@@ -130,6 +131,7 @@ def test_a_waiting_instance_without_line_and_timer_is_noticed() -> None:
         ("finished", lambda state: state.finished.clear()),
         ("dependants", lambda state: state.dependants.clear()),
         ("runs", lambda state: state.runs.clear()),
+        ("schedules", lambda state: state.schedules.clear()),
     ],
 )
 def test_states_that_differ_are_told_apart(facet: str, bend: Callable[[State], object]) -> None:

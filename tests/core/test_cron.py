@@ -97,9 +97,9 @@ def test_a_clock_that_is_set_back_brings_no_tick_twice() -> None:
 @pytest.mark.parametrize(
     ("catch_up", "made", "cause"),
     [
-        (0, ["202603011800"], "missed up to 2026-03-01 17:00 UTC"),
-        (1, ["202603011700", "202603011800"], "missed up to 2026-03-01 16:00 UTC"),
-        (3, ["202603011500", "202603011600", "202603011700", "202603011800"], "missed up to 2026-03-01 14:00 UTC"),
+        (0, ["202603011800"], "missed up to 2026-03-01 17:00+00:00"),
+        (1, ["202603011700", "202603011800"], "missed up to 2026-03-01 16:00+00:00"),
+        (3, ["202603011500", "202603011600", "202603011700", "202603011800"], "missed up to 2026-03-01 14:00+00:00"),
         (100, [f"202603011{each}00" for each in range(1, 9)], ""),
     ],
 )
@@ -118,7 +118,7 @@ def test_what_was_missed_and_is_not_made_up_for_stays_so() -> None:
     scene.submit(nightly(catch_up=0))
     silent(scene, "2026-03-01T11:30Z")
     assert runs(scene) == []
-    assert parent(scene).cause == "missed 2026-03-01 11:00 UTC"
+    assert parent(scene).cause == "missed 2026-03-01 11:00+00:00"
     silent(scene, "2026-03-01T11:40Z")
     assert runs(scene) == []
     scene.hello("n")
@@ -140,10 +140,10 @@ def test_skip_leaves_a_tick_out_while_a_run_is_not_over() -> None:
     scene.wait("1m")
     scene.wait("1h")
     assert runs(scene) == ["202603011100"]
-    words = "2026-03-01 12:00 UTC was skipped: default/nightly-202603011100 is not over"
+    words = "2026-03-01 12:00+00:00 was skipped: default/nightly-202603011100 is not over"
     assert parent(scene).cause == words
     assert why(scene.state, "default/nightly").words == (
-        f"default/nightly.0 runs by its schedule '0 * * * *', next at 2026-03-01 13:00 UTC; last time: {words}"
+        f"default/nightly.0 runs by its schedule, next at 2026-03-01 13:00+00:00; last time: {words}"
     )
     finish(scene, "202603011100")
     scene.wait("1h")
@@ -158,7 +158,7 @@ def test_allow_lets_runs_be_side_by_side_within_a_limit(monkeypatch: pytest.Monk
     scene.wait("1h")
     assert scene.states("nightly-202603011100.0", "nightly-202603011200.0") == ["placed", "placed"]
     scene.wait("1h")
-    assert parent(scene).cause == "2026-03-01 13:00 UTC was skipped: 2 runs are not over"
+    assert parent(scene).cause == "2026-03-01 13:00+00:00 was skipped: 2 runs are not over"
 
 
 def test_wait_lets_the_next_run_wait_for_all_before_it() -> None:
@@ -192,7 +192,7 @@ def test_a_name_in_use_skips_the_tick_and_nothing_is_stuck() -> None:
     scene.wait("1m")
     assert runs(scene) == []
     words = "the name default/nightly-202603011100 is in use by something else"
-    assert parent(scene).cause == f"2026-03-01 11:00 UTC was skipped: {words}"
+    assert parent(scene).cause == f"2026-03-01 11:00+00:00 was skipped: {words}"
     scene.wait("1h")
     assert runs(scene) == ["202603011200"]
 
@@ -203,7 +203,7 @@ def test_a_run_that_would_be_refused_is_told() -> None:
     scene.ended("build.0")
     scene.wait("1m")
     assert parent(scene).cause == (
-        "2026-03-01 11:00 UTC was skipped: after[0].workload: there is no workload build; submit it first or in the "
+        "2026-03-01 11:00+00:00 was skipped: after[0].workload: there is no workload build; submit it first or in the "
         "same request"
     )
 

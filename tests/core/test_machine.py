@@ -6,7 +6,7 @@ adds up to what they are to run. In the end the same inputs are played again and
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import msgspec
@@ -34,6 +34,7 @@ from roost.model.events import (
     Unset,
 )
 from roost.model.frames import Drop, Hello, Report, Run
+from roost.model.limits import DEFAULT_POOL
 from roost.model.project import Project
 from roost.model.states import FINISHED
 from roost.ports.store import Snapshot
@@ -43,7 +44,9 @@ from tests.core.scene import BEGINNING_MS, Scene, facts_of, wanted
 
 NODES = ("a", "b", "c")
 KEYS = tuple(f"{project}/{name}" for project in PROJECTS for name in NAMES)
-WAITING = {"no_nodes", "insufficient_resources", "unsatisfiable", "quota_exceeded", "backoff"}
+WAITING = {"no_nodes", "insufficient_resources", "unsatisfiable", "quota_exceeded", "backoff", "maintenance"}
+Habit = Callable[[], None]
+Pick = Callable[[Any], Any]
 
 INDEXES = st.none() | st.integers(0, 5)
 AGES = st.sampled_from([0, 7, 5_000])
@@ -64,6 +67,8 @@ REPORTS = ENDINGS | st.fixed_dictionaries(
 class Life(RuleBasedStateMachine):
     """A scene in which anything may happen, and a record of all that did."""
 
+    pools: ClassVar[dict[str, str]] = {}  # of nodes that are not in the default one
+
     def __init__(self) -> None:
         super().__init__()
         self.scene = Scene(placements_max=3, finished_max=6, seed=5)
@@ -76,7 +81,7 @@ class Life(RuleBasedStateMachine):
         self.told: dict[str, set[int]] = {}  # what each connected agent is to run, from the orders it was sent
         self.tokens: list[int] = []
         self.serial = 0
-        self.ended: dict[tuple[str, int], str] = {}
+        self.ended: dict[tuple[str, int, int], str] = {}  # instance, token and version -> how it ended
         for name in NODES:
             self.hello(name, 4, False, [], {"state": "running"})
 
@@ -135,7 +140,8 @@ class Life(RuleBasedStateMachine):
         chosen = [token for token, yes in zip(reversed(known), which, strict=False) if yes]
         runs = tuple((self.scene.runs[token], Report(token, **report)) for token in chosen)
         identity = "stranger" if stranger else f"machine-{node}"
-        self.play(Joined(1, Hello(node, identity, facts_of(cpu=cpu), 0, runs)))
+        facts = facts_of(cpu=cpu, pool=self.pools.get(node, DEFAULT_POOL))
+        self.play(Joined(1, Hello(node, identity, facts, 0, runs)))
         if node in self.scene.state.nodes:
             self.sessions[node].append(self.scene.state.nodes[node].session)
 
@@ -220,6 +226,7 @@ class Life(RuleBasedStateMachine):
         records |= {("version", key): each for key, each in state.versions.items()}
         records |= {("node", name): each for name, each in state.nodes.items()}
         records |= {("project", name): each for name, each in state.projects.items()}
+        records |= {("pool", name): each for name, each in state.pools.items()}
         stored = {change[:2]: change.value for change in self.scene.memory.snapshot().records if change.kind != "meta"}
         assert stored == {key: msgspec.msgpack.encode(record) for key, record in records.items()}
 
@@ -283,14 +290,14 @@ class Life(RuleBasedStateMachine):
         self.serial = self.scene.state.serial
 
     def _the_finished_stay(self, events: tuple[Event, ...]) -> None:
-        """Only somebody who asks for it brings back what has ended."""
+        """Only somebody who asks for it brings back what has ended, or makes it another version."""
         asked = any(isinstance(event, Retry) for event in events)
         now = {}
         for key, instance in self.scene.state.instances.items():
-            ending = self.ended.get((key, instance.token))
+            ending = self.ended.get((key, instance.token, instance.version))
             assert ending in (None, instance.state) or asked, f"{key} was {ending} and is {instance.state}"
             if instance.state in FINISHED:
-                now[key, instance.token] = instance.state
+                now[key, instance.token, instance.version] = instance.state
         self.ended = now
 
     def _ever(self, node: str) -> set[int]:
@@ -315,10 +322,13 @@ def test_long_lives(seed: int) -> None:
     wander(seed, steps=300)
 
 
-def wander(seed: int, steps: int) -> None:
+def wander(
+    seed: int, steps: int, kind: type[Life] = Life, more: Callable[[Life, Pick], dict[Habit, int]] = lambda *_: {}
+) -> None:
+    """A life by chance; `more`: what else may happen in it, and how often."""
     chance = random.Random(seed)
     pick = chance.choice
-    life = Life()
+    life = kind()
 
     def ending() -> dict[str, Any]:
         cause = pick(["exited"] * 4 + ["timed_out", "stopped", "stopped", "lease", "error"])
@@ -330,7 +340,7 @@ def wander(seed: int, steps: int) -> None:
     def index() -> int | None:
         return pick([None, None, 0, 1, 4])
 
-    habits: dict[Callable[[], None], int] = {
+    habits: dict[Habit, float] = {
         lambda: life.submit([document(pick) for _ in range(pick([1, 1, 3]))], pick([True, False])): 8,
         lambda: life.go_on([pick([None, "starting", "running"]) for _ in range(9)]): 8,
         lambda: life.end(pick(range(20)), ending()): 20,
@@ -347,6 +357,7 @@ def wander(seed: int, steps: int) -> None:
         lambda: life.resume_or_remove(pick(NODES), pick([Resume, Resume, Remove])): 3,
         lambda: life.restart(pick([False, False, True])): 1,
         lambda: life.wait(90_000_000, "abc"): 0.1,
+        **more(life, pick),
     }
     for _ in range(steps):
         chance.choices(list(habits), list(habits.values()))[0]()

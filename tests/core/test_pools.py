@@ -98,7 +98,7 @@ def test_who_names_only_a_pool_of_others_can_never_run_and_is_told_so() -> None:
     scene.submit(job("mine", placement={"pool": "gpu"}))
     told, advice = advise(scene.state, "default/mine")
     assert (told.code, advice.verdict) == ("unsatisfiable", "never")
-    assert "pool: gpu is for project ml and vision" in told.words
+    assert "pool: gpu is for project ml and project vision" in told.words
 
 
 def test_a_gang_and_who_would_preempt_stay_out_of_it_too() -> None:

@@ -224,6 +224,17 @@ def test_somebody_wants_the_version_before() -> None:
     assert reply.startswith("404 no_such_version: default/web has no version 77 to go back to; those known are 1, 2, 3")
 
 
+def test_one_that_was_cancelled_before_an_update_comes_back_as_the_new_version() -> None:
+    it = Service(rollback=False)
+    it.scene.cancel("web.3")
+    it.scene.stopped("web.3")
+    it.apply(command="serve 2", rollback=False, canary=1)
+    it.roll()
+    it.scene.step(Promote(1, "default/web"))
+    it.roll()
+    assert (it.versions(), it.scene.states("web.3")) == ([2, 2, 2, 2], ["running"])
+
+
 def test_what_was_never_changed_has_no_way_back() -> None:
     it = Service()
     (reply,) = said(it.scene.step(Rollback(1, "default/web")))["replies"]

@@ -287,12 +287,6 @@ def test_a_server_that_is_killed_and_comes_back_costs_nothing(tmp_path: Path) ->
         assert (run.returncode, out) == (0, b"a | end\nb | b\n"), told.decode()
 
 
-def test_an_action_that_is_not_kept_ends_the_run_all_the_same(one: Served, write: Write) -> None:
-    text = f"name: brief\nactions: [{{name: a, {SMALL}, steps: [sleep 0.2, exit 5]}}]"
-    done = one.roost("ci", "run", write(text), "--keep", "0s")
-    assert done.returncode == 5, done.stderr.decode()
-
-
 def test_more_actions_than_room_queue_and_none_is_lost(tmp_path: Path) -> None:
     text = "\n".join(["name: queue", "actions:", *(f"  - {{name: a{n:02}, steps: [echo {n}]}}" for n in range(40))])
     with Product(agents=1, cpu="2") as product, pipeline_on(product, tmp_path / "p.yaml", text) as run:

@@ -247,6 +247,7 @@ def test_a_long_circle_is_not_a_long_sentence() -> None:
         (pipeline(action(each=["a", "b"], count=3)), "actions[0].count"),
         (pipeline(action(placement={"require": ["1 +"]})), "actions[0].placement.require[0]"),
         (pipeline(action(image="a\nb")), "actions[0].image"),
+        (pipeline(action(keep="59s")), "actions[0].keep"),
     ],
 )  # fmt: skip
 def test_wrong_types_and_values_name_their_place_in_the_file(raw: Any, path: str) -> None:

@@ -6,8 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from tests.server.house import House
+from roost.model.hook import Command
+from roost.server.hooks import Hooks
+from roost.server.hooks_channel import Timing
+from roost.server.seal import Seal
+from tests.server.house import KEY, House
 
+QUICK = Timing(first_ms=10, pause_ms_max=40)
 DEADLINE_S = 20.0
 
 
@@ -95,6 +100,14 @@ async def telling(made: House) -> AsyncIterator[None]:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await made.hooks.close()
+
+
+def equip(made: House, *commands: Command, timing: Timing = QUICK, **fields: Any) -> None:
+    """Hooks for a house, other than its own: they try again soon, and forget nothing."""
+    made.hooks = Hooks(made.engine, commands, to_loopback=True, timing=timing, store_s=0.0, **fields)
+    made.hooks.begin(Seal(KEY))
+    made.perform.hooks = made.hooks
+    made.api.state["doors"] = made.api.state["doors"]._replace(hooks=made.hooks)
 
 
 async def set_hook(made: House, key: str, url: str, expect: int = 200, **fields: Any) -> dict[str, Any]:

@@ -10,23 +10,12 @@ import pytest
 import structlog
 
 from roost.model.hook import Event
-from roost.server.hooks import Hooks
-from roost.server.hooks_channel import Timing
 from roost.server.seal import Seal
 from roost.stores.memory import Memory, MemoryStore
-from tests.server.house import KEY, House, Run, Stop, house
-from tests.server.receiver import OK, Told, hook_of, receiver, set_hook, status, telling
+from tests.server.house import Run, Stop, house
+from tests.server.receiver import OK, Told, equip, hook_of, receiver, set_hook, status, telling
 
 SECRET = "planted-7c1f-do-not-tell"
-QUICK = Timing(first_ms=10, pause_ms_max=40)
-
-
-def quick(made: House, **fields: Any) -> None:
-    """Hooks that try again soon."""
-    made.hooks = made.perform.hooks = Hooks(made.engine, to_loopback=True, timing=QUICK, store_s=0.0, **fields)
-    made.hooks.begin(Seal(KEY))
-    doors = made.api.state["doors"]
-    made.api.state["doors"] = doors._replace(hooks=made.hooks)
 
 
 async def test_an_end_is_told_with_all_that_is_known_of_it() -> None:
@@ -103,8 +92,8 @@ async def test_a_project_does_not_hear_of_others() -> None:
 
 async def test_a_message_is_signed_and_its_secret_is_nowhere() -> None:
     with structlog.testing.capture_logs() as lines:
-        async with house() as made, receiver(lambda told: status(500)) as there, telling(made):
-            quick(made)
+        async with house() as made, receiver(lambda told: status(500)) as there:
+            equip(made)
             async with telling(made):
                 shown = await set_hook(made, "default/ends", there.url, secret=SECRET)
                 assert shown["signed"] is True
@@ -129,7 +118,7 @@ async def test_a_message_is_signed_and_its_secret_is_nowhere() -> None:
 async def test_it_is_tried_again_until_it_is_taken() -> None:
     answers = [status(503), status(503), OK]
     async with house() as made, receiver(lambda told: answers.pop(0)) as there:
-        quick(made)
+        equip(made)
         async with telling(made):
             await set_hook(made, "default/ends", there.url, events=["workload.finished"])
             await made.submit("job")
@@ -145,7 +134,7 @@ async def test_it_is_tried_again_until_it_is_taken() -> None:
 async def test_events_of_one_object_come_in_order_though_some_fail() -> None:
     failures = iter([status(500), OK, status(500), OK, OK, status(503), OK])
     async with house() as made, receiver(lambda told: next(failures, OK)) as there:
-        quick(made)
+        equip(made)
         async with telling(made):
             agent = await made.agent("n1")
             await set_hook(made, "default/all", there.url, events=["instance.*"])
@@ -189,7 +178,7 @@ async def test_after_a_restart_nothing_is_lost() -> None:
     memory = Memory()
     async with receiver() as there:
         async with house(MemoryStore(memory)) as made:
-            quick(made)
+            equip(made)
             async with telling(made):
                 await set_hook(made, "default/ends", there.url)
                 await made.submit("first")
@@ -208,7 +197,7 @@ async def test_after_a_restart_nothing_is_lost() -> None:
         there.told.clear()
         there.gate.set()
         async with house(MemoryStore(memory)) as made:
-            quick(made)
+            equip(made)
             async with telling(made):
                 await there.until(lambda: len(there.events("workload.finished")) >= 2)
                 await there.until(lambda: not made.hooks.channels["default/ends"].waiting)

@@ -63,7 +63,6 @@ class Checks:
         finally:
             del self._looks[token]
             self._changed.set()
-        if token in self._targets:
-            pause_ms = self._told(token, words)
-            if pause_ms is not None:
-                self.begin(token, pause_ms)
+        pause_ms = self._told(token, words)
+        if pause_ms is not None:
+            self.begin(token, pause_ms)

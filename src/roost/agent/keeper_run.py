@@ -14,7 +14,7 @@ from roost.agent.keeper_proc import MARK, RUN_MARK
 PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GRACE_MS_DEFAULT = 10_000
 ID_LENGTH_MAX = 256
-NOTE_LENGTH_MAX = 1 << 20  # the order as the agent got it: a document of 512 KiB in base64 and a little
+NOTE_LENGTH_MAX = 5 << 18  # the order as the agent got it: a document of 512 KiB, variables of 256 KiB, in base64
 STEPS_MAX = 1_000
 NUMBER_MAX = 1 << 53  # what JSON carries exactly
 NOT_MADE = -1

@@ -46,7 +46,7 @@ class Service:
         self.checks = Checks(self._looked)
         self.driver: Driver | None = None
         self._logs: dict[int, str] = {}  # what the server calls the log of each attempt
-        self._sizes: dict[int, int] = {}  # of the document of each attempt
+        self._sizes: dict[int, int] = {}  # of the document and the variables of each attempt
         self._sizes_sum = 0
         self._lease_ms = 0  # what the driver was told
         self._restored = asyncio.Event()
@@ -210,7 +210,8 @@ class Service:
         self.spool.release(self._logs.pop(action.token))
 
     def _remember(self, run: Run) -> str:
-        size = self._sizes[run.token] = len(run.document)
+        size = len(run.document) + sum(len(name) + len(value) for name, value in run.env)
+        self._sizes[run.token] = size
         self._sizes_sum += size
         name = self._logs[run.token] = log_name(run)
         return name

@@ -1,4 +1,4 @@
-"""roost apply: submit the workloads of a file."""
+"""roost apply: submit the workloads of a file, or make new versions of those that live."""
 
 import sys
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ import click
 
 from roost.cli.outcome import DONE, NOT_PLACED, USAGE, Failure, exit_code_of
 from roost.cli.output import print_json, print_table, say
+from roost.cli.rolling import follow, seconds, timeout_option, wait_option
 from roost.cli.session import connect, json_option
 from roost.cli.targets import Target
 
@@ -28,34 +29,57 @@ Examples:
   roost apply -f web.yaml -f db.yaml          all of them, or none
   generate | roost apply -f -
   roost apply -f web.yaml --plan TOKEN        exactly what `roost plan` said, or nothing
+  roost apply -f web.yaml --wait              until it is updated and available, or has gone back
 \b
-Next: `roost ps`, `roost wait NAME`, `roost why NAME`.
+Exit code: 0 done, 4 something has no place now. With --wait: 1 it failed or has gone back, 124 not in time.
+Next: `roost ps`, `roost history NAME --diff`, `roost rollback NAME`, `roost why NAME`.
 """
 )
 @click.option("-f", "--file", "files", multiple=True, required=True, metavar="FILE", help="YAML or JSON; - is stdin.")
 @click.option("--plan", "plan", default="", metavar="TOKEN", help="Do exactly what this plan says, or nothing.")
+@wait_option
+@timeout_option
 @json_option
-def apply(files: tuple[str, ...], plan: str, as_json: bool) -> None:
-    """Submit the workloads of a YAML or JSON file.
+def apply(files: tuple[str, ...], plan: str, wait: bool, timeout: str | None, as_json: bool) -> None:
+    """Submit the workloads of a YAML or JSON file, or make new versions of those that live.
 
     A file may hold several documents, or a list. All of them are taken in, or none. What is there already with the same
-    document stays as it is, so applying twice does no harm. Exit code 4: taken in, but something has no place now.
+    document stays as it is, so applying twice does no harm; with another document it becomes a new version of itself.
+    With --wait a service is waited for until it is available, a job until it is over.
     """
+    timeout_s = seconds(timeout, wait)
     places = read_files(files)
     with connect() as client:
         with explained_where(places):
             done = _submit(client, places, plan)
-        waiting = _waiting(client, [workload for workload, _ in done])
+        if not as_json:
+            rows = [(str(Target(each.project, each.name)), _result(each), each.state) for each in done]
+            print_table(("WORKLOAD", "RESULT", "STATE"), rows)
+        waiting = _waiting(client, done)
+        for words in waiting:
+            say(words)
+        code, followed = NOT_PLACED if waiting else DONE, {}
+        if wait:
+            code, found = follow(client, _followed(places, done), timeout_s)
+            followed = {each.workload.key: each for each in found}
     if as_json:
-        print_json([{"workload": workload, "created": new} for workload, new in done])
-    else:
-        rows = [
-            (str(Target(each.project, each.name)), "created" if new else "unchanged", each.state) for each, new in done
-        ]
-        print_table(("WORKLOAD", "RESULT", "STATE"), rows)
-    for words in waiting:
-        say(words)
-    sys.exit(NOT_PLACED if waiting else DONE)
+        print_json([
+            {"workload": followed[each.key].workload if each.key in followed else each,
+             "created": each.result == "created", "result": each.result, "version": each.version}
+            | ({"well": followed[each.key].well, "words": followed[each.key].words} if each.key in followed else {})
+            for each in done
+        ])  # fmt: skip
+    sys.exit(code)
+
+
+def _result(workload: "Workload") -> str:
+    return f"version {workload.version}" if workload.result == "changed" else workload.result
+
+
+def _followed(places: list[tuple[str, Any]], done: list["Workload"]) -> list["Workload"]:
+    """Those that come to an end or get somewhere: what runs by a schedule never does."""
+    scheduled = [bool(document.get("schedule")) for _, document in places]
+    return [each for each, is_scheduled in zip(done, scheduled, strict=True) if not is_scheduled]
 
 
 def _waiting(client: "Client", workloads: list["Workload"]) -> list[str]:
@@ -109,15 +133,12 @@ def explained_where(places: list[tuple[str, Any]]) -> Iterator[None]:
         raise Failure(f"{where}: {field}{error.message}", error.hint, exit_code_of(error)) from None
 
 
-def _submit(client: "Client", places: list[tuple[str, Any]], plan: str) -> list[tuple["Workload", bool]]:
-    """Each workload, and whether it is new."""
+def _submit(client: "Client", places: list[tuple[str, Any]], plan: str) -> list["Workload"]:
+    """Each workload; its `result` says what became of it."""
     documents = [document for _, document in places]
     if len(documents) == 1:
-        return [client.submit_new(documents[0], same_ok=True, plan=plan)]
-    # A batch does not tell which of its workloads are new; those submitted before it are not.
-    before_ms = client.status().now_ms
-    done = client.submit_batch(documents, same_ok=True, plan=plan)
-    return [(workload, workload.submitted_ms >= before_ms) for workload in done]
+        return [client.submit_new(documents[0], same_ok=True, plan=plan)[0]]
+    return client.submit_batch(documents, same_ok=True, plan=plan)
 
 
 def _where(places: list[tuple[str, Any]], path: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ import msgspec
 
 NAMES = (
     "place", "memory", "durable", "durable_postgres", "durable_etcd", "tasks", "restart", "takeover", "at", "rest",
-    "burst", "actions",
+    "burst", "actions", "controllers",
 )  # fmt: skip
 
 

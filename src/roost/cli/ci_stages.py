@@ -74,7 +74,12 @@ class Stage:
 
     def result(self) -> Result:
         """How it stands."""
-        return result_of(self.workload, list(self.instances.values()), self.action)
+        result = result_of(self.workload, list(self.instances.values()), self.action)
+        if self.gone and result.state not in FINISHED:
+            return result._replace(
+                state="gone", code=FAILED, cause="it is not kept any more, and how it ended is not known"
+            )
+        return result
 
 
 def result_of(workload: "Workload", instances: Sequence["Instance"], action: str = "") -> Result:

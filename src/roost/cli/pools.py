@@ -255,7 +255,8 @@ def _mark(name: str, status: str, reason: str, as_json: bool) -> None:
     if as_json:
         print_json(pool)
     else:
-        say(f"pool {pool.name} is {pool.status}" + (f": {pool.reason}" if pool.reason else ""))
+        stands = "has failed" if pool.status == "failed" else f"is {pool.status}"
+        say(f"pool {pool.name} {stands}" + (f": {pool.reason}" if pool.reason else ""))
 
 
 def _pairs(given: tuple[str, ...]) -> list[list[str]]:

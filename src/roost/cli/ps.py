@@ -51,7 +51,21 @@ def ps(everything: bool, project: str, state: str | None, at: str, as_json: bool
 def _row(workload: "Workload") -> tuple[str, ...]:
     name = str(Target(workload.project, workload.name))
     duration = took(workload.submitted_ms, workload.finished_ms) if workload.finished_ms else "-"
-    return name, workload.kind, workload.state, progress(workload), ago(workload.submitted_ms), duration
+    return name, workload.kind, state_words(workload), progress(workload), ago(workload.submitted_ms), duration
+
+
+def state_words(workload: "Workload") -> str:
+    """The state; of a service also how it is: `running 9/10 ready`, `rolling 4/10 to version 3`, `crash loop`."""
+    if workload.ready is None or workload.state != "running":
+        return workload.state
+    rollout = workload.rollout
+    if workload.looping:
+        return f"crash loop {workload.looping}/{workload.count}"
+    if rollout is not None and rollout.state == "rolling":
+        return f"rolling {rollout.done}/{workload.count} to version {workload.version}"
+    if rollout is not None and rollout.state == "waiting":
+        return f"canary {rollout.done}/{workload.count} of version {workload.version}"
+    return "running" if workload.ready >= workload.count else f"running {workload.ready}/{workload.count} ready"
 
 
 def progress(workload: "Workload") -> str:

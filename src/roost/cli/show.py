@@ -8,7 +8,7 @@ import click
 
 from roost.cli.output import ago, amount, clock, plain, print_json, print_table, say, took
 from roost.cli.past import at_option, day_and_time, settle
-from roost.cli.ps import progress
+from roost.cli.ps import progress, state_words
 from roost.cli.session import connect, json_option, project_option
 from roost.cli.targets import TARGET, Target, in_project
 
@@ -109,8 +109,12 @@ def exit_words(instance: "Instance") -> str:
 def _show_workload(workload: "Workload") -> None:
     needs = ", ".join(f"{plain(name)} {amount(name, value)}" for name, value in workload.needs.items()) or "nothing"
     click.echo(f"Workload:   {Target(workload.project, workload.name)} ({workload.kind}, project {workload.project})")
-    click.echo(f"State:      {workload.state}" + (f": {workload.cause}" if workload.cause else ""))
+    click.echo(f"State:      {state_words(workload)}" + (f": {workload.cause}" if workload.cause else ""))
     click.echo(f"Instances:  {progress(workload)}")
+    if workload.version > 1:
+        click.echo(f"Version:    {workload.version}, {workload.change} {ago(workload.changed_ms)}")
+    if workload.rollout is not None:
+        click.echo(f"Update:     {update_words(workload)}")
     click.echo(f"Needs:      {needs}" + (" each" if workload.count > 1 else ""))
     click.echo(f"Priority:   {workload.priority}")
     click.echo(f"Submitted:  {ago(workload.submitted_ms)}")
@@ -125,6 +129,19 @@ def _show_workload(workload: "Workload") -> None:
         print_table(HEADER, [_row(instance) for instance in workload.instances])
         if workload.count > len(workload.instances):
             say(f"{workload.count - len(workload.instances)} more; name one (NAME.INDEX), or use --json")
+
+
+def update_words(workload: "Workload") -> str:
+    """How the change to the present version goes, or went."""
+    rollout = workload.rollout
+    assert rollout is not None
+    available = f"{rollout.done} of {workload.count} available"
+    failed = f", ended {rollout.failures} times by themselves" if rollout.failures else ""
+    if rollout.state == "failed":
+        return f"failed: {rollout.cause}"
+    if rollout.state == "waiting":
+        return f"{available}{failed}; the others wait for `roost promote` or `roost rollback`"
+    return "done" if rollout.state == "done" else f"rolling, {available}{failed}"
 
 
 def _work(workload: "Workload") -> list[tuple[str, str]]:
@@ -143,13 +160,21 @@ def _row(instance: "Instance") -> tuple[str, ...]:
     name = str(Target(instance.project, instance.name, instance.index))
     duration = took(instance.started_ms, instance.finished_ms)
     attempt = str(instance.attempt) if instance.attempt else "-"
-    return name, instance.state, instance.node or "-", attempt, exit_words(instance), duration, instance.cause or "-"
+    cells = (name, _instance_state(instance), instance.node or "-", attempt, exit_words(instance), duration)
+    return *cells, instance.cause or "-"
+
+
+def _instance_state(instance: "Instance") -> str:
+    """The state, and of a replica what it lacks."""
+    return "crash loop" if instance.crash_loop else f"{instance.state}, sick" if instance.sick else instance.state
 
 
 def _show_instance(instance: "Instance") -> None:
     name = Target(instance.project, instance.name, instance.index)
     click.echo(f"Instance:   {name} is {instance.state}" + (f" on {instance.node}" if instance.node else ""))
     click.echo(f"Cause:      {instance.cause or '-'}")
+    if instance.version > 1 or instance.ready or instance.sick or instance.crash_loop:
+        click.echo(f"Version:    {instance.version}" + _readiness(instance))
     click.echo(f"Attempt:    {instance.attempt or '-'}")
     if instance.started_ms:
         click.echo(f"Ran:        {took(instance.started_ms, instance.finished_ms)}, started {ago(instance.started_ms)}")
@@ -165,6 +190,12 @@ def _show_instance(instance: "Instance") -> None:
         print_table(
             ("TIME", "STATE", "CAUSE"), [(when(line.at_ms), line.state, line.cause) for line in instance.story]
         )  # fmt: skip
+
+
+def _readiness(instance: "Instance") -> str:
+    if instance.crash_loop:
+        return f", not ready: it ended {instance.failures} times in a row"
+    return ", ready" if instance.ready else f", not ready: {instance.sick}" if instance.sick else ""
 
 
 def _clock_of(instance: "Instance") -> Callable[[int], str]:

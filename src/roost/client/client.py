@@ -13,9 +13,12 @@ from roost.client.hooks import HookCalls
 from roost.client.logs import LogFollower
 from roost.client.operators import OperatorCalls
 from roost.client.results import ResultCalls
+from roost.client.schedules import ScheduleCalls
 from roost.client.servers import ServerCalls
+from roost.client.services import ServiceCalls
 from roost.client.stream import Follower
 from roost.client.transport import Query, Transport, segment
+from roost.client.versions import VersionCalls
 from roost.client.wait import Until, wait_for
 
 PAGE = 1_000  # as much as a server gives at once
@@ -25,7 +28,9 @@ Document = Mapping[str, Any]
 Amounts = Mapping[str, str | int | float]
 
 
-class Client(HistoryCalls, HookCalls, OperatorCalls, ServerCalls, ResultCalls):
+class Client(
+    HistoryCalls, HookCalls, OperatorCalls, ResultCalls, ScheduleCalls, ServerCalls, ServiceCalls, VersionCalls
+):  # fmt: skip
     """Speaks to one server, or to one of several (URLs with commas between).
 
     Every method raises ApiError when the server says no, Unreachable when there is none.
@@ -104,9 +109,10 @@ class Client(HistoryCalls, HookCalls, OperatorCalls, ServerCalls, ResultCalls):
         """Stop a workload or one instance; cancelling twice is fine."""
         return self._post(f"{_path(project, name)}/cancel", types.Workload, _chosen(index))
 
-    def retry(self, project: str, name: str, index: int | None = None) -> types.Workload:
-        """Run again what ended otherwise than well, or one instance however it ended."""
-        return self._post(f"{_path(project, name)}/retry", types.Workload, _chosen(index))
+    def retry(self, project: str, name: str, index: int | None = None, *, failed: bool = False) -> types.Workload:
+        """Run again what ended otherwise than well (`failed`: only what failed), or one instance however it ended."""
+        chosen = {**_chosen(index), "failed": True} if failed else _chosen(index)
+        return self._post(f"{_path(project, name)}/retry", types.Workload, chosen)
 
     # logs
 

@@ -6,7 +6,7 @@ with Controller.find() as controller:
     for frame in controller.run({"name": "hello", "command": "echo hello"}):
         print([stage.state for stage in frame.stages], frame.log.data)
 
-Frames are the messages of proto/roost/controller/v1/controller.proto, with their types. docs/controller.md explains them.
+Frames are the messages of proto/roost/controller/v1/controller.proto; docs/controller.md explains them.
 """
 
 import json
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from roost.client.config import Config, find_config
-from roost.client.controller_errors import breaks_off, comes_back, error_of
+from roost.client.controller_errors import breaks_off, comes_back, error_of, is_unsent
 from roost.client.errors import NotConfigured, Unreachable
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 SERVICE = "roost.v1.Controller"
 ANSWER_S_MAX = 60.0  # for one answer: a batch of ten thousand takes some seconds
-CONNECT_S_MAX = 3.0  # per server and try
 PATIENCE_S = 60.0  # how long all servers may be away, before whoever follows gives up
 PAUSE_S_MIN, PAUSE_S_MAX = 0.05, 1.0
 MESSAGE_BYTES_MAX = 64 << 20
@@ -36,7 +35,7 @@ OPTIONS = (
     ("grpc.http2.ping_timeout_ms", 5_000),  # without it a silent cut is not noticed, whatever keepalive says
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one try to connect may take
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.service_config_disable_resolution", 1),
@@ -88,7 +87,9 @@ class Controller:
         """Let go of the connection; streams end."""
         with self._lock:
             self._closed = True
-            self._drop()
+            channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
 
     # asked once
 
@@ -121,7 +122,7 @@ class Controller:
         reply: pb.GetReply = self._ask("Get", pb.GetRequest(project=project, name=name, index=index), pb.GetReply)
         return reply
 
-    def list(self, *, project: str = "", state: str = "") -> "Iterator[pb.Workload]":
+    def workloads(self, *, project: str = "", state: str = "") -> "Iterator[pb.Workload]":
         """Workloads, newest first."""
         from roost.wire import controller_pb2 as pb  # noqa: PLC0415
 
@@ -191,7 +192,7 @@ class Controller:
 
         tries = _Tries(self._patience_s)
         while True:
-            channel = self._connected(tries)
+            channel = self._current()
             call = channel.unary_unary(f"/{SERVICE}/{method}")
             try:
                 data = call(request.SerializeToString(), metadata=self._metadata, timeout=ANSWER_S_MAX)
@@ -199,7 +200,7 @@ class Controller:
             except grpc.RpcError as error:
                 if not comes_back(error):
                     raise error_of(error) from None
-                if not again and breaks_off(error):
+                if not again and breaks_off(error) and not is_unsent(error):
                     words = "the connection broke: whether this was done is not known"
                     raise Unreachable(words, "look with get() before you ask again") from None
                 self._leave(channel)
@@ -211,13 +212,13 @@ class Controller:
         request: Any,
         kind: Any,
         took: Callable[[Any], None],
-        again: Callable[[], None] = lambda: None,
+        again: Callable[[], None] | None = None,
     ) -> Iterator[Any]:
         import grpc  # noqa: PLC0415
 
         tries = _Tries(self._patience_s)
         while True:
-            channel = self._connected(tries)
+            channel = self._current()
             call = channel.unary_stream(f"/{SERVICE}/{method}")(request.SerializeToString(), metadata=self._metadata)
             try:
                 for data in call:
@@ -227,31 +228,25 @@ class Controller:
                     took(frame)  # only what was dealt with
                 return
             except grpc.RpcError as error:
-                if self._closed or not comes_back(error):
+                if self._closed:
+                    return
+                if not comes_back(error):
                     raise error_of(error) from None
                 if error_of(error).code != "slow_reader":
                     self._leave(channel)
                 tries.failed(error_of(error))
-                again()
+                if again is not None:
+                    again()
             finally:
                 call.cancel()
 
-    def _connected(self, tries: "_Tries") -> Any:
-        """A channel that is open: the one there is, or one to the next server that answers."""
-        import grpc  # noqa: PLC0415
-
-        while True:
-            with self._lock:
-                if self._closed:
-                    raise Unreachable("this controller was closed")
-                channel = self._channel = self._channel or self._open(self._addresses[0])
-            try:
-                grpc.channel_ready_future(channel).result(timeout=CONNECT_S_MAX)
-                return channel
-            except grpc.FutureTimeoutError:
-                words = f"nothing answers at {self._addresses[0]}"
-                self._leave(channel)
-                tries.failed(Unreachable(words, "`roost status` shows where controllers connect"))
+    def _current(self) -> Any:
+        """The channel that is used now; it connects when somebody speaks."""
+        with self._lock:
+            if self._closed:
+                raise Unreachable("this controller was closed")
+            self._channel = self._channel or self._open(self._addresses[0])
+            return self._channel
 
     def _open(self, address: str) -> Any:
         import grpc  # noqa: PLC0415
@@ -262,16 +257,11 @@ class Controller:
         return grpc.secure_channel(address, credentials, options=OPTIONS)
 
     def _leave(self, channel: Any) -> None:
-        """Try the next server. Whoever else uses this channel finds it closed, and comes here, too."""
+        """Try the next server. Whoever else still uses this channel goes on, until it breaks there, too."""
         with self._lock:
             if self._channel is channel:
-                self._drop()
+                self._channel = None
                 self._addresses.append(self._addresses.pop(0))
-
-    def _drop(self) -> None:
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            channel.close()
 
 
 class _Tries:

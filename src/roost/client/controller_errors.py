@@ -36,6 +36,11 @@ def breaks_off(error: Any) -> bool:
     return is_cut or name in ("UNAVAILABLE", "CANCELLED")
 
 
+def is_unsent(error: Any) -> bool:
+    """Whether there was no connection at all, so that nobody can have heard of the call."""
+    return error.code().name == "UNAVAILABLE" and "failed to connect" in (error.details() or "").lower()
+
+
 def _trailing(error: Any) -> dict[str, str]:
     found = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
     return {name: value for name, value in found or () if isinstance(value, str)}

@@ -11,7 +11,9 @@ class ResultCalls:
 
     _transport: Transport
 
-    def post_result(self, project: str, name: str, index: int, token: int, code: int, cause: str = "") -> types.Instance:
+    def post_result(
+        self, project: str, name: str, index: int, token: int, code: int, cause: str = ""
+    ) -> types.Instance:
         """Say how a run ended, as somebody who knows it; `token` is that of its attempt."""
         path = f"/v1/workloads/{project}/{name}/instances/{index}/result"
         body = msgspec.json.encode({"token": token, "code": code, "cause": cause})

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from roost.client.setting_types import Maintenance
+from roost.client.version_types import Rollout
 from roost.model.states import FINISHED
 
 
@@ -55,6 +56,10 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     step: int = 0
     losses: int = 0
     failures: int = 0
+    version: int = 1
+    ready: bool = False
+    sick: str = ""
+    crash_loop: bool = False
     devices: list[int] = []
     ports: dict[str, int] = {}
     decision: Decision | None = None
@@ -80,6 +85,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     submitted_ms: int
     finished_ms: int | None = None
     labels: dict[str, str] = {}
+    version: int = 1
+    changed_ms: int | None = None
+    change: str = ""
+    rollout: Rollout | None = None
+    ready: int | None = None
+    looping: int | None = None
+    result: str = ""  # of a submission: created, changed or unchanged
     document: dict[str, Any] = {}
     needs: dict[str, int] = {}
     instances: list[Instance] = []

@@ -67,7 +67,8 @@ def complete(state: State, workload: Workload) -> None:
     for index in range(workload.count):
         key = f"{workload.key}.{index}"
         if key not in state.instances:
-            instance = state.instances[key] = Instance(workload.key, index, since_ms=state.now_ms)
+            instance = Instance(workload.key, index, since_ms=state.now_ms, version=workload.version)
+            state.instances[key] = instance
             instance.story = (Move(state.now_ms, "queued", "no agent spoke of it", state.revision + 1),)
             counts["queued"] = counts.get("queued", 0) + 1
             state.touch_instance(instance)

@@ -157,14 +157,16 @@ def _release(state: State, workload: Workload, now: int) -> None:
 
 def _try_element(state: State, out: Step, workload: Workload, instance: Instance, now: int) -> int:
     """Release or cancel an instance, if that is decided."""
+    is_open = False
     for each in workload.waits:
         verdict = judge_element(state, each, instance.index) if each.each else judge(state, each)
-        if verdict.never:
+        is_open = is_open or verdict.is_open
+        if verdict.never:  # whatever becomes of the others: by then this one may be forgotten
             element = f".{instance.index}" if each.each else ""
             move(state, out, instance, "cancelled", never_words(f"{each.workload}{element}", verdict.never), now)
             return 1
-        if not verdict.holds:
-            return 0
+    if is_open:
+        return 0
     instance.waits = False
     instance.since_ms, instance.cause = now, "what it waited for has come"
     tell(instance, "queued", instance.cause, now, state.revision + 1)

@@ -372,6 +372,7 @@ FACETS: dict[str, Callable[[State], object]] = {
     "total": _total,
     "waiting": _waiting,
     "dependants": lambda state: {key: sorted(each) for key, each in sorted(state.dependants.items())},
+    "schedules": lambda state: sorted(state.schedules),
     "runs": lambda state: {key: sorted(each) for key, each in sorted(state.runs.items())},
     "finished": lambda state: (sorted(state.finished), state.finished_instances),
 }

@@ -61,6 +61,9 @@ def waits_are_indexed(state: State) -> Iterator[str]:
                 listeners.setdefault(each.workload, set()).add(key)
         if workload.parent:
             runs.setdefault(workload.parent, set()).add(key)
+    schedules = {key for key, workload in state.workloads.items() if workload.policy.schedule}
+    if set(state.schedules) != schedules:
+        yield f"schedules are {list(state.schedules)}, they should be {sorted(schedules)}"
     for name, noted, found in (
         ("dependants", state.dependants, dependants),
         ("listeners", state.listeners, listeners),

@@ -18,7 +18,7 @@ def drain(state: State, out: Step, event: Drain, now: int) -> None:
     if node is None:
         return
     node.draining = True
-    node.drain_until_ms = now + event.deadline_ms
+    node.drain_until_ms = now + event.deadline_ms if event.deadline_ms else 0
     state.touch_node(node)
     settle_node(state, out, node, "drain asked for", now)
     if event.deadline_ms:

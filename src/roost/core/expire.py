@@ -79,7 +79,7 @@ def _ready(state: State, out: Step, key: str, now: int) -> None:
 
 def _drain(state: State, out: Step, key: str, now: int) -> None:
     node = state.nodes.get(key)
-    if node is not None and node.draining and node.drain_until_ms <= now:
+    if node is not None and node.draining and 0 < node.drain_until_ms <= now:
         empty_node(state, out, node, now)
 
 

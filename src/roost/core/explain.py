@@ -10,6 +10,7 @@ import msgspec
 from roost.core.blockers import CODES, Blocker, blockers_of
 from roost.core.filters.resources import amount_words
 from roost.core.scorers import ONE
+from roost.core.service_words import service_words
 from roost.core.state import State
 from roost.core.ticks import when_words
 from roost.core.verdict import waiting_words
@@ -113,7 +114,7 @@ def _why_not_yet(state: State, key: str, workload: Workload, instance: Instance 
         tick = next_tick(schedule, workload.tick_ms)
         when = f"at {when_words(schedule, tick)}" if tick is not None else "never again"
         last = f"; last time: {workload.cause}" if workload.cause else ""
-        words, code = f"runs by its schedule {schedule.cron!r}, next {when}{last}", "schedule"
+        words, code = f"runs by its schedule, next {when}{last}", "schedule"
     elif instance.waits if instance is not None else workload.waits:
         words, code = waiting_words(state, workload, int(key.rpartition(".")[2])), "after"
     else:
@@ -125,6 +126,8 @@ def _why_placed(state: State, instance: Instance) -> Why:
     decision = instance.decision
     where = f" on {instance.node}" if instance.node else ""
     words = f"{instance.key} is {instance.state}{where}: {instance.cause}"
+    more = service_words(state, instance)
+    words += f"; {more}" if more else ""
     if decision is None:
         return Why(instance.key, instance.state, words, node=instance.node)
     taken, score = decision.candidates[0]

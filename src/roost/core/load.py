@@ -264,6 +264,8 @@ def _await_workload(state: State, workload: Workload) -> None:
         state.gangs.setdefault(workload.policy.gang, {})[key] = None
     if workload.parent:
         join_schedule(state, workload)
+    if workload.policy.schedule:
+        state.schedules[key] = None
     if workload.finished_ms:
         state.at(workload.finished_ms + workload.policy.keep_ms, "sweep", key)
         state.finished[key] = None

@@ -32,6 +32,26 @@ class Standing(NamedTuple):
     done: int  # how many of the present version are available, or over for good, of those that count
 
 
+class Margin:
+    """How many more there are than have to be: of those that are available, and of all that are ready."""
+
+    def __init__(self, standing: Standing, floor: int) -> None:
+        self._available = standing.available
+        self._spare = len(standing.available) - floor
+        self._spare_ready = self._spare + len(standing.soon_ms)
+
+    def spares(self, instance: Instance) -> bool:
+        """Whether one can go; it is gone then. One that is not ready is missed by nobody."""
+        if not instance.serving_ms:
+            return True
+        counts = instance.index in self._available
+        if (self._spare if counts else self._spare_ready) <= 0:
+            return False
+        self._spare -= counts
+        self._spare_ready -= 1
+        return True
+
+
 def reconcile(state: State, out: Step, now: int) -> None:
     """Look at every service that is restless and has changed since. Large ones are not looked at all the time."""
     if not state.unsettled or frozen(state):
@@ -57,7 +77,7 @@ def _settle(state: State, out: Step, workload: Workload, now: int) -> None:
     update = workload.policy.update or DEFAULT_UPDATE
     if workload.rest or workload.finished_ms:  # it is being stopped: nobody is replaced, and who stood in is forgotten
         standing = _look(state, workload, instances_of(state, workload), now)
-        _retire(state, out, workload, standing, 0, len(standing.available), now)
+        _retire(state, out, workload, standing, 0, Margin(standing, 0), now)
         return
     standing = _look(state, workload, _take_over_in_place(state, workload, now), now)
     back = advance(state, workload, standing.done, now)
@@ -66,23 +86,20 @@ def _settle(state: State, out: Step, workload: Workload, now: int) -> None:
         return
     cap = cap_of(workload)  # how far it may go has changed with how far it came
     floor = workload.count - _ended(standing, workload) - update.unavailable_of(workload.count)
-    may_go = max(0, len(standing.available) - floor)
+    margin = Margin(standing, floor)
     waiting = 0  # how many have to go and may not yet
     for instance in standing.everyone:
         reason = standing.reasons.get(instance.index)
         if reason is None or (instance.version != workload.version and instance.index >= cap):
             continue
-        if instance.index not in standing.available:
-            _replace(state, out, workload, instance, reason, now)
-        elif may_go:
-            may_go -= 1
+        if margin.spares(instance):
             _replace(state, out, workload, instance, reason, now)
         else:
             waiting += 1
     wanted = 0
     if waiting or _is_rolling(workload):
         wanted = min(update.surge_of(workload.count), waiting + _away(standing, workload))
-    _retire(state, out, workload, standing, wanted, may_go if not waiting else 0, now)
+    _retire(state, out, workload, standing, wanted, margin if not waiting else None, now)
     _call_in(state, workload, wanted, now)
     _next_look(state, workload, standing, now)
 
@@ -98,7 +115,7 @@ def _look(state: State, workload: Workload, everyone: list[Instance], now: int) 
     for each in everyone:
         index = each.index
         if each.serving_ms:
-            when_ms = each.serving_ms + healthy_after_ms
+            when_ms = each.serving_ms + (healthy_after_ms if each.version == version else 0)  # the others were good
             if when_ms <= now:
                 available.add(index)
             else:
@@ -197,7 +214,7 @@ def _call_in(state: State, workload: Workload, wanted: int, now: int) -> None:
 
 
 def _retire(
-    state: State, out: Step, workload: Workload, standing: Standing, wanted: int, may_go: int, now: int
+    state: State, out: Step, workload: Workload, standing: Standing, wanted: int, margin: Margin | None, now: int
 ) -> None:
     """Stop who is beyond the count and not needed; forget who has ended. The last ones go first."""
     for instance in reversed([each for each in standing.everyone if each.index >= workload.count]):
@@ -205,10 +222,8 @@ def _retire(
             if instance.state not in FINISHED:
                 continue
         if instance.state in HOLDING and instance.state != "stopping":
-            if instance.index in standing.available:
-                if not may_go:
-                    continue
-                may_go -= 1
+            if instance.serving_ms and (margin is None or not margin.spares(instance)):
+                continue
             stop(state, out, instance, f"beyond its count of {workload.count}", now)
         elif instance.state == "stopping" and instance.moving:
             instance.moving = False

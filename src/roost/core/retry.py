@@ -58,7 +58,9 @@ def requeue(state: State, out: Step, instance: Instance, cause: str, now: int, d
         delay_ms = max(delay_ms, state.settled_ms() - now)
     move(state, out, instance, "queued", cause, now)
     if workload.policy.kind != "service":
-        instance.version = workload.version  # it starts again as it is wanted now; of services, `reconcile` decides
+        instance.version = workload.version  # it starts again as it is wanted now
+    elif instance.version != workload.version:
+        state.rouse(workload.key)  # `reconcile` decides which it is to be
     spec = state.spec_of(instance)
     if spec.policy.gang and not frozen(state):
         regroup(state, out, spec, instance, now)

@@ -138,6 +138,7 @@ class State:
         self.dependants: dict[str, dict[str, None]] = {}  # workload -> those that wait for it
         self.listeners: dict[str, dict[str, None]] = {}  # of these, those to whom each of its instances matters
         self.news: dict[str, dict[int, None]] = {}  # workload others wait for -> instances that came further; ALL
+        self.schedules: dict[str, None] = {}  # workloads that run by a schedule
         self.runs: dict[str, dict[str, None]] = {}  # schedule -> its runs
         self.ended_runs: dict[str, None] = {}  # schedules of which a run has ended since the last sweep
         self.kept: dict[str, dict[str, bytes]] = {}  # kind -> name -> what is stored for others, not read by a rule

@@ -45,6 +45,7 @@ def forget(state: State, out: Step, workload: Workload) -> None:
     for number in versions_of(state, workload):
         forget_version(state, workload, number)
     leave_gang(state, workload)
+    state.schedules.pop(key, None)
     if workload.parent:
         leave_schedule(state, workload)
     del state.workloads[key]

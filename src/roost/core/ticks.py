@@ -7,6 +7,7 @@ from roost.model.workload import Schedule, Workload
 
 def reschedule(state: State, workload: Workload, now: int, before: Schedule | None = None) -> None:
     """A schedule begins, or has become another one: from now on it is due by its own line. The same one goes on."""
+    state.schedules[workload.key] = None
     if workload.policy.schedule != before:
         workload.tick_ms = max(workload.tick_ms, now)
         state.touch_workload(workload)
@@ -36,5 +37,5 @@ def leave_schedule(state: State, run: Workload) -> None:
 
 
 def when_words(schedule: Schedule, moment_ms: int) -> str:
-    """A tick as its zone's clocks show it."""
-    return f"{local_time(schedule, moment_ms):%Y-%m-%d %H:%M} {schedule.zone}"
+    """A tick as its zone's clocks show it, and how far those are from UTC."""
+    return local_time(schedule, moment_ms).isoformat(" ", "minutes")

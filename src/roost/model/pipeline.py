@@ -17,6 +17,7 @@ ACTIONS_MAX = (
     1_000  # one request, one commit and a table that a person reads; more of the same is one action with `each`
 )
 RUN_LENGTH_MAX = 16  # of the part of a job's name that tells runs apart: it leaves 46 characters for the two others
+KEEP_MS_MIN = 60_000  # of an action that is over: what is forgotten at once tells nobody how it ended
 WHEN = ("succeeded", "finished", "started")
 PIPELINE, RUN, ACTION = "pipeline", "run", "action"  # the labels of an action's job
 OWN_LABELS = (PIPELINE, RUN, ACTION)
@@ -121,7 +122,8 @@ def document_of(
         document["keep"] = keep
     if action.needs:
         document["after"] = [_after(f"{pipeline.name}-{run}-{need.action}", need.when) for need in action.needs]
-    wanted_of(document, action.path)
+    if wanted_of(document, action.path).policy.keep_ms < KEEP_MS_MIN:
+        raise Invalid(f"{action.path}.keep", "keep it for 1m or longer: whoever follows it has to hear how it ended")
     return document
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from roost.server.auth_principal import Access
 from roost.server.setting_views import PoolView
+from roost.server.version_views import RolloutView, VersionView
 from roost.server.views import InstanceDetail, InstanceView, NodeDetail, WorkloadDetail, WorkloadView
 from roost.server.why import SuggestionView, WhyView
 
@@ -55,7 +56,15 @@ class Veil:
             return view
         if isinstance(view, WorkloadDetail):
             view = msgspec.structs.replace(view, instances=[self.instance(each) for each in view.instances])
-        return msgspec.structs.replace(view, cause=self.words(view.cause))
+        return msgspec.structs.replace(
+            view, cause=self.words(view.cause), change=self.words(view.change), rollout=self._rollout(view.rollout)
+        )
+
+    def version(self, view: VersionView) -> VersionView:
+        """A version of a workload that may be seen."""
+        if self.is_open:
+            return view
+        return msgspec.structs.replace(view, change=self.words(view.change), rollout=self._rollout(view.rollout))
 
     def instance(self, view: Run) -> Run:
         """An instance that may be seen."""
@@ -92,6 +101,9 @@ class Veil:
             suggestions=[self._suggestion(each) for each in view.suggestions],
             ahead=[key for key in view.ahead if self.sees(key)],
         )
+
+    def _rollout(self, view: RolloutView | None) -> RolloutView | None:
+        return msgspec.structs.replace(view, cause=self.words(view.cause)) if view is not None else None
 
     def _suggestion(self, view: SuggestionView) -> SuggestionView:
         own = [key for key in view.instances if self.sees(key)]

@@ -24,6 +24,7 @@ from roost.wire import servers_pb2 as pb
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Reads that need what only the leader has: its queue, its agents, the logs it is being sent.
 LEADER_READS = ("/why", "/log", "/log/follow", "/v1/servers", "/v1/status", "/v1/hooks")
+SCHEDULES = "/v1/schedules"  # which runs are whose is noted by who decides
 HOOKS = "/hooks/"  # what was delivered is counted where it is delivered from
 WAIT_S = 5.0  # for a leader to appear: a failover takes less; who asks is spared the retry
 LOOK_S = 0.02
@@ -151,7 +152,9 @@ def _is_for_leader(scope: Scope) -> bool:
     if scope["type"] != "http":
         return False
     path = scope["path"]
-    return scope["method"] not in READS or path.endswith(LEADER_READS) or HOOKS in path
+    if scope["method"] not in READS or path.startswith(SCHEDULES):
+        return True
+    return bool(path.endswith(LEADER_READS) or HOOKS in path)
 
 
 async def _packed(scope: Scope, receive: Receive) -> pb.ForwardedRequest:

@@ -52,7 +52,7 @@ class Reader:
     def __init__(self, life: int) -> None:
         self._life = life
         self._told: OrderedDict[str, None] = OrderedDict()
-        self._places: OrderedDict[str, str] = OrderedDict()  # where attempts were placed: a record knows only its newest one
+        self._places: OrderedDict[str, str] = OrderedDict()  # where they were placed: a record knows its newest attempt
 
     def read(self, batch: Batch, since: int) -> list[Event]:
         """What one commit tells: instances first, then what of them is over as a whole."""

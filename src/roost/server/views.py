@@ -11,11 +11,14 @@ from typing import Any
 import msgspec
 
 from roost.core.explain import node_report
+from roost.core.retry import CRASH_LOOP
 from roost.core.scorers import ONE
 from roost.core.state import State
 from roost.model.errors import NotFound
 from roost.model.instance import Decision, Instance, Move
+from roost.model.states import FINISHED
 from roost.model.workload import Workload
+from roost.server.version_views import RolloutView, rollout_view
 
 WORST_FIRST = ("failed", "timed_out", "rejected", "expired", "cancelled")
 RUNNING = ("running", "starting", "placed")
@@ -66,6 +69,10 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     step: int = 0
     losses: int = 0
     failures: int = 0
+    version: int = 1  # of its workload: which it runs, or is to run
+    ready: bool = False  # of a service: it is to be used, as its health check says, or because it runs and has none
+    sick: str = ""  # what its health check said last, if that was not well
+    crash_loop: bool = False  # it keeps ending, and is not ready
 
 
 class InstanceDetail(InstanceView, frozen=True, kw_only=True):
@@ -92,6 +99,12 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True):
     submitted_ms: int
     finished_ms: int | None = None
     labels: dict[str, str] = {}
+    version: int = 1
+    changed_ms: int | None = None  # when this version came; nothing: it is the first
+    change: str = ""  # where this version comes from: applied, or rolled back and why
+    rollout: RolloutView | None = None
+    ready: int | None = None  # of a service: so many of its instances; nothing: this was not looked at
+    looping: int | None = None  # of a service: so many keep ending
 
 
 class WorkloadDetail(WorkloadView, frozen=True, kw_only=True):
@@ -152,7 +165,9 @@ class NodeDetail(NodeView, frozen=True, kw_only=True):
     story: list[Line] = []
 
 
-def workload_view(workload: Workload, begun: int, counts: dict[str, int]) -> WorkloadView:
+def workload_view(
+    workload: Workload, begun: int, counts: dict[str, int], ready: int | None = None, looping: int | None = None
+) -> WorkloadView:
     """A workload and how many of its instances are in which state, as of one revision."""
     every = counts_of(workload, begun, counts)
     return WorkloadView(
@@ -167,13 +182,24 @@ def workload_view(workload: Workload, begun: int, counts: dict[str, int]) -> Wor
         submitted_ms=workload.submitted_ms,
         finished_ms=workload.finished_ms or None,
         labels=_LABELS.decode(workload.document).labels if workload.policy.labels else {},
+        version=workload.version,
+        changed_ms=workload.changed_ms or None,
+        change=workload.change,
+        rollout=rollout_view(workload.rollout),
+        ready=ready,
+        looping=looping,
     )
 
 
 def live_view(state: State, workload: Workload) -> WorkloadView:
     """A workload as it is now."""
     progress = state.progress.get(workload.key)
-    return workload_view(workload, progress.begun, progress.counts) if progress else workload_view(workload, 0, {})
+    begun, counts = (progress.begun, progress.counts) if progress else (0, {})
+    if workload.policy.kind != "service":
+        return workload_view(workload, begun, counts)
+    known = [each for index in range(begun) if (each := state.instances.get(f"{workload.key}.{index}")) is not None]
+    ready = sum(each.serving_ms > 0 for each in known if each.index < workload.count)
+    return workload_view(workload, begun, counts, ready, sum(map(_is_looping, known)))
 
 
 def workload_detail(state: State, workload: Workload) -> WorkloadDetail:
@@ -227,7 +253,7 @@ def instance_detail(state: State, workload: Workload, index: int) -> InstanceDet
     """Everything about an instance, also of one that never ran."""
     instance = state.instances.get(f"{workload.key}.{index}")
     if instance is None:
-        if not 0 <= index < workload.count:
+        if not 0 <= index < max(workload.count, state.begun(workload)):
             last = workload.count - 1
             raise NotFound(f"{workload.key} has instances 0 to {last}, not {index}" if last >= 0 else "it has none")
         if index < state.begun(workload):
@@ -238,7 +264,7 @@ def instance_detail(state: State, workload: Workload, index: int) -> InstanceDet
         **_instance_fields(instance),
         token=instance.token,
         devices=list(instance.devices),
-        ports=dict(zip(workload.policy.ports, instance.ports, strict=False)),
+        ports=dict(zip(state.spec_of(instance).policy.ports, instance.ports, strict=False)),
         decision=decision,
         story=story_view(instance.story),
     )
@@ -251,6 +277,7 @@ def never_ran(workload: Workload, index: int) -> InstanceView:
         name=workload.name,
         index=index,
         state=workload.rest or "queued",
+        version=workload.version,
         cause=workload.cause or "submitted",
         since_ms=workload.finished_ms or workload.submitted_ms,
     )
@@ -310,7 +337,16 @@ def _instance_fields(instance: Instance) -> dict[str, Any]:
         "step": instance.step,
         "losses": instance.losses,
         "failures": instance.failures,
+        "version": instance.version,
+        "ready": instance.serving_ms > 0,
+        "sick": instance.sick,
+        "crash_loop": _is_looping(instance),
     }
+
+
+def _is_looping(instance: Instance) -> bool:
+    """Whether it keeps ending: so often in a row, and it does not serve. One that serves may have recovered."""
+    return instance.failures >= CRASH_LOOP and not instance.serving_ms and instance.state not in FINISHED
 
 
 def _node_fields(state: State, name: str) -> dict[str, Any]:

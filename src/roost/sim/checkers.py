@@ -224,7 +224,9 @@ class Checkers:
 
     def _instance_written(self, key: str, value: bytes | None) -> None:
         if value is None:
-            self.disk.pop(key, None)
+            gone = self.disk.pop(key, None)
+            if gone is not None and not self.forgetful:
+                self._gone_for_good(key, gone)
             workload, _, index = key.rpartition(".")
             if workload in self.serials and int(index) >= self.policies[workload].count:
                 self.told.pop(key, None)  # it stood in for others, and is not needed any more
@@ -232,6 +234,9 @@ class Checkers:
         instance = _INSTANCE.decode(value)
         serial = self._serial_of(instance.workload)
         new, old = _known(instance, serial), self.disk.get(key)
+        if old is not None and new.attempt < old.attempt and self.policies[instance.workload].policy.kind == "service":
+            self._gone_for_good(key, old)
+            old = None  # it stood in for others once, and does so again
         if old is not None and old.serial == serial:
             if new.token < old.token or new.attempt < old.attempt:
                 raise Wrong(f"{key} went back from {old} to {new}")
@@ -251,6 +256,11 @@ class Checkers:
             raise Wrong(f"{key} is {new.state} ({instance.cause}) while {new.token} runs on {live.host}")
         if new.state in FINISHED and new.token:
             self._ending_is_true(instance)
+
+    def _gone_for_good(self, key: str, old: Known) -> None:
+        live = self._truth.live.get(old.token)
+        if live is not None and live.run.leased:
+            raise Wrong(f"{key} was forgotten while {old.token} runs on {live.host}")
 
     def _ending_is_true(self, instance: Instance) -> None:
         """What the disk says of an ending is what really happened."""

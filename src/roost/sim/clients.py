@@ -124,7 +124,7 @@ class Clients:
 
     def _tell_server(self, words: str, make: Make) -> None:
         self._world.tell("client", words)
-        self._ask(make, lambda value: None)
+        self._ask(make, lambda value: self._world.tell("client", f"was told {value}"))
 
     def cancel(self, key: str, index: int | None) -> None:
         """Stop a workload or an instance."""

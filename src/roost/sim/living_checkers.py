@@ -6,9 +6,11 @@ are worked out here once more, by themselves.
 
 from collections.abc import Mapping, Sequence
 
+from roost.model.events import Event, Joined, Reported
 from roost.model.frames import Run
 from roost.model.instance import Instance
 from roost.model.schedule import next_tick, ticks_between
+from roost.model.states import FINISHED
 from roost.model.workload import After, Update, Workload
 from roost.ports.store import Change
 from roost.sim.records import Records
@@ -38,6 +40,7 @@ class LivingCheckers:
         self._kinds: dict[str, str] = {}
         self._overlapping: dict[str, bool] = {}  # schedules that allowed it once
         self._deadlines: dict[str, bool] = {}  # nodes that were drained with a deadline once
+        self._sick: dict[int, bool] = {}  # attempts of which the server was told last that they are not well
         truth.began_told = self.began
 
     def forgotten(self) -> None:
@@ -48,6 +51,18 @@ class LivingCheckers:
         """A client is about to drain a node."""
         if deadline_ms:
             self._deadlines[node] = True
+
+    def hears(self, events: Sequence[Event]) -> None:
+        """What a server is told with the next step."""
+        for event in events:
+            if isinstance(event, Reported):
+                reports = event.reports
+            elif isinstance(event, Joined):
+                reports = tuple(report for _, report in event.hello.runs)
+            else:
+                continue
+            for report in reports:
+                self._sick[report.token] = not report.ready
 
     def committed(self, changes: Sequence[Change]) -> None:
         """After every write to the disk."""
@@ -69,7 +84,8 @@ class LivingCheckers:
             elif new.state == "stopping" and old is not None and old.state == "running":
                 self._stopped(old, new)
         for key, old, new in disk.changed("node"):
-            if held_back and new.status == "lost" and old is not None and old.status != "lost":
+            is_lost = new.status == "lost" and old is not None and old.status != "lost"
+            if held_back and is_lost and "not heard" in new.story[-1].cause:  # who says goodbye may go
                 raise Wrong(f"{key} was given up while there is maintenance")
 
     def began(self, host: str, run: Run) -> None:
@@ -134,14 +150,16 @@ class LivingCheckers:
         workload = self._disk.now["workload"][new.workload]
         if workload.policy.kind != "service" or workload.rest or not new.cause.startswith(WITHIN_LIMITS):
             return
-        if self._is_forced(new) or not is_available(workload, old, new.since_ms):
+        if self._is_forced(new) or self._sick.get(new.token) or not is_available(workload, old, new.since_ms):
             return
-        left = 0
+        left = ended = 0
         for each in self._disk.instances_of(workload.key):
             before = self._disk.before.get(("instance", each.key))
+            was_over = before is not None and before.state in FINISHED
+            ended += each.index < workload.count and (was_over or has_ended(each))
             is_other = each.state == "stopping" and not each.cause.startswith(WITHIN_LIMITS) and before is not None
             left += is_available(workload, before if is_other else each, new.since_ms)
-        if left < floor_of(workload):
+        if left < floor_of(workload) - ended:
             raise Wrong(
                 f"{new.key} was stopped ({new.cause}) with {left} others available of {workload.count}, "
                 f"at least {floor_of(workload)} have to be"
@@ -257,6 +275,13 @@ def surge_of(workload: Workload) -> int:
 def share_of(count: int, percent: int) -> int:
     """A share, rounded up."""
     return (count * percent + 99) // 100
+
+
+def has_ended(instance: Instance) -> bool:
+    """Whether somebody ended it, or it itself, for good; also if the same commit lets it start again."""
+    last = instance.story[-1].revision if instance.story else 0
+    lines = [line for line in instance.story if line.revision == last]
+    return instance.state in FINISHED or any(line.state in FINISHED for line in lines)
 
 
 def is_available(workload: Workload, instance: Instance, now_ms: int) -> bool:

@@ -249,6 +249,7 @@ class Server:
         if self._committing or not self.ready:
             return
         batch = self._take_batch()
+        self._checkers.living.hears(batch)
         done = step(self.state, batch, self.clock.now_ms())
         self._checkers.stepped(self.state, done)
         if not done.changes:

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 
+import msgspec
+
 from roost.core.explain import why
 from roost.core.state import State
+from roost.model.document import decode_document
 from roost.model.states import FINISHED
 from roost.model.workload import Workload
 from roost.sim.clients import Clients
@@ -72,7 +75,7 @@ def left_in_pools(state: State, truth: Truth, names: dict[str, str]) -> list[str
 
 
 def nurse(state: State, clients: Clients, may_wait: tuple[str, ...]) -> None:
-    """What somebody does who looks after services: promote what waits for it, go back where an update failed."""
+    """What somebody does who looks after services: promote what waits for it, repair what failed."""
     for workload in list(state.workloads.values()):
         rollout = workload.rollout
         if rollout is None or workload.rest or workload.finished_ms or is_held_up(state, workload, may_wait):
@@ -80,4 +83,8 @@ def nurse(state: State, clients: Clients, may_wait: tuple[str, ...]) -> None:
         if rollout.state == "waiting":
             clients.promote(workload.key)
         elif rollout.state == "failed":
-            clients.rollback(workload.key, 0)
+            document = decode_document(workload.document)
+            if document.update is not None:
+                document.update.deadline = "1m"  # longer than anything takes that has room
+            document.command = f"work repaired {workload.version}"
+            clients.apply(msgspec.to_builtins(document))

@@ -26,10 +26,13 @@ from roost.server.api.plans import PlanView
 from roost.server.api.pools import Marking, PoolPage, PoolSettings
 from roost.server.api.projects import ProjectPage, ProjectSettings
 from roost.server.api.reservations import ReservationPage, Reserving
+from roost.server.api.schedules import SchedulePage, ScheduleView
 from roost.server.api.secrets import SecretPage, SecretValue
+from roost.server.api.services import ServicePage, ServiceView
 from roost.server.api.tokens import Creating, Rotating, TokenMade, TokenPage
+from roost.server.api.versions import Back, VersionPage
 from roost.server.api.whoami import LoginView, WhoamiView
-from roost.server.api.workloads import Accepted, Chosen, WorkloadPage
+from roost.server.api.workloads import Accepted, Again, Chosen, WorkloadPage
 from roost.server.join import JoinTokenMade
 from roost.server.secrets import Resealed
 from roost.server.views import InstanceDetail, NodeDetail, WorkloadDetail
@@ -37,6 +40,8 @@ from roost.server.why import WhyView
 
 BODIES = (
     Document,
+    Again,
+    Back,
     Chosen,
     Creating,
     Draining,
@@ -53,8 +58,9 @@ BODIES = (
 )  # what handlers read themselves
 VIEWS = (Accepted, AuditPage, AuthorityView, Credential, ErrorView, EventPage, InstanceDetail, InstancePage,
          JoinTokenMade, DrainPlanView, JoinTokenPage, LifePage, LoginView, MemberPage, MomentView, NodeDetail, NodePage,
-         OverInstancePage, OverPage, PlanView, PoolPage, ProjectPage, Resealed, ReservationPage, SecretPage,
-         StatusView, TokenMade, TokenPage, WhoamiView, WhyView, WorkloadDetail, WorkloadPage)  # fmt: skip
+         OverInstancePage, OverPage, PlanView, PoolPage, ProjectPage, Resealed, ReservationPage, SchedulePage, ScheduleView, SecretPage,
+         ServicePage, ServiceView, StatusView, TokenMade, TokenPage, VersionPage, WhoamiView, WhyView,
+         WorkloadDetail, WorkloadPage)  # fmt: skip
 
 NAME = {"pattern": "^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$", "minLength": 1, "maxLength": limits.NAME_LENGTH_MAX}
 CHECKED: dict[str, dict[str, dict[str, Any]]] = {  # what is checked beyond types

@@ -36,6 +36,9 @@ SCAN_MAX = 10_000  # workloads looked at for one page: a filter that matches lit
 WorkloadState = Literal[
     "queued", "running", "stopping", "succeeded", "failed", "timed_out", "cancelled", "expired", "rejected"
 ]
+SameOk = Annotated[
+    bool, QueryParameter(description="What lives already is no conflict: another document makes a new version of it.")
+]
 Planned = Annotated[str, QueryParameter(description="`token` of a plan: do exactly that, or nothing.")]
 PageLimit = Annotated[int, QueryParameter(ge=1, le=PAGE_MAX, description="How many at most.")]
 
@@ -48,10 +51,16 @@ class WorkloadPage(msgspec.Struct, frozen=True):
     next: str | None = None
 
 
+class SubmittedView(WorkloadView, frozen=True, kw_only=True):
+    """A workload that was submitted, and what became of that: it is new, has a new version, or was there already."""
+
+    result: Literal["created", "changed", "unchanged"]
+
+
 class Accepted(msgspec.Struct, frozen=True):
     """What became of the documents of a batch, in their order."""
 
-    items: list[WorkloadView]
+    items: list[SubmittedView]
 
 
 class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,27 +69,33 @@ class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     index: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
+class Again(Chosen, frozen=True, forbid_unknown_fields=True):
+    """What to run again. `failed`: only what failed or ran out of time, not what was cancelled or expired."""
+
+    failed: bool = False
+
+
 @post(
     "/v1/workloads",
     operation_id="submit",
     operation_class=taking(Document),
-    responses={200: ResponseSpec(WorkloadView, generate_examples=False), **refusals(403, 409, 413, 415, 422, 503)},
+    responses={200: ResponseSpec(SubmittedView, generate_examples=False), **refusals(403, 409, 413, 415, 422, 503)},
 )
 async def submit(
-    request: Request[Any, Any, Any],
-    same_ok: Annotated[bool, QueryParameter(description="The same document again is no conflict.")] = False,
-    plan: Planned = "",
-) -> Response[WorkloadView]:
-    """Submit a workload. 201: it was taken in; 200: it was there already (with same_ok or a plan)."""
+    request: Request[Any, Any, Any], same_ok: SameOk = False, plan: Planned = ""
+) -> Response[SubmittedView]:
+    """Submit a workload. 201: it was taken in; 200: it was there already (with same_ok or a plan).
+
+    What is there already and lives becomes a new version, if its document is another one. `result` tells which it was.
+    """
     engine = doors_of(request).engine
     wanted = (wanted_of(await read_data(request)),)
     make = _submission(request, wanted, same_ok, plan)
     await require_secrets(request, wanted)
-    before = engine.state.serial
+    known = _known(engine.state, wanted)
     (key,) = await ask(request, make)
-    workload = _there(engine.state, key)
-    view = veil_of(request).workload(live_view(engine.state, workload))
-    return Response(view, status_code=201 if workload.serial > before else 200)
+    view = _submitted(engine.state, veil_of(request), key, known)
+    return Response(view, status_code=201 if view.result == "created" else 200)
 
 
 @post(
@@ -89,18 +104,15 @@ async def submit(
     operation_class=taking(Document, many=BATCH_MAX),
     responses=refusals(403, 409, 413, 415, 422, 503),
 )
-async def submit_batch(
-    request: Request[Any, Any, Any],
-    same_ok: Annotated[bool, QueryParameter(description="The same document again is no conflict.")] = False,
-    plan: Planned = "",
-) -> Accepted:
-    """Submit many workloads: all of them are taken in, or none."""
+async def submit_batch(request: Request[Any, Any, Any], same_ok: SameOk = False, plan: Planned = "") -> Accepted:
+    """Submit many workloads: all of them are taken in, or none. The `result` of each tells what became of it."""
     engine, veil = doors_of(request).engine, veil_of(request)
     wanted = await read_batch(request)
     make = _submission(request, wanted, same_ok, plan)
     await require_secrets(request, wanted, many=True)
+    known = _known(engine.state, wanted)
     keys = await ask(request, make)
-    return Accepted([veil.workload(live_view(engine.state, _there(engine.state, key))) for key in keys])
+    return Accepted([_submitted(engine.state, veil, key, known) for key in keys])
 
 
 async def read_batch(request: Request[Any, Any, Any]) -> tuple[Wanted, ...]:
@@ -156,7 +168,7 @@ def _page(
         views = [veil.workload(live_view(state, found))] if found and not after and _is_labelled(found, label) else []
         return WorkloadPage(state.revision, [view for view in views if not only or view.state == only])
     items: list[WorkloadView] = []
-    for seen, workload in enumerate(_older_than(state, after, veil), start=1):
+    for seen, workload in enumerate(older_than(state, after, veil), start=1):
         is_seen = veil.sees(workload.project)
         is_named = (not project or workload.project == project) and (not name or workload.name == name)
         if is_seen and is_named and _is_labelled(workload, label):
@@ -213,24 +225,24 @@ async def cancel(request: Request[Any, Any, Any], project: FromPath[str], name: 
     """Cancel a workload or one instance. What runs is stopped first; cancelling twice is fine."""
     index = (await read_fields(request, Chosen)).index
     key = f"{project}/{name}"
-    return await _change(request, key, lambda number: Cancel(number, key, index))
+    return await change_workload(request, key, lambda number: Cancel(number, key, index))
 
 
 @post(
     "/v1/workloads/{project:str}/{name:str}/retry",
     operation_id="retry",
-    operation_class=taking(Chosen, required=False),
+    operation_class=taking(Again, required=False),
     status_code=200,
     responses=refusals(403, 404, 409, 413, 415, 422, 503),
 )
 async def retry(request: Request[Any, Any, Any], project: FromPath[str], name: FromPath[str]) -> WorkloadView:
     """Run again what ended otherwise than well, or one instance however it ended."""
-    index = (await read_fields(request, Chosen)).index
+    again = await read_fields(request, Again)
     key = f"{project}/{name}"
-    return await _change(request, key, lambda number: Retry(number, key, index))
+    return await change_workload(request, key, lambda number: Retry(number, key, again.index, again.failed))
 
 
-async def _change(request: Request[Any, Any, Any], key: str, make: Callable[[int], Event]) -> WorkloadView:
+async def change_workload(request: Request[Any, Any, Any], key: str, make: Callable[[int], Event]) -> WorkloadView:
     """Ask for a change and show the workload after it; one that is not kept is over and gone by then."""
     engine, veil = doors_of(request).engine, veil_of(request)
     known, progress = engine.state.workloads.get(key), engine.state.progress.get(key)
@@ -253,6 +265,23 @@ def _submission(
     return lambda number: Submit(number, wanted, True, plan)
 
 
+def _known(state: State, wanted: tuple[Wanted, ...]) -> dict[str, tuple[int, int]]:
+    """How old those are that are there already, and their versions."""
+    found = [state.workloads.get(f"{each.project}/{each.name}") for each in wanted]
+    return {each.key: (each.serial, each.version) for each in found if each is not None}
+
+
+def _submitted(state: State, veil: Veil, key: str, known: dict[str, tuple[int, int]]) -> SubmittedView:
+    workload = _there(state, key)
+    serial, version = known.get(key, (0, 0))
+    is_new = workload.serial != serial
+    result: Literal["created", "changed", "unchanged"] = (
+        "created" if is_new else "changed" if workload.version != version else "unchanged"
+    )
+    view = veil.workload(live_view(state, workload))
+    return SubmittedView(**{name: getattr(view, name) for name in view.__struct_fields__}, result=result)
+
+
 def _there(state: State, key: str) -> Workload:
     workload = state.workloads.get(key)
     if workload is None:
@@ -260,7 +289,7 @@ def _there(state: State, key: str) -> Workload:
     return workload
 
 
-def _older_than(state: State, after: str, veil: Veil) -> Iterator[Workload]:
+def older_than(state: State, after: str, veil: Veil) -> Iterator[Workload]:
     """Workloads, newest first, from the one after the last of a page; by age if that one is gone."""
     everything = reversed(state.workloads.values())
     if not after:

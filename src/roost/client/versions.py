@@ -1,0 +1,60 @@
+"""Versions of a workload: the client's calls for what it was, and for the ways back and on."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from roost.client.rolling import Standing, follow_rollout
+from roost.client.transport import Transport, segment
+from roost.client.types import Workload
+from roost.client.version_types import Version, VersionPage
+
+if TYPE_CHECKING:
+    from roost.client.client import Client
+
+
+class VersionCalls:
+    """What a client asks about versions."""
+
+    _transport: Transport
+
+    def versions(self, project: str, name: str, *, diff: bool = False) -> list[Version]:
+        """The versions of a workload that are known, the newest first; with `diff` what each of them changed."""
+        return self._versions(project, name, "each" if diff else "").items
+
+    def version_diff(self, project: str, name: str, old: int, new: int) -> list[str]:
+        """What differs between two versions, as lines of a unified diff."""
+        return self._versions(project, name, f"{old}..{new}").diff
+
+    def promote(self, project: str, name: str) -> Workload:
+        """The canaries of a change are good: all others follow."""
+        answer = self._transport.call("POST", f"{_path(project, name)}/promote")
+        return msgspec.json.decode(answer.body, type=Workload)
+
+    def rollback(self, project: str, name: str, version: int | None = None) -> Workload:
+        """Back to an earlier version, which becomes a new one; none named: the last one that was good."""
+        body = msgspec.json.encode({} if version is None else {"version": version})
+        answer = self._transport.call("POST", f"{_path(project, name)}/rollback", None, body)
+        return msgspec.json.decode(answer.body, type=Workload)
+
+    def wait_for_version(
+        self: "Client",  # type: ignore[misc]  # whoever mixes this in is one
+        workload: Workload,
+        timeout_s: float | None = None,
+        tell: Callable[[Standing], object] | None = None,
+    ) -> Standing:
+        """Wait until a workload is as it was applied: updated and available, or not any more. Raises WaitTimedOut.
+
+        `tell` hears of every step on the way.
+        """
+        return follow_rollout(self, workload, timeout_s, tell)
+
+    def _versions(self, project: str, name: str, diff: str) -> VersionPage:
+        query = {"diff": diff} if diff else None
+        answer = self._transport.call("GET", f"{_path(project, name)}/versions", query)
+        return msgspec.json.decode(answer.body, type=VersionPage)
+
+
+def _path(project: str, name: str) -> str:
+    return f"/v1/workloads/{segment(project)}/{segment(name)}"

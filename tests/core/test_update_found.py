@@ -1,0 +1,71 @@
+"""What the simulation found in updates, order and pools: the smallest scene of each. The names say what must hold."""
+
+from tests.core.scene import Scene, job
+from tests.core.test_rollout import Service, web
+
+
+def test_found_a_drain_without_a_deadline_keeps_to_the_floor_after_a_restart_too() -> None:
+    it = Service("a", "b", "c", count=4, max_unavailable=1)
+    scene, node = it.scene, it.instances()[0].node
+    assert [each.node for each in it.instances()].count(node) == 2
+    scene.drain(node)
+    scene.restart()
+    scene.step()
+    assert [each.state for each in it.instances()].count("running") == 3
+
+
+def test_found_those_that_are_ready_but_not_for_long_are_not_all_stopped_at_once() -> None:
+    it = Service(count=4, max_unavailable=1)
+    it.apply(command="serve 2", healthy_after="1m")
+    assert [each.state for each in it.instances()].count("running") == 3
+
+
+def test_found_an_element_does_not_start_after_one_that_was_cancelled_before_its_other_condition_came() -> None:
+    scene = Scene("a")
+    scene.submit(job("slow", count=2, resources={"cpu": 3}), job("other", count=2, resources={"cpu": 99}))
+    conditions = [
+        {"workload": "slow", "when": "started", "each": True},
+        {"workload": "other", "when": "succeeded", "each": True},
+    ]
+    scene.submit(job("last", count=2, after=conditions, resources={"cpu": 0}))
+    scene.cancel("other")
+    scene.running("slow.0")
+    assert scene.states("last.0") == ["cancelled"]
+    scene.ended("slow.0")
+    scene.running("slow.1")
+    assert scene.states("last.1") == ["cancelled"]
+
+
+def test_found_a_server_without_memory_completes_a_service_in_its_present_version() -> None:
+    scene = Scene("a", "b", adopts=True)
+    scene.submit(web(2))
+    _roll(scene)
+    scene.apply(web(2, command="serve 2"))
+    _roll(scene)
+    told = scene.as_told("web.0")
+    scene.restart(forgetful=True)
+    scene.hello("a", told)
+    scene.wait("1m")
+    assert [(each.index, each.version) for each in scene.state.instances.values()] == [(0, 2), (1, 2)]
+
+
+def test_found_a_server_without_memory_updates_nobody_who_may_still_run_elsewhere() -> None:
+    scene = Scene("a", "b", adopts=True)
+    scene.submit(web(2))
+    _roll(scene)
+    told = scene.as_told("web.0")
+    scene.restart(forgetful=True)
+    scene.hello("a", told)
+    scene.apply(web(2, command="serve 2"))
+    assert "default/web.1" not in scene.state.instances or scene.states("web.1") == ["queued"]  # b may be running it
+
+
+def _roll(scene: Scene) -> None:
+    """Agents do what they are told, for a while."""
+    for _ in range(8):
+        for instance in list(scene.state.instances.values()):
+            if instance.state == "stopping":
+                scene.stopped(instance.key.removeprefix("default/"))
+            elif instance.state in ("placed", "starting"):
+                scene.running(instance.key.removeprefix("default/"))
+        scene.wait("2s")

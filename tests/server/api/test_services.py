@@ -1,0 +1,63 @@
+"""Services over the API: where they are, who is ready, and what is not to be seen."""
+
+from roost.model.frames import Report
+from tests.security.gatehouse import caller, gatehouse
+from tests.server.house import house
+
+WEB = {"kind": "service", "count": 2, "ports": {"http": 0, "admin": 0}, "resources": {"cpu": "100m"}}
+
+
+async def test_addresses_are_told_by_port_and_readiness() -> None:
+    async with house() as made:
+        agent = await made.agent(address="10.1.2.3")
+        await made.submit("web", **WEB)
+        await made.submit("job")
+        first, second, *_ = [run for run in agent.orders() if run.workload == "default/web"]
+        await agent.says(Report(first.token, "running"))
+        await agent.says(Report(second.token, "running", ready=False, error="tcp: refused"))
+        (told,) = (await made.get("/v1/services"))["items"]
+        assert (told["name"], told["count"], told["ready"], told["ports"]) == ("web", 2, 1, ["http", "admin"])
+        ready, other = told["addresses"]
+        assert (ready["index"], ready["host"], ready["node"], ready["ready"], ready["version"]) == (
+            0, "10.1.2.3", "n1", True, 1,
+        )  # fmt: skip
+        assert ready["ports"] == dict(zip(("http", "admin"), first.ports, strict=True))
+        assert (other["index"], other["ready"]) == (1, False)
+        only = await made.get("/v1/services/default/web", ready=True)
+        assert [each["index"] for each in only["addresses"]] == [0]
+        assert (await made.get("/v1/services", project="other"))["items"] == []
+
+
+async def test_what_has_no_addresses_is_refused() -> None:
+    async with house() as made:
+        await made.submit("job")
+        assert (await made.get("/v1/services/default/job", expect=409))["code"] == "no_service"
+        assert (await made.get("/v1/services/default/nobody", expect=404))["code"] == "not_found"
+        assert (await made.get("/v1/services", expect=422, after="nonsense"))["path"] == "after"
+
+
+async def test_services_come_in_pages_and_those_that_are_over_are_left_out() -> None:
+    async with house() as made:
+        for number in range(5):
+            await made.submit(f"web-{number}", **WEB)
+        await made.post("/v1/workloads/default/web-2/cancel")
+        found: list[str] = []
+        after = ""
+        for _ in range(10):
+            page = await made.get("/v1/services", limit=2, **({"after": after} if after else {}))
+            found += [each["name"] for each in page["items"]]
+            after = page["next"]
+            if not after:
+                break
+        assert found == ["web-4", "web-3", "web-1", "web-0"]
+
+
+async def test_foreign_services_are_not_there() -> None:
+    async with gatehouse() as made:
+        await made.submit("covert", project="hidden", **WEB)
+        await made.submit("own", project="open", **WEB)
+        who = await caller(made, "viewer", "open")
+        assert [each["name"] for each in (await who.get("/v1/services"))["items"]] == ["own"]
+        assert (await who.get("/v1/services", project="hidden"))["items"] == []
+        assert (await who("GET", "/v1/services/hidden/covert")).status_code == 404
+        assert (await who("GET", "/v1/workloads/hidden/covert/versions")).status_code == 404

@@ -1,0 +1,200 @@
+"""Versions over the API: what became of a submission, what each version was, what differs, and the ways back and on."""
+
+from typing import Any
+
+import pytest
+
+from roost.model.frames import Report
+from tests.server.house import House, Played, Stop, house
+
+ONE = {"name": "web", "kind": "service", "command": "serve 1", "count": 2, "resources": {"cpu": "100m"},
+       "update": {"max_unavailable": 1, "healthy_after": 0}}  # fmt: skip
+TWO = {**ONE, "command": "serve 2", "env": {"LEVEL": "debug", "A": "b"}}
+PATH = "/v1/workloads/default/web"
+
+
+async def applied(made: House, document: dict[str, Any], expect: int = 200) -> dict[str, Any]:
+    answer = await made.client.post("/v1/workloads?same_ok=true", json=document)
+    assert answer.status_code == expect, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+async def served(made: House, agent: Played, state: str = "") -> dict[str, Any]:
+    """The agent does what it is told, until a rollout is in a state; none named: until nothing is left to do."""
+    done: set[tuple[int, type]] = set()
+    for _ in range(50):
+        orders = [*agent.orders(Stop), *agent.orders()]
+        new = [each for each in orders if (each.token, type(each)) not in done and _is_held(made, each.token)]
+        for each in new:
+            done.add((each.token, type(each)))
+            await (agent.stops(each) if isinstance(each, Stop) else agent.starts(each))
+        workload = made.engine.state.workloads["default/web"]
+        if not new and (not state or (workload.rollout is not None and workload.rollout.state == state)):
+            break
+        revision = made.engine.state.revision
+        if not new:
+            await made.until(lambda revision=revision: made.engine.state.revision != revision)
+    view: dict[str, Any] = await made.get(PATH)
+    return view
+
+
+def _is_held(made: House, token: int) -> bool:
+    return token in made.engine.state.held["n1"]
+
+
+async def test_what_became_of_a_submission_is_told() -> None:
+    async with house() as made:
+        first = await applied(made, ONE, 201)
+        again = await applied(made, ONE)
+        other = await applied(made, TWO)
+        assert [(each["result"], each["version"]) for each in (first, again, other)] == [
+            ("created", 1), ("unchanged", 1), ("changed", 2),
+        ]  # fmt: skip
+        answer = await made.client.post("/v1/workloads/batch?same_ok=true", json=[TWO, {**ONE, "name": "new"}])
+        assert [(each["name"], each["result"]) for each in answer.json()["items"]] == [
+            ("web", "unchanged"), ("new", "created"),
+        ]  # fmt: skip
+
+
+async def test_what_cannot_change_is_refused_by_its_field() -> None:
+    async with house() as made:
+        await applied(made, ONE, 201)
+        before = made.snapshot()
+        answer = await made.client.post("/v1/workloads?same_ok=true", json={"name": "web", "command": "true"})
+        told = answer.json()
+        assert (answer.status_code, told["code"], told["path"]) == (409, "cannot_change", "kind")
+        assert made.snapshot() == before
+
+
+async def test_versions_tell_what_each_was_and_what_it_changed() -> None:
+    async with house() as made:
+        agent = await made.agent()
+        await applied(made, ONE, 201)
+        await served(made, agent)
+        await applied(made, TWO)
+        page = await made.get(f"{PATH}/versions", diff="each")
+        new, old = page["items"]
+        assert (new["version"], new["change"], new["present"], new["rollout"]["state"]) == (
+            2,
+            "applied",
+            True,
+            "rolling",
+        )
+        assert (old["version"], old["change"], old["present"], old["instances"]) == (1, "submitted", False, 2)
+        assert old["document"]["command"] == "serve 1" and old["diff"] == []
+        assert new["diff"] == [
+            "--- version 1", "+++ version 2", "@@ -1,5 +1,8 @@",
+            "-command: serve 1", "+command: serve 2", " count: 2", "+env:", "+  A: b", "+  LEVEL: debug",
+            " kind: service", " name: web", " resources:",
+        ]  # fmt: skip
+        view = await served(made, agent, "done")
+        assert (view["version"], view["ready"], view["looping"], view["rollout"]["done"]) == (2, 2, 0, 2)
+        assert {(each["version"], each["ready"], each["crash_loop"]) for each in view["instances"]} == {
+            (2, True, False)
+        }
+        page = await made.get(f"{PATH}/versions", diff="2..1")
+        assert page["diff"][3:5] == ["-command: serve 2", "+command: serve 1"]
+        assert [(each["version"], each["instances"], each["diff"]) for each in page["items"]] == [
+            (2, 2, []),
+            (1, 0, []),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("diff", "status", "path", "words"),
+    [
+        ("1..9", 404, "", "version 9 of default/web is not known; those known are 1"),
+        ("1-2", 422, "diff", "two versions, such as 1..3, or `each`"),
+        ("..", 422, "diff", "two versions, such as 1..3, or `each`"),
+        ("x" * 31, 422, "diff", ""),
+    ],
+)
+async def test_what_cannot_be_compared(diff: str, status: int, path: str, words: str) -> None:
+    async with house() as made:
+        await applied(made, ONE, 201)
+        told = await made.get(f"{PATH}/versions", expect=status, diff=diff)
+        assert told["path"] == path and words in told["message"]
+
+
+async def test_canaries_are_promoted() -> None:
+    async with house() as made:
+        agent = await made.agent()
+        canary = {**ONE["update"], "canary": 1}  # type: ignore[dict-item]
+        await applied(made, {**ONE, "update": canary}, 201)
+        await served(made, agent)
+        refused = await made.post(f"{PATH}/promote", expect=409)
+        assert refused["code"] == "nothing_to_promote"
+        await applied(made, {**TWO, "update": canary})
+        view = await served(made, agent, "waiting")
+        assert sorted(each["version"] for each in view["instances"]) == [1, 2]
+        assert (await made.post(f"{PATH}/promote"))["rollout"]["promoted"] is True
+        view = await served(made, agent, "done")
+        assert {each["version"] for each in view["instances"]} == {2}
+        audit = (await made.get("/v1/audit"))["items"]
+        assert ("promote", "default/web") in {(each["what"], each["target"]) for each in audit}
+
+
+async def test_somebody_goes_back() -> None:
+    async with house() as made:
+        agent = await made.agent()
+        await applied(made, ONE, 201)
+        told = await made.post(f"{PATH}/rollback", expect=404)
+        assert told["code"] == "no_such_version"
+        await served(made, agent)
+        await applied(made, TWO)
+        await served(made, agent, "done")
+        view = await made.post(f"{PATH}/rollback")
+        assert (view["version"], view["change"]) == (3, "rolled back to version 1")
+        await served(made, agent, "done")
+        view = await made.post(f"{PATH}/rollback", {"version": 2})
+        assert (view["version"], view["change"]) == (4, "rolled back to version 2")
+        told = await made.post(f"{PATH}/rollback", {"version": 9}, expect=404)
+        assert told["message"] == "default/web has no version 9 to go back to; those known are 1, 2, 3"
+        for wrong in (0, -1, "one", 1 << 40):
+            told = await made.post(f"{PATH}/rollback", {"version": wrong}, expect=422)
+            assert told["path"] == "version"
+        audit = (await made.get("/v1/audit"))["items"]
+        assert [each["target"] for each in audit if each["what"] == "rollback"] == ["default/web"] * 2
+
+
+async def test_a_replica_that_keeps_ending_is_seen_and_explained() -> None:
+    async with house() as made:
+        agent = await made.agent()
+        await applied(made, {**ONE, "count": 1, "restart": {"pause": 0.001, "pause_max": 0.001}}, 201)
+        for number in range(5):
+            await made.until(lambda number=number: len(agent.orders()) > number)
+            await agent.starts(agent.orders()[number])
+            await agent.ends(agent.orders()[number], 1)
+        view = await made.get(PATH)
+        assert (view["looping"], view["ready"]) == (1, 0)
+        (instance,) = view["instances"]
+        assert instance["crash_loop"] is True and instance["ready"] is False and instance["failures"] == 5
+        assert "crash loop: it ended 5 times in a row" in str(await made.get(f"{PATH}/instances/0"))
+
+
+async def test_who_waits_for_the_floor_says_so() -> None:
+    async with house() as made:
+        agent = await made.agent()
+        await applied(made, {**ONE, "count": 4}, 201)
+        await served(made, agent)
+        await applied(made, {**TWO, "count": 4})
+        told = await made.get(f"{PATH}/why", index=3)
+        assert told["words"].startswith(
+            "default/web.3 is running on n1: started; it is to be updated to version 2 and waits: "
+            "3 of 4 must stay available, and 3 are"
+        )
+        told = await made.get(f"{PATH}/why", index=0)
+        assert told["words"].startswith("default/web.0 is stopping on n1: updated to version 2")
+
+
+async def test_who_is_sick_says_so() -> None:
+    async with house() as made:
+        agent = await made.agent()
+        await applied(made, {**ONE, "count": 1}, 201)
+        (run,) = agent.orders()
+        await agent.says(Report(run.token, "running", ready=False, error="http /: 503"))
+        (instance,) = (await made.get(PATH))["instances"]
+        assert (instance["ready"], instance["sick"]) == (False, "http /: 503")
+        told = await made.get(f"{PATH}/why", index=0)
+        assert "it is not ready: http /: 503" in told["words"]
