@@ -105,9 +105,10 @@ def test_the_end_of_one_that_was_unwell_says_so_in_words() -> None:
 )
 def test_other_ends_are_told_as_they_were(cause: str, why: str, told: tuple[str, str]) -> None:
     actor = watching()
+    play(actor, "+")
     actor.ended(1, cause, None, 15, 0, "", 2_000, 2_000, why=why)
     (report,) = actor.beat(2_000).reports
-    assert (report.cause, report.error) == told
+    assert (report.cause, report.error) == told and not report.ready
 
 
 def test_other_words_alone_are_told_from_time_to_time() -> None:

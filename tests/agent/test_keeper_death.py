@@ -71,7 +71,7 @@ def test_an_agent_that_is_killed_stops_nothing_and_its_successor_is_told_everyth
     assert (b["id"], b["state"], b["ended"]["code"]) == ("b", "ended", 3)
     successor.socket.close()
     (stage.work / "a" / "go").touch()
-    until(lambda: not alive(pid), "the run to end while nobody listens")
+    until(lambda: not Path(f"/proc/{pid}").exists(), "the run to end, and the keeper to notice, while nobody listens")
 
     third = stage.client()
     a, b = third.runs["runs"]

@@ -74,6 +74,7 @@ def test_gpus_of_different_models_have_none_in_common(tmp_path: Path) -> None:
 def test_of_several_agents_on_a_machine_the_first_has_the_gpus(tmp_path: Path) -> None:
     proc = with_gpus(tmp_path, "NVIDIA T4", "NVIDIA T4", "NVIDIA T4")
     first, second = (probe.facts(str(tmp_path), Wishes(share=2, number=each), proc=proc) for each in (1, 2))
+    assert first.port_last + 1 == second.port_first
     assert (first.resources["gpu"], first.gpu_model) == (3_000, "NVIDIA T4")
     assert ("gpu" in second.resources, second.gpu_model) == (False, "")
 

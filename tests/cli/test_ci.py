@@ -126,6 +126,7 @@ name: {name}
 actions:
   - {{name: second, needs: [first], steps: [x], env: {{TOKEN: {{secret: nobody-has-it}}}}}}
   - {{name: first, steps: [x]}}
+  - {{name: other, steps: [x]}}
 """
     done = typed("ci", "run", pipeline(text))
     assert done.exit_code == 2

@@ -1,11 +1,11 @@
 """Ports: by number where they must be these, any where any will do; each is on a node once."""
 
+import msgspec
 import pytest
 
-from roost.core.filters import ports as filter_of_ports
 from roost.model.errors import Invalid
 from roost.model.limits import PORT_ANY_FIRST
-from tests.core.scene import Scene, job
+from tests.core.scene import Scene, facts_of, job, service
 from tests.core.yard import Yard
 
 
@@ -32,9 +32,9 @@ def test_where_any_will_do_the_first_free_ones_are_given_in_the_order_of_their_n
     assert yard.taken("y").ports == (first, first + 1)
 
 
-def test_when_all_are_given_the_node_says_no(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filter_of_ports, "PORT_ANY_LAST", PORT_ANY_FIRST + 4)
+def test_when_all_are_given_the_node_says_no() -> None:
     yard = Yard("a", cpu=16)
+    yard.fleet.facts[0] = msgspec.structs.replace(yard.fleet.facts[0], port_last=PORT_ANY_FIRST + 4)
     assert yard.places("x", 3, ports={"one": 0, "two": 0}) == ["a", "a", ""]
     assert yard.blockers("x", ports={"one": 0, "two": 0}) == {"ports: all taken": 1}
     assert yard.place("y", ports={"one": 0}) == "a"
@@ -85,3 +85,15 @@ def test_ports_are_part_of_the_order_and_survive_a_restart() -> None:
     scene.running("x.0")
     scene.ended("x.0")
     assert scene.instance("y.0").ports == (8080,)
+
+
+def test_nodes_of_one_machine_give_out_ports_of_their_own() -> None:
+    scene = Scene()
+    for name, first in (("a", 20_000), ("b", 26_000)):
+        facts = msgspec.structs.replace(facts_of(), port_first=first, port_last=first + 63)
+        scene.hello(name, facts=facts)
+    scene.submit(service("web", count=4, ports={"http": 0}, resources={"cpu": "10m"}))
+    given = sorted(instance.ports[0] for instance in scene.state.instances.values())
+    assert given == [20_000, 20_001, 26_000, 26_001]
+    scene.submit(service("more", count=130, ports={"http": 0}, resources={"cpu": "10m"}))
+    assert scene.counts("more") == {"placed": 124, "queued": 6}

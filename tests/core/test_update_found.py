@@ -1,5 +1,6 @@
 """What the simulation found in updates, order and pools: the smallest scene of each. The names say what must hold."""
 
+from roost.model.frames import Report
 from tests.core.scene import Scene, job
 from tests.core.test_rollout import Service, web
 
@@ -58,6 +59,56 @@ def test_found_a_server_without_memory_updates_nobody_who_may_still_run_elsewher
     scene.hello("a", told)
     scene.apply(web(2, command="serve 2"))
     assert "default/web.1" not in scene.state.instances or scene.states("web.1") == ["queued"]  # b may be running it
+
+
+def test_found_who_never_ran_is_not_forgotten_when_others_stand_in() -> None:
+    scene = Scene("a", cpu=0.2)
+    scene.submit(web(2, max_unavailable=0, max_surge=1))
+    _roll(scene)
+    scene.apply(web(4, command="serve 2", max_unavailable=0, max_surge=1))
+    _roll(scene)
+    scene.hello("b")
+    _roll(scene)
+    assert [(each.index, each.state) for each in scene.state.instances.values() if each.state == "running"] == [
+        (index, "running") for index in range(4)
+    ]
+
+
+def test_found_a_service_that_is_kept_is_not_started_elsewhere_by_an_update_after_its_node_was_lost() -> None:
+    scene = Scene("a", "b")
+    scene.submit(web(1) | {"when_lost": "keep"})
+    _roll(scene)
+    node = scene.instance("web.0").node
+    scene.wait("1m", silent=node)
+    assert scene.state.nodes[node].status == "lost"
+    scene.cancel("web.0")
+    scene.apply(web(1, command="serve 2") | {"when_lost": "keep"})
+    assert scene.states("web.0") == ["cancelled"]  # its node may be running it still
+
+
+def test_found_what_a_server_without_memory_heard_of_waits_for_all_others_to_speak_also_if_it_is_updated() -> None:
+    scene = Scene("a", "b", adopts=True)
+    scene.submit(web(2))
+    _roll(scene)
+    old = scene.as_told("web.1")
+    scene.apply(web(2, command="serve 2"))
+    _roll(scene)
+    told = scene.as_told("web.0")
+    scene.restart(forgetful=True)
+    scene.hello("a", told, (old[0], Report(old[0].token, "ended", cause="lease")))
+    assert scene.states("web.1") == ["queued"]  # b may be running a later attempt of it
+
+
+def test_found_a_server_without_memory_never_starts_again_what_is_kept_and_nobody_spoke_of() -> None:
+    scene = Scene("a", "b", adopts=True)
+    scene.submit(web(2) | {"when_lost": "keep"})
+    _roll(scene)
+    told = scene.as_told("web.0")
+    scene.restart(forgetful=True)
+    scene.hello("a", told)
+    scene.wait("1m")
+    scene.apply(web(2, command="serve 2") | {"when_lost": "keep"})
+    assert "default/web.1" not in scene.state.instances or scene.states("web.1") == ["queued"]
 
 
 def _roll(scene: Scene) -> None:

@@ -33,6 +33,8 @@ WRONG = {
     "many drivers": (Hello("n", "m", Facts(OFFER, drivers=tuple(f"d{n}" for n in range(99))), 0), "drivers"),
     "a model of two lines": (Hello("n", "m", Facts(OFFER, gpu_model="a\nb"), 0), "gpu_model"),
     "an address of two lines": (Hello("n", "m", Facts(OFFER, address="10.0.0.1\n10.0.0.2"), 0), "address: "),
+    "ports that are none": (Hello("n", "m", Facts(OFFER, port_first=70_000, port_last=80_000), 0), "port_first: "),
+    "few ports": (Hello("n", "m", Facts(OFFER, port_first=20_000, port_last=20_010), 0), "port_first: "),
     "a long address": (Hello("n", "m", Facts(OFFER, address="a" * 257), 0), "address: "),
     "a version before the first": (
         Hello("n", "m", Facts(OFFER), 0, ((run_of(version=-1), Report(5, "running")),)),

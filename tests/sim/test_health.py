@@ -4,6 +4,7 @@ import pytest
 
 from roost.agent.actor import Attempt
 from roost.model.frames import Report
+from roost.sim import truth
 from roost.sim.simulate import simulate
 
 SEEDS_MAX = 60
@@ -20,6 +21,7 @@ def test_runs_become_ready_or_are_ended(monkeypatch: pytest.MonkeyPatch) -> None
         return told
 
     monkeypatch.setattr(Attempt, "report", remembered)
+    monkeypatch.setattr(truth, "NEVER_WELL", 0.5)
     wanted = {("running", False), ("running", True), ("unhealthy", False)}
     for seed in range(SEEDS_MAX):
         simulate(seed)

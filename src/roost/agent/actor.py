@@ -81,7 +81,7 @@ class Attempt:
             signal=self.signal,
             step=self.step,
             error=self.error,
-            ready=not self.stopping and (self.health is None or self.health.ready),
+            ready=not self.stopping and (self.health is None or (self.health.ready and self.state == "running")),
             log_size=self.log_size,
         )
 

@@ -8,7 +8,7 @@ import msgspec
 
 from roost.agent import cgroup
 from roost.model.frames import Usage
-from roost.model.limits import DEFAULT_POOL
+from roost.model.limits import DEFAULT_POOL, PORT_ANY_FIRST, PORT_ANY_LAST
 from roost.model.node import Facts
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386", "i386": "386"}
@@ -63,6 +63,8 @@ def facts(data_dir: str, wishes: Wishes | None = None, *, proc: str = "/proc") -
     for name, asked in (("cpu", wishes.cpu_m), ("memory", wishes.memory), ("disk", wishes.disk)):
         if asked is not None:
             resources[name] = asked
+    ports = (PORT_ANY_LAST - PORT_ANY_FIRST + 1) // wishes.share  # agents of one machine give out ports of their own
+    first = PORT_ANY_FIRST + (wishes.number - 1) * ports
     host = os.uname()
     labels = {"os": host.sysname.lower(), "kernel": host.release, "hostname": host.nodename, "limits": limits()[0]}
     return Facts(
@@ -77,6 +79,8 @@ def facts(data_dir: str, wishes: Wishes | None = None, *, proc: str = "/proc") -
         gpu_model=wishes.gpu_model or (gpus[0] if len(set(gpus)) == 1 else ""),
         taints=wishes.taints,
         address=wishes.address,
+        port_first=first,
+        port_last=first + ports - 1,
     )
 
 

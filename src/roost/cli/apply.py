@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from roost.client import Client
     from roost.client.types import Workload
 
+AS_IT_SHOULD = ("placeable", "after", "schedule")  # it waits for a moment, for others, or for its tick: not for room
 REASONS_MAX = 10  # told of those that wait; `roost why` tells the rest
 FILE_BYTES_MAX = 8 << 20  # as much as the server takes in one request
 
@@ -86,7 +87,7 @@ def _waiting(client: "Client", workloads: list["Workload"]) -> list[str]:
     """Why those wait that were taken in and have no place now."""
     waiting = [each for each in workloads if each.state == "queued"]
     found = [client.why(each.project, each.name, advice=False) for each in waiting[:REASONS_MAX]]
-    return [why.words for why in found if why.state == "queued" and why.code != "placeable"]
+    return [why.words for why in found if why.state == "queued" and why.code not in AS_IT_SHOULD]
 
 
 def read_files(files: tuple[str, ...]) -> list[tuple[str, Any]]:

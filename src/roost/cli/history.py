@@ -7,9 +7,8 @@ import click
 from roost.cli.output import print_json, print_table, say, took
 from roost.cli.past import day_and_time, period_options, rfc3339
 from roost.cli.session import connect, json_option
-from roost.cli.targets import Target
+from roost.cli.targets import Target, usual_project
 from roost.cli.versions import print_versions, was_changed
-from roost.model.limits import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
     from roost.client import Client
@@ -56,10 +55,10 @@ def history(
         raise click.UsageError("--versions and --diff are about one workload; give its NAME")
     with connect() as client:
         if versions or diff:
-            print_versions(client, project or DEFAULT_PROJECT, name, diff, as_json)
+            print_versions(client, usual_project(project), name, diff, as_json)
             return
         if name and not as_json and not (state or since or until):
-            _print_changed(client, project or DEFAULT_PROJECT, name)
+            _print_changed(client, usual_project(project), name)
         found = client.history(project=project, name=name, state=state or "", since=since, until=until, limit=limit)
     if as_json:
         print_json([_told(each) for each in found])

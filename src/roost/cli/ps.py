@@ -56,11 +56,11 @@ def _row(workload: "Workload") -> tuple[str, ...]:
 
 def state_words(workload: "Workload") -> str:
     """The state; of a service also how it is: `running 9/10 ready`, `rolling 4/10 to version 3`, `crash loop`."""
+    if workload.looping and workload.state in LIVE:
+        return f"crash loop {workload.looping}/{workload.count}"
     if workload.ready is None or workload.state != "running":
         return workload.state
     rollout = workload.rollout
-    if workload.looping:
-        return f"crash loop {workload.looping}/{workload.count}"
     if rollout is not None and rollout.state == "rolling":
         return f"rolling {rollout.done}/{workload.count} to version {workload.version}"
     if rollout is not None and rollout.state == "waiting":

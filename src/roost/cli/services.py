@@ -7,7 +7,7 @@ import click
 from roost.cli.outcome import FAILED
 from roost.cli.output import print_json, print_table, say
 from roost.cli.session import connect, json_option
-from roost.cli.targets import TARGET, Target, in_project
+from roost.cli.targets import TARGET, Target, in_project, usual_project
 
 if TYPE_CHECKING:
     from roost.client.services import Address, Service
@@ -46,7 +46,7 @@ def services(
         if target is None:
             found = client.services(project=project, ready=only_ready or plain)
         else:
-            target = in_project(target, project)
+            target = in_project(target, usual_project(project))
             found = [client.service(target.project, target.name, ready=only_ready or plain)]
     if as_json:
         print_json(found if target is None else found[0])

@@ -1,5 +1,6 @@
 """What users point at: NAME, NAME.INDEX, PROJECT/NAME, PROJECT/NAME.INDEX."""
 
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,11 @@ TARGET = TargetType()
 def in_project(target: Target, project: str) -> Target:
     """The target in the project that was asked for, unless it names its own."""
     return target if target.project else replace(target, project=project)
+
+
+def usual_project(project: str) -> str:
+    """The project that was asked for, or else the one that is meant where none is named."""
+    return project or os.environ.get("ROOST_PROJECT") or DEFAULT_PROJECT
 
 
 def instances_of(client: "Client", target: Target) -> list[Target]:

@@ -41,6 +41,8 @@ def print_versions(client: "Client", project: str, name: str, diff: bool, as_jso
 def _row(version: "Version") -> tuple[str, ...]:
     mark = "*" if version.present else ""
     update = version.rollout.state if version.rollout is not None else "-"
+    if not version.present and update in ("rolling", "waiting"):
+        update = "overtaken"
     since = day_and_time(version.at_ms).partition(".")[0]
     return f"{version.version}{mark}", since, str(version.instances), update, version.change
 

@@ -58,10 +58,10 @@ def standing_of(applied: Workload, now: Workload) -> Standing:
 def progress_words(now: Workload) -> str:
     """`7 of 10 of version 3 available; 1 starting, 1 stopping`"""
     rollout = now.rollout
-    first = rollout is None or rollout.state == "done"
-    there = f"{now.ready or 0} of {now.count} ready" if rollout is None or first else (
-        f"{rollout.done} of {now.count} of version {now.version} available"
-    )  # fmt: skip
+    if rollout is None or rollout.state == "done":
+        there = f"{now.ready or 0} of {now.count} ready" + (f", version {now.version}" if now.version > 1 else "")
+    else:
+        there = f"{rollout.done} of {now.count} of version {now.version} available"
     others = {
         "starting": sum(now.counts.get(state, 0) for state in STARTING),
         "stopping": now.counts.get("stopping", 0),
@@ -95,7 +95,8 @@ def _of_another(applied: Workload, now: Workload, words: str) -> Standing:
         words = f"version {applied.version} was overtaken by version {now.version}"
         return Standing(workload=now, words=words, over=True, well=False)
     is_going = now.rollout is not None and now.rollout.state == "rolling"
-    return Standing(workload=now, words=words if is_going else now.change, over=not is_going, well=False)
+    words = f"going back: {words}" if is_going else now.change
+    return Standing(workload=now, words=words, over=not is_going, well=False)
 
 
 def _look(client: "Client", applied: Workload) -> tuple[Standing, int]:

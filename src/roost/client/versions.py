@@ -1,7 +1,7 @@
 """Versions of a workload: the client's calls for what it was, and for the ways back and on."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -39,7 +39,7 @@ class VersionCalls:
         return msgspec.json.decode(answer.body, type=Workload)
 
     def wait_for_version(
-        self: "Client",  # type: ignore[misc]  # whoever mixes this in is one
+        self,
         workload: Workload,
         timeout_s: float | None = None,
         tell: Callable[[Standing], object] | None = None,
@@ -48,7 +48,7 @@ class VersionCalls:
 
         `tell` hears of every step on the way.
         """
-        return follow_rollout(self, workload, timeout_s, tell)
+        return follow_rollout(cast("Client", self), workload, timeout_s, tell)
 
     def _versions(self, project: str, name: str, diff: str) -> VersionPage:
         query = {"diff": diff} if diff else None

@@ -118,13 +118,14 @@ def apply_report(state: State, out: Step, instance: Instance, report: Report, no
     since = instance.since_ms if instance.state in ("placed", "starting") else 0
     began = min(now, max(now - report.started_ago_ms, since))
     if report.state == "running":
+        turned = now  # one that was not ready, and now is
         if instance.state in ("placed", "starting"):
-            instance.started_ms = began
+            instance.started_ms = turned = began
             move(state, out, instance, "running", "started", began)
         if report.step != instance.step:
             instance.step = report.step
             state.touch_instance(instance)
-        _told_ready(state, instance, report, began)
+        _told_ready(state, instance, report, turned)
         return
     if report.state != "ended":
         out.ignored.append(f"{instance.node}: attempt {report.token} cannot be {report.state!r:.40}")
@@ -141,11 +142,11 @@ def apply_report(state: State, out: Step, instance: Instance, report: Report, no
         instance.finished_ms = ended_ms
 
 
-def _told_ready(state: State, instance: Instance, report: Report, began: int) -> None:
+def _told_ready(state: State, instance: Instance, report: Report, turned: int) -> None:
     """Whether an instance of a service is ready to be used, as its health check says."""
     if instance.state != "running" or state.spec_of(instance).policy.kind != "service":
         return
-    since = (instance.serving_ms or max(began, instance.since_ms)) if report.ready else 0
+    since = (instance.serving_ms or turned) if report.ready else 0
     sick = "" if report.ready else report.error[:TEXT_LENGTH_MAX]
     if (since, sick) != (instance.serving_ms, instance.sick):
         instance.serving_ms, instance.sick = since, sick
@@ -163,7 +164,7 @@ def _end(state: State, out: Step, instance: Instance, report: Report, now: int) 
         lost(state, out, instance, f"node {instance.node} stopped it", now)
     elif instance.state == "stopping" and not instance.moving:
         move(state, out, instance, "cancelled", instance.cause, now)
-    elif report.cause == "stopped":
+    elif report.cause == "stopped" or (report.cause == "unhealthy" and instance.state == "stopping"):
         requeue(state, out, instance, f"moved: {instance.cause}", now)
     elif report.cause == "timed_out":
         ended(state, out, instance, "timed_out", cause, now)
@@ -180,6 +181,8 @@ def ending_words(report: Report) -> str:
         return f"{where}ran past its timeout"
     if report.cause == "lease":
         return "the lease of its node ended"
+    if report.cause == "unhealthy":
+        return f"{where}unhealthy: {report.error}"
     if report.cause == "error":
         return f"{where}{report.error or 'could not be started'}"
     if report.signal is not None:

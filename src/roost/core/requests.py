@@ -255,7 +255,8 @@ def materialise(state: State, workload: Workload, until: int) -> None:
     for index in range(progress.begun, until):
         story = (Move(workload.submitted_ms, "queued", "submitted", state.revision + 1),)
         instance = Instance(workload.key, index, since_ms=workload.submitted_ms, story=story, version=workload.version)
-        instance.waits = bool(workload.waits)
+        if workload.waits:
+            instance.waits, instance.cause = True, "waits for what comes before it"
         state.instances[instance.key] = instance
         progress.counts["queued"] = progress.counts.get("queued", 0) + 1
         state.touch_instance(instance)

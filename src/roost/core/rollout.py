@@ -110,7 +110,7 @@ def _failure(state: State, workload: Workload, rollout: Rollout, update: Update,
             key=lambda each: each.since_ms,
             default=None,
         )
-        told = f", the last: {last.cause}" if last is not None else ""
+        told = f", the last: {last.cause.partition(';')[0]}" if last is not None else ""
         return f"version {workload.version} failed: its instances ended {rollout.failures} times{told}"
     if rollout.state == "rolling" and now >= give_up_ms(state, rollout, update):
         limit = show_duration(update.deadline_ms)

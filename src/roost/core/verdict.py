@@ -107,8 +107,10 @@ def waiting_words(state: State, workload: Workload, index: int | None = None) ->
     return "waits for " + _listed(told) if told else "is about to be released"
 
 
-def plain_words(workload: Workload) -> str:
-    """The same without a look at the others: what a record tells by itself."""
+def cause_of(workload: Workload) -> str:
+    """Why a workload is as it is, without a look at others: of one that waits for them, whom it waits for."""
+    if workload.cause or not workload.waits:
+        return workload.cause
     return "waits for " + _listed([f"{each.workload} {WANTED[each.when]}" for each in workload.waits])
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from roost.model.instance import Move
-from roost.model.limits import DEFAULT_POOL
+from roost.model.limits import DEFAULT_POOL, PORT_ANY_FIRST, PORT_ANY_LAST
 
 FLAKY = "flaky:soft"  # the taint of a node on which runs keep failing
 
@@ -22,6 +22,8 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     gpu_model: str = ""  # of all its devices
     taints: tuple[str, ...] = ()  # KEY or KEY=VALUE: only who tolerates it comes here; with :soft, rather not
     address: str = ""  # where others reach what listens on it: a host name or an IP address
+    port_first: int = PORT_ANY_FIRST  # the ports to give out where any will do: two nodes of one machine share them
+    port_last: int = PORT_ANY_LAST
 
 
 class Node(msgspec.Struct, omit_defaults=True):

@@ -14,6 +14,7 @@ from roost.core.explain import node_report
 from roost.core.retry import CRASH_LOOP
 from roost.core.scorers import ONE
 from roost.core.state import State
+from roost.core.verdict import cause_of
 from roost.model.errors import NotFound
 from roost.model.instance import Decision, Instance, Move
 from roost.model.states import FINISHED
@@ -178,7 +179,7 @@ def workload_view(
         count=workload.count,
         counts=every,
         priority=workload.policy.priority,
-        cause=workload.cause,
+        cause=cause_of(workload),
         submitted_ms=workload.submitted_ms,
         finished_ms=workload.finished_ms or None,
         labels=_LABELS.decode(workload.document).labels if workload.policy.labels else {},
@@ -278,7 +279,7 @@ def never_ran(workload: Workload, index: int) -> InstanceView:
         index=index,
         state=workload.rest or "queued",
         version=workload.version,
-        cause=workload.cause or "submitted",
+        cause=cause_of(workload) or "submitted",
         since_ms=workload.finished_ms or workload.submitted_ms,
     )
 

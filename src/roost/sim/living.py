@@ -92,7 +92,7 @@ def update(world: World) -> dict[str, Any]:
         "max_surge": world.one_of((0, 0, 1, 2, "50%")) or (0 if unavailable else 1),
         "canary": world.one_of((0, 0, 0, 1, 2)),
         "healthy_after": world.one_of(("0s", "200ms", "1s", "3s")),
-        "deadline": world.one_of(("2s", "5s", "20s")),
+        "deadline": world.one_of(("4s", "8s", "30s")),  # longer than any `healthy_after`
         "failures": world.between(1, 3),
         "rollback": world.happens(0.7),
     }

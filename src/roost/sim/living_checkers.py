@@ -6,6 +6,8 @@ are worked out here once more, by themselves.
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from roost.model.events import Event, Joined, Reported
 from roost.model.frames import Run
 from roost.model.instance import Instance
@@ -14,7 +16,7 @@ from roost.model.states import FINISHED
 from roost.model.workload import After, Update, Workload
 from roost.ports.store import Change
 from roost.sim.records import Records
-from roost.sim.truth import Truth, policy_of
+from roost.sim.truth import Truth, command_of, policy_of
 from roost.sim.world import World, Wrong
 
 #: How a stop begins that has to keep to the floor of its service.
@@ -34,6 +36,7 @@ class LivingCheckers:
         self._retried = retried  # workloads of which somebody asked for more than one life
         self._disk = Records()
         self._most: dict[Version, int] = {}  # how many of a version may run at once
+        self._commands: dict[Version, str] = {}
         self._ticks: dict[tuple[str, int, int], str] = {}  # schedule, serial, tick -> the run that was made
         self._serials: dict[str, list[int]] = {}
         self._counts: dict[str, int] = {}
@@ -105,6 +108,7 @@ class LivingCheckers:
     def _remember(self, workload: Workload) -> None:
         key = workload.key
         self._most[key, workload.serial, workload.version] = workload.count + surge_of(workload)
+        self._commands[key, workload.serial, workload.version] = command_of(workload.document)
         self._counts[key], self._kinds[key] = workload.count, workload.policy.kind
         serials = self._serials.setdefault(key, [])
         if workload.serial not in serials:
@@ -142,7 +146,8 @@ class LivingCheckers:
         if rollout is None or not update.canary or not rollout.before or rollout.promoted:
             return
         is_changed = old is not None and old.attempt and old.version != new.version == workload.version
-        if is_changed and update.canary <= new.index < workload.count:
+        before = self._commands.get((workload.key, workload.serial, old.version)) if old is not None else None
+        if is_changed and before != command_of(workload.document) and update.canary <= new.index < workload.count:
             raise Wrong(f"{new.key} became version {new.version} before its {update.canary} canaries were promoted")
 
     def _stopped(self, old: Instance, new: Instance) -> None:
@@ -150,19 +155,24 @@ class LivingCheckers:
         workload = self._disk.now["workload"][new.workload]
         if workload.policy.kind != "service" or workload.rest or not new.cause.startswith(WITHIN_LIMITS):
             return
-        if self._is_forced(new) or self._sick.get(new.token) or not is_available(workload, old, new.since_ms):
+        if self._is_forced(new) or self._sick.get(new.token) or not old.serving_ms:
             return
-        left = ended = 0
+        old = msgspec.structs.replace(old, version=new.version)  # it may have been taken over into the present one
+        available = is_available(workload, old, new.since_ms)
+        left = ready = ended = 0
         for each in self._disk.instances_of(workload.key):
             before = self._disk.before.get(("instance", each.key))
             was_over = before is not None and before.state in FINISHED
             ended += each.index < workload.count and (was_over or has_ended(each))
             is_other = each.state == "stopping" and not each.cause.startswith(WITHIN_LIMITS) and before is not None
-            left += is_available(workload, before if is_other else each, new.since_ms)
-        if left < floor_of(workload) - ended:
+            counted = before if is_other else each
+            left += is_available(workload, counted, new.since_ms)
+            ready += counted.state == "running" and counted.serving_ms > 0
+        floor = floor_of(workload) - ended
+        if ready < floor or (available and left < floor):
             raise Wrong(
-                f"{new.key} was stopped ({new.cause}) with {left} others available of {workload.count}, "
-                f"at least {floor_of(workload)} have to be"
+                f"{new.key} was stopped ({new.cause}) with {left} others available and {ready} ready of "
+                f"{workload.count}, at least {floor} have to be"
             )
 
     def _is_forced(self, instance: Instance) -> bool:
@@ -285,7 +295,8 @@ def has_ended(instance: Instance) -> bool:
 
 
 def is_available(workload: Workload, instance: Instance, now_ms: int) -> bool:
-    """Whether an instance counts, as far as its server knew."""
-    healthy_after_ms = (workload.policy.update or Update()).healthy_after_ms
+    """Whether an instance counts, as far as its server knew: of an earlier version it is enough that it is ready."""
+    is_new = instance.version == workload.version
+    healthy_after_ms = (workload.policy.update or Update()).healthy_after_ms if is_new else 0
     is_ready = instance.state == "running" and instance.serving_ms > 0
     return is_ready and instance.serving_ms + healthy_after_ms <= now_ms

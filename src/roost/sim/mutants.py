@@ -386,4 +386,4 @@ def who_steps_up_takes_no_room() -> list[Patch]:
     return [(move, "step_up", generous)]
 
 
-from roost.sim import mutants_leading  # noqa: E402, F401  (it puts its own on the list)
+from roost.sim import mutants_leading, mutants_living  # noqa: E402, F401  (they put their own on the list)

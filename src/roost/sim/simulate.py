@@ -25,6 +25,7 @@ from roost.sim.world import World, Wrong
 CHAOS_MS = (6_000, 24_000)
 CALM_MS = 300_000  # a service that kept ending waits a minute; a job array on one core needs some more
 MAY_WAIT = ("unsatisfiable", "insufficient_resources", "quota_exceeded")  # as long as services run and limits are set
+LONG_MS = 20_000  # a deadline that is longer than anything takes that has room
 LOOK_MS = 2_000  # how often to look whether all is done
 
 
@@ -129,10 +130,13 @@ class Life:
         state = self.server.state
         for key in self.services:
             known = state.workloads.get(key)
-            if known is None or known.rest or known.finished_ms or known.adopted:
+            if known is None or known.rest or known.finished_ms or known.adopted or known.rollout is None:
                 continue
             update = known.policy.update
-            if update is None or not update.rollback or known.rollout is None or is_held_up(state, known, MAY_WAIT):
+            if update is None or not update.rollback or update.deadline_ms < LONG_MS:
+                continue
+            nodes = [each.node for each in state.instances.values() if each.workload == key]
+            if is_held_up(state, known, MAY_WAIT) or any(self._is_gone(node) for node in nodes if node):
                 continue
             document = decode_document(known.document)
             assert document.update is not None

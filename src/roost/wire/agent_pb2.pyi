@@ -199,6 +199,8 @@ class Facts(_message.Message):
     GPU_MODEL_FIELD_NUMBER: _builtins.int
     TAINTS_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
+    PORT_FIRST_FIELD_NUMBER: _builtins.int
+    PORT_LAST_FIELD_NUMBER: _builtins.int
     zone: _builtins.str
     rack: _builtins.str
     region: _builtins.str
@@ -207,6 +209,9 @@ class Facts(_message.Message):
     gpu_model: _builtins.str
     address: _builtins.str
     """where others reach what listens on it: a host name or an IP address"""
+    port_first: _builtins.int
+    """the ports to give out where any will do; 0: as usual"""
+    port_last: _builtins.int
     @_builtins.property
     def resources(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """cpu: milli-cores; memory, disk: bytes; gpu: thousandths; others: counted"""
@@ -233,10 +238,12 @@ class Facts(_message.Message):
         gpu_model: _builtins.str = ...,
         taints: _abc.Iterable[_builtins.str] | None = ...,
         address: _builtins.str = ...,
+        port_first: _builtins.int = ...,
+        port_last: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "arch", b"arch", "drivers", b"drivers", "gpu_model", b"gpu_model", "labels", b"labels", "pool", b"pool", "rack", b"rack", "region", b"region", "resources", b"resources", "taints", b"taints", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "arch", b"arch", "drivers", b"drivers", "gpu_model", b"gpu_model", "labels", b"labels", "pool", b"pool", "port_first", b"port_first", "port_last", b"port_last", "rack", b"rack", "region", b"region", "resources", b"resources", "taints", b"taints", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

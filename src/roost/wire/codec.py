@@ -3,6 +3,7 @@
 import msgspec
 
 from roost.model.frames import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
+from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
 from roost.model.node import Facts
 from roost.model.secret import Handed
 from roost.wire import agent_pb2 as pb
@@ -109,6 +110,8 @@ def _pack_hello(hello: Hello) -> pb.Hello:
             gpu_model=facts.gpu_model,
             taints=facts.taints,
             address=facts.address,
+            port_first=facts.port_first,
+            port_last=facts.port_last,
         ),
         runs=[pb.Held(run=_pack_run(run), report=_pack_report(report)) for run, report in hello.runs],
     )
@@ -131,6 +134,8 @@ def _unpack_hello(hello: pb.Hello) -> Hello:
             facts.gpu_model,
             tuple(facts.taints),
             facts.address,
+            facts.port_first or PORT_ANY_FIRST,
+            facts.port_last or PORT_ANY_LAST,
         ),
         hello.sent_ms,
         tuple([(_unpack_run(held.run), _unpack_report(held.report)) for held in hello.runs]),

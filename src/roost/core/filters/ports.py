@@ -3,7 +3,6 @@
 import numpy as np
 
 from roost.core.fleet import Fleet, Mask
-from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
 from roost.model.workload import Ask
 
 
@@ -25,7 +24,8 @@ def allows(fleet: Fleet, ask: Ask, row: int) -> bool:
     held = fleet.ports.get(fleet.names[row])
     if not held:
         return True
-    room = PORT_ANY_LAST - PORT_ANY_FIRST + 1 - len(held)
+    facts = fleet.facts[row]
+    room = facts.port_last - facts.port_first + 1 - len(held)
     return room >= len(ask.ports) and not any(port in held for port in ask.ports)
 
 
@@ -46,6 +46,6 @@ def ports_of(fleet: Fleet, ask: Ask, row: int) -> tuple[int, ...]:
     if not ask.ports:
         return ()
     held = fleet.ports.get(fleet.names[row], {})
-    named = set(ask.ports)
-    free = (port for port in range(PORT_ANY_FIRST, PORT_ANY_LAST + 1) if port not in held and port not in named)
+    named, facts = set(ask.ports), fleet.facts[row]
+    free = (port for port in range(facts.port_first, facts.port_last + 1) if port not in held and port not in named)
     return tuple([port or next(free) for port in ask.ports])

@@ -1,0 +1,27 @@
+"""Scenes with pools: nodes by pool, settings, and how a pool stands."""
+
+from typing import Any
+
+from roost.core.effects import Step
+from roost.model.events import MarkPool, SetPool
+from roost.model.project import Pool
+from tests.core.scene import Scene
+
+CI = {"placement": {"pool": "ci"}}
+
+
+def pool_scene(**pools: tuple[str, ...]) -> Scene:
+    """Nodes by pool."""
+    scene = Scene()
+    for pool, names in pools.items():
+        for name in names:
+            scene.hello(name, pool=pool)
+    return scene
+
+
+def set_pool(scene: Scene, name: str, **fields: Any) -> Step:
+    return scene.step(SetPool(1, Pool(name, **fields)))
+
+
+def mark(scene: Scene, name: str, status: str, reason: str = "") -> Step:
+    return scene.step(MarkPool(1, name, status, reason))
