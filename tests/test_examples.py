@@ -16,7 +16,7 @@ from tests.failover.cluster import free_port
 pytestmark = pytest.mark.serial
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-RUN_HERE = {"hello", "steps", "array", "service", "pinned", "placement", "pipeline"}
+RUN_HERE = {"hello", "steps", "array", "service", "rolling", "pinned", "placement", "pipeline"}
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +83,13 @@ def test_service(one: Served) -> None:
     assert one.roost("cancel", "ticker").returncode == 0
     assert one.roost("wait", "ticker", "--timeout", "30s").returncode == 1
     assert one.roost("logs", "ticker.0").stdout.endswith(b"bye\n")
+
+
+def test_rolling(one: Served) -> None:  # tests/e2e/test_rolling.py goes on from here
+    done = one.roost("apply", "-f", str(EXAMPLES / "rolling.yaml"), "--wait", "--timeout", "60s")
+    assert done.returncode == 0, done.stderr.decode()
+    assert len(one.roost("services", "web", "--plain").stdout.split()) == 3
+    assert one.roost("cancel", "web").returncode == 0
 
 
 def test_pinned(one: Served) -> None:

@@ -126,6 +126,9 @@ Instance.losses = 14 uint32
 Instance.failures = 15 uint32
 Instance.token = 16 uint64
 Instance.stages = 17 repeated Stage
+Instance.version = 18 uint32
+Instance.ready = 19 bool
+Instance.sick = 20 string
 Room.used = 1 int64
 Room.total = 2 int64
 Usage.cpu_milli = 1 int64
@@ -148,6 +151,8 @@ Node.resources = 14 repeated ResourcesEntry
 Node.usage = 15 Usage
 Node.running = 16 uint32
 Node.joined_ms = 17 int64
+Node.cordoned = 18 bool
+Node.flaky_until_ms = 19 int64
 """
 
 

@@ -304,6 +304,14 @@ async def test_whoever_never_reads_holds_one_frame_and_is_sent_away(monkeypatch:
         assert caught.value.status == grpc.StatusCode.RESOURCE_EXHAUSTED and caught.value.code == "slow_reader"
 
 
+async def test_whoever_does_not_take_everything_in_time_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_watch, "EVERYTHING_S_MAX", 0.0)
+    async with desk() as opened:
+        await opened.house.submit("a")
+        no = await opened.visitor().refused("Watch", pb.WatchRequest())
+        assert (no.status, no.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "slow_reader")
+
+
 async def test_a_server_that_stops_says_so_and_where_to_go_on() -> None:
     async with desk() as opened:
         world = World()

@@ -10,7 +10,31 @@ PROJECTS = ("default", "default", "red")
 PORTS = ({"http": 80}, {"any": 0})
 APART = ([{"workload": "one"}], [{"workload": "two"}])
 
+UPDATES = (
+    {"max_unavailable": 1},
+    {"max_unavailable": 0, "max_surge": 2, "healthy_after": 0},
+    {"max_unavailable": "50%", "max_surge": "50%", "canary": 1, "deadline": 5, "failures": 1},
+    {"max_unavailable": 1, "canary": 2, "deadline": 60, "rollback": False},
+)
+RESTARTS = ({"when": "never"}, {"when": "on_failure", "pause": 2}, {"pause": 1, "pause_max": 4})
+SCHEDULES = ("* * * * *", "*/2 * * * *", "0 3 * * *")
+OVERLAPS = ("skip", "allow", "wait", "replace")
+WHENS = ("succeeded", "finished", "started", None)
+
 CAUSES = st.sampled_from(["lost", "failed", "timed_out", "exit:3"])
+AFTER = st.fixed_dictionaries(
+    {"workload": st.sampled_from(NAMES)},
+    optional={"when": st.sampled_from(WHENS), "each": st.booleans()},
+)
+SCHEDULE = st.fixed_dictionaries(
+    {"cron": st.sampled_from(SCHEDULES)},
+    optional={
+        "overlap": st.sampled_from(OVERLAPS),
+        "catch_up": st.integers(0, 3),
+        "keep": st.integers(0, 2),
+        "zone": st.sampled_from(["UTC", "Europe/Berlin"]),
+    },
+)
 DOCUMENTS = st.fixed_dictionaries(
     {"name": st.sampled_from(NAMES), "command": st.just("true")},
     optional={
@@ -33,8 +57,26 @@ DOCUMENTS = st.fixed_dictionaries(
             {"strategy": st.sampled_from(["", "best_fit", "round_robin", "next_fit", "random", "first_fit"])},
             optional={"per_node": st.integers(1, 2), "apart": st.sampled_from(APART)},
         ),
+        "update": st.sampled_from(UPDATES),
+        "restart": st.sampled_from(RESTARTS),
+        "after": st.lists(AFTER, max_size=2),
+        "schedule": SCHEDULE,
+        "each": st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=3),
     },
-)
+).map(lambda raw: sensible(raw))
+
+
+def sensible(raw: dict[str, Any]) -> dict[str, Any]:
+    """The same without what the edge refuses: blocks of the other kind, waiting for itself, two counts."""
+    kind, own = raw.get("kind", "job"), dict(raw)
+    for block in ("schedule", "each") if kind == "service" else ("update", "restart"):
+        own.pop(block, None)
+    if "each" in own:
+        own.pop("count", None)
+    if "after" in own:
+        named = {each["workload"]: each for each in own["after"] if each["workload"] != own["name"]}
+        own["after"] = list(named.values())
+    return own
 
 
 def document(pick: Callable[[Any], Any]) -> dict[str, Any]:
@@ -62,6 +104,15 @@ def document(pick: Callable[[Any], Any]) -> dict[str, Any]:
                 {"apart": APART[0]},
             ]
         ),
+        "command": pick(["true", "serve"]),
+        "update": pick(UPDATES),
+        "restart": pick(RESTARTS),
+        "after": [{"workload": pick(NAMES), "when": pick(WHENS), "each": pick([True, False, False])}],
+        "schedule": {"cron": pick(SCHEDULES), "overlap": pick(OVERLAPS), "catch_up": pick([0, 1, 3])},
+        "each": pick([["x"], ["x", "y"]]),
     }
-    chosen = {name: wish for name, wish in wishes.items() if pick([True, False, False])}
-    return {"name": pick(NAMES), "command": "true"} | chosen
+    rare = ("schedule", "each", "after")  # otherwise little else would be left
+    chosen = {
+        name: wish for name, wish in wishes.items() if pick([True, False, False] + [False] * 6 * (name in rare))
+    }
+    return sensible({"name": pick(NAMES), "command": "true"} | chosen)

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from roost.core.addresses import Address, addresses_of
 from roost.core.explain import why
 from roost.core.plan import make_plan
 from roost.core.step import step
@@ -183,22 +182,22 @@ def test_who_is_forgotten_has_been_decided() -> None:
 REFUSED = [
     (job("a", after=["nobody"]), "422 invalid: after[0].workload: there is no workload nobody; submit it first or in "
      "the same request"),
-    (job("a", after=after("db", when="succeeded")), "422 invalid: after[0].when: db is a service, which does not end by "
-     "itself; wait until it has `started`"),
+    (job("a", after=after("db", when="succeeded")), "422 invalid: after[0].when: db is a service, which does not end "
+     "by itself; wait until it has `started`"),
     (job("a", after=["build", {"workload": "db", "when": "finished"}]), "422 invalid: after[1].when: db is a service, "
      "which does not end by itself; wait until it has `started`"),
     (job("a", after=["nightly"]), "422 invalid: after[0].workload: nightly runs by a schedule and never ends; wait for "
      "one of its runs"),
-    (job("a", count=2, after=after("build", each=True)), "422 invalid: after[0].each: build has 1 elements, a has 2; one "
-     "for one they must be as many"),
+    (job("a", count=2, after=after("build", each=True)), "422 invalid: after[0].each: build has 1 elements, a has 2; "
+     "one for one they must be as many"),
     (job("a", after=after("db", each=True)), "422 invalid: after[0].each: db is a service; only elements of a job are "
      "waited for one by one"),
-    (service("a", after=after("build", each=True)), "422 invalid: after[0].each: only the elements of a job wait for one "
-     "each, not a service"),
+    (service("a", after=after("build", each=True)), "422 invalid: after[0].each: only the elements of a job wait for "
+     "one each, not a service"),
     (job("a", gang=True, after=after("build", each=True)), "422 invalid: after[0].each: the elements of a gang start "
      "together, not each after its own"),
-    (job("a", schedule="@daily", gang={"name": "g", "size": 2}), "422 invalid: gang: the runs of a schedule cannot share "
-     "a gang with others; `gang: true` is for each run"),
+    (job("a", schedule="@daily", gang={"name": "g", "size": 2}), "422 invalid: gang: the runs of a schedule cannot "
+     "share a gang with others; `gang: true` is for each run"),
 ]  # fmt: skip
 
 
@@ -326,6 +325,23 @@ def test_what_ran_before_does_not_wait_again() -> None:
     assert scene.states("test.0") == ["placed"]
 
 
+def test_what_a_forgetful_server_learns_of_does_not_wait_again() -> None:
+    scene = Scene("n", cpu=4)
+    scene.submit(job("build"), job("test", count=2, after=["build"]))
+    scene.ended("build.0")
+    scene.running("test.0", "test.1")
+    told = [scene.as_told("test.0"), scene.as_told("test.1")]
+    scene.wait("1s")
+    scene.restart(forgetful=True)
+    scene.hello("n", told[0], cpu=4)
+    scene.cancel("test")
+    scene.stopped("test.0")
+    scene.retry("test")
+    assert not workload(scene, "test").waits
+    scene.hello("m", told[1], cpu=4)
+    assert scene.states("test.1") == ["running"]
+
+
 def test_only_what_failed_is_tried_again_if_that_is_wanted() -> None:
     scene = Scene("n", cpu=3)
     scene.submit(job("many", count=5, retries=0, timeout="1m"))
@@ -372,28 +388,3 @@ def test_a_change_of_what_waits_changes_what_it_waits_for() -> None:
     assert scene.states("c.0") == ["placed"]
     scene.submit(job("c", after=["b"]), same_ok=True)
     assert not workload(scene, "c").waits  # it has begun
-
-
-def test_a_run_is_told_where_the_services_are() -> None:
-    scene = Scene()
-    scene.hello("n", address="10.0.0.5")
-    scene.hello("m", address="fe80::1")
-    scene.submit(service("my-db", count=3, ports={"sql": 0, "web-ui": 0}, placement={"per_node": 2}))
-    scene.running("my-db.0", "my-db.1")
-    scene.running("my-db.2", ready=False)
-    scene.submit(job("load", after=["my-db"], env={"A": "1"}))
-    found = addresses_of(scene.state, scene.state.workloads["default/my-db"])
-    assert [(each.index, each.ready, list(each.ports)) for each in found] == [
-        (0, True, ["sql", "web-ui"]),
-        (1, True, ["sql", "web-ui"]),
-        (2, False, ["sql", "web-ui"]),
-    ]
-    run = next(each for each in scene.runs.values() if each.workload == "default/load")
-    told = dict(run.env)
-    assert told.keys() == {"ROOST_MY_DB_SQL", "ROOST_MY_DB_WEB_UI"}
-    assert told["ROOST_MY_DB_SQL"] == ",".join(_joined(each, "sql") for each in found[:2])
-
-
-def _joined(address: Address, port: str) -> str:
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"{host}:{address.ports[port]}"

@@ -42,7 +42,7 @@ def test_runs_that_could_not_be_started_count() -> None:
 def test_it_is_avoided_even_if_it_is_empty_and_all_others_are_nearly_full() -> None:
     scene = Scene("a", "b")
     fail(scene, "one", "two", "three")
-    scene.submit(job("fill", resources={"cpu": 3}))
+    scene.submit(job("fill", resources={"cpu": 3, "memory": "14GiB", "disk": "90GiB"}))
     scene.submit(job("next"))
     assert scene.where("fill.0", "next.0") == ["b", "b"]
 
@@ -60,6 +60,15 @@ def test_a_workload_that_crashes_everywhere_makes_nobody_flaky() -> None:
     for _ in range(8):
         scene.ended("web.0", "web.1", code=1)
         scene.wait("1m")
+    assert not is_flaky(scene, "a")
+    assert not is_flaky(scene, "b")
+
+
+def test_several_that_crash_everywhere_make_nobody_flaky_either() -> None:
+    scene = Scene("a", "b")
+    for name in ("one", "two", "three", "four"):
+        scene.submit(job(name, count=2, placement={"spread": {"by": "node"}}))
+        scene.ended(f"{name}.0", f"{name}.1", code=1)
     assert not is_flaky(scene, "a")
     assert not is_flaky(scene, "b")
 

@@ -25,10 +25,13 @@ from roost.model.events import (
     Heard,
     Joined,
     Parted,
+    Promote,
     Remove,
     Reported,
     Resume,
     Retry,
+    Rollback,
+    RunNow,
     SetProject,
     Submit,
     Unset,
@@ -44,7 +47,8 @@ from tests.core.scene import BEGINNING_MS, Scene, facts_of, wanted
 
 NODES = ("a", "b", "c")
 KEYS = tuple(f"{project}/{name}" for project in PROJECTS for name in NAMES)
-WAITING = {"no_nodes", "insufficient_resources", "unsatisfiable", "quota_exceeded", "backoff", "maintenance"}
+WAITING = {"no_nodes", "insufficient_resources", "unsatisfiable", "quota_exceeded", "backoff", "maintenance",
+           "after", "schedule"}  # fmt: skip
 Habit = Callable[[], None]
 Pick = Callable[[Any], Any]
 
@@ -111,6 +115,10 @@ class Life(RuleBasedStateMachine):
     @rule(key=st.sampled_from(KEYS), index=INDEXES)
     def retry(self, key: str, index: int | None) -> None:
         self.play(Retry(1, key, index))
+
+    @rule(key=st.sampled_from(KEYS), what=st.sampled_from([Promote, Rollback, RunNow]))
+    def update(self, key: str, what: Callable[[int, str], Event]) -> None:
+        self.play(what(1, key))
 
     @rule(node=st.sampled_from(NODES), deadline=st.sampled_from([0, 5_000]))
     def drain(self, node: str, deadline: int) -> None:
@@ -348,6 +356,7 @@ def wander(
         lambda: life.wait(pick([500, 4_400, 10_000, 70_000]), pick(["", "a", "b", "ab", "abc"])): 3,
         lambda: life.cancel(pick(KEYS), index()): 5,
         lambda: life.retry(pick(KEYS), index()): 5,
+        lambda: life.update(pick(KEYS), pick([Promote, Promote, Rollback, RunNow])): 5,
         lambda: life.hello(pick(NODES), pick([4, 4, 2, 1]), chance.random() < 0.1, pick([[], [True] * 6]), report()): 5,
         lambda: life.report(pick(NODES), pick(range(20)), report(), pick([True, False]), pick([True, False])): 4,
         lambda: life.report_all(report()): 1,

@@ -8,7 +8,8 @@ from roost.core.explain import why
 from roost.core.operate import frozen
 from roost.core.plan import make_plan
 from roost.core.step import step
-from roost.model.events import Cordon, Maintain, Reserve, Submit
+from roost.core.sweep import TIMERS_SPARE
+from roost.model.events import Cancel, Cordon, Maintain, Reserve, Submit
 from roost.model.project import Reservation
 from tests.core.scene import Scene, job, said, service, wanted
 
@@ -251,6 +252,29 @@ def test_limits_on_waiting_are_held_up_and_who_fits_afterwards_starts() -> None:
     assert scene.counts("second") == {"queued": 1}
     scene.wait("5s")
     assert scene.counts("second") == {"expired": 1}
+
+
+def test_ticks_of_a_schedule_wait_and_are_caught_up_with_by_its_own_rule() -> None:
+    scene = Scene("a")
+    scene.submit(job("minutely", schedule={"cron": "* * * * *", "catch_up": 2, "overlap": "allow"}))
+    begin(scene)
+    scene.wait("10m")
+    assert list(scene.state.workloads) == ["default/minutely"]
+    end(scene)
+    runs = [each for each in scene.state.workloads.values() if each.parent]
+    assert len(runs) == 3, "two that are made up for, and one that is on time"
+
+
+def test_timers_of_what_has_gone_do_not_pile_up() -> None:
+    scene = Scene()
+    scene.checked = False
+    begin(scene)
+    for number in range(200):
+        scene.submit(*[job(f"w{number}-{each}", queue_timeout=1, keep=0) for each in range(100)])
+        scene.step(*[Cancel(1, f"default/w{number}-{each}") for each in range(100)])
+        scene.wait("2s")
+    assert len(scene.state.workloads) < 200
+    assert len(scene.state.timers) + len(scene.state.postponed) < 2 * TIMERS_SPARE
 
 
 def test_nobody_is_preempted_and_a_reservation_moves_nobody() -> None:

@@ -90,6 +90,7 @@ def test_a_gang_and_who_would_preempt_stay_out_of_it_too() -> None:
     scene.submit(job("high", priority=99, placement={"pool": "gpu"}))
     scene.wait("10m")
     assert scene.counts("gang") == {"queued": 2}
+    assert not scene.state.gang_holds, "nor are nodes of others kept for it"
     assert scene.counts("high") == {"queued": 1}
     assert scene.instance("ml/low.0").state == "placed"
 

@@ -93,7 +93,8 @@ def test_a_service_of_which_some_run_elsewhere_loses_only_what_ran_there() -> No
     mark(scene, "ci", "failed", "sold")
     scene.stopped(*[name for name in ("web.0", "web.1") if scene.where(name) == ["a"]])
     assert scene.counts("web") == {"running": 1, "cancelled": 1}
-    assert not scene.state.workloads["default/web"].finished_ms
+    web = scene.state.workloads["default/web"]
+    assert (web.finished_ms, web.rest) == (0, "")
 
 
 def test_a_service_that_ran_only_there_is_over() -> None:
@@ -188,6 +189,21 @@ def test_a_draining_pool_takes_nothing_new_lets_jobs_finish_and_moves_services()
     assert scene.where("web.0") == ["b"]
     scene.ended("work.0")
     assert scene.states("work.0") == ["succeeded"]
+
+
+def test_who_was_about_to_leave_a_pool_that_is_well_again_stays_and_nobody_stands_in_any_more() -> None:
+    scene = pool_scene(old=("a",), new=("b",))
+    scene.drain("b")
+    scene.submit(service("web", count=2, update={"max_unavailable": 0, "max_surge": 1}))
+    scene.running("web.0", "web.1")
+    scene.resume("b")
+    mark(scene, "old", "draining", "to be sold")
+    assert scene.where("web.2") == ["b"], "one stands in before the first leaves"
+    mark(scene, "old", "ready")
+    assert scene.states("web.0", "web.1") == ["running", "running"]
+    assert scene.states("web.2") == ["stopping"]
+    scene.stopped("web.2")
+    assert scene.counts("web") == {"running": 2}
 
 
 def test_why_tells_which_pool_keeps_a_node_closed() -> None:

@@ -3,6 +3,7 @@
 from roost.core.effects import Step
 from roost.model.events import Posted
 from roost.model.frames import Report
+from tests.core.ahead_scene import brief, chain
 from tests.core.scene import Scene, job, said, service
 
 
@@ -115,3 +116,16 @@ def test_the_agents_own_report_of_it_comes_too_late_and_changes_nothing() -> Non
     post(scene, "a.0", 0)
     scene.report("n1", stopped(token))
     assert scene.states("a.0") == ["succeeded"] and scene.used("n1") == 0
+
+
+def test_whoever_stands_behind_it_gets_its_room_and_waits_for_its_end_there() -> None:
+    scene = brief("n1")
+    scene.submit(job("j", count=9))
+    assert chain(scene, "j.0") == ["j.1", "j.2"]
+    scene.running("j.0")
+    token = scene.instance("j.0").token
+    post(scene, "j.0")
+    assert scene.states("j.0", "j.1") == ["succeeded", "placed"] and scene.used("n1") == 1_000
+    assert "not_running" in said(post(scene, "j.2"))["replies"][0]
+    scene.report("n1", stopped(token))
+    assert scene.used("n1") == 1_000

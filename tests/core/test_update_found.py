@@ -76,13 +76,13 @@ def test_found_who_never_ran_is_not_forgotten_when_others_stand_in() -> None:
 
 def test_found_a_service_that_is_kept_is_not_started_elsewhere_by_an_update_after_its_node_was_lost() -> None:
     scene = Scene("a", "b")
-    scene.submit(web(1) | {"when_lost": "keep"})
+    scene.submit(web(2) | {"when_lost": "keep"})
     _roll(scene)
     node = scene.instance("web.0").node
     scene.wait("1m", silent=node)
     assert scene.state.nodes[node].status == "lost"
     scene.cancel("web.0")
-    scene.apply(web(1, command="serve 2") | {"when_lost": "keep"})
+    scene.apply(web(2, command="serve 2") | {"when_lost": "keep"})
     assert scene.states("web.0") == ["cancelled"]  # its node may be running it still
 
 
@@ -109,6 +109,58 @@ def test_found_a_server_without_memory_never_starts_again_what_is_kept_and_nobod
     scene.wait("1m")
     scene.apply(web(2, command="serve 2") | {"when_lost": "keep"})
     assert "default/web.1" not in scene.state.instances or scene.states("web.1") == ["queued"]
+
+
+def test_found_a_pause_that_is_longer_than_a_service_pauses_by_itself_is_loaded_as_it_was() -> None:
+    scene = Scene("a", "b", adopts=True)
+    scene.submit(web(1) | {"restart": {"pause": 1, "pause_max": 2}})
+    _roll(scene)
+    told = scene.as_told("web.0")
+    scene.restart(forgetful=True)
+    scene.hello("a", told)
+    scene.ended("web.0", code=1)  # the scene looks whether what is loaded is the same
+    assert scene.states("web.0") == ["queued"]
+
+
+def test_found_a_clock_that_was_set_back_does_not_hold_an_update_up() -> None:
+    scene = Scene("a")
+    scene.submit(web(1, healthy_after="3s"))
+    _roll(scene)
+    scene.apply(web(1, command="serve 2", healthy_after="3s"))
+    scene.stopped("web.0")
+    scene.running("web.0")
+    scene.now -= 600_000
+    scene.restart()
+    scene.hello("a", "web.0")
+    _roll(scene)
+    assert scene.state.workloads["default/web"].rollout.state == "done"  # type: ignore[union-attr]
+
+
+def test_found_what_is_kept_is_not_started_again_elsewhere_when_a_service_gets_smaller_and_larger() -> None:
+    scene = Scene("a", "b")
+    scene.submit(web(2) | {"when_lost": "keep"})
+    _roll(scene)
+    node = scene.instance("web.1").node
+    scene.part(node)
+    scene.apply(web(1) | {"when_lost": "keep"})
+    scene.wait("1m", silent=node)
+    assert scene.state.nodes[node].status == "lost"
+    scene.apply(web(2) | {"when_lost": "keep"})
+    placed = [each for each in scene.state.instances.values() if each.index == 1 and each.state == "placed"]
+    assert not placed  # nobody has confirmed that it was stopped
+
+
+def test_found_a_server_without_memory_counts_rightly_when_the_newest_version_is_smaller() -> None:
+    scene = Scene("a", "b", adopts=True)
+    scene.submit(web(5))
+    _roll(scene)
+    old = scene.as_told("web.3")
+    scene.apply(web(1, command="serve 2"))
+    _roll(scene)
+    new = scene.as_told("web.0")
+    scene.restart(forgetful=True)
+    scene.hello("a", old)
+    scene.hello("b", new)  # the scene looks whether all is counted
 
 
 def _roll(scene: Scene) -> None:

@@ -275,7 +275,7 @@ def _jobs(client: Client, actions: set[str]) -> list[str]:
 
 
 def test_a_server_that_is_killed_and_comes_back_costs_nothing(tmp_path: Path) -> None:
-    text = "\n".join(["name: away", "actions:", f'  - {{name: a, steps: ["{HOLD.format(tmp_path)}"]}}',
+    text = "\n".join(["name: away", "actions:", f'  - {{name: a, when_lost: keep, steps: ["{HOLD.format(tmp_path)}"]}}',
                       "  - {name: b, needs: [a], steps: [echo b]}"])  # fmt: skip
     with Product(agents=1) as product, pipeline_on(product, tmp_path / "p.yaml", text) as run:
         assert run.stdout is not None

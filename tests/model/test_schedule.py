@@ -13,7 +13,7 @@ from roost.model.workload import Schedule
 FIVE = "a line has five fields (minute hour day month weekday) or is one of @hourly, @daily, @weekly, @monthly, @yearly"
 MINUTE = "the minute is a number from 0 to 59, a list, a range, or a star"
 DAY = "the day is a number from 1 to 31 that its months have, L for the last one, or a star"
-WEEKDAY = "the weekday is a number from 0 (Sunday) to 7, a name such as MON, MON#1 for the first, or a star"
+WEEKDAY = "the weekday is a number from 0 (Sunday) to 7, a name as MON, MON#1 for the first, or a star"
 NIGHT_IS_LONG = "2026-10-25"  # in Berlin: at 01:00Z the clocks go back from 03:00 to 02:00
 NIGHT_IS_SHORT = "2026-03-29"  # at 01:00Z they go on from 02:00 to 03:00
 

@@ -2,12 +2,13 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from roost.core.effects import Forgotten
+from roost.core.state import State
 from roost.model.hook import Event, Position, read_command
 from roost.model.instance import Instance, Move
 from roost.ports.store import Change
@@ -105,7 +106,14 @@ async def test_more_than_is_kept_at_once_is_read_from_the_state() -> None:
         await agent.starts(run)
         async with telling(made):
             await there.until(lambda: made.hooks.channels)
-            made.hooks.take(made.engine.state, ends(0, BACKLOG_MAX + 1, 1))
+            many = ends(0, BACKLOG_MAX + 1, 1)
+
+            class Flood:
+                def take(self, state: State, changes: Sequence[Change], forgotten: Sequence[Forgotten]) -> None:
+                    made.hooks.take(state, changes, forgotten)
+                    made.hooks.take(state, many)  # with it goes what was just handed over
+
+            made.perform.hooks = Flood()  # type: ignore[assignment]
             await agent.ends(run)
             await there.until(lambda: there.events("instance.succeeded"))
             assert [each["key"] for each in there.events()] == ["default/job.0"]

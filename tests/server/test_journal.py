@@ -45,6 +45,7 @@ SOME_OF_EACH: list[Event] = [
     happened.Cancel(2, "default/one", 1, "because"),
     happened.Cancel(2, "default/one"),
     happened.Retry(3, "default/one", 0),
+    happened.Posted(4, "default/job", 7, 12, 3, "seen elsewhere"),
     happened.Drain(4, "a", 600),
     happened.Resume(5, "a"),
     happened.Remove(6, "a"),

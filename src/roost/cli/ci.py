@@ -82,11 +82,11 @@ def run(
     ctx: click.Context, file: str, variables: tuple[str, ...], only: tuple[str, ...], no_follow: bool, keep: str,
     project: str, as_json: bool,
 ) -> None:  # fmt: skip
-    """Run a pipeline and stream what its actions write, each line behind the name of its action.
+    """Run a pipeline and stream what its actions write.
 
-    All actions are submitted in one request: all of them are taken in, or none. stdout has what they write and nothing
-    else; stderr says what becomes of them. Ctrl-C cancels all actions and waits until they have stopped; a second one
-    leaves at once.
+    Every line comes behind the name of its action. All actions are submitted in one request: all of them are taken in,
+    or none. stdout has what they write and nothing else; stderr says what becomes of them. Ctrl-C cancels all actions
+    and waits until they have stopped; a second one leaves at once.
     """
     from roost.cli.ci_file import read_jobs  # noqa: PLC0415
     from roost.cli.interrupts import Interrupts  # noqa: PLC0415
@@ -119,7 +119,10 @@ Next: `roost ci run FILE`.
 @only_option
 @json_option
 def check(file: str, only: tuple[str, ...], as_json: bool) -> None:
-    """Check a pipeline and say what would run, in order: every action below the last one that it needs."""
+    """Check a pipeline and say what would run, in order.
+
+    Every action stands below the last one that it needs. No server is asked.
+    """
     from roost.cli.ci_file import read_checked, tree  # noqa: PLC0415
 
     pipeline = read_checked(file, only)
@@ -201,7 +204,10 @@ Next: `roost ci show RUN`.
 @json_option
 @click.pass_context
 def retry(ctx: click.Context, target: Target, no_follow: bool, project: str, as_json: bool) -> None:
-    """Run again what did not succeed: what failed, and what was cancelled because of that. The rest stays as it is."""
+    """Run again what did not succeed.
+
+    That is what failed, and what was cancelled because of that. What succeeded stays as it is.
+    """
     from roost.cli.ci_file import retry_run  # noqa: PLC0415
     from roost.cli.ci_runs import find_run  # noqa: PLC0415
     from roost.cli.interrupts import Interrupts  # noqa: PLC0415

@@ -5,7 +5,7 @@ import msgspec
 from roost.core.ahead import stand_behind
 from roost.core.move import reopen
 from roost.core.state import State, is_over, watch_queue
-from roost.core.versions import keep_version, version_of
+from roost.core.versions import keep_version, shrink, version_of
 from roost.model.document import check_document, decode_document
 from roost.model.errors import Invalid
 from roost.model.frames import Report, Run
@@ -107,6 +107,7 @@ def _as_told(state: State, run: Run) -> Workload | None:
     workload = Workload(
         document.project, document.name, state.shared(policy), run.document, run.submitted_ms, run.serial,
         document.count, version=run.version, adopted=True,
+        released_ms=max(run.submitted_ms, 1) if policy.after else 0,  # it ran: whatever it waited for had come
     )  # fmt: skip
     is_extra = policy.kind == "service" and run.index < EXTRA_MAX
     return workload if workload.key == run.workload and (0 <= run.index < workload.count or is_extra) else None
@@ -127,4 +128,5 @@ def _of_another_version(state: State, workload: Workload, run: Run) -> Workload 
     state.touch_workload(told)
     progress = state.progress_of(told)
     progress.begun = max(progress.begun, told.count)
+    shrink(state, told)
     return told

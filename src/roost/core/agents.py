@@ -46,6 +46,7 @@ def joined(state: State, out: Step, event: Joined, now: int) -> None:
     _reconnect(state, node, now)
     _compare(state, out, node, hello, now, anew=anew)
     settle_node(state, out, node, "said hello", now)
+    state.unsettled.update(dict.fromkeys(state.restless))  # what was out of touch is known again
     node_came(state, out, node, now)
     state.touch_node(node)
     out.whole.add(node.name)
@@ -281,4 +282,5 @@ def _ghost_report(state: State, out: Step, name: str, contact: Contact, report: 
     elif report.state == "ended":
         del contact.ghosts[report.token]
         state.fleet.take(name, held, -1)
+        state.unsettled.update(dict.fromkeys(state.restless))  # somebody may have waited to be sure of that
     out.order(name, Drop(report.token))

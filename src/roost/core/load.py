@@ -242,8 +242,13 @@ def _await_instance(state: State, instance: Instance) -> None:
             stand_behind(state, instance, msgspec.structs.replace(instance, token=instance.behind))
         if instance.state == "stopping" and instance.preempted_by:
             state.making_room[instance.preempted_by] = instance.node
+        if instance.serving_ms and instance.serving_ms > state.now_ms:  # the clock was set back
+            instance.serving_ms = state.now_ms
+            state.touch_instance(instance)
     elif instance.state == "queued":
-        longest = state.now_ms + (state.spec_of(instance).policy.restart or DEFAULT_RESTART).pause_max_ms
+        spec = state.spec_of(instance)
+        longest = state.now_ms + (spec.policy.restart or DEFAULT_RESTART).pause_max_ms
+        longest = max(longest, state.settled_ms()) if spec.adopted else longest
         if instance.ready_ms > longest:  # the clock was set back: nobody waits for that
             instance.ready_ms = longest
             state.touch_instance(instance)
@@ -273,6 +278,9 @@ def _await_workload(state: State, workload: Workload) -> None:
         return
     if workload.policy.kind == "service":
         state.rouse(key)
+        if workload.rollout is not None and workload.rollout.progress_ms > state.now_ms:
+            workload.rollout = msgspec.structs.replace(workload.rollout, progress_ms=state.now_ms)
+            state.touch_workload(workload)
     _await_others(state, workload)
     if state.has_fresh(workload):
         state.queue.add_fresh(workload)

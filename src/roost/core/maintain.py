@@ -83,7 +83,6 @@ def _end(state: State, out: Step, now: int) -> None:
         enforce(state, out, pool, now)
     for gang in list(state.gangs):
         _regroup(state, out, gang, now)
-    state.queue.look_again()
 
 
 def _regroup(state: State, out: Step, gang: str, now: int) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from roost.core.drain import rouse_node
 from roost.core.effects import Step
 from roost.core.move import finish_if_over, stop, tell
 from roost.core.operate import frozen
@@ -52,6 +53,9 @@ def mark_pool(state: State, out: Step, event: MarkPool, now: int) -> None:
     pool = _with(known or Pool(event.pool), status=event.status, reason=reason, failed_by=by)
     _store(state, pool)
     enforce(state, out, pool, now)
+    for node in state.nodes.values() if is_ready else ():
+        if node.facts.pool == pool.name:
+            rouse_node(state, node.name)  # whoever was about to leave may stay
     out.reply(event.request, pool.name)
 
 

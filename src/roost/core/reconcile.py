@@ -10,6 +10,7 @@ from typing import NamedTuple
 from roost.core.effects import Forgotten, Step
 from roost.core.move import move, stop, tell
 from roost.core.operate import frozen
+from roost.core.retry import may_still_run
 from roost.core.rollout import GOING, advance, cap_of, give_up_ms
 from roost.core.sameness import needs_restart, rule_breakers
 from roost.core.state import State
@@ -20,6 +21,8 @@ from roost.model.states import FINISHED, HOLDING
 from roost.model.workload import DEFAULT_UPDATE, Workload
 
 REPLICAS_PER_MS = 20  # a look at 20 replicas takes some 10 us: looking is a hundredth of the time at most
+
+NOT_MISSED = ("succeeded", "cancelled")  # who ended so is counted on by nobody any more
 
 
 class Standing(NamedTuple):
@@ -124,6 +127,9 @@ def _look(state: State, workload: Workload, everyone: list[Instance], now: int) 
             continue
         if each.version == version:
             done += index in available or each.state in FINISHED
+        elif may_still_run(state, each):
+            done += 1  # nobody can tell it anything
+            continue
         elif index < cap:
             reasons[index] = f"updated to version {version}"
             continue
@@ -155,9 +161,13 @@ def _replace(state: State, out: Step, workload: Workload, instance: Instance, re
         move(state, out, instance, "queued", reason, now)
         instance.node, instance.finished_ms = "", 0
     instance.version = workload.version
-    instance.failures = instance.losses = instance.ready_ms = 0
+    instance.failures = instance.losses = 0
+    instance.ready_ms = state.settled_ms() if workload.adopted and state.settled_ms() > now else 0
     state.touch_instance(instance)
-    state.queue.add_again(workload, instance.index)
+    if instance.ready_ms:  # an agent that has not spoken yet may be running a later attempt
+        state.at(instance.ready_ms, "ready", instance.key)
+    else:
+        state.queue.add_again(workload, instance.index)
 
 
 def _take_over_in_place(state: State, workload: Workload, now: int) -> list[Instance]:
@@ -193,8 +203,7 @@ def _relabel(state: State, old: Workload, workload: Workload, instance: Instance
 
 def _ended(standing: Standing, workload: Workload) -> int:
     """How many nobody counts on any more: their work is done, or somebody has stopped them."""
-    over = ("succeeded", "cancelled")
-    return sum(each.state in over and each.index < workload.count for each in standing.everyone)
+    return sum(each.state in NOT_MISSED and each.index < workload.count for each in standing.everyone)
 
 
 def _is_rolling(workload: Workload) -> bool:
@@ -208,6 +217,9 @@ def _away(standing: Standing, workload: Workload) -> int:
 
 def _call_in(state: State, workload: Workload, wanted: int, now: int) -> None:
     """Let extra instances stand in for those that are about to be replaced."""
+    if wanted:
+        for index in range(state.begun(workload), workload.count):  # who comes after them would be passed over
+            make_instance(state, workload, index, "submitted", now)
     for index in range(workload.count, workload.count + wanted):
         if f"{workload.key}.{index}" not in state.instances:
             make_instance(state, workload, index, "stands in while others are replaced", now)
@@ -230,7 +242,7 @@ def _retire(
             state.touch_instance(instance)
         elif instance.state == "queued":
             move(state, out, instance, "cancelled", f"beyond its count of {workload.count}", now)
-        if instance.state in FINISHED:
+        if instance.state in FINISHED and not may_still_run(state, instance):
             _forget(state, out, workload, instance)
 
 

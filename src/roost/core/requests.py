@@ -7,7 +7,7 @@ from roost.core.filters.resources import amount_words
 from roost.core.gang import join_gang
 from roost.core.move import finish_if_over, move, reopen, stop
 from roost.core.near_cycle import at_odds, near_cycle
-from roost.core.retry import requeue
+from roost.core.retry import may_still_run, requeue
 from roost.core.state import State, watch_queue
 from roost.core.strategies import check_strategy
 from roost.core.sweep import forget
@@ -200,7 +200,7 @@ def retry(state: State, out: Step, event: Retry, now: int) -> None:
         out.reply(event.request, Conflict(words, code="nothing_to_retry"))
         return
     for instance in chosen:
-        if _may_still_run(state, workload, instance):
+        if may_still_run(state, instance):
             words = f"{instance.key} may still be running on {instance.node}, which has not confirmed its end"
             out.reply(event.request, Conflict(words, code="may_still_run"))
             return
@@ -238,15 +238,6 @@ def _wait_again(state: State, workload: Workload, chosen: list[Instance]) -> Non
         wait(state, workload, workload.waits + again)
     for instance in stuck if not workload.waits else ():
         instance.waits = False
-
-
-def _may_still_run(state: State, workload: Workload, instance: Instance) -> bool:
-    """What is kept on a node has no lease: cancelled while the node was out of touch, nobody knows when it stops."""
-    policy, node = workload.policy, state.nodes.get(instance.node)
-    if node is None or not policy.exclusive or policy.when_lost != "keep" or instance.state != "cancelled":
-        return False
-    unconfirmed = instance.exit_code is None and instance.signal is None and instance.attempt > 0
-    return unconfirmed and (node.status == "lost" or instance.token in state.contacts[node.name].ghosts)
 
 
 def materialise(state: State, workload: Workload, until: int) -> None:

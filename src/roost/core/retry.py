@@ -75,6 +75,15 @@ def requeue(state: State, out: Step, instance: Instance, cause: str, now: int, d
         state.queue.add_again(spec, instance.index)
 
 
+def may_still_run(state: State, instance: Instance) -> bool:
+    """What is kept on a node has no lease: cancelled while the node was out of touch, nobody knows when it stops."""
+    policy, node = state.spec_of(instance).policy, state.nodes.get(instance.node)
+    if instance.state != "cancelled" or node is None or not policy.exclusive or policy.when_lost != "keep":
+        return False
+    unconfirmed = instance.exit_code is None and instance.signal is None and instance.attempt > 0
+    return unconfirmed and (node.status == "lost" or instance.token in state.contacts[node.name].ghosts)
+
+
 def regroup(state: State, out: Step, workload: Workload, instance: Instance, now: int) -> None:
     """Who starts again starts with all of its gang: the others are stopped for that."""
     for member in members(state, workload.policy.gang):

@@ -1,6 +1,6 @@
 """What is to be said of a replica beyond its state: what it waits for, and why it is not yet as it should be."""
 
-from roost.core.reconcile import leaving
+from roost.core.reconcile import NOT_MISSED, leaving
 from roost.core.rollout import cap_of
 from roost.core.state import State
 from roost.core.versions import instances_of
@@ -27,9 +27,13 @@ def service_words(state: State, instance: Instance) -> str:
 def floor_words(state: State, workload: Workload) -> str:
     """`3 of 4 must stay available, and 3 are`"""
     update = workload.policy.update or DEFAULT_UPDATE
-    floor = max(0, workload.count - update.unavailable_of(workload.count))
+    everyone = instances_of(state, workload)
+    ended = sum(each.state in NOT_MISSED and each.index < workload.count for each in everyone)
+    floor = max(0, workload.count - ended - update.unavailable_of(workload.count))
     since = state.now_ms - update.healthy_after_ms
-    available = sum(bool(each.serving_ms) and each.serving_ms <= since for each in instances_of(state, workload))
+    available = sum(
+        bool(each.serving_ms) and (each.version != workload.version or each.serving_ms <= since) for each in everyone
+    )
     return f"{floor} of {workload.count} must stay available, and {available} {'is' if available == 1 else 'are'}"
 
 

@@ -22,7 +22,7 @@ def sweep(state: State, out: Step) -> None:
     state.ended_runs.clear()
     while max(state.finished_instances, len(state.finished)) > most:
         forget(state, out, state.workloads[next(iter(state.finished))])
-    if len(state.timers) > state.timers_most:
+    if len(state.timers) + len(state.postponed) > state.timers_most:
         _sweep_timers(state)
 
 
@@ -84,10 +84,15 @@ def _sweep_timers(state: State) -> None:
         "settle": state.restless,
         "ready": state.instances,
         "reservation": state.reservations,
+        "pool": state.pools,
+        "flaky": state.nodes,
     }
-    kept = [timer for timer in state.timers if timer[1] not in owners or timer[2] in owners[timer[1]]]
-    heapify(kept)
-    state.timers = kept
-    state.timers_most = 2 * len(kept) + TIMERS_SPARE
+
+    def still(timers: list[tuple[int, str, str]]) -> list[tuple[int, str, str]]:
+        return [timer for timer in timers if timer[1] not in owners or timer[2] in owners[timer[1]]]
+
+    state.timers, state.postponed = still(state.timers), still(state.postponed)
+    heapify(state.timers)
+    state.timers_most = 2 * (len(state.timers) + len(state.postponed)) + TIMERS_SPARE
     state.lease_timers.intersection_update(state.nodes)
     state.recalls.intersection_update(state.nodes)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from roost.core.adopt import complete
 from roost.core.after import change_waits, waits_by_element
 from roost.core.effects import Step
 from roost.core.rollout import begin
@@ -137,8 +138,10 @@ def _fill_up(state: State, new: Workload, now: int) -> None:
         if instance.index < new.count and instance.state == "stopping" and not instance.moving:
             instance.moving = True  # it was to retire
             state.touch_instance(instance)
-    if new.adopted and state.now_ms < state.settled_ms():
-        return  # who is missing may run on a node that has not spoken yet: see `adopt.complete`
+    if new.adopted:  # who is missing may run on a node that has not spoken yet
+        if state.now_ms >= state.settled_ms():
+            complete(state, new)
+        return
     for index in range(min(state.begun(new), new.count)):
         if f"{new.key}.{index}" not in state.instances:
             make_instance(state, new, index, "more are wanted", now)

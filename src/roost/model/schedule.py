@@ -34,7 +34,7 @@ _WRONG = {
     "Bad hour": "the hour is a number from 0 to 23, a list, a range, or a star",
     "Bad day-of-month": "the day is a number from 1 to 31 that its months have, L for the last one, or a star",
     "Bad month": "the month is a number from 1 to 12, a name such as JAN, or a star",
-    "Bad day-of-week": "the weekday is a number from 0 (Sunday) to 7, a name such as MON, MON#1 for the first, or a star",
+    "Bad day-of-week": "the weekday is a number from 0 (Sunday) to 7, a name as MON, MON#1 for the first, or a star",
 }
 
 

@@ -14,7 +14,7 @@ log = say.logger("controller")
 
 
 def choose_port(config: ServerConfig, api_port: int) -> ServerConfig:
-    """The same settings with a port that is free. One that nobody has asked for must not keep a server from starting."""
+    """The same settings with a free port. One that nobody has asked for must not keep a server from starting."""
     host, wanted = config.controller_listen or (config.host, 0)
     if not config.controllers or wanted:
         return config

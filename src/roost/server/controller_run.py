@@ -5,6 +5,7 @@ are known. So a controller that was cut off, or killed, goes on where it was, on
 """
 
 import asyncio
+import time
 from base64 import b64decode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -30,6 +31,7 @@ from roost.wire import controller_pb2 as pb
 
 WRITE_S_MAX = 300.0  # a frame that is not taken for so long: nobody reads there. Less would cut off who looks away
 MIRROR_S_MAX = 5.0  # until a server that stands by has heard what the leader says is so
+PULSE_S = 10.0  # a word now and then, so that both sides notice that the other is gone
 LOOK_S = 5.0  # how often the state is looked at although nothing was told: it may have been loaded anew
 EVENT_BYTES_MAX = 1 << 20  # of one event of the log: 256 KiB in base64, and some
 
@@ -88,6 +90,7 @@ class Action:
         self._position = pb.Position()
         self._position.CopyFrom(request.position)
         self._told_without_record = ""
+        self._sent_at = time.monotonic()
 
     async def follow(self, path: str) -> None:
         """Tell stages and log as they come, and in the end the result."""
@@ -99,6 +102,10 @@ class Action:
             while True:
                 waited: set[asyncio.Future[Any]] = {piece, *changed}
                 await asyncio.wait(waited, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                if time.monotonic() - self._sent_at >= PULSE_S:
+                    await self._send(pb.RunFrame())
+                if self._watch.closed:
+                    raise NoService("the server is stopping")
                 if not self._principal.still():
                     raise Refused("your token has ended, or your roles are others now")
                 if not piece.done() or any(each.done() for each in changed):
@@ -269,6 +276,7 @@ class Action:
         try:
             async with asyncio.timeout(WRITE_S_MAX):
                 await self._write(frame.SerializeToString())
+                self._sent_at = time.monotonic()
         except TimeoutError:
             raise Slow(f"you have read nothing for {WRITE_S_MAX:.0f} s: attach again, from your position") from None
 

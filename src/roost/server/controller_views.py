@@ -12,7 +12,7 @@ def workload_message(view: WorkloadView) -> pb.Workload:
     return pb.Workload(
         project=view.project, name=view.name, kind=view.kind, state=view.state, count=view.count, counts=view.counts,
         priority=view.priority, cause=view.cause, submitted_ms=view.submitted_ms, finished_ms=view.finished_ms or 0,
-        version=getattr(view, "version", 1),
+        version=view.version,
     )  # fmt: skip
 
 
@@ -23,6 +23,7 @@ def instance_message(view: InstanceView, stages: Iterable[pb.Stage] = (), token:
         cause=view.cause, since_ms=view.since_ms or 0, started_ms=view.started_ms or 0,
         finished_ms=view.finished_ms or 0, exit_code=view.exit_code, signal=view.signal, step=view.step,
         losses=view.losses, failures=view.failures, token=token, stages=stages,
+        version=view.version, ready=view.ready, sick=view.sick,
     )  # fmt: skip
 
 
@@ -61,5 +62,6 @@ def node_message(view: NodeView) -> pb.Node:
         gpu_model=view.gpu_model, taints=view.taints, labels=view.labels,
         resources={name: pb.Room(used=room.used, total=room.total) for name, room in view.resources.items()},
         usage=pb.Usage(cpu_milli=usage.cpu_milli, memory=usage.memory, disk=usage.disk) if usage else None,
-        running=view.running, joined_ms=view.joined_ms,
+        running=view.running, joined_ms=view.joined_ms, cordoned=view.cordoned,
+        flaky_until_ms=view.flaky_until_ms or 0,
     )  # fmt: skip

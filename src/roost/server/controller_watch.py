@@ -28,6 +28,7 @@ GATHER_MAX = 2_000  # changes looked at for one frame or more: coalescing holds 
 ENCODE_MAX = 200  # encoded without a pause, some milliseconds: one reader must not hold up everybody else
 PAGE = 500  # objects of one page of everything
 SHARE_S = 5.0  # how long everything, once encoded, is good for those who come after
+EVERYTHING_S_MAX = 120.0  # to take everything: who is slower holds what all others have long let go of
 WRITE_S_MAX = 20.0  # a frame that is not taken for so long: nobody reads there
 PULSE_S = 10.0  # a word now and then, so that both sides notice that the other is gone
 
@@ -165,7 +166,10 @@ class Reader:
         shared = await self._hub.everything()
         self._generation, self._position = shared.generation, shared.revision
         wanted = self._filter
+        began_s = time.monotonic()
         for number in range(len(shared)):
+            if time.monotonic() - began_s > EVERYTHING_S_MAX:
+                raise Slow(f"everything was not taken within {EVERYTHING_S_MAX:.0f} s: ask for less, or read faster")
             page = await shared.page(number, self._hub.engine)
             found = [
                 veiled(change, wanted.veil)

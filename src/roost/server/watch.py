@@ -101,7 +101,6 @@ class Commit:
             return instance_view(self.instance(at))
         return workload_view(_WORKLOAD.decode(value), *self._notes[key]) if kind == "workload" else self._notes[key]
 
-
     def instance(self, at: int) -> Instance:
         """The record of an instance that was put."""
         value = self.changes[at].value

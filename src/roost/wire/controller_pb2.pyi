@@ -759,6 +759,9 @@ class Instance(_message.Message):
     FAILURES_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    SICK_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     name: _builtins.str
     index: _builtins.int
@@ -776,6 +779,12 @@ class Instance(_message.Message):
     failures: _builtins.int
     token: _builtins.int
     """of its attempt; only from Get with an index"""
+    version: _builtins.int
+    """of its workload: which it runs, or is to run"""
+    ready: _builtins.bool
+    """of a service: ready to be used"""
+    sick: _builtins.str
+    """what its health check said last, if that was not well"""
     @_builtins.property
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stage]:
         """what happened to it in this commit; from Get with an index: its story"""
@@ -800,10 +809,13 @@ class Instance(_message.Message):
         failures: _builtins.int = ...,
         token: _builtins.int = ...,
         stages: _abc.Iterable[Global___Stage] | None = ...,
+        version: _builtins.int = ...,
+        ready: _builtins.bool = ...,
+        sick: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "exit_code", b"exit_code", "signal", b"signal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "attempt", b"attempt", "cause", b"cause", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "index", b"index", "losses", b"losses", "name", b"name", "node", b"node", "project", b"project", "signal", b"signal", "since_ms", b"since_ms", "stages", b"stages", "started_ms", b"started_ms", "state", b"state", "step", b"step", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "attempt", b"attempt", "cause", b"cause", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "index", b"index", "losses", b"losses", "name", b"name", "node", b"node", "project", b"project", "ready", b"ready", "sick", b"sick", "signal", b"signal", "since_ms", b"since_ms", "stages", b"stages", "started_ms", b"started_ms", "state", b"state", "step", b"step", "token", b"token", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -925,6 +937,8 @@ class Node(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
     JOINED_MS_FIELD_NUMBER: _builtins.int
+    CORDONED_FIELD_NUMBER: _builtins.int
+    FLAKY_UNTIL_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     status: _builtins.str
     connected: _builtins.bool
@@ -937,6 +951,9 @@ class Node(_message.Message):
     gpu_model: _builtins.str
     running: _builtins.int
     joined_ms: _builtins.int
+    cordoned: _builtins.bool
+    flaky_until_ms: _builtins.int
+    """runs failed there that did not elsewhere: until then others are preferred"""
     @_builtins.property
     def drivers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -969,10 +986,12 @@ class Node(_message.Message):
         usage: Global___Usage | None = ...,
         running: _builtins.int = ...,
         joined_ms: _builtins.int = ...,
+        cordoned: _builtins.bool = ...,
+        flaky_until_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arch", b"arch", "connected", b"connected", "draining", b"draining", "drivers", b"drivers", "gpu_model", b"gpu_model", "joined_ms", b"joined_ms", "labels", b"labels", "name", b"name", "pool", b"pool", "rack", b"rack", "region", b"region", "resources", b"resources", "running", b"running", "status", b"status", "taints", b"taints", "usage", b"usage", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arch", b"arch", "connected", b"connected", "cordoned", b"cordoned", "draining", b"draining", "drivers", b"drivers", "flaky_until_ms", b"flaky_until_ms", "gpu_model", b"gpu_model", "joined_ms", b"joined_ms", "labels", b"labels", "name", b"name", "pool", b"pool", "rack", b"rack", "region", b"region", "resources", b"resources", "running", b"running", "status", b"status", "taints", b"taints", "usage", b"usage", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -60,7 +60,8 @@ async def test_what_is_not_a_schedule_is_not_found_and_does_not_run() -> None:
         await made.get("/v1/schedules/default/plain", expect=404)
         await made.post("/v1/schedules/default/nobody/run", None, expect=404)
         told = await made.post("/v1/schedules/default/plain/run", None, expect=409)
-        assert (told["code"], told["message"]) == ("no_schedule", "default/plain has no schedule; `retry` runs it again")
+        assert told["code"] == "no_schedule"
+        assert told["message"] == "default/plain has no schedule; `retry` runs it again"
 
 
 async def test_a_run_is_noted_with_who_asked_for_it() -> None:

@@ -5,6 +5,10 @@ from typing import Any
 import pytest
 
 from roost.model.frames import Report
+from roost.model.workload import Rollout
+from roost.server.auth_principal import Access
+from roost.server.auth_veil import FOREIGN, Veil
+from roost.server.version_views import VersionView, rollout_view
 from tests.server.house import House, Played, Stop, house
 
 ONE = {"name": "web", "kind": "service", "command": "serve 1", "count": 2, "resources": {"cpu": "100m"},
@@ -198,3 +202,14 @@ async def test_who_is_sick_says_so() -> None:
         assert (instance["ready"], instance["sick"]) == (False, "http /: 503")
         told = await made.get(f"{PATH}/why", index=0)
         assert "it is not ready: http /: 503" in told["words"]
+
+
+def test_words_of_a_version_do_not_name_foreign_work() -> None:
+    cause = "version 2 failed: its instances ended 1 times, the last: preempted by hidden/covert.0"
+    rollout = rollout_view(Rollout("failed", 1, 1, 1, cause=cause))
+    view = VersionView(version=3, at_ms=1, change=f"rolled back: {cause}", present=True, instances=0, rollout=rollout,
+                       document={})  # fmt: skip
+    told = Veil(Access({"open": "viewer"})).version(view)
+    assert told.rollout is not None
+    assert "covert" not in told.change + told.rollout.cause and FOREIGN in told.change
+    assert Veil(Access({"*": "viewer"})).version(view) == view

@@ -58,7 +58,8 @@ BODIES = (
 )  # what handlers read themselves
 VIEWS = (Accepted, AuditPage, AuthorityView, Credential, ErrorView, EventPage, InstanceDetail, InstancePage,
          JoinTokenMade, DrainPlanView, JoinTokenPage, LifePage, LoginView, MemberPage, MomentView, NodeDetail, NodePage,
-         OverInstancePage, OverPage, PlanView, PoolPage, ProjectPage, Resealed, ReservationPage, SchedulePage, ScheduleView, SecretPage,
+         OverInstancePage, OverPage, PlanView, PoolPage, ProjectPage, Resealed, ReservationPage,
+         SchedulePage, ScheduleView, SecretPage,
          ServicePage, ServiceView, StatusView, TokenMade, TokenPage, VersionPage, WhoamiView, WhyView,
          WorkloadDetail, WorkloadPage)  # fmt: skip
 

@@ -1,0 +1,54 @@
+"""How far a workload has come that was applied, as whoever waits for it is told."""
+
+from typing import Any
+
+import pytest
+
+from roost.client.rolling import standing_of
+from roost.client.types import Workload
+from roost.client.version_types import Rollout
+
+
+def web(version: int = 1, state: str = "", **fields: Any) -> Workload:
+    rollout = Rollout(state=state, **fields.pop("rollout", {})) if state else None
+    given = {"counts": {"running": 4}, "ready": 4, "looping": 0, "kind": "service"} | fields
+    return Workload(
+        project="default",
+        name="web",
+        count=4,
+        priority=50,
+        submitted_ms=1,
+        version=version,
+        rollout=rollout,
+        state="running",
+        **given,
+    )
+
+
+@pytest.mark.parametrize(
+    ("applied", "now", "words", "over", "well"),
+    [
+        (1, web(ready=1, counts={"running": 2, "starting": 1, "queued": 1}),
+         "1 of 4 ready; 1 starting, 1 waiting", False, True),
+        (1, web(), "4 of 4 ready", True, True),
+        (1, web(ready=0, looping=1, counts={"queued": 1}), "0 of 4 ready; 1 waiting, 1 in a crash loop", True, False),
+        (2, web(2, "rolling", rollout={"done": 2}, counts={"running": 3, "stopping": 1}),
+         "2 of 4 of version 2 available; 1 stopping", False, True),
+        (2, web(2, "rolling", looping=1), "0 of 4 of version 2 available; 1 in a crash loop", False, True),
+        (2, web(2, "done", rollout={"done": 4}), "4 of 4 ready, version 2", True, True),
+        (2, web(2, "waiting", rollout={"done": 1}),
+         "1 canary of version 2 available; `roost promote` lets the others follow", True, True),
+        (2, web(2, "failed", rollout={"cause": "version 2 failed: so"}), "version 2 failed: so; it stays as it is",
+         True, False),
+        (2, web(3, "rolling", change="rolled back to version 1: so", rollout={"done": 3}),
+         "going back: 3 of 4 of version 3 available", False, False),
+        (2, web(3, "done", change="rolled back to version 1: so"), "rolled back to version 1: so", True, False),
+        (2, web(3, "rolling", change="applied"), "version 2 was overtaken by version 3", True, False),
+        (1, web(finished_ms=5, cause="asked for"), "running: asked for", True, False),
+        (1, web(kind="job"), "running", False, True),
+        (1, web(kind="vm"), "running", True, True),
+    ],
+)  # fmt: skip
+def test_where_it_stands(applied: int, now: Workload, words: str, over: bool, well: bool) -> None:
+    standing = standing_of(web(applied), now)
+    assert (standing.words, standing.over, standing.well) == (words, over, well)
