@@ -16,7 +16,7 @@ from tests.failover.cluster import free_port
 pytestmark = pytest.mark.serial
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-RUN_HERE = {"hello", "steps", "array", "service", "rolling", "pinned", "placement", "pipeline"}
+RUN_HERE = {"hello", "steps", "array", "sweep", "service", "rolling", "pinned", "placement", "pipeline"}
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,16 @@ def test_array(one: Served) -> None:
     text = finished(one, "squares")
     assert text.count("squared is") == 100
     assert "99 squared is 9801" in text
+
+
+def test_sweep(one: Served) -> None:
+    applied(one, "sweep.yaml")
+    told = [line for line in finished(one, "sweep").splitlines() if line.startswith("rate")]
+    assert told == [
+        "rate 0.1 with seed 1 is slow",
+        "rate 0.1 with seed 2 is slow, again",
+        "rate 0.5 with seed 1 is quick",
+    ]
 
 
 def test_pipeline(one: Served) -> None:

@@ -1,17 +1,24 @@
 """Logs on their way: as they were written, while they are written, after restarts, and nothing about silent runs."""
 
+import asyncio
 import os
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 from msgspec.structs import replace
 
+from roost.agent.spool import Spool
 from roost.blobs.memory import MemoryBlobs
 from roost.drivers.fake import Act
 from roost.ports.driver import Ended, Event, Started
 from roost.server.logs import ENOUGH
 from roost.stores.memory import Memory, MemoryStore
+from roost.wire import agent_pb2 as pb
 from tests.agent.desk import PacedDriver, agent, until
 from tests.server.stage import Stage, stage
 
@@ -182,3 +189,98 @@ async def test_of_a_log_nobody_wants_more_of_the_disk_is_given_back(
 def _punches(folder: Path) -> bool:
     """Whether the file system here can give back a part of a file."""
     return subprocess.run(["fallocate", "-l", "1M", "-p", folder / "probe"], capture_output=True).returncode == 0
+
+
+class Shelf:
+    """Takes logs as a server does; its oldest stream may hang or break, as the test likes."""
+
+    def __init__(self) -> None:
+        self.logs = MemoryBlobs()
+        self.streams = 0
+        self.first_stream = "answers"  # answers | hangs | breaks
+        self.troubled = asyncio.Event()
+
+    async def ship(self, _: object, context: Any) -> None:
+        """One stream."""
+        self.streams += 1
+        is_first = self.streams == 1
+        while (data := await context.read()) is not grpc.aio.EOF:
+            if is_first and self.first_stream != "answers":
+                self.troubled.set()
+                if self.first_stream == "breaks":
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, "broken")
+                await asyncio.Event().wait()
+            chunks = pb.LogChunks.FromString(data).chunks
+            sizes = [pb.LogSize(log=each.log, size=self._keep(each)) for each in chunks]
+            await context.write(pb.LogSizes(sizes=sizes).SerializeToString())
+
+    def _keep(self, chunk: pb.LogChunk) -> int:
+        return self.logs.append(chunk.log, chunk.offset, chunk.data) if chunk.data else self.logs.size(chunk.log) or 0
+
+
+@asynccontextmanager
+async def shelved(tmp_path: Path) -> AsyncIterator[tuple[Shelf, Spool]]:
+    """A spool that has shipped a first log whole: a stream is open, and there is nothing to tell."""
+    shelf, server = Shelf(), grpc.aio.server()
+    handler = grpc.stream_stream_rpc_method_handler(shelf.ship)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("shelf", {"Ship": handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        spool = Spool(str(tmp_path / "logs"), lambda: channel.stream_stream("/shelf/Ship")(wait_for_ready=True), list)
+        spool.begin(())
+        running = asyncio.ensure_future(spool.run())
+        try:
+            over(spool, "p/job/1/0.1", b"first")
+            await until(lambda: not os.listdir(tmp_path / "logs"))
+            yield shelf, spool
+        finally:
+            running.cancel()
+            await asyncio.wait((running,))
+            await server.stop(0)
+
+
+def over(spool: Spool, name: str, output: bytes) -> None:
+    """A run is over before anybody has seen its log grow: the file is moved to its place, which no watch tells of."""
+    file = Path(spool.path(name))
+    written = file.parent.parent / "written"
+    written.write_bytes(output)
+    written.rename(file)
+    spool.ended(name, len(output))
+    spool.release(name)
+
+
+async def test_a_new_session_begins_a_new_stream_even_if_there_was_nothing_to_ship(tmp_path: Path) -> None:
+    async with shelved(tmp_path) as (shelf, spool):
+        shelf.first_stream = "hangs"
+        spool.reconnected()
+        over(spool, "p/job/1/0.2", b"second")
+        await until(lambda: shelf.logs.size("p/job/1/0.2") == 6)
+        await until(lambda: not os.listdir(tmp_path / "logs"))
+        assert shelf.streams == 2 and not shelf.troubled.is_set(), "nothing was said on the old one"
+
+
+async def test_a_new_session_ends_the_wait_for_an_answer_on_the_old_stream(tmp_path: Path) -> None:
+    async with shelved(tmp_path) as (shelf, spool):
+        shelf.first_stream = "hangs"
+        over(spool, "p/job/1/0.2", b"second")
+        await shelf.troubled.wait()
+        spool.reconnected()
+        await until(lambda: shelf.logs.size("p/job/1/0.2") == 6)
+        await until(lambda: not os.listdir(tmp_path / "logs"))
+
+
+async def test_what_was_on_a_stream_that_broke_is_sent_again_without_a_further_word(tmp_path: Path) -> None:
+    async with shelved(tmp_path) as (shelf, spool):
+        shelf.first_stream = "breaks"
+        over(spool, "p/job/1/0.2", b"second")
+        await until(lambda: shelf.logs.size("p/job/1/0.2") == 6)
+        await until(lambda: not os.listdir(tmp_path / "logs"))
+        await spool.flushed()
+
+
+async def test_a_new_session_without_logs_opens_no_stream(tmp_path: Path) -> None:
+    async with shelved(tmp_path) as (shelf, spool):
+        spool.reconnected()
+        await until(lambda: spool._call is None)
+        assert shelf.streams == 1

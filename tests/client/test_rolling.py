@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roost.client.rolling import standing_of
+from roost.client.rolling import readiness_of, standing_of
 from roost.client.types import Workload
 from roost.client.version_types import Rollout
 
@@ -51,4 +51,27 @@ def web(version: int = 1, state: str = "", **fields: Any) -> Workload:
 )  # fmt: skip
 def test_where_it_stands(applied: int, now: Workload, words: str, over: bool, well: bool) -> None:
     standing = standing_of(web(applied), now)
+    assert (standing.words, standing.over, standing.well) == (words, over, well)
+
+
+@pytest.mark.parametrize(
+    ("looked", "now", "words", "over", "well"),
+    [
+        (1, web(ready=3), "3 of 4 ready", False, True),
+        (1, web(), "4 of 4 ready", True, True),
+        (1, web(ready=3, looping=1), "3 of 4 ready; 1 in a crash loop", False, True),
+        (2, web(2, "rolling", rollout={"done": 3}), "3 of 4 of version 2 available", False, True),
+        (2, web(2, "waiting", rollout={"done": 1}), "1 of 4 of version 2 available", False, True),
+        (2, web(2, "done", rollout={"done": 4}, ready=3), "3 of 4 ready, version 2", False, True),
+        (2, web(2, "done", rollout={"done": 4}), "4 of 4 ready, version 2", True, True),
+        (1, web(2, "done", change="applied"), "4 of 4 ready, version 2", True, True),
+        (2, web(2, "failed", rollout={"cause": "so"}), "so; it stays as it is", True, False),
+        (2, web(3, "rolling", change="rolled back to version 1: so"), "rolled back to version 1: so", True, False),
+        (2, web(3, "done", change="rolled back to version 1: so"), "rolled back to version 1: so", True, False),
+        (3, web(3, "done", change="rolled back to version 1: so"), "4 of 4 ready, version 3", True, True),
+        (1, web(finished_ms=5, cause="asked for"), "running: asked for", True, False),
+    ],
+)  # fmt: skip
+def test_how_ready_it_is(looked: int, now: Workload, words: str, over: bool, well: bool) -> None:
+    standing = readiness_of(web(looked), now)
     assert (standing.words, standing.over, standing.well) == (words, over, well)

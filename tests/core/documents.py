@@ -112,7 +112,5 @@ def document(pick: Callable[[Any], Any]) -> dict[str, Any]:
         "each": pick([["x"], ["x", "y"]]),
     }
     rare = ("schedule", "each", "after")  # otherwise little else would be left
-    chosen = {
-        name: wish for name, wish in wishes.items() if pick([True, False, False] + [False] * 6 * (name in rare))
-    }
+    chosen = {name: wish for name, wish in wishes.items() if pick([True, False, False] + [False] * 6 * (name in rare))}
     return sensible({"name": pick(NAMES), "command": "true"} | chosen)

@@ -362,3 +362,14 @@ def test_a_service_may_end_for_good(when: str, code: int, state: str) -> None:
     scene.ended("web.0", code=code)
     assert scene.states("web.0") == [state]
     assert scene.state.workloads["default/web"].finished_ms
+
+
+def test_a_job_that_is_made_as_small_as_it_has_come_is_over() -> None:
+    scene = Scene("a", cpu=1, ahead_max=0)
+    scene.submit(job("array", count=4))
+    scene.ended("array.0")
+    scene.submit(job("big", priority=60))
+    scene.ended("array.1")
+    assert scene.states("big.0") == ["placed"]
+    scene.apply(job("array", count=2))
+    assert scene.state.workloads["default/array"].finished_ms

@@ -1,5 +1,6 @@
 """What the simulation found in updates, order and pools: the smallest scene of each. The names say what must hold."""
 
+from roost.model.events import Maintain
 from roost.model.frames import Report
 from tests.core.scene import Scene, job
 from tests.core.test_rollout import Service, web
@@ -161,6 +162,32 @@ def test_found_a_server_without_memory_counts_rightly_when_the_newest_version_is
     scene.restart(forgetful=True)
     scene.hello("a", old)
     scene.hello("b", new)  # the scene looks whether all is counted
+
+
+def test_found_a_service_with_one_that_may_still_be_kept_somewhere_can_be_ended() -> None:
+    scene = Scene("a", "b")
+    scene.submit(web(2) | {"when_lost": "keep"})
+    _roll(scene)
+    node = scene.instance("web.1").node
+    scene.part(node)
+    scene.apply(web(1) | {"when_lost": "keep"})
+    scene.wait("1m", silent=node)
+    scene.cancel("web")
+    _roll(scene)  # the scene looks whether all is counted
+    assert scene.state.workloads["default/web"].finished_ms
+
+
+def test_found_a_service_that_gets_smaller_and_ends_during_maintenance_leaves_nobody_behind() -> None:
+    scene = Scene("a")
+    scene.step(Maintain(1, on=True))
+    scene.submit(web(3))
+    scene.apply(web(3, command="serve 2"))
+    scene.apply(web(1, command="serve 2"))
+    scene.cancel("web")
+    scene.restart()
+    scene.step(Maintain(1, on=False))
+    scene.wait("1s")
+    assert list(scene.state.instances) == ["default/web.0"]
 
 
 def _roll(scene: Scene) -> None:

@@ -1,8 +1,8 @@
 """Updates in any order with everything that comes between: reports, crashes, sickness, losses, drains, words, restarts.
 
-After every step: nobody who is ready was stopped by an update or a drain so that fewer than the floor are left, and nobody
-was placed beyond count and surge. In the end, when agents do what they are told, every service is what it should be. The
-limits are worked out as in the simulation, not as in the core; restart and standby are compared by the scene.
+After every step: nobody who is ready was stopped by an update or a drain so that fewer than the floor are left, and
+nobody was placed beyond count and surge. In the end, when agents do what they are told, every service is what it should
+be. The limits are worked out as in the simulation, not as in the core; the scene compares restart and standby.
 """
 
 import random

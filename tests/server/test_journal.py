@@ -9,7 +9,9 @@ from typing import IO, Any, get_args
 import msgspec
 import pytest
 
+from roost.core.check import differences
 from roost.core.effects import Step
+from roost.core.load import mirror
 from roost.core.state import Settings, State
 from roost.model import events as happened
 from roost.model.audit import By
@@ -25,7 +27,7 @@ from roost.server.config import ServerConfig, check_config
 from roost.server.engine import Clock, Engine
 from roost.server.journal import FIRST_LINE, Entry, Journal, checksum, journals_in, read_entries, read_part, records_of
 from roost.stores.memory import Memory, MemoryStore
-from tests.core.scene import Scene, facts_of, job, wanted
+from tests.core.scene import Scene, facts_of, job, service, wanted
 
 GENEROUS = 1 << 40
 
@@ -34,9 +36,9 @@ FACTS = facts_of(
     taints=("t=v:soft",),
 )  # fmt: skip
 RUN = Run(1 << 60, "default/one", 3, 2, b"\x00\xff", 1, 2, False, 3, 4, (0, 1), (8_080,), 5)
-REPORT = Report(7, "ended", 5, 3, "exited", 1, 9, 2, "why", 12)
+REPORT = Report(7, "ended", 5, 3, "exited", 1, 9, 2, "why", False, 12)
 PLAN = Plan(
-    ("default/one",), ("default/two",), (Placing("default/one.0", "a", "best_fit", (1,), (2,)),),
+    ("default/one",), ("default/three",), ("default/two",), (Placing("default/one.0", "a", "best_fit", (1,), (2,)),),
     (Pending("default/one", 2, "no_room", "words", (Reason("no_room", "words", 3),)),),
     (Stopping("x/y.0", "b", "for"),),
 )  # fmt: skip
@@ -46,6 +48,12 @@ SOME_OF_EACH: list[Event] = [
     happened.Cancel(2, "default/one"),
     happened.Retry(3, "default/one", 0),
     happened.Posted(4, "default/job", 7, 12, 3, "seen elsewhere"),
+    happened.RunNow(4, "default/nightly"),
+    happened.Promote(4, "default/web"),
+    happened.Rollback(4, "default/web", 3),
+    happened.Cordon(4, "a"),
+    happened.Maintain(4, True, "new switches", 7_200_000),
+    happened.MarkPool(4, "far", "failed", "power is out"),
     happened.Drain(4, "a", 600),
     happened.Resume(5, "a"),
     happened.Remove(6, "a"),
@@ -317,3 +325,13 @@ async def eventually(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not holds():
             await asyncio.sleep(0.01)
+
+
+def test_what_a_recording_begins_with_holds_the_versions_that_still_run() -> None:
+    scene = Scene("a")
+    scene.submit(service("web", command="serve 1"))
+    scene.running("web.0")
+    scene.apply(service("web", command="serve 2"))
+    assert scene.instance("web.0").version == 1
+    again = mirror(Snapshot(scene.state.revision, records_of(scene.state)), scene.settings)
+    assert differences(again, mirror(scene.memory.snapshot(), scene.settings)) == []

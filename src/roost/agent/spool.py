@@ -52,7 +52,11 @@ class Log:
 
 
 class Spool:
-    """Logs share one stream fairly: each in turn gives a chunk, and the next batch goes when the last was answered."""
+    """Logs share one stream fairly: each in turn gives a chunk, and the next batch goes when the last was answered.
+
+    A stream belongs to one session with one server. Another session, or trouble on the stream, begins another stream,
+    and that begins with the question how far the server has each log: what was on its way is then sent again.
+    """
 
     def __init__(self, folder: str, open_stream: Open, live: Callable[[], Iterable[str]]) -> None:
         self._folder = folder
@@ -64,7 +68,7 @@ class Spool:
         self._idle = asyncio.Event()
         self._idle.set()
         self._call: grpc.aio.StreamStreamCall[bytes, bytes] | None = None
-        self._announce = False
+        self._is_stale = False  # the stream is not to be used any more
         self._moved = asyncio.Event()  # there is another server: whatever we wait for may never come
 
     def path(self, name: str) -> str:
@@ -104,11 +108,10 @@ class Spool:
             self._finish(log)
 
     def reconnected(self) -> None:
-        """There is a server again, perhaps another one: ask how far it has each log."""
-        if self._logs:
-            self._announce = True
-            self._wake.set()
-            self._moved.set()
+        """There is a server again, perhaps another one. The old stream may hang without a word, so it is left."""
+        self._is_stale = True
+        self._wake.set()
+        self._moved.set()
 
     async def flushed(self) -> None:
         """Wait until the server has what there is."""
@@ -126,7 +129,7 @@ class Spool:
                     await self._ship()
                     pause_s = RETRY_S_MIN
                 except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, OSError):
-                    self._hang_up()
+                    self._is_stale = True
                     await asyncio.sleep(pause_s * random.uniform(0.5, 1))
                     pause_s = min(pause_s * 2, RETRY_S_MAX)
                     self._wake.set()
@@ -136,11 +139,14 @@ class Spool:
 
     async def _ship(self) -> None:
         """Send until nothing is left."""
-        while self._queue or self._announce:
-            if self._call is None or self._announce:
+        while self._queue or self._is_stale:
+            if self._call is None or self._is_stale:
                 self._hang_up()
                 self._moved.clear()
-                self._call, self._announce = self._open(), False
+                self._is_stale = False
+                if not self._logs:
+                    break  # no stream before there is something to say
+                self._call = self._open()
                 await self._exchange([pb.LogChunk(log=log.name, offset=log.kept) for log in self._logs.values()])
             chunks = self._gather()
             if chunks:

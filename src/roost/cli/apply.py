@@ -102,6 +102,8 @@ def read_file(file: str) -> Iterator[tuple[str, Any]]:
     """Every document of a file, each with words for where it stands."""
     import ryaml  # noqa: PLC0415  (only where files are read)
 
+    from roost.cli.each_file import directory_of, with_values  # noqa: PLC0415
+
     try:
         text = (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
     except OSError as error:
@@ -117,7 +119,8 @@ def read_file(file: str) -> Iterator[tuple[str, Any]]:
     flat = [each for document in documents for each in (document if isinstance(document, list) else [document])]
     flat = [document for document in flat if document is not None]
     for number, document in enumerate(flat, start=1):
-        yield file if len(flat) == 1 else f"{file}: workload {number}", document
+        where = file if len(flat) == 1 else f"{file}: workload {number}"
+        yield where, with_values(document, where, directory_of(file))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from roost.cli.apply import read_file
 from roost.cli.ci_runs import Run, elements_of
 from roost.cli.ci_stages import Stage
+from roost.cli.each_file import directory_of, with_action_values
 from roost.cli.outcome import USAGE, Failure, exit_code_of
 from roost.client.errors import ApiError
 from roost.model.errors import Invalid
@@ -52,7 +53,7 @@ def read_checked(
     if len(found) != 1:
         words = f"a file holds one pipeline; this one has {len(found)} documents" if found else "there is nothing in it"
         raise Failure(f"{file}: {words}", exit_code=USAGE)
-    raw = found[0][1]
+    raw = with_action_values(found[0][1], file, directory_of(file))
     if isinstance(raw, dict) and project:
         raw = {"project": project, **raw}
     try:

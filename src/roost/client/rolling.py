@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from roost.client.client import Client
 
 STARTING = ("placed", "starting")
+BACK = "rolled back"  # how the change to a version begins that is an earlier one again
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +56,19 @@ def standing_of(applied: Workload, now: Workload) -> Standing:
     return Standing(workload=now, words=words, over=is_up)
 
 
+def readiness_of(looked: Workload, now: Workload) -> Standing:
+    """How a service stands that is to be ready at its present version. `looked`: as it was when the waiting began."""
+    if now.is_over:
+        return standing_of(looked, now)
+    rollout = now.rollout
+    if now.version != looked.version and now.change.startswith(BACK):
+        return Standing(workload=now, words=now.change, over=True, well=False)
+    if rollout is not None and rollout.state == "failed":
+        return Standing(workload=now, words=f"{rollout.cause}; it stays as it is", over=True, well=False)
+    is_there = rollout is None or rollout.state == "done"
+    return Standing(workload=now, words=progress_words(now), over=is_there and (now.ready or 0) >= now.count)
+
+
 def progress_words(now: Workload) -> str:
     """`7 of 10 of version 3 available; 1 starting, 1 stopping`"""
     rollout = now.rollout
@@ -91,7 +105,7 @@ def _of_service(applied: Workload, now: Workload) -> Standing:
 
 def _of_another(applied: Workload, now: Workload, words: str) -> Standing:
     """It is of another version by now: somebody else has changed it, or it has gone back by itself."""
-    if not now.change.startswith("rolled back"):
+    if not now.change.startswith(BACK):
         words = f"version {applied.version} was overtaken by version {now.version}"
         return Standing(workload=now, words=words, over=True, well=False)
     is_going = now.rollout is not None and now.rollout.state == "rolling"

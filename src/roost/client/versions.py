@@ -1,6 +1,6 @@
 """Versions of a workload: the client's calls for what it was, and for the ways back and on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 import msgspec
@@ -9,6 +9,7 @@ from roost.client.rolling import Standing, follow_rollout
 from roost.client.transport import Transport, segment
 from roost.client.types import Workload
 from roost.client.version_types import Version, VersionPage
+from roost.client.wait import wait_ready
 
 if TYPE_CHECKING:
     from roost.client.client import Client
@@ -49,6 +50,16 @@ class VersionCalls:
         `tell` hears of every step on the way.
         """
         return follow_rollout(cast("Client", self), workload, timeout_s, tell)
+
+    def wait_ready(
+        self, keys: Sequence[tuple[str, str]], timeout_s: float | None = None, *, any_of: bool = False
+    ) -> list[Standing]:
+        """Wait until services (PROJECT, NAME) are ready at their present version, all replicas; or one of them is.
+
+        One that ended, or whose change failed or was taken back, is not waited for any longer and is not `well`.
+        With `any_of`: those that are there by then, those that are well in front. Raises WaitTimedOut.
+        """
+        return wait_ready(cast("Client", self), keys, timeout_s, any_of=any_of)
 
     def _versions(self, project: str, name: str, diff: str) -> VersionPage:
         query = {"diff": diff} if diff else None

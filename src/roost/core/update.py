@@ -5,6 +5,7 @@ import msgspec
 from roost.core.adopt import complete
 from roost.core.after import change_waits, waits_by_element
 from roost.core.effects import Step
+from roost.core.move import finish_if_over
 from roost.core.rollout import begin
 from roost.core.sameness import needs_restart
 from roost.core.state import State, watch_queue
@@ -36,6 +37,9 @@ def change_refusal(state: State, known: Workload, wanted: Wanted) -> Conflict | 
     if policy.kind == "job" and wanted.count < state.begun(known):
         words = f"{state.begun(known):,} instances of {key} have begun; there cannot be fewer"
         return Conflict(words, code="cannot_change", path="count")
+    if policy.kind == "job" and known.adopted and wanted.count != known.count:
+        words = f"which instances of {key} have run is not known any more, so their number cannot change"
+        return Conflict(words, code="cannot_change", path="count")
     by_element = waits_by_element(known) or any(each.each for each in policy.after)
     if by_element and (policy.after != known.policy.after or wanted.count != known.count):
         words = f"the elements of {key} wait for one each; cancel it first to change whom they wait for"
@@ -66,6 +70,7 @@ def change(
         if new.policy.when_full == "reject":
             state.rejectable.append(new.key)
     watch_queue(state, new)
+    finish_if_over(state, new, now)  # of a job that is made smaller, nothing may be left to do
     return new
 
 
@@ -139,6 +144,8 @@ def _fill_up(state: State, new: Workload, now: int) -> None:
             instance.moving = True  # it was to retire
             state.touch_instance(instance)
     if new.adopted:  # who is missing may run on a node that has not spoken yet
+        for index in range(state.begun(new), new.count):
+            make_instance(state, new, index, "more are wanted", now)
         if state.now_ms >= state.settled_ms():
             complete(state, new)
         return

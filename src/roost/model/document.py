@@ -19,7 +19,7 @@ from roost.model.placement import (
     tolerations_of,
 )  # fmt: skip
 from roost.model.secret import FromSecret
-from roost.model.sequence import AfterBlock, ScheduleBlock, after_of, schedule_of
+from roost.model.sequence import NO_FILE, AfterBlock, ScheduleBlock, after_of, schedule_of
 from roost.model.told import told
 from roost.model.units import Quantity, byte_count, countable, cpu_milli, duration_ms, gpu_milli
 from roost.model.workload import Ask, Policy
@@ -94,6 +94,8 @@ def read_document(raw: object, path: str = "") -> Document:
         raise Invalid(path or "$", "a workload is a mapping of fields such as name, command, resources")
     if "name" not in raw:
         raise Invalid(_join(path, "name"), "a workload needs a name")
+    if isinstance(raw.get("each"), dict):
+        raise Invalid(_join(path, "each"), NO_FILE)
     try:
         return msgspec.convert(raw, Document)
     except msgspec.ValidationError as error:

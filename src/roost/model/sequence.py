@@ -12,6 +12,7 @@ from roost.model.schedule import check_cron, check_zone
 from roost.model.workload import After, Schedule
 
 VALUE = "ROOST_VALUE"  # the variable that holds an element's value, where that is a plain text
+NO_FILE = "this is a list of texts or mappings; files are read by the `roost` command, which sends what is in them"
 Values = tuple[tuple[tuple[str, str], ...], ...]
 
 

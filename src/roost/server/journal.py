@@ -224,6 +224,7 @@ def records_of(state: State) -> list[Change]:
         "reservation": state.reservations,
         "node": state.nodes,
         "workload": state.workloads,
+        "version": state.versions,
         "instance": state.instances,
     }
     records = [Change("meta", "meta", _ENCODER.encode(state.meta))] if state.meta.born else []

@@ -112,7 +112,9 @@ class Clients:
 
     def maintain(self, *, on: bool, for_ms: int = 0) -> None:
         """Begin or end maintenance."""
-        self._tell_server(f"maintains {on} {for_ms}", lambda request: Maintain(request, on, "work on the racks", for_ms))
+        self._tell_server(
+            f"maintains {on} {for_ms}", lambda request: Maintain(request, on, "work on the racks", for_ms)
+        )
 
     def set_pool(self, pool: Pool) -> None:
         """Say what the nodes of a pool have in common."""

@@ -1,4 +1,4 @@
-"""Work over time in a simulated world: services that change, work that waits for other work, schedules, pools that fail.
+"""Work over time in a simulated world: services that change, work that waits for work, schedules, pools that fail.
 
 Each world has some of these themes, or none. What a version does is said by its command: `work` goes as the ways of its
 workload say, `crash` ends badly soon, as long as there are faults, and `crash for ever` also after that.
@@ -118,7 +118,8 @@ def _plan_service(world: World, clients: Clients, truth: Truth, name: str, until
     raws = [service(world, name)]
     key = f"default/{name}"
     term_ms = None if world.happens(0.2) else world.between(0, 60)
-    truth.ways[key] = [(Act(None, term_ms=term_ms),)] * 4 + [(Act(world.between(50, 6_000), 1, term_ms=term_ms),)]
+    steady, brief = Act(None, term_ms=term_ms), Act(world.between(50, 6_000), 1, term_ms=term_ms)
+    truth.ways[key] = [(act,) for act in (steady, steady, steady, steady, brief)]
     at_ms = world.between(0, until_ms // 3)
     world.at(at_ms, clients.apply, raws[0])
     for number in range(2, world.between(2, 6)):

@@ -164,8 +164,8 @@ class LivingCheckers:
             before = self._disk.before.get(("instance", each.key))
             was_over = before is not None and before.state in FINISHED
             ended += each.index < workload.count and (was_over or has_ended(each))
-            is_other = each.state == "stopping" and not each.cause.startswith(WITHIN_LIMITS) and before is not None
-            counted = before if is_other else each
+            is_other = each.state == "stopping" and not each.cause.startswith(WITHIN_LIMITS)
+            counted = before if is_other and before is not None else each
             left += is_available(workload, counted, new.since_ms)
             ready += counted.state == "running" and counted.serving_ms > 0
         floor = floor_of(workload) - ended

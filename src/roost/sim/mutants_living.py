@@ -6,7 +6,7 @@ from roost.core import after, cron, expire, place, pools, reconcile, rollout
 from roost.core.effects import Step
 from roost.core.reconcile import Margin, Standing
 from roost.core.state import State
-from roost.core.verdict import HOLDS, OPEN, Verdict
+from roost.core.verdict import HOLDS, OPEN, Verdict, judge, judge_element
 from roost.model.instance import Instance
 from roost.model.node import Node
 from roost.model.workload import After, Workload
@@ -123,7 +123,6 @@ def nobody_waits_for_anybody() -> list[Patch]:
 @mutant
 def elements_wait_for_the_first() -> list[Patch]:
     """Each element waits for the first of the others, not for its own."""
-    judge_element = after.judge_element
 
     def first(state: State, condition: After, index: int) -> Verdict:
         return judge_element(state, condition, 0)
@@ -134,7 +133,6 @@ def elements_wait_for_the_first() -> list[Patch]:
 @mutant
 def however_it_ended() -> list[Patch]:
     """What was to come after a success comes after any end."""
-    judge = after.judge
 
     def lenient(*given: Any) -> Verdict:
         verdict = judge(*given)
@@ -146,7 +144,6 @@ def however_it_ended() -> list[Patch]:
 @mutant
 def who_waits_in_vain_waits_on() -> list[Patch]:
     """Nobody is told that what it waits for can never come."""
-    judge = after.judge
 
     def hopeful(*given: Any) -> Verdict:
         verdict = judge(*given)

@@ -16,7 +16,7 @@ from roost.ports.store import Change
 TYPES: dict[str, type] = {
     "instance": Instance, "workload": Workload, "version": Workload, "node": Node, "pool": Pool, "meta": Meta,
 }  # fmt: skip
-DECODERS = {kind: msgspec.msgpack.Decoder(type) for kind, type in TYPES.items()}
+DECODERS: dict[str, Any] = {kind: msgspec.msgpack.Decoder(type) for kind, type in TYPES.items()}
 
 
 class Records:

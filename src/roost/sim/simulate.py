@@ -6,7 +6,8 @@ import msgspec
 
 from roost.core.explain import why
 from roost.model.document import decode_document
-from roost.model.node import DEFAULT_POOL, Node
+from roost.model.limits import DEFAULT_POOL
+from roost.model.node import Node
 from roost.model.states import FINISHED
 from roost.model.workload import Workload
 from roost.sim.checkers import Checkers
@@ -127,24 +128,27 @@ class Life:
 
     def _fail_an_update(self) -> None:
         """A version that always fails is rolled back by itself, whatever else was."""
-        state = self.server.state
-        for key in self.services:
-            known = state.workloads.get(key)
-            if known is None or known.rest or known.finished_ms or known.adopted or known.rollout is None:
-                continue
-            update = known.policy.update
-            if update is None or not update.rollback or update.deadline_ms < LONG_MS:
-                continue
-            nodes = [each.node for each in state.instances.values() if each.workload == key]
-            if is_held_up(state, known, MAY_WAIT) or any(self._is_gone(node) for node in nodes if node):
-                continue
-            document = decode_document(known.document)
-            assert document.update is not None
-            document.command, document.update.healthy_after = CRASH_FOR_EVER, "3s"  # longer than it ever runs
-            self.clients.apply(msgspec.to_builtins(document))
-            self._wait_until(self._requests_answered)
-            self._wait_until(lambda: self._gone_back(key, known.document))
+        known = next((each for key in self.services if (each := self._settled_service(key)) is not None), None)
+        if known is None:
             return
+        document = decode_document(known.document)
+        assert document.update is not None
+        document.command, document.update.healthy_after = CRASH_FOR_EVER, "3s"  # longer than it ever runs
+        self.clients.apply(msgspec.to_builtins(document))
+        self._wait_until(self._requests_answered)
+        self._wait_until(lambda: self._gone_back(known.key, known.document))
+
+    def _settled_service(self, key: str) -> Workload | None:
+        """A service of which all run, and that would go back if an update failed."""
+        state = self.server.state
+        known = state.workloads.get(key)
+        if known is None or known.rest or known.finished_ms or known.adopted or known.rollout is None:
+            return None
+        update = known.policy.update
+        nodes = [each.node for each in state.instances.values() if each.workload == key and each.node]
+        goes_back = update is not None and update.rollback and update.deadline_ms >= LONG_MS
+        is_stuck = is_held_up(state, known, MAY_WAIT) or any(map(self._is_gone, nodes))
+        return known if goes_back and not is_stuck else None
 
     def _gone_back(self, key: str, document: bytes) -> list[str]:
         known = self.server.state.workloads[key]

@@ -216,3 +216,15 @@ async def test_a_project_may_be_called_like_a_path() -> None:
         assert (await made.get("/v1/workloads/batch/why"))["name"] == "why"
         assert (await made.get("/v1/workloads/batch/why/why"))["instance"] == "batch/why.0"
         assert (await made.get("/v1/workloads/batch/why/instances"))["items"][0]["index"] == 0
+
+
+async def test_a_server_reads_no_files_for_the_values_of_elements() -> None:
+    async with house() as made:
+        before = made.snapshot()
+        document = {"name": "sweep", "command": "true", "each": {"file": "/etc/passwd"}}
+        for path, body, field in (("", document, "each"), ("/batch", [document], "[0].each")):
+            answer = await made.client.post(f"/v1/workloads{path}", json=body)
+            told = answer.json()
+            assert (answer.status_code, told["code"], told["path"]) == (422, "invalid", field)
+            assert "files are read by the `roost` command" in told["message"]
+        assert made.snapshot() == before

@@ -19,8 +19,8 @@ from roost.server.api.health import StatusView
 from roost.server.api.history import LifePage, MomentView, OverInstancePage, OverPage
 from roost.server.api.instances import InstancePage
 from roost.server.api.join import AuthorityView, Inviting, JoinTokenPage
-from roost.server.api.members import MemberPage, Membership
 from roost.server.api.maintenance import Maintaining
+from roost.server.api.members import MemberPage, Membership
 from roost.server.api.nodes import Draining, DrainPlanView, NodePage
 from roost.server.api.plans import PlanView
 from roost.server.api.pools import Marking, PoolPage, PoolSettings
