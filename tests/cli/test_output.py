@@ -74,7 +74,7 @@ def test_events_are_one_line_of_json_each(capfdbinary: Any) -> None:
 
 
 def test_a_terminal_sees_states_in_colour_and_lines_that_fit(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr("roost.cli.output._terminal_width", lambda: 24)
+    monkeypatch.setattr("roost.cli.output._terminal_width", lambda _: 24)
     monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)
     print_table(("NAME", "STATE", "CAUSE"), [("a", "failed", "2 failed, 1 succeeded, and more")])
     header, row = capsys.readouterr().out.splitlines()

@@ -98,13 +98,25 @@ async def test_update_changes_what_is_there_and_nothing_else() -> None:
         visitor = opened.visitor()
         document = json.dumps(job("web", kind="service", count=1))
         no = await visitor.refused("Update", pb.UpdateRequest(document=document))
-        assert no.status == MISSING and "default/web" in no.words
+        assert (no.status, no.path) == (MISSING, "document.name") and "default/web" in no.words
         assert not opened.house.engine.state.workloads
         await visitor.schedule(document)
         changed = json.dumps(job("web", kind="service", count=2))
         assert (await visitor.call("Update", pb.UpdateRequest(document=changed))).count == 2
         no = await visitor.refused("Update", pb.UpdateRequest(document=json.dumps(job("web", count="x"))))
         assert (no.status, no.path) == (INVALID, "document.count")
+
+
+async def test_update_makes_nothing_anew_of_what_is_over() -> None:
+    async with desk() as opened:
+        visitor = opened.visitor()
+        await visitor.schedule(job("web", kind="service", count=1))
+        changed = pb.UpdateRequest(document=json.dumps(job("web", kind="service", count=2)))
+        await visitor.call("Unschedule", pb.UnscheduleRequest(project="default", name="web"))
+        no = await visitor.refused("Update", changed)
+        assert (no.status, no.code, no.path) == (MISSING, "not_found", "document.name")
+        workload = opened.house.engine.state.workloads["default/web"]
+        assert workload.version == 1 and workload.finished_ms
 
 
 async def test_unschedule_twice_is_fine_and_what_is_unknown_is_not_found() -> None:

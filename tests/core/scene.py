@@ -101,8 +101,9 @@ class Scene:
         facts = offer.pop("facts", None) or facts_of(**offer)
         return self.step(Joined(1, Hello(name, identity or f"machine-{name}", facts, sent_ms, told)))
 
-    def submit(self, *documents: dict[str, Any], same_ok: bool = False) -> Step:
-        return self.step(Submit(1, tuple(wanted(document) for document in documents), same_ok))
+    def submit(self, *documents: dict[str, Any], same_ok: bool = False, must_exist: bool = False) -> Step:
+        asked = tuple(wanted(document) for document in documents)
+        return self.step(Submit(1, asked, same_ok, must_exist=must_exist))
 
     def cancel(self, name: str, cause: str = "asked for") -> Step:
         workload, index = parted_name(name)

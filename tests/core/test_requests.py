@@ -46,6 +46,42 @@ def test_the_same_document_again_changes_nothing_where_that_was_asked_for() -> N
     assert reply.startswith("409 name_in_use")
 
 
+def test_only_what_lives_is_changed_where_that_was_asked_for() -> None:
+    scene = Scene("a")
+    scene.submit(service("web"))
+    assert said(scene.submit(service("web"), must_exist=True)) == {"replies": ["web"]}
+    assert said(scene.submit(service("web", count=2), must_exist=True))["replies"] == ["web"]
+    assert (scene.state.workloads["default/web"].version, scene.state.workloads["default/web"].count) == (2, 2)
+
+
+def test_what_must_exist_and_does_not_or_is_over_is_not_found_and_nothing_is_made() -> None:
+    scene = Scene("a")
+    scene.submit(job("old"))
+    scene.ended("old.0")
+    scene.submit(service("web"))
+    assert said(scene.submit(job("new"), must_exist=True)) == {
+        "replies": ["404 not_found: name: there is no workload default/new"]
+    }
+    for again in (job("old"), job("old", priority=1)):
+        assert said(scene.submit(again, same_ok=True, must_exist=True)) == {
+            "replies": ["404 not_found: name: default/old is over: submit it again"]
+        }
+    assert said(scene.submit(service("web", count=2), job("new"), must_exist=True)) == {
+        "replies": ["404 not_found: [1].name: there is no workload default/new"]
+    }
+    assert list(scene.state.workloads) == ["default/old", "default/web"]
+    assert scene.state.workloads["default/web"].version == 1, "all are changed, or none"
+
+
+def test_what_must_exist_is_still_changed_only_as_it_can_be_and_once_in_a_request() -> None:
+    scene = Scene("a")
+    scene.submit(service("web"))
+    (reply,) = said(scene.submit(job("web"), must_exist=True))["replies"]
+    assert reply.startswith("409 cannot_change: kind")
+    (reply,) = said(scene.submit(service("web", count=2), service("web", count=3), must_exist=True))["replies"]
+    assert reply.startswith("409 name_in_use: [1].name")
+
+
 def test_the_name_of_a_finished_workload_is_free_again_and_its_logs_go() -> None:
     scene = Scene("a")
     scene.submit(job("web"))

@@ -169,6 +169,27 @@ async def test_changes_of_foreign_projects_are_not_streamed() -> None:
             assert (await nothing.next())["event"] == "stopping"
 
 
+async def test_settings_of_foreign_projects_are_not_streamed_even_when_they_go() -> None:
+    async with gatehouse() as made, over_http(made) as client:
+        who = await both(made)
+        since = made.engine.state.revision
+        for project, name in (("hidden", "covertly"), ("open", "openly")):
+            await made.client.put(f"/v1/projects/{project}", json={"weight": 3})
+            reserving = {"name": name, "project": project, "count": 1, "start": "9d", "end": "10d"}
+            await made.post("/v1/reservations", reserving, expect=201)
+            assert (await made.client.delete(f"/v1/reservations/{name}")).status_code == 204
+        await made.client.put("/v1/pools/shared", json={"projects": ["hidden", "open"]})
+        client.headers.update(who.headers)
+        async with events(client, "/v1/changes", since=since, kind=["pool", "project", "reservation"]) as told:
+            found = [json.loads((await told.next())["data"]) for _ in range(4)]
+        assert [(each["kind"], each["key"], each["what"]) for each in found] == [
+            ("project", "open", "put"), ("reservation", "openly", "put"), ("reservation", "openly", "gone"),
+            ("pool", "shared", "put"),
+        ]  # fmt: skip
+        assert silent(found)
+        assert (found[-1]["object"]["projects"], found[-1]["object"]["restricted"]) == (["open"], True)
+
+
 async def test_a_stream_ends_with_its_token() -> None:
     async with gatehouse() as made, over_http(made) as client:
         who = await both(made)

@@ -96,7 +96,7 @@ async def test_bad_documents_are_refused_and_nothing_is_kept() -> None:
             ([document(), {"name": "x"}], 422, "invalid", "[1].steps"),
             ([document(count=-1)], 422, "invalid", "[0].count"),
             ([document("a"), document("a")], 409, "name_in_use", "[1].name"),
-            ([document(command="false")], 409, "name_in_use", "name"),
+            ([document(kind="service")], 409, "cannot_change", "kind"),
             ([document("a", placement={"strategy": "none"})], 422, "invalid_strategy", "placement.strategy"),
         ]
         for body, status, code, path in cases:

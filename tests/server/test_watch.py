@@ -12,6 +12,8 @@ from roost.model.instance import Instance
 from roost.model.workload import Ask, Policy, Workload
 from roost.ports.store import Change
 from roost.server import sse, watch
+from roost.server.auth_principal import Access
+from roost.server.auth_veil import Veil
 from roost.server.watch import Wanted, Watch
 
 LIFE = 77
@@ -148,6 +150,16 @@ async def test_workloads_whose_names_begin_alike_can_be_followed_together() -> N
     assert await told(reader, 3) == ["default/ci-1-a", "default/ci-1-a.0", "default/ci-1-b"]
     commit(ring, state, workload("ci-2-b"), workload("ci-1-c"))
     assert await told(reader, 1) == ["default/ci-1-c"]
+
+
+async def test_of_a_reservation_that_goes_it_is_known_whose_it_was() -> None:
+    ring, state = begun()
+    ring.begin(LIFE, 100, {"mine": "web", "foreign": "db"})
+    state.revision += 1
+    ring.publish(state, [Change("reservation", name, None) for name in ("foreign", "mine", "unknown")])
+    kinds = frozenset({"reservation"})
+    assert await told(ring.follow("100", Wanted(kinds, veil=Veil(Access({"web": "viewer"})))), 1) == ["mine"]
+    assert await told(ring.follow("100", Wanted(kinds)), 3) == ["foreign", "mine", "unknown"]
 
 
 async def test_when_the_state_is_loaded_anew_everybody_lists_again() -> None:

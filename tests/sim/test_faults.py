@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from roost.cli.sim import sim
 from roost.sim.mutants import MUTANTS, mutated
-from roost.sim.seeds import catch, run_seeds
+from roost.sim.seeds import catch, run_seeds, worlds_for
 from roost.sim.simulate import simulate
 
 SEEDS = 200
@@ -33,7 +33,7 @@ def test_whatever_goes_wrong_nothing_bad_happens(first: int) -> None:
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_safety_rule_that_is_gone_is_missed(mutant: str) -> None:
-    caught = catch(mutant, range(SEEDS_MUTANT))
+    caught = catch(mutant, worlds_for(mutant, range(SEEDS_MUTANT)))
     assert caught.seed is not None, f"nobody noticed in {SEEDS_MUTANT} seeds: {caught.rule}"
     assert not simulate(caught.seed).trouble, "the same seed has to be fine with the rule"
 

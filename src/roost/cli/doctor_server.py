@@ -4,7 +4,7 @@ import socket
 import ssl
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +12,7 @@ import msgspec
 
 from roost import __version__
 from roost.cli.doctor import Level, Line
+from roost.cli.doctor_work import look_at_work, names_shown
 from roost.client import Client, types
 from roost.client.config import Config
 from roost.client.errors import ApiError, ClientError, Unreachable
@@ -34,7 +35,6 @@ SKEW_WARN_MS, SKEW_BAD_MS = 1_000, 60_000
 LAG_WARN = 1_000
 
 CERTIFICATE_SHARE = 10  # certificates are renewed long before their last tenth
-NAMES_SHOWN = 5
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -100,7 +100,9 @@ def _standing(config: Config, transport: Transport) -> Iterator[Line]:
         commit_ms = _commit_ms(counters)
         yield from _work(counters, commit_ms)
         yield from _servers(config, transport, middle_ms, commit_ms)
-        yield from _nodes(client.nodes(), status)
+        nodes = client.nodes()
+        yield from _nodes(nodes, status)
+        yield from look_at_work(client, status, nodes)
         yield from _history(status)
 
 
@@ -241,7 +243,7 @@ def _nodes(nodes: list[types.Node], status: types.Status) -> Iterator[Line]:
          "still working after their drain deadline", "`roost nodes NAME` shows what runs there"),
     ):  # fmt: skip
         if found:
-            yield Line("warn", "nodes", f"{what}: {_names([node.name for node in found])}", then)
+            yield Line("warn", "nodes", f"{what}: {names_shown([node.name for node in found])}", then)
 
 
 def _history(status: types.Status) -> Iterator[Line]:
@@ -280,8 +282,3 @@ def _work(counters: dict[str, float], commit_ms: float) -> Iterator[Line]:
     failed = counters.get("roost_effects_failed_total", 0)
     if failed:
         yield Line("warn", "effects", f"{failed:,.0f} could not be carried out", "the server's log names them")
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more

@@ -10,6 +10,7 @@ STATUSES = {
     "FAILED_PRECONDITION": 409, "RESOURCE_EXHAUSTED": 413, "UNAVAILABLE": 503, "UNKNOWN": 503, "DEADLINE_EXCEEDED": 504,
 }  # fmt: skip
 SLOW = "slow_reader"
+UNKNOWN = "outcome_unknown"  # a server that stands by had asked the leader, which went away
 
 
 def error_of(error: Any) -> ApiError:
@@ -23,13 +24,15 @@ def error_of(error: Any) -> ApiError:
 
 def comes_back(error: Any) -> bool:
     """Whether the same may work a moment later, or with another server."""
-    return error.code().name == "UNAVAILABLE" or _trailing(error).get("roost-code") == SLOW or breaks_off(error)
+    told = _trailing(error).get("roost-code")
+    return error.code().name == "UNAVAILABLE" or told in (SLOW, UNKNOWN) or breaks_off(error)
 
 
 def breaks_off(error: Any) -> bool:
-    """Whether the connection broke, so that nobody knows what became of the call: no server of ours has said a word."""
-    if "roost-code" in _trailing(error):
-        return False
+    """Whether a connection broke, ours or one between servers, so that nobody knows what became of the call."""
+    told = _trailing(error).get("roost-code")
+    if told is not None:
+        return told == UNKNOWN
     name, words = error.code().name, error.details() or ""
     # What gRPC calls a connection that ends in the middle of something.
     is_cut = name in ("UNKNOWN", "INTERNAL") and ("RST_STREAM" in words or "Stream removed" in words)
@@ -38,6 +41,8 @@ def breaks_off(error: Any) -> bool:
 
 def is_unsent(error: Any) -> bool:
     """Whether there was no connection at all, so that nobody can have heard of the call."""
+    if "roost-code" in _trailing(error):
+        return False
     return error.code().name == "UNAVAILABLE" and "failed to connect" in (error.details() or "").lower()
 
 

@@ -24,13 +24,18 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """A service and where it is: the first hundred of its replicas that run."""
+    """A service: how many are ready, how many keep ending (`looping`), and where the first hundred that run are.
+
+    `rollout`: how the change to its version goes: rolling, waiting (for promotion), done or failed.
+    """
 
     project: str
     name: str
     count: int
     ready: int
+    looping: int = 0
     version: int = 1
+    rollout: str | None = None
     ports: list[str] = []
     addresses: list[Address] = []
 

@@ -26,14 +26,17 @@ REACH_MAX = 10_000  # how far ahead of an array's progress one index can be canc
 
 
 def submit(state: State, out: Step, event: Submit, now: int) -> None:
-    """Take in workloads, all or none. A finished one of the same name makes room; a live one is a conflict."""
+    """Take in workloads, all or none. A finished one of the same name makes room; a live one is a conflict.
+
+    Where only what lives is to be changed, a live one is none, and one that is finished or unknown is not found.
+    """
     new: dict[str, Wanted] = {}
     for position, wanted in enumerate(event.wanted):
         key = f"{wanted.project}/{wanted.name}"
         known = state.workloads.get(key)
-        lives = event.same_ok and known is not None and not known.finished_ms
-        same = lives and is_same(known, wanted)
-        error = None if same else _refusal(state, wanted, key, known, key in new, now, lives=lives)
+        alive = known if known is not None and not known.finished_ms else None
+        same = alive is not None and (event.same_ok or event.must_exist) and is_same(alive, wanted)
+        error = None if same else _refusal(state, event, wanted, alive, key in new, now)
         if error is not None:
             if len(event.wanted) > 1:
                 error.path = f"[{position}].{error.path}"
@@ -82,16 +85,20 @@ def _never_after(state: State, event: Submit, new: dict[str, Wanted]) -> RoostEr
 
 
 def _refusal(
-    state: State, wanted: Wanted, key: str, known: Workload | None, twice: bool, now: int, *, lives: bool
+    state: State, event: Submit, wanted: Wanted, alive: Workload | None, twice: bool, now: int
 ) -> RoostError | None:
+    key = f"{wanted.project}/{wanted.name}"
     if twice:
         return Conflict(f"{key} is in the same request twice", code="name_in_use", path="name")
-    if lives and known is not None:
-        error = change_refusal(state, known, wanted)
+    if alive is None and event.must_exist:
+        words = f"{key} is over: submit it again" if key in state.workloads else f"there is no workload {key}"
+        return NotFound(words, path="name")
+    if alive is not None and (event.same_ok or event.must_exist):
+        error = change_refusal(state, alive, wanted)
         if error is not None:
             return error
-    elif known is not None and not known.finished_ms:
-        since = show_duration(now - known.submitted_ms)
+    elif alive is not None:
+        since = show_duration(now - alive.submitted_ms)
         words = f"{key} is in use since {since}; cancel it first or take another name"
         return Conflict(words, code="name_in_use", path="name")
     try:

@@ -28,6 +28,7 @@ class Submit(msgspec.Struct, frozen=True, tag=True):
     wanted: tuple[Wanted, ...]
     same_ok: bool = False  # apply: the same document again changes nothing, another one makes a new version
     expected: Plan | None = None  # do exactly this, or nothing
+    must_exist: bool = False  # only change what lives: an unknown or finished name is not_found, nothing is made
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from roost.server.auth_principal import Access
-from roost.server.setting_views import PoolView
+from roost.server.setting_views import PoolSetting, PoolView
 from roost.server.version_views import RolloutView, VersionView
 from roost.server.views import InstanceDetail, InstanceView, NodeDetail, WorkloadDetail, WorkloadView
 from roost.server.why import SuggestionView, WhyView
@@ -24,6 +24,7 @@ _PROJECT = re.compile(r"\bproject ([A-Za-z0-9][\w-]{0,62})")
 
 Work = TypeVar("Work", WorkloadView, WorkloadDetail)
 Run = TypeVar("Run", InstanceView, InstanceDetail)
+Pool = TypeVar("Pool", PoolView, PoolSetting)
 
 
 class Veil:
@@ -83,7 +84,7 @@ class Veil:
         story = [msgspec.structs.replace(line, cause=self.words(line.cause)) for line in view.story]
         return msgspec.structs.replace(view, instances=own, story=story)
 
-    def pool(self, view: PoolView) -> PoolView:
+    def pool(self, view: Pool) -> Pool:
         """A pool: everybody may see it, but not for which foreign projects it is."""
         if self.is_open:
             return view

@@ -80,13 +80,9 @@ async def schedule(api: Api, request: pb.ScheduleRequest) -> pb.ScheduleReply:
 
 
 async def update(api: Api, request: pb.UpdateRequest) -> pb.Workload:
-    """Change what is there. The leader is asked whether it is: a server that stands by may not have heard of it yet."""
+    """Change what lives, and make nothing. Whether it does is found out where it is changed: in between it may end."""
     document = document_of(request.document, "document")
-    named = msgspec.json.decode(document)
-    project, name = named.get("project") or "default", named.get("name")
-    if isinstance(project, str) and isinstance(name, str):  # else the API says what is wrong with it
-        await api.call("GET", f"{path_of(project, name, 'name')}/why", advice="false")
-    accepted = await _submitted(api, b"[%s]" % document, apply=True, field="document")
+    accepted = await _submitted(api, b"[%s]" % document, field="document", must_exist=True)
     return workload_message(accepted.items[0])
 
 
@@ -123,7 +119,7 @@ async def list_workloads(api: Api, request: pb.ListRequest) -> pb.ListReply:
 
 async def submit_one(api: Api, document: bytes) -> WorkloadView:
     """Take in one workload that is new."""
-    return (await _submitted(api, b"[%s]" % document, apply=False, field="document")).items[0]
+    return (await _submitted(api, b"[%s]" % document, field="document")).items[0]
 
 
 def document_of(text: str, field: str) -> bytes:
@@ -145,9 +141,12 @@ def path_of(project: str, name: str, field: str = "name") -> str:
     return f"/v1/workloads/{project}/{name}"
 
 
-async def _submitted(api: Api, body: bytes, *, apply: bool, field: str, many: bool = False) -> Accepted:
+async def _submitted(
+    api: Api, body: bytes, *, field: str, apply: bool = False, must_exist: bool = False, many: bool = False
+) -> Accepted:
+    said = {"same_ok": "true" if apply else None, "must_exist": "true" if must_exist else None}
     try:
-        data = await api.call("POST", "/v1/workloads/batch", body, same_ok="true" if apply else None)
+        data = await api.call("POST", "/v1/workloads/batch", body, **said)
     except Told as told:
         raise _renamed(told, field, many=many) from None
     return msgspec.json.decode(data, type=Accepted)

@@ -121,7 +121,8 @@ class Perform:
 
     def _begin(self, state: State, since: int) -> None:
         """A state was loaded; what comes next was committed after `since`."""
-        self._try(self.watch.begin, state.meta.born, since)
+        owners = {name: reservation.project for name, reservation in state.reservations.items()}
+        self._try(self.watch.begin, state.meta.born, since, owners)
         if self.history is not None:
             self._try(self.history.begin, state, since)
 

@@ -1,5 +1,7 @@
 """How projects, pools and reservations look from outside: what operators set, and what has come of it."""
 
+from typing import Any
+
 import msgspec
 
 from roost.core.scorers import ONE
@@ -10,7 +12,17 @@ from roost.server.views import unit_name
 PERCENT = 100
 
 
-class ProjectView(msgspec.Struct, frozen=True, kw_only=True):
+class ProjectSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """What is set of a project. Quota: cpu_milli, gpu_milli, memory and disk in bytes, instances, others counted."""
+
+    name: str
+    weight: int
+    quota: dict[str, int]
+    borrow: bool
+    counted: bool
+
+
+class ProjectView(ProjectSetting, frozen=True, kw_only=True):
     """Who asks. Quota and held: cpu_milli, gpu_milli, memory and disk in bytes, instances, others counted.
 
     `share` is the largest part of the fleet that it holds of any resource, from 0 to 1, and `dominant` that resource.
@@ -18,12 +30,7 @@ class ProjectView(msgspec.Struct, frozen=True, kw_only=True):
     old.
     """
 
-    name: str
     is_set: bool
-    weight: int
-    quota: dict[str, int]
-    borrow: bool
-    counted: bool
     held: dict[str, int]
     waiting: int
     share: float
@@ -38,21 +45,17 @@ class PoolRoom(msgspec.Struct, frozen=True):
     limit: int
 
 
-class PoolView(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that belong together. `resources` are those of its nodes that are online; `strategy` "": the server's.
+class PoolSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """What is set of a pool, and how it stands.
 
-    Labels, taints and places are what it says for its nodes. `status` is ready, draining or failed; `failed_by` who
-    said so: operator, or silence. `fail_after_ms` None: it fails only if an operator says so. `projects`: for whom it is,
-    as far as you may see them; none at all and not `restricted`: for everybody.
+    Labels, taints and places are what it says for its nodes; `strategy` "": the server's. `status` is ready, draining
+    or failed; `failed_by` who said so: operator, or silence. `fail_after_ms` None: only an operator can say so.
+    `projects`: for whom it is, as far as you may see them; none at all and not `restricted`: for everybody.
     """
 
     name: str
-    is_set: bool
     strategy: str
     overcommit: dict[str, float]
-    nodes: int
-    ready: int
-    resources: dict[str, PoolRoom]
     labels: dict[str, str] = {}
     taints: list[str] = []
     zone: str = ""
@@ -68,6 +71,15 @@ class PoolView(msgspec.Struct, frozen=True, kw_only=True):
     failed_by: str = ""
 
 
+class PoolView(PoolSetting, frozen=True, kw_only=True):
+    """Nodes that belong together, with what is set of them. `resources` are those of its nodes that are online."""
+
+    is_set: bool
+    nodes: int
+    ready: int
+    resources: dict[str, PoolRoom]
+
+
 class MaintenanceView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether everything is held where it is, since when and why. Without `until_ms`: until somebody ends it."""
 
@@ -77,7 +89,7 @@ class MaintenanceView(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int | None = None
 
 
-class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
+class ReservationSetting(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that only one project may use. Without `end_ms`: until it is cancelled."""
 
     name: str
@@ -85,6 +97,11 @@ class ReservationView(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[str]
     start_ms: int
     end_ms: int | None = None
+
+
+class ReservationView(ReservationSetting, frozen=True, kw_only=True):
+    """Nodes that only one project may use, and whether that is so at this moment."""
+
     active: bool
 
 
@@ -96,12 +113,8 @@ def project_view(state: State, name: str, waiting: int, totals: dict[str, int]) 
     shares = {each: held[each] * ONE // total for each, total in totals.items() if total and held.get(each)}
     dominant = max(sorted(shares), key=shares.__getitem__, default="")
     return ProjectView(
-        name=name,
+        **_project_fields(project),
         is_set=known is not None,
-        weight=project.weight,
-        quota={unit_name(each): amount for each, amount in sorted(project.quota.items())},
-        borrow=project.borrow,
-        counted=project.counted,
         held={unit_name(each): amount for each, amount in sorted(held.items()) if amount},
         waiting=waiting,
         share=shares.get(dominant, 0) / ONE,
@@ -121,14 +134,22 @@ def pool_views(state: State, names: list[str]) -> list[PoolView]:
 
 def reservation_view(reservation: Reservation, now_ms: int) -> ReservationView:
     """A reservation as it stands."""
-    return ReservationView(
-        name=reservation.name,
-        project=reservation.project,
-        nodes=list(reservation.nodes),
-        start_ms=reservation.start_ms,
-        end_ms=reservation.end_ms or None,
-        active=reservation.start_ms <= now_ms and (not reservation.end_ms or now_ms < reservation.end_ms),
-    )
+    is_active = reservation.start_ms <= now_ms and (not reservation.end_ms or now_ms < reservation.end_ms)
+    return ReservationView(**_reservation_fields(reservation), active=is_active)
+
+
+def setting_view(kind: str, record: bytes) -> PoolSetting | ProjectSetting | ReservationSetting:
+    """What was set, as it was stored; nothing of what has come of it, which changes all the time."""
+    if kind == "pool":
+        return PoolSetting(**_pool_fields(_POOL.decode(record)))
+    if kind == "project":
+        return ProjectSetting(**_project_fields(_PROJECT.decode(record)))
+    return ReservationSetting(**_reservation_fields(reservation_of(record)))
+
+
+def reservation_of(record: bytes) -> Reservation:
+    """A reservation as it was stored."""
+    return _RESERVATION.decode(record)
 
 
 def pool_names(state: State) -> set[str]:
@@ -146,27 +167,53 @@ def _pool_view(state: State, name: str, rows: list[int]) -> PoolView:
         used, limit = int(fleet.used[resource][online].sum()), int(fleet.total[resource][online].sum())
         rooms[unit_name(resource)] = PoolRoom(used, total, limit)
     return PoolView(
-        name=name,
+        **_pool_fields(pool),
         is_set=known is not None,
-        strategy=pool.strategy,
-        overcommit={each: percent / PERCENT for each, percent in sorted(pool.overcommit.items())},
         nodes=len(rows),
         ready=sum(state.nodes[fleet.names[row]].status == "ready" for row in rows),
         resources=rooms,
-        labels=pool.labels,
-        taints=list(pool.taints),
-        zone=pool.zone,
-        rack=pool.rack,
-        region=pool.region,
-        projects=list(pool.projects),
-        restricted=bool(pool.projects),
-        when_failed=pool.when_failed,
-        fallback=pool.fallback,
-        fail_after_ms=pool.fail_after_ms or None,
-        status=pool.status,
-        reason=pool.reason,
-        failed_by=pool.failed_by,
     )
+
+
+def _pool_fields(pool: Pool) -> dict[str, Any]:
+    return {
+        "name": pool.name,
+        "strategy": pool.strategy,
+        "overcommit": {each: percent / PERCENT for each, percent in sorted(pool.overcommit.items())},
+        "labels": pool.labels,
+        "taints": list(pool.taints),
+        "zone": pool.zone,
+        "rack": pool.rack,
+        "region": pool.region,
+        "projects": list(pool.projects),
+        "restricted": bool(pool.projects),
+        "when_failed": pool.when_failed,
+        "fallback": pool.fallback,
+        "fail_after_ms": pool.fail_after_ms or None,
+        "status": pool.status,
+        "reason": pool.reason,
+        "failed_by": pool.failed_by,
+    }
+
+
+def _project_fields(project: Project) -> dict[str, Any]:
+    return {
+        "name": project.name,
+        "weight": project.weight,
+        "quota": {unit_name(each): amount for each, amount in sorted(project.quota.items())},
+        "borrow": project.borrow,
+        "counted": project.counted,
+    }
+
+
+def _reservation_fields(reservation: Reservation) -> dict[str, Any]:
+    return {
+        "name": reservation.name,
+        "project": reservation.project,
+        "nodes": list(reservation.nodes),
+        "start_ms": reservation.start_ms,
+        "end_ms": reservation.end_ms or None,
+    }
 
 
 def maintenance_view(state: State) -> MaintenanceView:
@@ -178,3 +225,8 @@ def maintenance_view(state: State) -> MaintenanceView:
         since_ms=meta.maintenance_since_ms or None,
         until_ms=meta.maintenance_until_ms or None,
     )
+
+
+_POOL = msgspec.msgpack.Decoder(Pool)
+_PROJECT = msgspec.msgpack.Decoder(Project)
+_RESERVATION = msgspec.msgpack.Decoder(Reservation)

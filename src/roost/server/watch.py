@@ -17,6 +17,7 @@ from roost.model.workload import Workload
 from roost.ports.store import Change
 from roost.server import sse
 from roost.server.auth_veil import Veil
+from roost.server.setting_views import PoolSetting, reservation_of, setting_view
 from roost.server.views import InstanceView, WorkloadView, instance_view, node_view, workload_view
 
 CHANGES_MAX = 20_000  # kept for those who come back: a minute of a busy server, days of a quiet one
@@ -24,6 +25,7 @@ BYTES_MAX = 64 << 20  # whatever their size: a document may have half a megabyte
 BURST_MAX = 500  # changes encoded at once, some milliseconds: one reader must not hold up everybody else
 MARK_EVERY = 1_000  # commits that somebody does not want to see before the place to come back to is told anyway
 KINDS = ("workload", "instance", "node")
+SETTINGS = ("pool", "project", "reservation")  # told only to who asks for them by name
 
 
 class Wanted(NamedTuple):
@@ -32,7 +34,7 @@ class Wanted(NamedTuple):
     kinds: frozenset[str] = frozenset(KINDS)
     workload: str = ""
     veil: Veil | None = None  # None: everything may be seen
-    prefix: str = ""  # only of workloads whose PROJECT/NAME begins so, and no nodes
+    prefix: str = ""  # only of workloads whose PROJECT/NAME begins so, and nothing else
 
 
 EVERYTHING = Wanted()
@@ -41,18 +43,25 @@ EVERYTHING = Wanted()
 class Commit:
     """What one revision changed. Records are changed in place, so what is not in the bytes is noted at once."""
 
-    __slots__ = ("_frames", "_notes", "before", "changes", "id", "messages", "revision", "size")
+    __slots__ = ("_frames", "_notes", "_owners", "before", "changes", "id", "messages", "revision", "size")
 
-    def __init__(self, state: State, changes: Sequence[Change], revision: int = 0, before: int = 0) -> None:
+    def __init__(
+        self, state: State, changes: Sequence[Change], revision: int = 0, before: int = 0, *, owners: dict[str, str]
+    ) -> None:
         self.revision = revision or state.revision
         self.before = before or self.revision - 1  # the revision after which these changes came
         self.id = event_id(self.revision, state.meta.born)
         self.changes = changes
         self.size = 0
         self._notes: dict[str, Any] = {}
+        self._owners: dict[str, str] = {}  # of reservations: whose they are or were; nothing: nobody here knows
         self._frames: dict[int, bytes] = {}
         self.messages: dict[int, Any] = {}  # the same for controllers: see controller_encode
         for kind, key, value in changes:
+            if kind == "reservation":
+                self._owners[key] = owners.pop(key, "") if value is None else reservation_of(value).project
+                if value is not None:
+                    owners[key] = self._owners[key]
             if value is None:
                 continue
             self.size += len(value)
@@ -65,7 +74,7 @@ class Commit:
     def told(self, wanted: Wanted, start: int) -> bytes:
         """The changes from one on, as many as are encoded at once, for somebody who wants some of them."""
         stop = min(start + BURST_MAX, len(self.changes))
-        own = [at for at in range(start, stop) if _is_wanted(self.changes[at], wanted)]
+        own = [at for at in range(start, stop) if self._is_wanted(self.changes[at], wanted)]
         if wanted.veil is None or wanted.veil.is_open:
             return b"".join([self._frame(at) for at in own])
         return b"".join([self._veiled(at, wanted.veil) for at in own])
@@ -84,6 +93,8 @@ class Commit:
             shown = veil.instance(view)
         elif isinstance(view, WorkloadView):
             shown = veil.workload(view)
+        elif isinstance(view, PoolSetting):
+            shown = veil.pool(view)
         return self._frame(at) if shown == view else self._told(at, shown)
 
     def _told(self, at: int, view: Any) -> bytes:
@@ -99,7 +110,23 @@ class Commit:
             return None
         if kind == "instance":
             return instance_view(self.instance(at))
+        if kind in SETTINGS:
+            return setting_view(kind, value)
         return workload_view(_WORKLOAD.decode(value), *self._notes[key]) if kind == "workload" else self._notes[key]
+
+    def _is_wanted(self, change: Change, wanted: Wanted) -> bool:
+        """Asked before anything is encoded. An instance belongs to its workload; nodes and settings belong to none."""
+        kind, key, _ = change
+        if kind not in wanted.kinds:
+            return False
+        if wanted.veil is not None and kind not in ("node", "pool"):
+            if not wanted.veil.sees(self._owners[key] if kind == "reservation" else key):
+                return False
+        if wanted.prefix and (kind not in ("workload", "instance") or not key.startswith(wanted.prefix)):
+            return False
+        if not wanted.workload:
+            return True
+        return (key.rpartition(".")[0] if kind == "instance" else key) == wanted.workload
 
     def instance(self, at: int) -> Instance:
         """The record of an instance that was put."""
@@ -121,14 +148,16 @@ class Watch:
         self._life = 0  # 0: nothing is loaded
         self._revision = 0
         self._generation = 0  # grows when the ring is emptied: positions from before mean nothing
+        self._owners: dict[str, str] = {}  # of the reservations that there are: once one is gone nobody else knows
         self._waiting: dict[asyncio.Future[None], None] = {}
         self._waiting_for: dict[str, dict[asyncio.Future[None], None]] = {}
         self.closed = False
         self.subscribers = 0
 
-    def begin(self, life: int, revision: int) -> None:
-        """A state was loaded. What happened before is not known here."""
+    def begin(self, life: int, revision: int, owners: dict[str, str] | None = None) -> None:
+        """A state was loaded. What happened before is not known here. `owners`: whose each reservation is."""
         self.forget()
+        self._owners = owners or {}
         self._life, self._revision = life, revision
         self._wake(self._waiting)
 
@@ -140,9 +169,9 @@ class Watch:
 
     def publish(self, state: State, changes: Sequence[Change]) -> None:
         """A commit is durable. Of several that were followed at once, the last one stands for all."""
-        commit = Commit(state, changes, before=self._revision)
+        commit = Commit(state, changes, before=self._revision, owners=self._owners)
         for revision in range(self._revision + 1, commit.revision):
-            self._commits.append(Commit(state, (), revision))
+            self._commits.append(Commit(state, (), revision, owners={}))
         self._commits.append(commit)
         self._revision = commit.revision
         self._changes += len(changes)
@@ -297,19 +326,6 @@ class Watch:
 def event_id(revision: int, life: int) -> str:
     """A revision, and the life of the state it belongs to: a store without memory counts from the start again."""
     return f"{revision}-{life}"
-
-
-def _is_wanted(change: Change, wanted: Wanted) -> bool:
-    """Asked before anything is encoded. An instance belongs to its workload, and a node to none."""
-    if change.kind not in wanted.kinds:
-        return False
-    if wanted.veil is not None and change.kind != "node" and not wanted.veil.sees(change.key):
-        return False
-    if wanted.prefix and (change.kind == "node" or not change.key.startswith(wanted.prefix)):
-        return False
-    if not wanted.workload:
-        return True
-    return (change.key.rpartition(".")[0] if change.kind == "instance" else change.key) == wanted.workload
 
 
 _INSTANCE = msgspec.msgpack.Decoder(Instance)

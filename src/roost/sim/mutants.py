@@ -316,7 +316,7 @@ def gangs_do_not_regroup() -> list[Patch]:
         head = line.head(state)
         return [head] if head is not None and head.again else gang.assemble(state, line)
 
-    return [(place, "assemble", alone), (retry, "_regroup", lambda *_: None)]
+    return [(place, "assemble", alone), (retry, "regroup", lambda *_: None)]
 
 
 @mutant

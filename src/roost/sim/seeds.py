@@ -6,6 +6,7 @@ from itertools import islice
 
 import msgspec
 
+from roost.sim import mutants_living
 from roost.sim.mutants import MUTANTS, mutated
 from roost.sim.simulate import Outcome, simulate
 
@@ -65,13 +66,19 @@ def catch(mutant: str, seeds: Sequence[int]) -> Caught:
     return Caught(mutant, rule, None)
 
 
+def worlds_for(mutant: str, seeds: Sequence[int]) -> list[int]:
+    """As many seeds, of worlds that are about what a mutant breaks: those of odd seeds have work over time in them."""
+    is_living = MUTANTS[mutant].__module__ == mutants_living.__name__
+    return [2 * seed + is_living for seed in seeds]
+
+
 def catch_all(seeds: Sequence[int], jobs: int) -> Iterator[Caught]:
     """Every mutant, in the order of the list."""
     if jobs == 1:
-        yield from (catch(mutant, seeds) for mutant in MUTANTS)
+        yield from (catch(mutant, worlds_for(mutant, seeds)) for mutant in MUTANTS)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(catch, MUTANTS, [seeds] * len(MUTANTS))
+        yield from pool.map(catch, MUTANTS, [worlds_for(mutant, seeds) for mutant in MUTANTS])
 
 
 def _outcomes(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:

@@ -22,6 +22,7 @@ class World:
     """What happens when. Times are true milliseconds, which nobody inside the world can read; hosts have clocks."""
 
     def __init__(self, seed: int, show: Callable[[str], None] | None = None) -> None:
+        self.seed = seed
         self.now = 0
         self.chance = Random(seed)
         self.events = 0

@@ -78,6 +78,41 @@ async def test_only_what_is_wanted_is_told() -> None:
             ]  # fmt: skip
 
 
+async def test_what_operators_set_is_told_to_who_asks_for_it_and_to_nobody_else() -> None:
+    async with house() as made, over_http(made) as client:
+        await made.agent("n1")
+        async with (
+            events(client, "/v1/changes", kind=["pool", "project", "reservation"]) as settings,
+            events(client, "/v1/changes") as usual,
+            events(client, "/v1/changes", kind=["project", "workload"], prefix="default/") as work,
+        ):
+            for told in (settings, usual, work):
+                await told.next(marks=True)
+            await made.client.put("/v1/pools/n1", json={"strategy": "best_fit", "overcommit": {"cpu": 1.5}})
+            await made.client.put("/v1/pools/n1/status", json={"status": "failed", "reason": "flooded"})
+            await made.client.put("/v1/projects/default", json={"weight": 3, "quota": {"cpu": 2}})
+            reserving = {"name": "night", "project": "default", "nodes": ["n1"], "start": "9d"}
+            shown = await made.post("/v1/reservations", reserving, expect=201)
+            await made.client.delete("/v1/reservations/night")
+            await made.client.delete("/v1/pools/n1")
+            await made.submit("last")
+            found = [json.loads((await settings.next())["data"]) for _ in range(6)]
+            assert [(each["kind"], each["key"], each["what"]) for each in found] == [
+                ("pool", "n1", "put"), ("pool", "n1", "put"), ("project", "default", "put"),
+                ("reservation", "night", "put"), ("reservation", "night", "gone"), ("pool", "n1", "gone"),
+            ]  # fmt: skip
+            pool, failed, project, reservation, _, gone = [each["object"] for each in found]
+            assert (pool["strategy"], pool["overcommit"], pool["status"]) == ("best_fit", {"cpu": 1.5}, "ready")
+            assert (failed["status"], failed["reason"], failed["failed_by"]) == ("failed", "flooded", "operator")
+            assert project == {
+                "name": "default", "weight": 3, "quota": {"cpu_milli": 2_000}, "borrow": False, "counted": False
+            }  # fmt: skip
+            assert reservation | {"active": False} == shown
+            assert gone is None
+            for told in (usual, work):
+                assert [key for _, key, _ in await changes(told, 1)] == ["default/last"]
+
+
 async def test_what_is_gone_is_told_too() -> None:
     async with house() as made, over_http(made) as client:
         await made.submit("a")

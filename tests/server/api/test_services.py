@@ -1,5 +1,6 @@
 """Services over the API: where they are, who is ready, and what is not to be seen."""
 
+from roost.core.retry import CRASH_LOOP
 from roost.model.frames import Report
 from tests.security.gatehouse import caller, gatehouse
 from tests.server.house import house
@@ -26,6 +27,32 @@ async def test_addresses_are_told_by_port_and_readiness() -> None:
         only = await made.get("/v1/services/default/web", ready=True)
         assert [each["index"] for each in only["addresses"]] == [0]
         assert (await made.get("/v1/services", project="other"))["items"] == []
+
+
+async def test_all_that_are_ready_are_counted_also_beyond_those_whose_addresses_are_told() -> None:
+    async with house() as made:
+        agent = await made.agent(cpu=100_000)
+        await made.submit("web", kind="service", count=120, resources={"cpu": "100m"})
+        for run in agent.orders():
+            await agent.says(Report(run.token, "running"))
+        told = await made.get("/v1/services/default/web")
+        assert (told["ready"], len(told["addresses"])) == (120, 100)
+
+
+async def test_it_is_told_how_a_change_goes_and_how_many_keep_ending() -> None:
+    async with house() as made:
+        agent = await made.agent()
+        document = {"name": "web", "kind": "service", "command": "serve", "restart": {"pause": "1ms"}}
+        await made.submit(**document)
+        assert (await made.get("/v1/services/default/web"))["rollout"] is None
+        for number in range(CRASH_LOOP):
+            await made.until(lambda number=number: len(agent.orders()) > number)
+            await agent.ends(agent.orders()[number], 1)
+        told = await made.get("/v1/services/default/web")
+        assert (told["ready"], told["looping"]) == (0, 1)
+        await made.client.post("/v1/workloads?same_ok=true", json={**document, "command": "serve better"})
+        told = await made.get("/v1/services/default/web")
+        assert (told["version"], told["rollout"]) == (2, "rolling")
 
 
 async def test_what_has_no_addresses_is_refused() -> None:

@@ -61,6 +61,36 @@ async def test_what_became_of_a_submission_is_told() -> None:
         ]  # fmt: skip
 
 
+async def test_what_must_exist_is_changed_and_never_made() -> None:
+    async with house() as made:
+        before = made.snapshot()
+        for path, document, field in (
+            ("/v1/workloads", ONE, "name"),
+            ("/v1/workloads/batch", [ONE], "name"),
+            ("/v1/workloads/batch", [ONE, {**ONE, "name": "new"}], "[0].name"),
+        ):
+            answer = await made.client.post(f"{path}?must_exist=true", json=document)
+            told = answer.json()
+            assert (answer.status_code, told["code"], told["path"]) == (404, "not_found", field)
+        assert made.snapshot() == before
+        await applied(made, ONE, 201)
+        answer = await made.client.post("/v1/workloads?must_exist=true", json=TWO)
+        assert (answer.status_code, answer.json()["result"], answer.json()["version"]) == (200, "changed", 2)
+        answer = await made.client.post("/v1/workloads/batch?must_exist=true", json=[TWO])
+        assert [each["result"] for each in answer.json()["items"]] == ["unchanged"]
+        answer = await made.client.post("/v1/workloads?must_exist=perhaps", json=TWO)
+        assert (answer.status_code, answer.json()["path"]) == (422, "must_exist")
+
+
+async def test_what_was_planned_is_not_made_either_where_it_must_exist() -> None:
+    async with house() as made:
+        plan = (await made.client.post("/v1/plans", json=[ONE])).json()
+        before = made.snapshot()
+        answer = await made.client.post(f"/v1/workloads?must_exist=true&plan={plan['token']}", json=ONE)
+        assert (answer.status_code, answer.json()["code"]) == (409, "plan_stale"), answer.text
+        assert made.snapshot() == before
+
+
 async def test_what_cannot_change_is_refused_by_its_field() -> None:
     async with house() as made:
         await applied(made, ONE, 201)

@@ -24,7 +24,10 @@ async def changes(
         str | None,
         QueryParameter(pattern=SINCE, description="Go on after this `revision` of a list or `id` of an event."),
     ] = None,
-    kind: Annotated[list[Literal["workload", "instance", "node"]] | None, QueryParameter()] = None,
+    kind: Annotated[
+        list[Literal["workload", "instance", "node", "pool", "project", "reservation"]] | None,
+        QueryParameter(description="Only these. Nothing said: workloads, instances and nodes."),
+    ] = None,
     workload: Annotated[str, QueryParameter(description="PROJECT/NAME: only this workload and its instances.")] = "",
     prefix: Annotated[str, QueryParameter(description="Only workloads whose PROJECT/NAME begins so.")] = "",
     last: Annotated[str | None, HeaderParameter(name="Last-Event-ID")] = None,
@@ -33,6 +36,7 @@ async def changes(
 
     `change`: {revision, kind, key, what: put or gone, object}. `reset`: what happened since then is not known any more,
     list again. `stopping`: the server is, come back. Changes of one commit share a revision and are sent together.
+    Of a pool, a project or a reservation the object is what was set, not what has come of it: ask for it by its name.
     """
     doors = doors_of(request)
     await doors.engine.settled()

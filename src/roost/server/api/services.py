@@ -13,6 +13,7 @@ from roost.model.workload import Workload
 from roost.server.api.doors import doors_of, veil_of
 from roost.server.api.errors import refusals
 from roost.server.api.workloads import SCAN_MAX, older_than
+from roost.server.views import live_view
 
 PAGE_MAX = 100  # services with up to a hundred addresses each: some ten milliseconds
 
@@ -31,13 +32,18 @@ class AddressView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceView(msgspec.Struct, frozen=True, kw_only=True):
-    """A service: how many of its replicas run and are ready, and where the first hundred that run are."""
+    """A service: how many of its replicas are ready or keep ending, and where the first hundred that run are.
+
+    `rollout`: how the change to its version goes: rolling, waiting, done or failed; nothing: there was none.
+    """
 
     project: str
     name: str
     count: int
     ready: int
+    looping: int
     version: int
+    rollout: str | None
     ports: list[str]
     addresses: list[AddressView]
 
@@ -89,12 +95,15 @@ def service_view(state: State, workload: Workload, *, only_ready: bool) -> Servi
     """A service and where it is."""
     known = addresses_of(state, workload)
     told = [each for each in known if each.ready or not only_ready]
+    view = live_view(state, workload)
     return ServiceView(
         project=workload.project,
         name=workload.name,
         count=workload.count,
-        ready=sum(each.ready for each in known),
+        ready=view.ready or 0,
+        looping=view.looping or 0,
         version=workload.version,
+        rollout=workload.rollout.state if workload.rollout is not None else None,
         ports=list(workload.policy.ports),
         addresses=[
             AddressView(

@@ -39,6 +39,13 @@ WorkloadState = Literal[
 SameOk = Annotated[
     bool, QueryParameter(description="What lives already is no conflict: another document makes a new version of it.")
 ]
+MustExist = Annotated[
+    bool,
+    QueryParameter(
+        description="Only change what lives: an unknown or finished name is not found, and nothing is made. "
+        "This says same_ok, too."
+    ),
+]
 Planned = Annotated[str, QueryParameter(description="`token` of a plan: do exactly that, or nothing.")]
 PageLimit = Annotated[int, QueryParameter(ge=1, le=PAGE_MAX, description="How many at most.")]
 
@@ -79,10 +86,13 @@ class Again(Chosen, frozen=True, forbid_unknown_fields=True):
     "/v1/workloads",
     operation_id="submit",
     operation_class=taking(Document),
-    responses={200: ResponseSpec(SubmittedView, generate_examples=False), **refusals(403, 409, 413, 415, 422, 503)},
+    responses={
+        200: ResponseSpec(SubmittedView, generate_examples=False),
+        **refusals(403, 404, 409, 413, 415, 422, 503),
+    },
 )
 async def submit(
-    request: Request[Any, Any, Any], same_ok: SameOk = False, plan: Planned = ""
+    request: Request[Any, Any, Any], same_ok: SameOk = False, must_exist: MustExist = False, plan: Planned = ""
 ) -> Response[SubmittedView]:
     """Submit a workload. 201: it was taken in; 200: it was there already (with same_ok or a plan).
 
@@ -90,7 +100,7 @@ async def submit(
     """
     engine = doors_of(request).engine
     wanted = (wanted_of(await read_data(request)),)
-    make = _submission(request, wanted, same_ok, plan)
+    make = _submission(request, wanted, same_ok, must_exist, plan)
     await require_secrets(request, wanted)
     known = _known(engine.state, wanted)
     (key,) = await ask(request, make)
@@ -102,13 +112,15 @@ async def submit(
     "/v1/workloads/batch",
     operation_id="submit_batch",
     operation_class=taking(Document, many=BATCH_MAX),
-    responses=refusals(403, 409, 413, 415, 422, 503),
+    responses=refusals(403, 404, 409, 413, 415, 422, 503),
 )
-async def submit_batch(request: Request[Any, Any, Any], same_ok: SameOk = False, plan: Planned = "") -> Accepted:
+async def submit_batch(
+    request: Request[Any, Any, Any], same_ok: SameOk = False, must_exist: MustExist = False, plan: Planned = ""
+) -> Accepted:
     """Submit many workloads: all of them are taken in, or none. The `result` of each tells what became of it."""
     engine, veil = doors_of(request).engine, veil_of(request)
     wanted = await read_batch(request)
-    make = _submission(request, wanted, same_ok, plan)
+    make = _submission(request, wanted, same_ok, must_exist, plan)
     await require_secrets(request, wanted, many=True)
     known = _known(engine.state, wanted)
     keys = await ask(request, make)
@@ -255,14 +267,24 @@ async def change_workload(request: Request[Any, Any, Any], key: str, make: Calla
 
 
 def _submission(
-    request: Request[Any, Any, Any], wanted: tuple[Wanted, ...], same_ok: bool, token: str
+    request: Request[Any, Any, Any], wanted: tuple[Wanted, ...], same_ok: bool, must_exist: bool, token: str
 ) -> Callable[[int], Event]:
     """What is put to the engine. What was planned knows what is there already."""
+    if must_exist:
+        _require_seen(veil_of(request), wanted)
     permit_wanted(principal_of(request), wanted)
     if not token:
-        return lambda number: Submit(number, wanted, same_ok)
+        return lambda number: Submit(number, wanted, same_ok, must_exist=must_exist)
     plan = plans_of(request).find(token, wanted, doors_of(request).engine.clock.now_ms())
-    return lambda number: Submit(number, wanted, True, plan)
+    return lambda number: Submit(number, wanted, True, plan, must_exist)
+
+
+def _require_seen(veil: Veil, wanted: tuple[Wanted, ...]) -> None:
+    """What is to be changed in a foreign project is as good as not there."""
+    for position, each in enumerate(wanted):
+        if not veil.sees(each.project):
+            path = f"[{position}].name" if len(wanted) > 1 else "name"
+            raise NotFound(f"there is no workload {each.project}/{each.name}", path=path)
 
 
 def _known(state: State, wanted: tuple[Wanted, ...]) -> dict[str, tuple[int, int]]:
