@@ -44,8 +44,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"count": 10_001, "after": [{"workload": "a", "each": True}]},
      "count: this must be 1 to 10,000 elements that wait for one each, not 10,001"),
     ({"each": []}, "each: this must be 1 to 10,000 elements, not 0"),
-    ({"each": {"file": "params.csv"}}, "each: this is a list of texts or mappings; files are read by the `roost` command, "
-     "which sends what is in them"),
+    ({"each": {"file": "params.csv"}},
+     "each: this is a list of texts or mappings; files are read by the `roost` command, which sends what is in them"),
     ({"each": [{}]}, "each[0]: this must be 1 to 64 variables, not 0"),
     ({"each": [{f"A{each}": "" for each in range(65)}]}, "each[0]: this must be 1 to 64 variables, not 65"),
     ({"each": ["x" * limits.COMMAND_BYTES_MAX]},

@@ -15,7 +15,7 @@ from roost.sim.simulate import simulate
 
 SEEDS = 200
 SEEDS_AT_ONCE = 20
-SEEDS_MUTANT = 300
+SEEDS_MUTANT = 400
 
 
 def faults(*options: str) -> Result:

@@ -61,8 +61,8 @@ def with_action_values(pipeline: Any, where: str, directory: Path) -> Any:
 
 
 def directory_of(file: str) -> Path:
-    """Where the files are that a document names; of one that came through a pipe, here."""
-    return Path() if file == "-" else Path(file).parent
+    """Where the files are that a document names; of one that came through a pipe (`-`), here."""
+    return Path(file).parent
 
 
 def _filled(document: Any, where: str, directory: Path) -> Any:

@@ -38,6 +38,7 @@ class Faults:
         self._patience_ms = world.one_of((200, 2_000, 30_000))
         self._preempt_margin = world.one_of((0, 20, 20, 40))
         self._finished_max = world.one_of((5, 200_000, 200_000))
+        self.jumps = 0.3  # of clocks, when a server starts again
         self.epoch_ms = EPOCH_MS  # what the wall shows as the world begins
         self._timing = Timing(600, 150, 60, world.one_of((0, 3_000, 8_000)))
 
@@ -96,7 +97,7 @@ class Faults:
     def new_clock(self) -> Clock:
         """The clock of a server: the wall at its start, then monotonic."""
         world = self._world
-        jumps = world.happens(0.3) and not self._disk.forgetful  # who remembers nothing has to trust the wall clock
+        jumps = world.happens(self.jumps) and not self._disk.forgetful  # who remembers nothing trusts the wall clock
         most = SKEW_MS_MAX if self._disk.shared else WALL_JUMP_MS_MAX
         jump = world.between(-most, most) if jumps else 0
         return Clock(world, self.epoch_ms + jump, world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX))

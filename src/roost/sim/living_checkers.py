@@ -209,6 +209,8 @@ class LivingCheckers:
         assert new.policy.schedule is not None
         ticks, more = ticks_between(new.policy.schedule, old.tick_ms, new.tick_ms, TICKS_MAX)
         lacking = [tick for tick in ticks if (key, new.serial, tick) not in self._ticks]
+        if new.policy.schedule.overlap == "replace" and ticks and ticks[-1] not in lacking:
+            return  # those made up for were replaced by the last one, and may be forgotten, in the same commit
         if (lacking or more) and not new.cause:
             raise Wrong(f"{key} did not run for {lacking[:3]} of {len(ticks)} ticks and does not say why")
 

@@ -92,6 +92,8 @@ class Life:
         until_ms = self.world.between(*CHAOS_MS)
         if self.themes.schedules:  # a minute begins while things go wrong
             self.faults.epoch_ms += MINUTE_MS - self.faults.epoch_ms % MINUTE_MS - self.world.between(1, until_ms)
+            self.faults.jumps = 0.7
+            self.world.at(self.world.between(until_ms // 2, until_ms), self.faults.crash_server)
         self.faults.power_on_servers()
         for host in self.hosts:
             late = self.world.between(0, until_ms) if self.world.happens(0.25) else self.world.between(0, 300)

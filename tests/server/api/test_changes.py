@@ -84,7 +84,7 @@ async def test_what_operators_set_is_told_to_who_asks_for_it_and_to_nobody_else(
         async with (
             events(client, "/v1/changes", kind=["pool", "project", "reservation"]) as settings,
             events(client, "/v1/changes") as usual,
-            events(client, "/v1/changes", kind=["project", "workload"], prefix="default/") as work,
+            events(client, "/v1/changes", kind=["project", "workload"], prefix="default") as work,
         ):
             for told in (settings, usual, work):
                 await told.next(marks=True)
