@@ -127,7 +127,9 @@ def test_unknown_names_are_failures_and_senseless_ones_wrong_usage(typed: Type) 
 def test_nodes_and_status_of_an_empty_fleet(typed: Type) -> None:
     assert "there are no nodes" in typed("nodes").stderr
     assert json.loads(typed("nodes", "--json").stdout) == []
-    assert "Nodes:      none" in typed("status").stdout
+    said = typed("status").stdout
+    assert "Nodes:        none" in said
+    assert len({line.index(line.split(":", 1)[1].strip()) for line in said.splitlines()}) == 1, "one column"
     assert json.loads(typed("status", "--json").stdout)["ready"] is True
     for words in (("nodes", "show", "x"), ("nodes", "remove", "x"), ("drain", "x"), ("drain", "x", "--resume")):
         result = typed(*words)

@@ -179,6 +179,8 @@ def test_no_ready_node_is_bad() -> None:
         ("bad", "0 of 1 are ready; 0 instances wait: nothing can start"),
         ("warn", "still working after their drain deadline: a"),
     ]
+    ((_, words), _) = told(nodes={"revision": 1, "items": [draining]}, status=lambda: status(instances={"queued": 1}))
+    assert words == "0 of 1 are ready; 1 instance waits: nothing can start"
 
 
 def test_a_history_that_cannot_be_written_is_bad() -> None:

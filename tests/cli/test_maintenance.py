@@ -23,7 +23,7 @@ def test_on_shown_and_off(typed: Type) -> None:
     assert (result.exit_code, result.stdout) == (0, "")
     assert "maintenance since now, until " in result.stderr and ": new switches" in result.stderr
     assert "new switches" in typed("maintenance").stdout
-    assert "Held up:    maintenance since" in typed("status").stdout
+    assert "Held up:      maintenance since" in typed("status").stdout
     told = json.loads(typed("maintenance", "--json").stdout)
     assert (told["on"], told["until_ms"] - told["since_ms"]) == (True, 7_200_000)
     assert typed("run", "-d", "--name", "held-up", "--", "true").exit_code == NOT_PLACED

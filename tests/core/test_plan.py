@@ -106,7 +106,7 @@ def test_a_name_that_was_taken_meanwhile_is_a_difference() -> None:
     plan = planned(scene, job("web"))
     scene.submit(job("web", command="false"))
     (told_,) = said(applied(scene, plan, job("web")))["replies"]
-    assert told_.startswith("409 plan_stale: the plan does not hold any more: workload default/web: planned created, now")
+    assert told_.startswith("409 plan_stale: the plan does not hold any more: workload default/web: planned created")
 
 
 def test_a_plan_says_what_becomes_a_new_version_and_who_is_stopped_for_it() -> None:

@@ -117,11 +117,19 @@ class House:
         self.auth = Auth(self.engine, TOKEN)
         self.secrets = Secrets(self.engine)
         self.secrets.begin(Seal(KEY))
-        self.hooks = self.perform.hooks = Hooks(self.engine, to_loopback=True)  # told of all, and silent until it is run
+        self.hooks = self.perform.hooks = Hooks(self.engine, to_loopback=True)  # told of all, silent until it is run
         self.hooks.begin(Seal(KEY))
         self.api = make_api(
             Doors(
-                self.engine, self.watch, self.logs, census, metrics, self.auth, self._joining(), self.secrets, history,
+                self.engine,
+                self.watch,
+                self.logs,
+                census,
+                metrics,
+                self.auth,
+                self._joining(),
+                self.secrets,
+                history,
                 hooks=self.hooks,
             )
         )

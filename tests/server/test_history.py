@@ -14,8 +14,9 @@ from roost.core.check import differences
 from roost.core.load import follow, load, mirror, take_over
 from roost.core.state import Settings
 from roost.core.step import step
+from roost.model.audit import By
 from roost.model.errors import Invalid, NoService, NotFound
-from roost.model.events import Submit
+from roost.model.events import Asked, Cordon, Submit
 from roost.ports.store import Snapshot
 from roost.server import history as front
 from roost.server import history_writer
@@ -168,6 +169,22 @@ async def test_what_happened_is_told_once_and_in_order(tmp_path: Path) -> None:
         assert placed.words == "on a by least_loaded"
         assert [each.what for each in await events(made, period=Period(placed.at_ms, placed.at_ms + 1))] == [
             "submitted", "queued", "placed"
+        ]  # fmt: skip
+
+
+async def test_a_new_version_is_told_with_its_workload_and_a_cordon_with_its_node(tmp_path: Path) -> None:
+    async with told(tmp_path) as made:
+        service = {"name": "web", "kind": "service", "command": "serve"}
+        made.happens("submit", service)
+        made.happens("submit", {**service, "command": "serve better"})
+        made.steps([Asked(By("ann"), Cordon(1, "b"))])
+        await made.written()
+        (changed,) = await events(made, what="changed")
+        assert (changed.kind, changed.project, changed.workload) == ("workload", "default", "web")
+        assert changed.words == "version 1 has a successor"
+        assert await events(made, kind="version") == []
+        assert [(each.kind, each.what, each.who) for each in await events(made, node="b")][1:] == [
+            ("node", "cordoned", ""), ("audit", "cordon", "ann")
         ]  # fmt: skip
 
 

@@ -226,7 +226,9 @@ def _nodes(nodes: list[types.Node], status: types.Status) -> Iterator[Line]:
         yield Line("warn", "nodes", "there are none: nothing can run", "`roost join-tokens create`, `roost agent`")
         return
     ready = sum(node.status == "ready" for node in nodes)
-    words = f"{ready:,} of {len(nodes):,} are ready; {status.instances.get('queued', 0):,} instances wait"
+    waiting = status.instances.get("queued", 0)
+    wait = "1 instance waits" if waiting == 1 else f"{waiting:,} instances wait"
+    words = f"{ready:,} of {len(nodes):,} are ready; {wait}"
     if ready:
         yield Line("ok", "nodes", words)
     else:

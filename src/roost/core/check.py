@@ -132,7 +132,10 @@ def progress_is_counted(state: State) -> Complaints:
         if known != counts.get(key, {}):
             yield f"{key} counts {known}, there are {counts.get(key, {})}"
         begun = state.begun(workload)
-        most = max(workload.count, beyond.get(key, 0)) if key in state.restless else workload.count
+        has_extra = (
+            key in state.restless or workload.finished_ms
+        )  # to be retired, if they do not still run where they are kept
+        most = max(workload.count, beyond.get(key, 0)) if has_extra else workload.count
         if begun > most or beyond.get(key, 0) > begun:
             yield f"{key} has begun {begun} of {workload.count}, the last record is {beyond.get(key, 0) - 1}"
         if workload.policy.kind == "job" and not workload.adopted and sum(known.values()) != begun:

@@ -275,6 +275,8 @@ def _await_workload(state: State, workload: Workload) -> None:
         state.at(workload.finished_ms + workload.policy.keep_ms, "sweep", key)
         state.finished[key] = None
         state.finished_instances += sum(state.progress_of(workload).counts.values())
+        if state.begun(workload) > workload.count:
+            state.rouse(key)  # who stood in is still to be forgotten
         return
     if workload.policy.kind == "service":
         state.rouse(key)

@@ -57,7 +57,7 @@ def check_facts(facts: Facts) -> None:
     for field in ("zone", "rack", "region", "arch", "gpu_model", "address"):
         check_text(getattr(facts, field), field)
     if not 1 <= facts.port_first <= facts.port_last - limits.PORTS_MAX + 1 <= limits.PORT_MAX - limits.PORTS_MAX + 1:
-        words = f"ports go from 1 to {limits.PORT_MAX}, {limits.PORTS_MAX} of them at least: a workload may ask for that"
+        words = f"ports go from 1 to {limits.PORT_MAX}, {limits.PORTS_MAX} at least: a workload may ask for that"
         raise Invalid("port_first", words)
     taints_of(list(facts.taints), "taints")
     check_name(facts.pool, "pool")

@@ -132,6 +132,9 @@ class Reader:
         elif kind == "audit":
             if value is not None:
                 rows.events.append(_audit_event(_AUDITS.decode(value)))
+        elif kind == "version":
+            if value is not None:  # one that is forgotten is no news: it was over long ago
+                self._version(key, commit, rows)
         elif kind not in ("meta", "hook-position"):
             what = "unset" if value is None else "set"
             project, _, _ = key.partition("/") if kind in ("member", "secret", "hook") else (key, "", "")
@@ -147,6 +150,13 @@ class Reader:
             self._finished(value, progress, commit.revision, rows)
         else:
             rows.reopened.append(seen.serial)
+
+    def _version(self, key: str, commit: Commit, rows: Rows) -> None:
+        """A version is put aside when the next one takes its place. It is told of as its workload, to whoever may see that."""
+        workload, _, number = key.rpartition("@")
+        project, _, name = workload.partition("/")
+        words = f"version {number} has a successor"
+        rows.events.append((commit.at_ms, commit.revision, "workload", project, name, None, "", "changed", words, ""))
 
     def _finished(self, value: bytes, progress: Progress, revision: int, rows: Rows) -> None:
         workload = _WHOLE.decode(value)
@@ -213,7 +223,7 @@ def _audit_event(entry: Audit) -> tuple[Any, ...]:
     project, slash, rest = entry.target.partition("/")
     names_workload = slash and " " not in entry.target
     name, _, index = rest.partition(".") if names_workload else ("", "", "")
-    node = entry.target if entry.what in ("drain", "resume", "remove") else ""
+    node = entry.target if entry.what in ("cordon", "drain", "resume", "remove") else ""
     words = entry.target + (f" (from {entry.where})" if entry.where else "")
     return (
         entry.at_ms, entry.revision, "audit", project if names_workload else "", name,
