@@ -35,6 +35,19 @@ def test_the_same_machine_may_say_hello_again_and_the_old_session_is_not_heard_a
     assert scene.states("web.0") == ["running"]
 
 
+def test_room_is_counted_once_however_often_a_node_speaks_of_what_it_runs() -> None:
+    scene = Scene("a")
+    scene.submit(job("web", resources={"cpu": 3}))
+    scene.running("web.0")
+    for _ in range(3):
+        scene.hello("a", "web.0")
+        scene.running("web.0")
+        scene.report("a", lacking=True)
+        assert scene.used("a") == 3_000
+    scene.ended("web.0")
+    assert scene.used("a") == 0
+
+
 def test_a_name_of_a_disconnected_agent_that_holds_nothing_is_taken_over() -> None:
     scene = Scene("a")
     scene.part("a")

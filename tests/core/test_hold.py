@@ -138,6 +138,15 @@ def test_a_reservation_survives_a_restart() -> None:
     assert "blue/x.0" not in scene.state.instances
 
 
+def test_a_reservation_that_is_asked_for_twice_is_there_once() -> None:
+    scene = Scene("a", "b", cpu=4)
+    assert reserve(scene, "r", "red", count=1) == "['r']"
+    assert "409 name_in_use" in reserve(scene, "r", "red", count=1)
+    assert list(scene.state.reservations) == ["r"] and len(scene.state.reservations["r"].nodes) == 1
+    scene.submit(job("x", project="blue", count=8))
+    assert scene.state.charged["blue"]["instances"] == 4, "one node is kept, the other is not"
+
+
 def test_nodes_are_chosen_where_only_a_number_is_given_and_nobody_gets_them_twice() -> None:
     scene = Scene("a", "b", "c", cpu=4)
     scene.submit(job("x", project="blue"))

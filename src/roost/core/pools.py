@@ -1,5 +1,6 @@
 """Pools: what their nodes have in common, and what becomes of work when one fails, is emptied, or is well again."""
 
+from sys import intern
 from typing import Any
 
 import msgspec
@@ -171,6 +172,9 @@ def _rouse(state: State, out: Step, pool: Pool, node: Node, now: int) -> None:
 
 
 def _store(state: State, pool: Pool) -> None:
+    pool = _with(
+        pool, status=intern(pool.status), when_failed=intern(pool.when_failed)
+    )  # defaults are left out
     state.pools[pool.name] = pool
     state.dirty["pool", pool.name] = pool
     state.settle_pool(pool.name)

@@ -152,7 +152,7 @@ class Reader:
             rows.reopened.append(seen.serial)
 
     def _version(self, key: str, commit: Commit, rows: Rows) -> None:
-        """A version is put aside when the next one takes its place. It is told of as its workload, to whoever may see that."""
+        """A version is put aside when the next one takes its place: whoever may see its workload is told."""
         workload, _, number = key.rpartition("@")
         project, _, name = workload.partition("/")
         words = f"version {number} has a successor"

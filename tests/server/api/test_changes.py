@@ -2,6 +2,8 @@
 
 import json
 
+from roost.model.frames import Report, Stop
+from roost.model.states import FINISHED
 from roost.server.watch import Watch
 from tests.server.house import Events, House, events, house, over_http
 
@@ -27,6 +29,31 @@ async def test_every_change_is_told_once_with_its_object() -> None:
             seen = [json.loads((await told.next())["data"]) for _ in range(2)]
             states = {each["kind"]: each["object"]["state"] for each in seen}
             assert states == {"instance": "succeeded", "workload": "succeeded"}
+
+
+async def test_every_stop_is_told_with_its_cause_expected_or_not() -> None:
+    async with house() as made, over_http(made) as client:
+        agent = await made.agent()
+        for name in ("failing", "cancelled", "lost"):
+            await made.submit(name, when_lost="fail", retries=0)
+        fails, cancelled, lost = agent.orders()
+        await agent.says(*(Report(run.token, "running") for run in (fails, cancelled, lost)))
+        async with events(client, "/v1/changes", kind="instance") as told:
+            await told.next(marks=True)
+            await agent.ends(fails, code=3)
+            await made.post("/v1/workloads/default/cancelled/cancel")
+            await agent.stops(agent.orders(Stop)[0])
+            await agent.says(Report(lost.token, "ended", cause="lease"))
+            ends = {}
+            while len(ends) < 3:
+                seen = json.loads((await told.next())["data"])["object"]
+                if seen["state"] in FINISHED:
+                    ends[seen["name"]] = (seen["state"], seen["cause"])
+        assert ends == {
+            "failing": ("failed", "exit code 3"),
+            "cancelled": ("cancelled", "asked for"),
+            "lost": ("failed", "the lease of its node ended; it is not to be run elsewhere"),
+        }
 
 
 async def test_a_list_and_the_changes_after_it_leave_no_gap() -> None:
