@@ -132,9 +132,7 @@ def progress_is_counted(state: State) -> Complaints:
         if known != counts.get(key, {}):
             yield f"{key} counts {known}, there are {counts.get(key, {})}"
         begun = state.begun(workload)
-        has_extra = (
-            key in state.restless or workload.finished_ms
-        )  # to be retired, if they do not still run where they are kept
+        has_extra = key in state.restless or workload.finished_ms  # retired soon, or kept with what is over
         most = max(workload.count, beyond.get(key, 0)) if has_extra else workload.count
         if begun > most or beyond.get(key, 0) > begun:
             yield f"{key} has begun {begun} of {workload.count}, the last record is {beyond.get(key, 0) - 1}"

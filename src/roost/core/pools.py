@@ -172,9 +172,7 @@ def _rouse(state: State, out: Step, pool: Pool, node: Node, now: int) -> None:
 
 
 def _store(state: State, pool: Pool) -> None:
-    pool = _with(
-        pool, status=intern(pool.status), when_failed=intern(pool.when_failed)
-    )  # defaults are left out
+    pool = _with(pool, status=intern(pool.status), when_failed=intern(pool.when_failed))  # defaults are left out
     state.pools[pool.name] = pool
     state.dirty["pool", pool.name] = pool
     state.settle_pool(pool.name)
