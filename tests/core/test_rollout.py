@@ -208,6 +208,28 @@ def test_without_a_way_back_it_stops_where_it_is() -> None:
     assert (it.now.version, it.now.rollout.state, it.versions()) == (3, "done", [3] * 4)
 
 
+def test_what_failed_is_tried_again_when_it_is_applied_again() -> None:
+    it = Service(failures=1, rollback=False)
+    it.apply(command="serve 2", rollback=False)
+    it.obey()
+    it.obey(bad=2)
+    assert it.now.rollout.state == "failed"
+    it.apply(command="serve 2", rollback=False)
+    it.scene.wait("5s")
+    it.roll()
+    assert (it.now.version, it.now.rollout.state, it.versions()) == (3, "done", [3] * 4)
+
+
+def test_one_that_was_cancelled_and_comes_back_with_an_update_is_waited_for() -> None:
+    it = Service(count=2, max_unavailable=1)
+    it.scene.cancel("web.1")
+    it.scene.stopped("web.1")
+    it.apply(command="serve 2")
+    assert it.scene.states("web.0", "web.1") == ["running", "placed"]
+    it.roll()
+    assert (it.now.rollout.state, it.versions()) == ("done", [2, 2])
+
+
 def test_somebody_wants_the_version_before() -> None:
     it = Service()
     it.apply(command="serve 2")

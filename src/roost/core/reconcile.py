@@ -203,7 +203,8 @@ def _relabel(state: State, old: Workload, workload: Workload, instance: Instance
 
 def _ended(standing: Standing, workload: Workload) -> int:
     """How many nobody counts on any more: their work is done, or somebody has stopped them."""
-    return sum(each.state in NOT_MISSED and each.index < workload.count for each in standing.everyone)
+    over = [each.index for each in standing.everyone if each.state in NOT_MISSED and each.index < workload.count]
+    return sum(index not in standing.reasons for index in over)  # the others are about to come back
 
 
 def _is_rolling(workload: Workload) -> bool:

@@ -17,7 +17,9 @@ from roost.model.workload import Workload
 
 
 def is_same(known: Workload, wanted: Wanted) -> bool:
-    """Whether somebody wants what is there already."""
+    """Whether somebody wants what is there already. What failed on its way is not there: it is tried again."""
+    if known.rollout is not None and known.rollout.state == "failed":
+        return False
     return known.document == wanted.document and known.values == wanted.values
 
 

@@ -78,8 +78,10 @@ def update_of(block: UpdateBlock | None, kind: str, path: str) -> Update | None:
     between(block.canary, 0, limits.COUNT_SERVICE_MAX, f"{path}.canary")
     between(block.failures, 1, limits.CHECK_FAILURES_MAX, f"{path}.failures")
     deadline = duration_ms(block.deadline, f"{path}.deadline")
-    if not deadline:
-        raise Invalid(f"{path}.deadline", "this must be longer than nothing")
+    if deadline <= duration_ms(block.healthy_after, f"{path}.healthy_after"):
+        raise Invalid(
+            f"{path}.deadline", "this must be longer than healthy_after, or nothing is ever in time"
+        )
     return Update(
         unavailable, unavailable_percent, surge, surge_percent, block.canary,
         duration_ms(block.healthy_after, f"{path}.healthy_after"), deadline, block.failures, block.rollback,
