@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from roost.core.circle import circle
 from roost.core.state import State
 from roost.model.errors import Invalid, RoostError, TooMuch
 from roost.model.events import Wanted
@@ -33,24 +34,7 @@ def after_refusal(state: State, new: Mapping[str, Wanted]) -> tuple[str, RoostEr
 
 def after_cycle(state: State, new: Mapping[str, Wanted]) -> list[str]:
     """The chain that comes back to its beginning, if taking in `new` closes one; else nothing."""
-    open_ends: set[str] = set()  # from here no chain comes back; only ever asked for members
-    for start in new:
-        path: list[str] = []
-        position: dict[str, int] = {}
-        todo: list[tuple[str, bool]] = [(start, False)]
-        while todo:  # depth first and without recursion: a chain may be long
-            key, is_done = todo.pop()
-            if is_done:
-                open_ends.add(path.pop())
-                del position[key]
-            elif key in position:
-                return [*path[position[key] :], key]
-            elif key not in open_ends:
-                position[key] = len(path)
-                path.append(key)
-                todo.append((key, True))
-                todo += [(each, False) for each in reversed(_waits_for(state, new, key))]
-    return []
+    return circle(new, lambda key: _waits_for(state, new, key))
 
 
 def _waits_for(state: State, new: Mapping[str, Wanted], key: str) -> list[str]:

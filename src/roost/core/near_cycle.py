@@ -6,6 +6,7 @@ who comes later, and whoever is near its own kind begins by itself.
 
 from collections.abc import Container, Mapping
 
+from roost.core.circle import circle
 from roost.model.events import Wanted
 from roost.model.placement import NESTING
 from roost.model.workload import Policy, Workload
@@ -16,12 +17,7 @@ def near_cycle(workloads: Mapping[str, Workload], new: Mapping[str, Wanted], pre
 
     Both are by key. `present` are the subjects of which somebody is on a node: nobody waits for them.
     """
-    open_ends: set[str] = set()  # from here no chain comes back; only ever asked for members
-    for key in new:
-        chain = _chain(key, workloads, new, present, open_ends)
-        if chain:
-            return chain
-    return []
+    return circle(new, lambda key: _waits_for(key, _policy(key, workloads, new), present))
 
 
 def at_odds(workloads: Mapping[str, Workload], new: Mapping[str, Wanted]) -> tuple[str, str] | None:
@@ -47,32 +43,6 @@ def _clash(one: Policy, one_key: str, other: Policy, other_key: str) -> bool:
     nears = [r.by for r in one.ask.company.rules if r.kind == "near" and not r.weight and r.subject == other_key]
     aparts = [r.by for r in other.ask.company.rules if r.kind == "apart" and not r.weight and r.subject == one_key]
     return any(NESTING[near] <= NESTING[apart] for near in nears for apart in aparts)
-
-
-def _chain(
-    start: str,
-    workloads: Mapping[str, Workload],
-    new: Mapping[str, Wanted],
-    present: Container[str],
-    open_ends: set[str],
-) -> list[str]:
-    """Walk along who waits for whom, depth first and without recursion: a chain may be long."""
-    path: list[str] = []
-    position: dict[str, int] = {}
-    todo: list[tuple[str, bool]] = [(start, False)]
-    while todo:
-        key, is_done = todo.pop()
-        if is_done:
-            open_ends.add(path.pop())
-            del position[key]
-        elif key in position:
-            return [*path[position[key] :], key]
-        elif key not in open_ends:
-            position[key] = len(path)
-            path.append(key)
-            todo.append((key, True))
-            todo += [(each, False) for each in reversed(_waits_for(key, _policy(key, workloads, new), present))]
-    return []
 
 
 def _policy(key: str, workloads: Mapping[str, Workload], new: Mapping[str, Wanted]) -> Policy | None:
