@@ -36,9 +36,7 @@ def target_of(event: happened.Request) -> str:
             names = ["on" if event.on else "off"]
         case happened.MarkPool():
             names = [f"pool {event.pool} {event.status}"]
-        case happened.Posted():
-            names = [f"{event.workload}.{event.index} exit code {event.code}"]
-        case happened.Cancel() | happened.Retry():
+        case happened.Cancel() | happened.Retry() | happened.Posted():
             names = [event.workload if event.index is None else f"{event.workload}.{event.index}"]
         case happened.Drain() | happened.Cordon() | happened.Resume() | happened.Remove():
             names = [event.node]

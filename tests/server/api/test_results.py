@@ -20,7 +20,7 @@ async def test_a_result_ends_the_attempt_and_is_noted() -> None:
         assert told["cause"] == r"exit code 0, as was posted: seen\nelsewhere"
         assert [order.token for order in agent.orders(Drop)] == [token]
         entry = (await made.get("/v1/audit"))["items"][0]
-        assert (entry["what"], entry["target"]) == ("posted", "default/job.0 exit code 0")
+        assert (entry["what"], entry["target"]) == ("posted", "default/job.0")
 
 
 async def test_a_stale_token_is_a_conflict_and_changes_nothing() -> None:
