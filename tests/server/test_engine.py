@@ -7,7 +7,7 @@ import pytest
 
 from roost.model.errors import NoService
 from roost.model.events import Resume
-from roost.ports.store import Change, Unavailable
+from roost.ports.store import Change, Fenced, StoreError, Unavailable
 from roost.server import engine as engine_module
 from roost.stores.memory import Memory, MemoryStore
 from tests.server.house import house
@@ -21,13 +21,13 @@ class Slow(MemoryStore):
         self.gate = asyncio.Event()
         self.gate.set()
         self.begun = 0
-        self.failing = False
+        self.failure: StoreError | None = None
 
     async def commit(self, epoch: int, changes: Sequence[Change]) -> int:
         self.begun += 1
         await self.gate.wait()
-        if self.failing:
-            raise Unavailable("no space left")
+        if self.failure is not None:
+            raise self.failure
         return await super().commit(epoch, changes)
 
 
@@ -69,7 +69,7 @@ async def test_a_commit_that_fails_is_told_to_all_who_wait_and_nothing_of_it_sta
     async with house(store) as made:
         await made.submit("kept")
         store.gate.clear()
-        store.failing = True
+        store.failure = Unavailable("no space left")
         begun = store.begun
         asking = asyncio.ensure_future(
             made.client.post("/v1/workloads", json={"name": "gone", "command": "true"})
@@ -81,11 +81,30 @@ async def test_a_commit_that_fails_is_told_to_all_who_wait_and_nothing_of_it_sta
         answer = await asking
         assert answer.status_code == 503 and "no space left" in answer.json()["message"]
         assert '"gone"' not in (await looking).text
-        store.failing = False
+        store.failure = None
         await made.until(lambda: made.engine.ready)
         assert [each["name"] for each in (await made.get("/v1/workloads"))["items"]] == ["kept"]
         assert made.streams.resets == 1
         await made.submit("gone")
+
+
+@pytest.mark.parametrize("error", [Unavailable("it went away"), Fenced("another leads")])
+async def test_what_may_have_been_done_is_not_offered_to_be_asked_again(error: StoreError) -> None:
+    store = Slow()
+    async with house(store) as made:
+        store.gate.clear()
+        store.failure = error
+        begun = store.begun
+        document = {"name": "first", "command": "true"}
+        first = asyncio.ensure_future(made.client.post("/v1/workloads", json=document))
+        await made.until(lambda: store.begun > begun)
+        later = asyncio.ensure_future(made.client.post("/v1/workloads", json=document | {"name": "later"}))
+        await made.until(lambda: made.engine._inbox)
+        store.gate.set()
+        codes = [each.json()["code"] for each in await asyncio.gather(first, later)]
+        doubt = "unavailable" if isinstance(error, Fenced) else "outcome_unknown"
+        assert codes == [doubt, "unavailable"]  # what had not begun can be asked of another server
+        store.failure = None
 
 
 async def test_a_server_with_too_much_to_do_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from roost.core.state import Settings, State
 from roost.core.step import step
 from roost.model.audit import By
 from roost.model.errors import NoService, RoostError
-from roost.model.events import Asked, Event, Heard, Request
+from roost.model.events import Asked, Event, Heard, Request, inner
 from roost.model.frames import Usage
 from roost.ports.store import ANYBODY, Change, Fenced, News, Snapshot, Store, StoreError
 from roost.server import say
@@ -84,6 +84,7 @@ class Engine:
         self._wake = asyncio.Event()
         self._stop = asyncio.Event()
         self._requests = 0
+        self._batch: list[Event] = []  # what is being decided and committed
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._committing = False
         self._readers: list[asyncio.Future[None]] = []  # who waits for the commit under way
@@ -216,10 +217,11 @@ class Engine:
         return True
 
     async def _turn(self) -> int | None:
-        batch = self._take_batch()
+        batch = self._batch = self._take_batch()
         done = step(self.state, batch, self.clock.now_ms())
         if done.changes:
             await self._commit(done)
+        self._batch = []
         self.steps += 1
         self.events += len(batch)
         self._answer(done)
@@ -280,7 +282,7 @@ class Engine:
         """This server leads no more: what is in memory is worth nothing. If only the store is away, agents are kept."""
         self.ready = self.readable = False
         self.failed = f"the store cannot be written: {error}" if error else "this server has let go of the lead"
-        self._refuse_waiting(NoService(self.failed))
+        self._refuse_waiting(NoService(self.failed), in_doubt=error is not None and not isinstance(error, Fenced))
         self._inbox.clear()
         if error is not None:
             log.error("not leading any more", error=str(error), kind=type(error).__name__)
@@ -348,7 +350,10 @@ class Engine:
         self.failed = f"the store is away: {error}"
         log.error("the store is away", error=str(error), kind=type(error).__name__)
 
-    def _refuse_waiting(self, error: RoostError) -> None:
-        for future in self._waiting.values():
+    def _refuse_waiting(self, error: RoostError, *, in_doubt: bool = False) -> None:
+        """`in_doubt`: what was being committed may have been, so nobody may ask for it again without a look."""
+        unsure = NoService(f"{error.message}; whether this was done is not known", code="outcome_unknown")
+        taken = {happened.request for event in self._batch if isinstance(happened := inner(event), Request)}
+        for number, future in self._waiting.items():
             if not future.done():
-                future.set_result(error)
+                future.set_result(unsure if in_doubt and number in taken else error)
