@@ -199,3 +199,17 @@ def _roll(scene: Scene) -> None:
             elif instance.state in ("placed", "starting"):
                 scene.running(instance.key.removeprefix("default/"))
         scene.wait("2s")
+
+
+def test_found_a_server_without_memory_does_not_take_for_done_what_nobody_spoke_of() -> None:
+    scene = Scene("a", "b", adopts=True)
+    scene.submit(job("first", count=2))
+    scene.running("first.0", "first.1")
+    told, node = scene.as_told("first.0")[0], scene.where("first.0")[0]
+    scene.now += 60_000
+    scene.restart(forgetful=True)
+    scene.hello(node, (told, Report(told.token, "ended", cause="exited", code=0)))
+    assert scene.state.workloads["default/first"].finished_ms
+    scene.submit(job("then", after=["first"]), job("later", after=[{"workload": "first", "when": "finished"}]))
+    assert scene.state.workloads["default/then"].cause == "after default/first: not all of it is known any more"
+    assert scene.states("later.0") == ["placed"]

@@ -49,9 +49,11 @@ def judge(state: State, condition: After, indexes: dict[int, None] | None = None
         return Verdict(never=ending_words(state, other)) if other.finished_ms else OPEN
     if not other.finished_ms:
         return OPEN
-    if condition.when == "finished" or ending_of(state, other) == "succeeded":
+    if condition.when == "finished":
         return HOLDS
-    return Verdict(never=ending_words(state, other))
+    if other.adopted and sum(state.progress_of(other).counts.values()) < other.count:
+        return Verdict(never="not all of it is known any more")  # nobody spoke of the rest, which may have failed
+    return HOLDS if ending_of(state, other) == "succeeded" else Verdict(never=ending_words(state, other))
 
 
 def judge_element(state: State, condition: After, index: int) -> Verdict:
