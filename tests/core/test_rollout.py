@@ -208,6 +208,20 @@ def test_without_a_way_back_it_stops_where_it_is() -> None:
     assert (it.now.version, it.now.rollout.state, it.versions()) == (3, "done", [3] * 4)
 
 
+def test_what_failed_for_lack_of_time_and_comes_through_after_all_is_done() -> None:
+    it = Service("a", count=1, max_unavailable=1, deadline="10s", rollback=False)
+    it.apply(command="serve 2", rollback=False, deadline="10s")
+    it.scene.stopped("web.0")
+    it.scene.running("web.0", ready=False, error="not yet")
+    for _ in range(6):
+        it.scene.wait("2s")
+    assert it.now.rollout.state == "failed"
+    it.scene.running("web.0")
+    it.scene.wait("2s")
+    assert (it.now.rollout.state, it.now.rollout.done) == ("done", 1)
+    assert "default/web" not in it.scene.state.restless
+
+
 def test_what_failed_is_tried_again_when_it_is_applied_again() -> None:
     it = Service(failures=1, rollback=False)
     it.apply(command="serve 2", rollback=False)

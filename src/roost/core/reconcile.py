@@ -260,10 +260,16 @@ def _forget(state: State, out: Step, workload: Workload, instance: Instance) -> 
     shrink(state, workload)
 
 
+def _may_come_through(workload: Workload, standing: Standing) -> bool:
+    """Whether a change that failed only lacks time: all are of the new version."""
+    failed = workload.rollout is not None and workload.rollout.state == "failed"
+    return failed and all(each.version == workload.version for each in standing.everyone)
+
+
 def _next_look(state: State, workload: Workload, standing: Standing, now: int) -> None:
     """Who is done is not looked at any more; for who counts only after a while there is a timer."""
     rollout = workload.rollout
-    is_going = rollout is not None and rollout.state in GOING
+    is_going = rollout is not None and (rollout.state in GOING or _may_come_through(workload, standing))
     if not standing.reasons and state.begun(workload) <= workload.count and not is_going:
         state.restless.pop(workload.key, None)
         return

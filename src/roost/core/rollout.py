@@ -41,6 +41,8 @@ def cap_of(workload: Workload) -> int:
 def advance(state: State, workload: Workload, done: int, now: int) -> tuple[Workload, str] | None:
     """Note how far a rollout has come; if it failed and is to go back, to which version, and why."""
     rollout, update = workload.rollout, workload.policy.update or DEFAULT_UPDATE
+    if rollout is not None and rollout.state == "failed" and done >= workload.count:
+        _now(state, workload, state="done", done=done, progress_ms=now)  # all of it came through after all
     if rollout is None or rollout.state not in GOING:
         return None
     if done > rollout.done:
