@@ -378,28 +378,6 @@ def test_what_cannot_change_is_refused_and_nothing_happens(document: dict[str, A
     assert said(scene.apply(document)) == {"replies": [told]}
 
 
-def test_a_service_that_keeps_ending_is_said_to_be_in_a_loop() -> None:
-    scene = Scene("a")
-    scene.submit(service("web", restart={"pause": "1s", "pause_max": "4s"}))
-    for _ in range(6):
-        scene.running("web.0")
-        scene.ended("web.0", code=1)
-        scene.wait("4s")
-    scene.running("web.0")
-    scene.ended("web.0", code=1)
-    assert scene.instance("web.0").cause == "exit code 1; crash loop: it ended 7 times in a row; restarted in 4s"
-
-
-@pytest.mark.parametrize(("when", "code", "state"), [("on_failure", 0, "succeeded"), ("never", 3, "failed")])
-def test_a_service_may_end_for_good(when: str, code: int, state: str) -> None:
-    scene = Scene("a")
-    scene.submit(service("web", restart={"when": when}))
-    scene.running("web.0")
-    scene.ended("web.0", code=code)
-    assert scene.states("web.0") == [state]
-    assert scene.state.workloads["default/web"].finished_ms
-
-
 def test_a_job_that_is_made_as_small_as_it_has_come_is_over() -> None:
     scene = Scene("a", cpu=1, ahead_max=0)
     scene.submit(job("array", count=4))

@@ -79,9 +79,7 @@ def update_of(block: UpdateBlock | None, kind: str, path: str) -> Update | None:
     between(block.failures, 1, limits.CHECK_FAILURES_MAX, f"{path}.failures")
     deadline = duration_ms(block.deadline, f"{path}.deadline")
     if deadline <= duration_ms(block.healthy_after, f"{path}.healthy_after"):
-        raise Invalid(
-            f"{path}.deadline", "this must be longer than healthy_after, or nothing is ever in time"
-        )
+        raise Invalid(f"{path}.deadline", "this must be longer than healthy_after, or nothing is ever in time")
     return Update(
         unavailable, unavailable_percent, surge, surge_percent, block.canary,
         duration_ms(block.healthy_after, f"{path}.healthy_after"), deadline, block.failures, block.rollback,
