@@ -1,6 +1,6 @@
-# The one door. Every target makes what it needs first: Python >= 3.11 and make are enough.
-#   make PYTHON=python3.13 VENV=.venv-3.13 test     another Python, in a place of its own
-#   make test ARGS="-k fence -x"                    words for pytest
+# All tasks of a developer. Every target makes what it needs first: Python >= 3.11 and make are enough.
+#   make PYTHON=python3.13 VENV=.venv-3.13 test     another Python, in another environment
+#   make test ARGS="-k fence -x"                    arguments for pytest
 #   make sim SEEDS=2000
 
 PYTHON ?= python3
@@ -9,26 +9,26 @@ SEEDS  ?= 200
 ARGS   ?=
 
 BIN   := $(VENV)/bin
-# Named after PYTHON, so that asking for another one is noticed.
+# Named after PYTHON, so that another one makes a new environment.
 READY := $(VENV)/.ready-$(notdir $(PYTHON))
 LOCK  := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
          --no-header --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-format check-lint check-types check-imports check-style bench sim proto lock setup format
+.PHONY: help demo test check check-format check-lint check-types check-imports check-style check-prose docs bench sim proto lock setup format
 .DELETE_ON_ERROR:
 
-help:  ## List what can be asked for (this text).
+help:  ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(READY)  ## Start a small Roost on this machine and show it at work.
+demo: $(READY)  ## Start a small cluster on this machine and show a failover.
 	@$(BIN)/roost demo
 
-test: $(READY)  ## Run all tests and examples, and count them (ARGS="-k word" for some).
+test: $(READY)  ## Run all tests and examples (ARGS="-k word" for some).
 	@$(BIN)/python tools/components.py
 	@$(BIN)/python tools/test.py $(ARGS)
 
-check: check-format check-lint check-types check-imports check-style  ## Check format, lint, types, who imports whom, and style; changes nothing.
+check: check-format check-lint check-types check-imports check-style check-prose  ## Check format, lint, types, imports, style and prose; changes nothing.
 	@echo "check: all good"
 
 check-format: $(READY)
@@ -44,14 +44,21 @@ check-types: $(READY)
 	@$(BIN)/mypy --no-error-summary
 
 check-imports: $(READY)
-	@echo "check: who imports whom (import-linter)"
+	@echo "check: imports (import-linter)"
 	@$(BIN)/lint-imports --no-logo
 
 check-style: $(READY)
 	@echo "check: size budgets, names, docstrings (tests/test_style.py)"
 	@$(BIN)/python -m pytest -q -n 0 --no-header tests/test_style.py
 
-format: $(READY)  ## Put the code into the form that `make check` asks for.
+check-prose: $(READY)
+	@echo "check: prose, links, generated pages (tests/test_prose.py)"
+	@$(BIN)/python -m pytest -q -n 0 --no-header tests/test_prose.py
+
+docs: $(READY)  ## Write the generated pages of docs/reference from the code.
+	@$(BIN)/python -m tools.reference
+
+format: $(READY)  ## Format the code.
 	@$(BIN)/ruff check --quiet --fix-only .
 	@$(BIN)/ruff format --quiet .
 
@@ -61,16 +68,16 @@ bench: $(READY)  ## Measure placements, commits and requests on this machine.
 sim: $(READY)  ## Run the fault simulator over many seeds (SEEDS=200).
 	@$(BIN)/roost sim faults --seeds $(SEEDS)
 
-proto: $(READY)  ## Make src/roost/wire again from proto/ (the result is committed).
+proto: $(READY)  ## Generate src/roost/wire from proto/ (the result is committed).
 	@$(BIN)/python tools/proto.py
 
-lock: $(READY)  ## Make the hashed locks again from pyproject.toml (UPGRADE=1 for newer versions).
+lock: $(READY)  ## Write the hashed locks from pyproject.toml (UPGRADE=1 for newer versions).
 	@$(LOCK) pyproject.toml -o requirements.lock
 	@$(LOCK) pyproject.toml --extra dev -c requirements.lock -o requirements-dev.lock
 	@! grep -n '://' requirements.lock requirements-dev.lock
 	@echo "lock: requirements.lock requirements-dev.lock"
 
-setup: $(READY)  ## Make the virtual environment, and nothing else.
+setup: $(READY)  ## Create the virtual environment.
 
 $(READY): requirements-dev.lock pyproject.toml
 	@$(PYTHON) tools/setup.py $(VENV) $@

@@ -29,10 +29,10 @@ class Notes:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name, self.path = folder, name, folder / f"{name}.json"
-        kept = json.loads(self.path.read_text()) if self.path.exists() else {}
-        self.stages: list[dict[str, object]] = kept.get("stages", [])
-        self.result: dict[str, object] | None = kept.get("result")
-        self.position = pb.Position(**kept.get("position", {}))
+        stored = json.loads(self.path.read_text()) if self.path.exists() else {}
+        self.stages: list[dict[str, object]] = stored.get("stages", [])
+        self.result: dict[str, object] | None = stored.get("result")
+        self.position = pb.Position(**stored.get("position", {}))
 
     def take(self, frame: pb.RunFrame) -> None:
         """One frame. The log first, each byte to its place; then, at once, what it all means and how far it goes."""
@@ -42,12 +42,12 @@ class Notes:
                 file.seek(frame.log.offset)
                 file.write(frame.log.data)
         for stage in frame.stages:
-            print(f"{self.name}: {stage.state} ({stage.cause})", flush=True)
-            told = {"state": stage.state, "cause": stage.cause, "attempt": stage.attempt, "step": stage.step}
-            self.stages.append({**told, "node": stage.node, "revision": stage.revision})
+            print(f"{self.name}: {stage.state} ({stage.message})", flush=True)
+            answer = {"state": stage.state, "message": stage.message, "attempt": stage.attempt, "step": stage.step}
+            self.stages.append({**answer, "node": stage.node, "revision": stage.revision})
         if frame.HasField("result"):
             code = frame.result.exit_code if frame.result.HasField("exit_code") else None
-            self.result = {"state": frame.result.state, "exit_code": code, "cause": frame.result.cause}
+            self.result = {"state": frame.result.state, "exit_code": code, "message": frame.result.message}
             print(f"{self.name}: ended {self.result}", flush=True)
         self.position.CopyFrom(frame.position)
         self.save()

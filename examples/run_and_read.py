@@ -19,13 +19,13 @@ def main() -> int:
     """Print the primes that the four instances find."""
     with Client(*find_config()) as client:
         try:
-            workload = client.run_to_end(DOCUMENT, timeout_s=60)
+            workload = client.workloads.run_to_end(DOCUMENT, timeout_s=60)
         except ApiError as error:
             print(f"the server says no: {error} ({error.code})", file=sys.stderr)
             return 1
         for instance in workload.instances:
-            lines = client.log(instance.project, instance.name, instance.index).decode().splitlines()
-            primes = [words[1] for line in lines if len(words := line.split()) == 2]
+            lines = client.logs.read(instance.project, instance.name, instance.index).decode().splitlines()
+            primes = [arguments[1] for line in lines if len(arguments := line.split()) == 2]
             print(f"instance {instance.index} on {instance.node}: {' '.join(primes)}")
         return 0 if workload.state == "succeeded" else 1
 

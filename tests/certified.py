@@ -4,10 +4,10 @@ from functools import cache
 
 import grpc
 
-from roost.agent.identity import SERVER_NAME, credentials_of, make_request
-from roost.model.joining import Bundle
-from roost.server.authority import Authority, make_authority
+from roost.agent.connection.identity import SERVER_NAME, credentials_of, make_request
+from roost.model.records.enrolment import Bundle
 from roost.server.config import CERTIFICATE_MS
+from roost.server.pki.authority import Authority, make_authority
 
 CHANNEL = (
     ("grpc.use_local_subchannel_pool", 1),
@@ -56,4 +56,4 @@ def channel_to(port: int, bundle: Bundle) -> grpc.aio.Channel:
 
 @cache
 def _server_bundle() -> Bundle:
-    return authority().for_server("stage", ("127.0.0.1",))
+    return authority().for_server("server", ("127.0.0.1",))

@@ -1,9 +1,12 @@
-"""What all tests share: the event loop, how hypothesis searches, and which tests come last."""
+"""What all tests share: the kind of event loop, how hypothesis searches, and which tests come last."""
 
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# As in roost.server, which tests import after gRPC: a server of this process forks to answer questions.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 # `ci` finds the same thing every time; HYPOTHESIS_PROFILE=explore looks for something new.
 settings.register_profile(

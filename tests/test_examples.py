@@ -14,8 +14,6 @@ import pytest
 from tests.cli.serving import DEADLINE_S, ROOST, Served, up
 from tests.components import postgres
 
-pytestmark = pytest.mark.serial
-
 EXAMPLES = Path(__file__).parent.parent / "examples"
 RUN_HERE = {"hello", "steps", "array", "sweep", "service", "rolling", "pinned", "placement", "pipeline"}
 
@@ -66,8 +64,8 @@ def test_array(one: Served) -> None:
 
 def test_sweep(one: Served) -> None:
     applied(one, "sweep.yaml")
-    told = [line for line in finished(one, "sweep").splitlines() if line.startswith("rate")]
-    assert told == [
+    answer = [line for line in finished(one, "sweep").splitlines() if line.startswith("rate")]
+    assert answer == [
         "rate 0.1 with seed 1 is slow",
         "rate 0.1 with seed 2 is slow, again",
         "rate 0.5 with seed 1 is quick",
@@ -80,7 +78,7 @@ def test_pipeline(one: Served) -> None:
     assert sorted(done.stdout.decode().splitlines()) == [
         "build  | hi",
         "lint   | nothing to complain about",
-        "report | all is told",
+        "report | all actions are finished",
         "test.0 | testing with red",
         "test.1 | testing with green",
         "test.2 | testing with blue",
@@ -108,15 +106,15 @@ def test_pinned(one: Served) -> None:
     assert finished(one, "pinned").startswith("Linux ")
     why = json.loads(one.roost("why", "nowhere", "--json").stdout)
     assert why["code"] == "unsatisfiable"
-    assert "the-moon" in why["words"]
+    assert "the-moon" in why["message"]
 
 
 def test_placement() -> None:
     argv = [*ROOST, "sim", "place", str(EXAMPLES / "placement.yaml"), "--json"]
     done = subprocess.run(argv, capture_output=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr.decode()
-    placed = {each["instance"]: each for each in json.loads(done.stdout)["placements"]}
-    assert {name: each["node"] for name, each in placed.items()} == {
+    placed = {placement["instance"]: placement for placement in json.loads(done.stdout)["placements"]}
+    assert {name: item["node"] for name, item in placed.items()} == {
         "web.0": "busy",
         "web.1": "small",
         "database.0": "large",
@@ -139,7 +137,9 @@ def test_the_plug_in(tmp_path: Path) -> None:
     done = subprocess.run(argv, env={**os.environ, "PYTHONPATH": str(wheel)}, capture_output=True, timeout=DEADLINE_S)
     assert done.returncode == 4, done.stderr.decode()
     outcome = json.loads(done.stdout)
-    assert {each["instance"]: (each["node"], each["strategy"]) for each in outcome["placements"]} == {
+    assert {
+        placement["instance"]: (placement["node"], placement["strategy"]) for placement in outcome["placements"]
+    } == {
         "tests.0": ("spot", "cheapest_first"),
         "tests.1": ("spot", "cheapest_first"),
         "tests.2": ("small", "cheapest_first"),
@@ -174,6 +174,6 @@ def test_three_servers() -> None:
         env = {**os.environ, "PATH": programs, "PORT": str(_free_ports())}
         done = subprocess.run([script, database.dsn], env=env, capture_output=True, text=True, timeout=2 * DEADLINE_S)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert " leads now; " in done.stdout
+    assert " is the leader now; " in done.stdout
     assert "steady.0 is succeeded on n1" in done.stdout
     assert "Attempt:    1\n" in done.stdout

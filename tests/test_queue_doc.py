@@ -1,4 +1,4 @@
-"""docs/queue.md says what is true: its documents are taken, its commands exist, its metrics are told."""
+"""docs/guides/queue.md says what is true: its documents are taken, its commands exist, its metrics are told."""
 
 import json
 import re
@@ -10,10 +10,10 @@ import ryaml
 from click.testing import CliRunner
 
 from roost.cli import root
-from roost.model.document import check_document, read_document
-from tests.server.house import house
+from roost.model.spec.document import check_document, read_document
+from tests.server.inprocess_server import inprocess_server
 
-TEXT = (Path(__file__).resolve().parent.parent / "docs" / "queue.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).resolve().parent.parent / "docs" / "guides" / "queue.md").read_text(encoding="utf-8")
 DOCUMENTS = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 COMMANDS = sorted(set(re.findall(r"^roost [^#\n]+", TEXT, re.MULTILINE)))
 
@@ -32,7 +32,7 @@ def test_every_command_is_understood(command: str, tmp_path: Path) -> None:
 
 
 async def test_every_metric_and_every_request_is_there() -> None:
-    async with house() as made:
+    async with inprocess_server() as made:
         for name in ("n1", "n2", "n3", "n4"):
             await made.agent(name, pool="gpu")
         await made.submit()

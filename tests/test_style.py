@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,10 +13,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "roost"
+PLACEMENT = SOURCE / "core" / "placement"
 
 FUNCTION_LINES_MAX = 70  # one screen
 FILE_LINES_MAX = 400  # one sitting
 RULE_LINES_MAX = 80  # a filter or a scorer: a mask or a vector, and a sentence
+FOLDER_MODULES_MAX = 20  # what a newcomer reads before opening one
 PORT_METHODS_MAX = 6  # what an in-memory twin can keep without becoming a second product
 ARCHITECTURE_LINES_MAX = 200
 
@@ -28,6 +31,11 @@ WORDS_REFUSED = {
     "an index of packages": re.compile(r"--(?:extra-)?[i]ndex-url[ =]\S*:|--[f]ind-links[ =]\S*[:/]"),
 }
 CLOCKS = {"now", "utcnow", "today"}
+# docs/glossary.md has the word of the field for each of these.
+IDENTIFIERS_REFUSED = {
+    "ahead", "born", "company", "doors", "ghost", "ghosts", "haunt", "heir", "look", "nobody", "restless",
+    "rouse", "said", "say", "somebody", "sudden", "told", "unsettled", "veil", "whereabouts", "whoever", "words",
+}  # fmt: skip
 
 Complaints = Iterator[str]
 
@@ -60,7 +68,8 @@ def nodes(*kinds: type[ast.AST], under: Path = ROOT) -> Iterator[tuple[Path, ast
 
 
 def pure_nodes(*kinds: type[ast.AST]) -> Iterator[tuple[Path, ast.AST]]:
-    for under in (SOURCE / "core", SOURCE / "model", SOURCE / "agent" / "actor.py"):
+    machines = [SOURCE / "agent" / "actor.py", *(SOURCE / "server").rglob("machine.py")]
+    for under in (SOURCE / "core", SOURCE / "model", *machines):
         yield from nodes(*kinds, under=under)
 
 
@@ -73,7 +82,7 @@ def functions_fit_on_a_screen() -> Complaints:
 
 def files_are_short() -> Complaints:
     for path, text in PYTHON.items():
-        rule = path.is_relative_to(SOURCE / "core" / "filters") or path.is_relative_to(SOURCE / "core" / "scorers")
+        rule = path.is_relative_to(PLACEMENT / "filters") or path.is_relative_to(PLACEMENT / "scorers")
         limit = RULE_LINES_MAX if rule else FILE_LINES_MAX
         lines = len(text.splitlines())
         if lines > limit:
@@ -158,11 +167,11 @@ def is_sleep_of_a_number(call: ast.Call) -> bool:
 
 def keeper_uses_only_the_standard_library() -> Complaints:
     """The keeper is the parent of all workloads on a node; it has to be small and start at once."""
-    for path, node in nodes(ast.Import, ast.ImportFrom, under=SOURCE / "agent" / "keeper.py"):
-        relative = isinstance(node, ast.ImportFrom) and node.level > 0
+    for path, node in nodes(ast.Import, ast.ImportFrom, under=SOURCE / "keeper"):
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
         for name in names:
-            if relative or name.split(".")[0] not in sys.stdlib_module_names:
+            own = name == "roost.keeper" or name.startswith("roost.keeper.")
+            if not own and name.split(".")[0] not in sys.stdlib_module_names:
                 yield f"{place(path, node.lineno)}: {ast.unparse(node)}: the keeper imports only the standard library"
 
 
@@ -189,6 +198,37 @@ def architecture_is_short() -> Complaints:
         yield f"{place(path, ARCHITECTURE_LINES_MAX + 1)}: {lines} lines, at most {ARCHITECTURE_LINES_MAX}"
 
 
+def folders_are_rooms() -> Complaints:
+    """A folder with more modules than this is a corridor: make rooms."""
+    counts: Counter[Path] = Counter(path.parent for path in PYTHON if path.is_relative_to(SOURCE))
+    for folder, count in sorted(counts.items()):
+        if count > FOLDER_MODULES_MAX:
+            yield f"{place(folder)}: {count} modules, at most {FOLDER_MODULES_MAX}"
+
+
+def classes_have_a_name_of_their_own() -> Complaints:
+    """Two classes of one name: a reader who searches for it finds the wrong one."""
+    seen: dict[str, str] = {}
+    for path, node in nodes(ast.ClassDef, under=SOURCE):
+        assert isinstance(node, ast.ClassDef)
+        if node.name in seen:
+            yield f"{place(path, node.lineno)}: {node.name} is also defined in {seen[node.name]}"
+        seen[node.name] = place(path, node.lineno)
+
+
+def identifiers_are_words_of_the_field() -> Complaints:
+    """No generic verb or pronoun as a name; a loop variable says what it is, not `each`."""
+    for path, node in nodes(ast.Name, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, under=SOURCE):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
+            continue
+        name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else node.name
+        if name.strip("_").lower() in IDENTIFIERS_REFUSED:
+            yield f"{place(path, node.lineno)}: {name}: see docs/glossary.md for the word of the field"
+    for path, node in nodes(ast.For, ast.comprehension, under=SOURCE):
+        if isinstance(node.target, ast.Name) and node.target.id == "each":
+            yield f"{place(path, node.target.lineno)}: each: name the loop variable after what it holds"
+
+
 RULES = [
     functions_fit_on_a_screen,
     files_are_short,
@@ -203,6 +243,9 @@ RULES = [
     pure_code_reads_no_clock,
     pure_code_iterates_over_no_set,
     architecture_is_short,
+    folders_are_rooms,
+    classes_have_a_name_of_their_own,
+    identifiers_are_words_of_the_field,
 ]
 
 
@@ -223,6 +266,6 @@ def test_generated_wire_code_is_what_the_protos_say(tmp_path: Path) -> None:
         pytest.skip("no proto yet")
     subprocess.run([sys.executable, ROOT / "tools" / "proto.py", tmp_path], check=True, capture_output=True)
     made = {path.name: path.read_text() for path in (tmp_path / "roost" / "wire").iterdir()}
-    kept = {path.name: path.read_text() for path in (SOURCE / "wire").glob("*_pb2*")}
-    stale = sorted(name for name in made.keys() | kept.keys() if made.get(name) != kept.get(name))
+    stored = {path.name: path.read_text() for path in (SOURCE / "wire").glob("*_pb2*")}
+    stale = sorted(name for name in made.keys() | stored.keys() if made.get(name) != stored.get(name))
     assert not stale, f"src/roost/wire differs from proto/ in {', '.join(stale)}; run `make proto`"

@@ -1,36 +1,40 @@
-"""Write docs/states.md: the state machines of instances and nodes, printed from the tables that the code obeys."""
+"""Write docs/reference/states.md: the transition tables of instances and nodes, as the code has them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
-from roost.model.states import FINISHED, HOLDING, MOVES, NODE_MOVES
+from roost.model.states import ALLOCATED, FINISHED, MOVES, NODE_MOVES, InstanceState, NodeStatus
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "states.md"
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference" / "states.md"
 
 PAGE = """\
 # States
 
-Printed from `src/roost/model/states.py` by `python tools/states.py`; a test holds it to the code. A row is where
-something is, a column where it may go. Whatever is not marked is refused: an assertion in the core, a 409 with the
-story at the API.
+Printed from `src/roost/model/states.py` by `make docs`; a test compares the two. A row is the
+current state, a column the next one. Other transitions are refused: an assertion in the core, a 409
+with the story at the API. Their meaning:
+[instance-states.md](../concepts/instance-states.md).
 
 ## Instances
 
 {instances}
 
-Takes room on its node: {holding}. Finished: {finished}.
+States with an allocation: {holding}.
 
-- `queued → failed`, `queued → rejected`: nothing ran. `queued → expired`: its queue timeout or its deadline has passed.
-- `lost` is passed through, never stayed in: from there it is queued again, or it ends, by `when_lost` and `retries`.
-- `stopping → queued`: it was stopped in order to run elsewhere, off a draining node.
-- Whatever ended may be queued again: by `retries`, or because somebody asked (`roost retry`).
+Finished: {finished}.
+
+- `queued → failed`, `queued → rejected`: no attempt ran.
+- `queued → expired`: the queue timeout or the deadline has passed.
+- `lost` is transient: the instance is requeued or ends at once, by `when_lost` and `retries`.
+- `stopping → queued`: it was stopped to run elsewhere, for example because its node is drained.
+- Every finished instance may be queued again, by `retries` or by `roost retry`.
 
 ## Nodes
 
 {nodes}
 
-- `suspect`: its stream broke. `lost`: its lease has ended without a word, so what it ran may run elsewhere.
-- `drained`: out of service, and nothing runs there any more. `gone`: forgotten.
+- `suspect`: its session ended. `lost`: its lease ended, so its work may run elsewhere.
+- `drained`: out of service, and no work is left. `gone`: deleted.
 """
 
 
@@ -39,12 +43,14 @@ def page() -> str:
     return PAGE.format(
         instances=table(MOVES),
         nodes=table(NODE_MOVES),
-        holding=words(state for state in MOVES if state in HOLDING),
+        holding=words(state for state in MOVES if state in ALLOCATED),
         finished=words(state for state in MOVES if state in FINISHED),
     )
 
 
-def table(moves: Mapping[str, Collection[str]]) -> str:
+def table(
+    moves: Mapping[InstanceState, Collection[InstanceState]] | Mapping[NodeStatus, Collection[NodeStatus]],
+) -> str:
     """One mark for every legal move."""
     names = list(moves)
     lines = ["| from, to | " + " | ".join(names) + " |", "|---|" + ":-:|" * len(names)]

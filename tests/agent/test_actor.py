@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roost.agent.actor import RUNNING_DUE_MS, STARTING_DUE_MS, Action, Actor, Forget, Halt, Lease, Start
-from roost.model.frames import Answer, Beat, Drop, Order, Report, Run, Stop, Usage, Welcome
-from roost.model.node import Facts
+from roost.model.protocol import Answer, Beat, Drop, Order, Report, Run, Stop, Usage, Welcome
+from roost.model.records.node import Facts
+from roost.ports.driver import StopReason
 
 LEASE_MS = 4_000
 SESSION = 9
@@ -72,7 +73,7 @@ def test_a_welcome_starts_nothing_that_is_here_and_stops_what_is_not_wanted_any_
     actor = running(1, 2)
     actor.hello(20)
     actions = actor.welcomed(Welcome(SESSION + 1, 20, LEASE_MS, 1, (run(2), run(3))), 21)
-    assert actions == [Lease(20 + LEASE_MS), Halt(1, 700, "dropped"), Start(run(3))]
+    assert actions == [Lease(20 + LEASE_MS), Halt(1, 700, StopReason.DROPPED), Start(run(3))]
 
 
 def test_a_welcome_forgets_what_ended_and_is_not_wanted() -> None:
@@ -118,7 +119,11 @@ def test_an_echo_renews_the_lease_and_nothing_else() -> None:
 def test_a_delta_that_follows_is_obeyed_in_order() -> None:
     actor = actor_of(run(1))
     delta = Answer(SESSION, base=1, generation=2, orders=(run(2), Stop(1, 50, "asked for"), Stop(2, 60, "asked for")))
-    assert actor.answered(delta, 5) == [Start(run(2)), Halt(1, 50, "asked for"), Halt(2, 60, "asked for")]
+    assert actor.answered(delta, 5) == [
+        Start(run(2)),
+        Halt(1, 50, StopReason.ORDERED, "asked for"),
+        Halt(2, 60, StopReason.ORDERED, "asked for"),
+    ]
     assert actor.generation == 2
 
 
@@ -136,7 +141,7 @@ def test_a_delta_that_does_not_follow_is_not_obeyed_and_the_whole_set_asked_for_
     assert actor.beat(6).lacking
     assert not actor.beat(7).lacking
     whole = Answer(SESSION, base=3, generation=4, whole=True, orders=(run(2), run(3)))
-    assert actor.answered(whole, 8) == [Halt(1, 700, "dropped"), Start(run(2)), Start(run(3))]
+    assert actor.answered(whole, 8) == [Halt(1, 700, StopReason.DROPPED), Start(run(2)), Start(run(3))]
     assert not actor.beat(9).lacking
 
 
@@ -158,7 +163,9 @@ def test_words_for_another_session_are_not_for_us() -> None:
 
 def test_a_stop_is_carried_out_once() -> None:
     actor = running(1)
-    assert actor.answered(Answer(SESSION, base=1, generation=2, orders=(Stop(1, 50, "a"),)), 5) == [Halt(1, 50, "a")]
+    assert actor.answered(Answer(SESSION, base=1, generation=2, orders=(Stop(1, 50, "a"),)), 5) == [
+        Halt(1, 50, StopReason.ORDERED, "a")
+    ]
     assert actor.answered(Answer(SESSION, base=2, generation=3, orders=(Stop(1, 50, "b"), Stop(8, 1, "c"))), 6) == []
 
 
@@ -171,7 +178,7 @@ def test_a_stop_of_what_has_ended_does_nothing() -> None:
 def test_dropping_what_runs_stops_it_and_it_is_forgotten_once_its_end_is_known() -> None:
     actor = running(1)
     dropped = Answer(SESSION, base=1, generation=2, orders=(Drop(1),))
-    assert actor.answered(dropped, 5) == [Halt(1, 700, "dropped")]
+    assert actor.answered(dropped, 5) == [Halt(1, 700, StopReason.DROPPED)]
     actor.beat(9)
     ends(actor, 1)
     beat = actor.beat(11)
@@ -286,17 +293,9 @@ def test_news_of_what_is_not_known_or_has_ended_change_nothing() -> None:
     actor.beat(11)
     actor.started(1, 12, 12)
     actor.stepped(1, 3, 12)
-    for news in (lambda: actor.started(7, 1, 1), lambda: actor.stepped(7, 1, 1), lambda: ends(actor, 7)):
-        news()
+    for update in (lambda: actor.started(7, 1, 1), lambda: actor.stepped(7, 1, 1), lambda: ends(actor, 7)):
+        update()
     assert (states(actor), actor.next_due()) == ({1: "ended"}, None)
-
-
-def test_a_goodbye_says_so_and_tells_the_rest() -> None:
-    actor = running(1, 2)
-    assert actor.halt_all(500, 9) == [Halt(1, 500, "node is leaving"), Halt(2, 500, "node is leaving")]
-    ends(actor, 1)
-    beat = actor.beat(11, leaving=True)
-    assert beat.leaving and tokens(beat) == [1]
 
 
 def test_losing_the_stream_stops_nothing() -> None:
@@ -325,3 +324,10 @@ def test_however_answers_are_repeated_lost_and_mixed_an_attempt_is_started_once(
         started += began
         assert {action.token for action in actions if isinstance(action, Halt)} <= before | set(began)
     assert len(started) == len(set(started)), "nothing ended here, so nothing was forgotten and nothing runs twice"
+
+
+def test_a_goodbye_says_so_and_tells_the_rest() -> None:
+    actor = running(1, 2)
+    ends(actor, 1)
+    beat = actor.beat(11, leaving=True)
+    assert beat.leaving and tokens(beat) == [1]

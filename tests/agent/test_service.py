@@ -7,46 +7,52 @@ from pathlib import Path
 
 import pytest
 
-from roost.agent import link as agent_link
+from roost.agent import machine as agent_machine
 from roost.agent import service as agent_service
-from roost.drivers.fake import Act
-from roost.model.frames import Answer, Beat
-from roost.ports.driver import Known, Refused, Run, Runs
+from roost.agent.actor import Action
+from roost.agent.connection import machine as link_machine
+from roost.agent.connection.machine import StreamEnd
+from roost.drivers.fake import ScriptedAct
+from roost.model.protocol import Answer, Beat
+from roost.model.reasons.attempts import StoppedByNode
+from roost.model.reasons.nodes import NodeLeft
+from roost.model.reasons.reason import RetriesExhausted
+from roost.ports.driver import KnownRun, KnownRuns, Order, Refusal, RunRequest, StartRefused, StopReason
 from roost.stores.memory import Memory, MemoryStore
-from tests.agent.desk import USAGE, PacedDriver, agent, until
-from tests.server.stage import played, stage
+from tests.agent.agent_harness import USAGE, PacedDriver, agent, until
+from tests.server.gateway_server import gateway_server, played
 
 
-def for_ever(run: Run) -> Sequence[Act]:
-    return (Act(after_ms=None),)
+def for_ever(run: RunRequest) -> Sequence[ScriptedAct]:
+    return (ScriptedAct(after_ms=None),)
 
 
-def fails(run: Run) -> Sequence[Act]:
-    return (Act(code=3),)
+def fails(run: RunRequest) -> Sequence[ScriptedAct]:
+    return (ScriptedAct(code=3),)
 
 
 async def test_a_job_runs_and_its_end_is_known(tmp_path: Path) -> None:
-    async with stage() as server, agent(server.port, tmp_path) as (service, driver):
+    async with gateway_server() as server, agent(server.port, tmp_path) as (service, driver):
         await server.submit(command=["/bin/echo", "hi"], env={"A": "b"}, timeout="5s", grace="2s")
         await server.until(lambda: server.states() == ["succeeded"])
         await until(lambda: not service.actor.attempts)
         assert [len(driver.did(what)) for what in ("start", "stop", "forget")] == [1, 0, 1]
         assert server.instance().exit_code == 0
-        assert not service._logs and not service._sizes and not service._sizes_sum
+        assert not service.machine.logs and not service.machine._sizes and not service.machine._sizes_sum
 
 
 async def test_what_the_driver_is_told(tmp_path: Path) -> None:
-    runs: list[Run] = []
+    runs: list[RunRequest] = []
 
-    def remember(run: Run) -> Sequence[Act]:
+    def remember(run: RunRequest) -> Sequence[ScriptedAct]:
         runs.append(run)
-        return (Act(),)
+        return (ScriptedAct(),)
 
     offer = {"cpu": 4_000, "memory": 1 << 30}
-    async with stage() as server, agent(server.port, tmp_path, script=remember, resources=offer):
+    async with gateway_server() as server, agent(server.port, tmp_path, script=remember, resources=offer):
         await server.submit(
             name="one", steps=[{"run": "a"}, {"run": "b", "ignore_failure": True}], env={"A": "b", "ROOST_INDEX": "7"},
-            timeout="5s", grace="2s", exclusive=False, resources={"cpu": "500m", "memory": "1MiB"},
+            timeout="5s", grace="2s", fenced=False, resources={"cpu": "500m", "memory": "1MiB"},
         )  # fmt: skip
         await server.submit(name="two", command="x y", count=2, resources={"gpu": 0})
         await server.until(lambda: server.states() == ["succeeded"] * 3)
@@ -77,26 +83,26 @@ async def test_what_the_driver_is_told(tmp_path: Path) -> None:
 
 
 async def test_failures_and_timeouts_are_told_as_they_were(tmp_path: Path) -> None:
-    async with stage() as server, agent(server.port, tmp_path, script=fails):
+    async with gateway_server() as server, agent(server.port, tmp_path, script=fails):
         await server.submit(retries=0)
         await server.until(lambda: server.states() == ["failed"])
         assert server.instance().exit_code == 3
-    async with stage() as server, agent(server.port, tmp_path, script=for_ever):
+    async with gateway_server() as server, agent(server.port, tmp_path, script=for_ever):
         await server.submit(timeout="50ms", grace="1s")
         await server.until(lambda: server.states() == ["timed_out"])
 
 
 async def test_cancelling_stops_with_the_grace_that_was_asked_for(tmp_path: Path) -> None:
-    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (_, driver):
+    async with gateway_server() as server, agent(server.port, tmp_path, script=for_ever) as (_, driver):
         await server.submit(grace="3s")
         await server.until(lambda: server.states() == ["running"])
         await server.cancel("default/job")
         await server.until(lambda: server.states() == ["cancelled"])
-        assert [order[1:] for order in driver.did("stop")] == [(3_000, "asked for")]
+        assert [order[1:] for order in driver.did("stop")] == [(3_000, StopReason.ORDERED, "cancel_requested")]
 
 
 async def test_three_jobs_wait_for_two_agents_and_are_spread(tmp_path: Path) -> None:
-    async with stage() as server:
+    async with gateway_server() as server:
         await server.submit(count=3)
         async with (
             agent(server.port, tmp_path / "a", "a", script=for_ever) as (_, first),
@@ -107,24 +113,24 @@ async def test_three_jobs_wait_for_two_agents_and_are_spread(tmp_path: Path) -> 
 
 
 async def test_a_start_is_told_soon_and_use_is_measured(tmp_path: Path) -> None:
-    async with stage() as server, agent(server.port, tmp_path, script=for_ever):
+    async with gateway_server() as server, agent(server.port, tmp_path, script=for_ever):
         await server.submit()
         await server.until(lambda: server.states() == ["running"])
-        await server.until(lambda: server.engine.state.contacts["n1"].usage == USAGE)
+        await server.until(lambda: server.engine.state.liveness["n1"].usage == USAGE)
 
 
 async def test_beats_keep_the_lease(tmp_path: Path) -> None:
-    async with stage(lease_ms=400, lease_margin_ms=40) as server:
+    async with gateway_server(lease_ms=400, lease_margin_ms=40) as server:
         async with agent(server.port, tmp_path, script=for_ever):
             await server.submit(count=4)
             began = time.monotonic()
             await until(lambda: time.monotonic() - began > 1.5)
             assert server.states() == ["running"] * 4
-            assert [status for _, status, _ in server.nodes] == ["ready"]
+            assert [each.transition.state for each in server.nodes] == ["ready"]
 
 
 async def test_a_burst_of_answers_is_one_word_about_the_lease(tmp_path: Path) -> None:
-    async with stage(lease_ms=60_000) as server, agent(server.port, tmp_path) as (_, driver):
+    async with gateway_server(lease_ms=60_000) as server, agent(server.port, tmp_path) as (_, driver):
         for number in range(20):
             await server.submit(name=f"job-{number}")
             await server.until(
@@ -134,26 +140,12 @@ async def test_a_burst_of_answers_is_one_word_about_the_lease(tmp_path: Path) ->
         assert len(driver.did("lease")) <= 3
 
 
-async def test_news_wait_for_others_only_while_there_are_many(tmp_path: Path) -> None:
-    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
-        await server.submit()
-        await server.until(lambda: server.states() == ["running"])
-        link, token = service.link, next(iter(service.actor.attempts))
-        now = agent_link.now_ms()
-        service.actor.ended(token, "exited", 0, None, 0, "", now, now)
-        link._beat_at_ms = now + 1_000
-        link._told_ms = now - agent_link.BUSY_MS
-        assert link._next_ms() == now
-        link._told_ms = now - 1
-        assert now < link._next_ms() < now + 10
-
-
 # --- streams that break -----------------------------------------------------------------------------------------------
 
 
 async def test_a_new_agent_adopts_what_the_driver_kept(tmp_path: Path) -> None:
     driver = PacedDriver(for_ever)
-    async with stage() as server:
+    async with gateway_server() as server:
         async with agent(server.port, tmp_path, driver=driver):
             await server.submit(count=2)
             await server.until(lambda: server.states() == ["running"] * 2)
@@ -167,12 +159,12 @@ async def test_a_new_agent_adopts_what_the_driver_kept(tmp_path: Path) -> None:
 
 
 async def test_an_end_while_there_is_no_agent_is_told_by_the_next(tmp_path: Path) -> None:
-    driver = PacedDriver(lambda run: (Act(after_ms=300, code=5),))
-    async with stage() as server:
+    driver = PacedDriver(lambda run: (ScriptedAct(after_ms=300, code=5),))
+    async with gateway_server() as server:
         async with agent(server.port, tmp_path, driver=driver):
             await server.submit(retries=0)
             await server.until(lambda: server.states() == ["running"])
-        await until(lambda: not driver._live)
+        await until(lambda: not driver.live())
         async with agent(server.port, tmp_path, driver=driver):
             await server.until(lambda: server.states() == ["failed"])
             assert server.instance().exit_code == 5
@@ -181,14 +173,14 @@ async def test_an_end_while_there_is_no_agent_is_told_by_the_next(tmp_path: Path
 async def test_a_restarted_server_finds_everything_as_it_was_and_starts_nothing_again(tmp_path: Path) -> None:
     memory = Memory()
     driver = PacedDriver(for_ever)
-    async with stage(MemoryStore(memory)) as server:
+    async with gateway_server(MemoryStore(memory)) as server:
         port = server.port
         async with agent(port, tmp_path, driver=driver) as (service, _):
             await server.submit(count=3)
             await server.until(lambda: server.states() == ["running"] * 3)
             await server.gateway.stop(0)
             server.engine.stop()
-            async with stage(MemoryStore(memory), port=port) as again:
+            async with gateway_server(MemoryStore(memory), port=port) as again:
                 await again.until(lambda: again.gateway.connected == 1)
                 assert again.states() == ["running"] * 3
                 assert len(driver.did("start")) == 3 and not driver.did("stop")
@@ -199,14 +191,14 @@ async def test_a_restarted_server_finds_everything_as_it_was_and_starts_nothing_
 
 async def test_a_server_without_memory_adopts_what_runs(tmp_path: Path) -> None:
     driver = PacedDriver(for_ever)
-    async with stage() as server:
+    async with gateway_server() as server:
         port = server.port
         async with agent(port, tmp_path, driver=driver):
             await server.submit(count=2)
             await server.until(lambda: server.states() == ["running"] * 2)
             await server.gateway.stop(0)
             server.engine.stop()
-            async with stage(port=port) as again:
+            async with gateway_server(port=port) as again:
                 await again.until(lambda: again.states() == ["running"] * 2)
                 assert len(driver.did("start")) == 2 and not driver.did("stop")
                 await again.cancel("default/job")
@@ -216,12 +208,12 @@ async def test_a_server_without_memory_adopts_what_runs(tmp_path: Path) -> None:
 async def test_no_server_at_first_is_waited_out_with_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_link, "RETRY_S_MAX", 0.05)
-    async with stage() as server:
+    monkeypatch.setattr(link_machine, "RETRY_MS_MAX", 50)
+    async with gateway_server() as server:
         port = server.port
     async with agent(port, tmp_path) as (service, _):
-        await until(lambda: service.link._tries > 5)
-        async with stage(port=port) as server:
+        await until(lambda: service.machine.link.tries > 5)
+        async with gateway_server(port=port) as server:
             await until(lambda: service.actor.session)
             lines = capsys.readouterr().err.splitlines()
             assert len([line for line in lines if "not connected" in line]) == 1
@@ -229,32 +221,35 @@ async def test_no_server_at_first_is_waited_out_with_one_line(
 
 
 async def test_a_revoked_certificate_is_told_in_plain_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with stage() as server:
+    async with gateway_server() as server:
         server.certificates._known.add("n1")
         async with agent(server.port, tmp_path) as (service, _):
-            await until(lambda: service.link._tries)
-        words = "the server does not take our certificate: the certificate of node n1 was revoked"
-        assert words in capsys.readouterr().err
-        assert service.link._pause_s(agent_link.grpc.StatusCode.UNAUTHENTICATED, "") == agent_link.REFUSED_S
+            await until(lambda: service.machine.link.tries)
+        message = "the server does not take our certificate: the certificate of node n1 was revoked"
+        assert message in capsys.readouterr().err
+        assert service.machine.link._pause_ms(StreamEnd.BAD_CERTIFICATE) == link_machine.REFUSED_MS
 
 
 async def test_a_taken_name_is_waited_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_link, "NAME_TAKEN_S", 0.02)
-    async with stage() as server:
+    monkeypatch.setattr(link_machine, "NAME_TAKEN_MS", 20)
+    async with gateway_server() as server:
         async with played(server.port) as other:
             await other.hello("another machine")
             async with agent(server.port, tmp_path) as (service, _):
-                await until(lambda: service.link._tries > 3)
+                await until(lambda: service.machine.link.tries > 3)
                 await other.close()
                 await server.until(lambda: server.engine.state.nodes["n1"].identity == "machine-n1")
-        told = [line for line in capsys.readouterr().err.splitlines() if "our name is taken" in line]
-        assert len(told) == 1 and "give this agent another --name" in told[0]
+        answer = [line for line in capsys.readouterr().err.splitlines() if "our name is taken" in line]
+        assert len(answer) == 1 and "give this agent another --name" in answer[0]
 
 
 async def test_a_server_that_stops_answering_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with stage(lease_ms=300, lease_margin_ms=60_000) as server, agent(server.port, tmp_path) as (service, _):
+    async with (
+        gateway_server(lease_ms=300, lease_margin_ms=60_000) as server,
+        agent(server.port, tmp_path) as (service, _),
+    ):
         session = await until(lambda: service.actor.session)
         monkeypatch.setattr(server.gateway, "_sign", lambda stream, beat: True)
         monkeypatch.setattr(server.gateway, "_beat", lambda stream, beat: None)
@@ -262,16 +257,16 @@ async def test_a_server_that_stops_answering_is_left(tmp_path: Path, monkeypatch
 
 
 async def test_a_lost_delta_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
+    async with gateway_server() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
         await server.until(lambda: server.gateway.connected == 1)
-        heard = service.actor.answered
+        received = service.actor.answered
         lost: list[Answer] = []
 
-        def lose_first(answer: Answer, now: int) -> list[agent_link.Action]:
+        def lose_first(answer: Answer, now: int) -> list[Action]:
             if answer.generation and not lost:
                 lost.append(answer)
                 return []
-            return heard(answer, now)
+            return received(answer, now)
 
         monkeypatch.setattr(service.actor, "answered", lose_first)
         await server.submit(name="one")
@@ -285,28 +280,29 @@ async def test_a_lost_delta_is_made_up_for(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_asked_to_stop_with_nothing_running_it_says_goodbye(tmp_path: Path) -> None:
-    async with stage() as server, agent(server.port, tmp_path) as (service, _):
+    async with gateway_server() as server, agent(server.port, tmp_path) as (service, _):
         await server.until(lambda: server.gateway.connected == 1)
         began = time.monotonic()
         service.stop()
         await server.until(lambda: server.engine.state.nodes["n1"].status == "lost")
         assert time.monotonic() - began < 1
-        assert server.nodes[-1] == ("n1", "lost", "said goodbye")
+        last = server.nodes[-1]
+        assert (last.key, last.transition.state, last.transition.reason) == ("n1", "lost", NodeLeft())
 
 
 async def test_the_last_reports_go_out_before_the_goodbye(tmp_path: Path) -> None:
-    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
+    async with gateway_server() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
         await server.submit(retries=0)
         await server.until(lambda: server.states() == ["running"])
-        for life in list(driver._live.values()):
-            driver.stop(life.run.id, 1_000, "shutdown")
+        for id in driver.live():
+            driver.stop(id, 1_000, StopReason.SHUTDOWN)
         service.stop()
         await server.until(lambda: server.engine.state.nodes["n1"].status == "lost")
-        assert server.states() == ["failed"] and "n1 stopped it" in server.instance().cause
+        assert server.states() == ["failed"] and server.instance().reason == RetriesExhausted(StoppedByNode("n1"), 0)
 
 
 async def test_asked_to_stop_while_work_runs_it_leaves_without_a_goodbye(tmp_path: Path) -> None:
-    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (service, _):
+    async with gateway_server() as server, agent(server.port, tmp_path, script=for_ever) as (service, _):
         await server.submit()
         await server.until(lambda: server.states() == ["running"])
         service.stop()
@@ -318,31 +314,31 @@ async def test_asked_to_stop_while_work_runs_it_leaves_without_a_goodbye(tmp_pat
 
 
 async def test_more_attempts_than_a_node_can_hold_go_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_service, "ATTEMPTS_MAX", 2)
-    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (_, driver):
+    monkeypatch.setattr(agent_machine, "ATTEMPTS_MAX", 2)
+    async with gateway_server() as server, agent(server.port, tmp_path, script=for_ever) as (_, driver):
         await server.submit(count=3, retries={"max": 0})
         await server.until(lambda: sorted(server.states()) == ["failed", "running", "running"])
         assert len(driver.did("start")) == 2
 
 
 async def test_a_run_nobody_knows_is_stopped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async with stage() as server, agent(server.port, tmp_path) as (service, driver):
-        service.told(Runs(0, 0, [Known("stray", "no note of ours", "running", 0)]))
-        assert ("stray", 0, "nobody knows what it is") in driver.did("stop")
+    async with gateway_server() as server, agent(server.port, tmp_path) as (service, driver):
+        service.reported(KnownRuns(0, 0, [KnownRun("stray", "no note of ours", "running", 0)]))
+        assert ("stray", 0, StopReason.UNKNOWN, "") in driver.did("stop")
 
 
 async def test_an_order_the_driver_refuses_goes_elsewhere(tmp_path: Path) -> None:
     class Closing(PacedDriver):
-        def start(self, run: Run) -> None:
+        def start(self, run: RunRequest) -> None:
             self.orders.append(("start", run.id))
             self._arrange(0)
-            self._out.append(Refused("the keeper is shutting down", run.id, "start"))
+            self._out.append(StartRefused("the keeper is shutting down", run.id, Order.START, 0, Refusal.CLOSING))
 
-    async with stage() as server:
+    async with gateway_server() as server:
         async with agent(server.port, tmp_path, driver=Closing(for_ever)):
             await server.submit(retries={"max": 0})
             await server.until(lambda: server.states() == ["failed"])
-            assert "stopped it" in server.instance().cause
+            assert server.instance().reason == RetriesExhausted(StoppedByNode("n1"), 0)
 
 
 async def test_full_work_directories_of_forgotten_runs_are_removed(
@@ -352,7 +348,7 @@ async def test_full_work_directories_of_forgotten_runs_are_removed(
     (tmp_path / "work" / "123" / "deep").mkdir(parents=True)
     (tmp_path / "work" / "123" / "deep" / "file").write_text("left")
     (tmp_path / "work" / "notes").mkdir()
-    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (_, driver):
+    async with gateway_server() as server, agent(server.port, tmp_path, script=for_ever) as (_, driver):
         await server.submit()
         await server.until(lambda: server.states() == ["running"])
         (token,) = (run for (run,) in driver.did("start"))
@@ -363,12 +359,12 @@ async def test_full_work_directories_of_forgotten_runs_are_removed(
 
 async def test_news_of_one_moment_share_a_frame(tmp_path: Path) -> None:
     beats: list[Beat] = []
-    async with stage() as server, agent(server.port, tmp_path, resources={"cpu": 50_000}) as (service, _):
+    async with gateway_server() as server, agent(server.port, tmp_path, resources={"cpu": 50_000}) as (service, _):
         await server.until(lambda: server.gateway.connected == 1)
-        say = service.actor.beat
+        log_line = service.actor.beat
 
         def remember(*args: object, **fields: object) -> Beat:
-            beats.append(say(*args, **fields))  # type: ignore[arg-type]
+            beats.append(log_line(*args, **fields))  # type: ignore[arg-type]
             return beats[-1]
 
         service.actor.beat = remember  # type: ignore[method-assign]
@@ -379,7 +375,7 @@ async def test_news_of_one_moment_share_a_frame(tmp_path: Path) -> None:
 
 
 async def test_a_hello_may_hold_many_attempts(tmp_path: Path) -> None:
-    async with stage() as server:
+    async with gateway_server() as server:
         driver = PacedDriver(for_ever)
         offer = {"cpu": 1_000_000}
         async with agent(server.port, tmp_path, driver=driver, resources=offer):

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from roost.agent.service import Service
-from roost.drivers.fake import Act
-from roost.model.frames import Report
-from roost.ports.driver import Run
-from tests.agent.desk import PacedDriver, agent, until
-from tests.server.stage import Stage, stage
+from roost.drivers.fake import Exit, ScriptedAct
+from roost.model.protocol import Report
+from roost.ports.driver import RunRequest, StopReason
+from tests.agent.agent_harness import PacedDriver, agent, until
+from tests.server.gateway_server import GatewayServer, gateway_server
 
 FAST = {"interval": "100ms", "timeout": "10s", "start": "60s", "failures": 2}
 
 
-def for_ever(run: Run) -> Sequence[Act]:
-    return (Act(after_ms=None),)
+def for_ever(run: RunRequest) -> Sequence[ScriptedAct]:
+    return (ScriptedAct(after_ms=None),)
 
 
 class Site:
@@ -68,22 +68,26 @@ def overheard(service: Service) -> list[Report]:
     return reports
 
 
-async def serve(server: Stage, **fields: Any) -> None:
+async def serve(server: GatewayServer, **fields: Any) -> None:
     await server.submit(name="web", kind="service", retries=0, restart={"when": "never"}, **fields)
 
 
-def is_over(server: Stage) -> bool:
+def is_over(server: GatewayServer) -> bool:
     return server.instance("default/web.0").state == "failed"
 
 
 def turns(reports: list[Report]) -> list[tuple[str, bool, str]]:
     """What was said, without repeats."""
     said = [(report.cause or report.state, report.ready, report.error) for report in reports]
-    return [each for number, each in enumerate(said) if not number or each != said[number - 1]]
+    return [item for number, item in enumerate(said) if not number or item != said[number - 1]]
 
 
 async def test_a_service_becomes_ready_turns_bad_and_is_ended_as_unhealthy(tmp_path: Path) -> None:
-    async with site() as web, stage() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
+    async with (
+        site() as web,
+        gateway_server() as server,
+        agent(server.port, tmp_path, script=for_ever) as (service, driver),
+    ):
         reports = overheard(service)
         web.status = 500
         await serve(server, health=web.check())
@@ -95,13 +99,17 @@ async def test_a_service_becomes_ready_turns_bad_and_is_ended_as_unhealthy(tmp_p
         web.status = 503
         await until(lambda: reports[-1].state == "ended")
         assert (reports[-1].cause, reports[-1].error, reports[-1].ready) == ("unhealthy", "http /healthz: 503", False)
-        assert [order[1:] for order in driver.did("stop")] == [(10_000, "unhealthy: http /healthz: 503")]
+        assert [order[1:] for order in driver.did("stop")] == [(10_000, StopReason.UNHEALTHY, "http /healthz: 503")]
         assert reports[-1].token not in {*service.checks._targets, *service.checks._looks, *service.checks._timers}
         await server.until(lambda: server.instance("default/web.0").token != reports[0].token or is_over(server))
 
 
 async def test_without_restart_it_only_stops_being_ready(tmp_path: Path) -> None:
-    async with site() as web, stage() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
+    async with (
+        site() as web,
+        gateway_server() as server,
+        agent(server.port, tmp_path, script=for_ever) as (service, driver),
+    ):
         reports = overheard(service)
         await serve(server, health=web.check(restart=False))
         await until(lambda: reports and reports[-1].ready)
@@ -115,7 +123,7 @@ async def test_without_restart_it_only_stops_being_ready(tmp_path: Path) -> None
 async def test_a_check_that_hangs_holds_up_no_beat(tmp_path: Path) -> None:
     async with (
         site() as web,
-        stage(lease_ms=400, lease_margin_ms=60_000) as server,
+        gateway_server(lease_ms=400, lease_margin_ms=60_000) as server,
         agent(server.port, tmp_path, script=for_ever) as (service, _),
     ):
         web.status = None
@@ -129,10 +137,14 @@ async def test_a_check_that_hangs_holds_up_no_beat(tmp_path: Path) -> None:
 
 
 async def test_one_that_is_told_to_stop_is_not_ready_and_its_check_is_broken_off(tmp_path: Path) -> None:
-    def stubborn(run: Run) -> Sequence[Act]:
-        return (Act(after_ms=None, term_ms=None),)
+    def stubborn(run: RunRequest) -> Sequence[ScriptedAct]:
+        return (ScriptedAct(after_ms=None, term_ms=None),)
 
-    async with site() as web, stage() as server, agent(server.port, tmp_path, script=stubborn) as (service, driver):
+    async with (
+        site() as web,
+        gateway_server() as server,
+        agent(server.port, tmp_path, script=stubborn) as (service, driver),
+    ):
         reports = overheard(service)
         await serve(server, health=web.check(), grace="1s")
         await until(lambda: reports and reports[-1].ready)
@@ -148,20 +160,24 @@ async def test_one_that_is_told_to_stop_is_not_ready_and_its_check_is_broken_off
 
 
 async def test_one_that_ends_by_itself_is_not_looked_at_any_more(tmp_path: Path) -> None:
-    async with site() as web, stage() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
+    async with (
+        site() as web,
+        gateway_server() as server,
+        agent(server.port, tmp_path, script=for_ever) as (service, driver),
+    ):
         await serve(server, health=web.check())
         await until(lambda: web.asked)
         ((token,),) = driver.did("start")
-        driver._live[token].ends_at = driver.now
+        driver.exits[token] = Exit(driver.now, 0)
         driver._arrange(0)
-        await until(lambda: token not in driver._live)
+        await until(lambda: token not in driver.live())
         checks = service.checks
         await until(lambda: int(token) not in {*checks._targets, *checks._looks, *checks._timers})
 
 
 async def test_the_next_agent_goes_on_looking_and_says_not_ready_first(tmp_path: Path) -> None:
     driver = PacedDriver(for_ever)
-    async with site() as web, stage() as server:
+    async with site() as web, gateway_server() as server:
         async with agent(server.port, tmp_path, driver=driver) as (service, _):
             reports = overheard(service)
             await serve(server, health=web.check())
@@ -181,8 +197,8 @@ async def test_the_next_agent_goes_on_looking_and_says_not_ready_first(tmp_path:
 
 
 async def test_an_end_for_bad_health_keeps_its_cause_over_the_death_of_its_agent(tmp_path: Path) -> None:
-    driver = PacedDriver(lambda run: (Act(after_ms=None, term_ms=None),))
-    async with site() as web, stage() as server:
+    driver = PacedDriver(lambda run: (ScriptedAct(after_ms=None, term_ms=None),))
+    async with site() as web, gateway_server() as server:
         async with agent(server.port, tmp_path, driver=driver):
             await serve(server, health=web.check(failures=1), grace="500ms")
             await until(lambda: web.asked)
@@ -197,7 +213,7 @@ async def test_an_end_for_bad_health_keeps_its_cause_over_the_death_of_its_agent
 
 
 async def test_a_check_by_command_runs_where_the_run_does(tmp_path: Path) -> None:
-    async with stage() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
+    async with gateway_server() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
         reports = overheard(service)
         check = {"command": "test -e ready && echo $ROOST_WORKLOAD $A > said", **FAST, "timeout": "10s"}
         await serve(server, health=check, env={"A": "b"})

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from roost.cli.keepers import pids_of, running_keeper
+from roost.cli.start.local_nodes import pids_of, running_keeper
 from roost.client import Client
 from roost.client.config import read_config
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0  # against hanging: what is waited for takes milliseconds on an idle machine
 ROOST = [sys.executable, "-P", "-m", "roost"]
 
 
@@ -71,9 +71,10 @@ def end_all(home: Path) -> None:
 
 @contextmanager
 def up(home: Path, *words: str, agents: int = 1) -> Iterator[Served]:
-    """`roost up` with all its nodes connected."""
-    with serving(home, "up", "--agents", str(agents), *words) as served, served.client() as client:
-        wait_until(lambda: sum(node.status == "ready" for node in client.nodes()) == agents)
+    """`roost up` with all its nodes connected. Unless a lease is given, no node is lost because the machine is slow."""
+    lease = () if "--lease" in words else ("--lease", "60000")
+    with serving(home, "up", "--agents", str(agents), *lease, *words) as served, served.client() as client:
+        wait_until(lambda: sum(node.status == "ready" for node in client.nodes.list()) >= agents)
         yield served
 
 

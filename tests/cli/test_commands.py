@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from roost.cli import root
-from roost.cli.outcome import FAILED, NO_SERVER, NOT_PLACED, TIMED_OUT, USAGE
+from roost.cli.common.exit_codes import FAILED, NO_SERVER, NOT_PLACED, TIMED_OUT, USAGE
 from tests.cli.conftest import Type
 
 NUMBERS = count()
@@ -35,8 +35,8 @@ def test_run_makes_a_name_from_the_command(typed: Type) -> None:
 
 
 def test_run_that_the_server_refuses_is_wrong_usage(typed: Type) -> None:
-    for words in (("--name", "a.b"), ("--cpu", "-1"), ("--require", "zone ==", "-d"), ("--strategy", "psychic")):
-        result = typed("run", *words, "--", "true")
+    for arguments in (("--name", "a.b"), ("--cpu", "-1"), ("--require", "zone ==", "-d"), ("--strategy", "psychic")):
+        result = typed("run", *arguments, "--", "true")
         assert result.exit_code == USAGE, result.output
     assert "placement.strategy" in result.stderr
     assert typed("ps", "--json").stdout.count("psychic") == 0
@@ -53,7 +53,7 @@ def test_ps_lists_what_waits_and_all_with_a(typed: Type, name: str) -> None:
     assert f"{name} " not in typed("ps").stdout
     row = next(line for line in typed("ps", "-a").stdout.splitlines() if line.startswith(f"{name} "))
     assert row.split()[1:5] == ["job", "cancelled", "2", "cancelled"]
-    assert [each["name"] for each in json.loads(typed("ps", "--state", "cancelled", "--json").stdout)].count(name) == 1
+    assert [load["name"] for load in json.loads(typed("ps", "--state", "cancelled", "--json").stdout)].count(name) == 1
 
 
 def test_ps_of_a_project_without_work_says_what_to_do(typed: Type) -> None:
@@ -84,7 +84,7 @@ def test_logs_of_what_has_not_run_say_so(typed: Type, name: str) -> None:
     typed("cancel", name)
     followed = typed("logs", "-f", name)
     assert (followed.exit_code, followed.stdout) == (0, "")
-    assert f"{name}.1 is cancelled: asked for" in followed.stderr
+    assert f"{name}.1 is cancelled: cancelled by root" in followed.stderr
     lines = [json.loads(line) for line in typed("logs", "-f", name, "--json").stdout.splitlines()]
     assert {(line["event"], line["index"], line["state"]) for line in lines} == {
         ("end", 0, "cancelled"),
@@ -96,9 +96,9 @@ def test_cancel_retry_and_wait(typed: Type, name: str) -> None:
     assert "is cancelled" in typed("cancel", name).stderr
     done = typed("wait", name)
     assert done.exit_code == FAILED
-    assert f"{name} is cancelled: asked for" in done.stderr
+    assert f"{name} is cancelled: cancelled by root" in done.stderr
     assert json.loads(typed("wait", name, "--json").stdout)[0]["state"] == "cancelled"
-    assert "waits for its next attempt" in typed("retry", name).stderr
+    assert "is pending for its next attempt" in typed("retry", name).stderr
     assert json.loads(typed("cancel", f"{name}.1", "--json").stdout)[0]["counts"] == {"queued": 1, "cancelled": 1}
     assert json.loads(typed("retry", f"{name}.1", "--json").stdout)[0]["counts"] == {"queued": 2}
     nothing = typed("retry", name)
@@ -116,26 +116,25 @@ def test_wait_has_a_timeout(typed: Type, name: str) -> None:
 
 
 def test_unknown_names_are_failures_and_senseless_ones_wrong_usage(typed: Type) -> None:
-    for words in (("show",), ("why",), ("logs",), ("logs", "-f"), ("cancel",), ("retry",), ("wait",)):
-        result = typed(*words, "nobody")
-        assert result.exit_code == FAILED, words
+    for arguments in (("show",), ("why",), ("logs",), ("logs", "-f"), ("cancel",), ("retry",), ("wait",)):
+        result = typed(*arguments, "nobody")
+        assert result.exit_code == FAILED, arguments
         assert "there is no workload default/nobody" in result.stderr
-        assert typed(*words, "a.b.c").exit_code == USAGE
-        assert typed(*words, "x.").exit_code == USAGE
+        assert typed(*arguments, "a.b.c").exit_code == USAGE
+        assert typed(*arguments, "x.").exit_code == USAGE
 
 
 def test_nodes_and_status_of_an_empty_fleet(typed: Type) -> None:
     assert "there are no nodes" in typed("nodes").stderr
     assert json.loads(typed("nodes", "--json").stdout) == []
-    said = typed("status").stdout
-    assert "Nodes:        none" in said
-    assert len({line.index(line.split(":", 1)[1].strip()) for line in said.splitlines()}) == 1, "one column"
+    text = typed("status").stdout
+    assert "Nodes:        none" in text
+    assert len({line.index(line.split(":", 1)[1].strip()) for line in text.splitlines()}) == 1, "one column"
     assert json.loads(typed("status", "--json").stdout)["ready"] is True
-    for words in (("nodes", "show", "x"), ("nodes", "remove", "x"), ("drain", "x"), ("drain", "x", "--resume")):
-        result = typed(*words)
+    for arguments in (("nodes", "show", "x"), ("nodes", "remove", "x"), ("drain", "x"), ("uncordon", "x")):
+        result = typed(*arguments)
         assert result.exit_code == FAILED
         assert "there is no node x" in result.stderr
-    assert typed("drain", "x", "--resume", "--deadline", "1m").exit_code == USAGE
 
 
 def test_apply_is_created_once_and_unchanged_after(typed: Type, tmp_path: Path) -> None:
@@ -147,7 +146,7 @@ def test_apply_is_created_once_and_unchanged_after(typed: Type, tmp_path: Path) 
         ["applied-a", "created", "queued"],
         ["applied-b", "created", "queued"],
     ]
-    assert [(each["workload"]["name"], each["created"]) for each in json.loads(second.stdout)] == [
+    assert [(load["workload"]["name"], load["created"]) for load in json.loads(second.stdout)] == [
         ("applied-a", False),
         ("applied-b", False),
     ]
@@ -160,7 +159,7 @@ def test_apply_reads_json_and_lists_and_standard_input(typed: Type) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         ("name: x\ncommand: 'true'\ncolour: red\n", "colour: there is no such field"),
         ("name: x\n", "steps: a workload needs steps or a command to run"),
@@ -172,12 +171,12 @@ def test_apply_reads_json_and_lists_and_standard_input(typed: Type) -> None:
         ("just words\n", "a workload is a mapping of fields"),
     ],
 )
-def test_apply_names_the_file_the_field_and_the_reason(typed: Type, tmp_path: Path, text: str, words: str) -> None:
+def test_apply_names_the_file_the_field_and_the_reason(typed: Type, tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(text)
     result = typed("apply", "-f", str(file))
     assert result.exit_code == USAGE
-    assert f"{file}: {words}" in result.stderr
+    assert f"{file}: {message}" in result.stderr
 
 
 def test_apply_names_the_workload_of_many(typed: Type, tmp_path: Path) -> None:
@@ -202,12 +201,12 @@ def test_a_name_that_is_taken_is_a_failure_with_a_hint(typed: Type, name: str) -
     assert "cancel what has that name first" in result.stderr
 
 
-@pytest.mark.parametrize("words", [("ps",), ("run", "--", "true"), ("nodes",), ("status",), ("apply", "-f", "-")])
-def test_without_a_server_the_exit_code_is_255(words: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("message", [("ps",), ("run", "--", "true"), ("nodes",), ("status",), ("apply", "-f", "-")])
+def test_without_a_server_the_exit_code_is_255(message: tuple[str, ...], tmp_path: Path) -> None:
     runner = CliRunner(env={"ROOST_CONFIG": None, "ROOST_URL": None, "XDG_CONFIG_HOME": str(tmp_path)})
-    result = runner.invoke(root, words, input="name: x\ncommand: y\n")
+    result = runner.invoke(root, message, input="name: x\ncommand: y\n")
     assert result.exit_code == NO_SERVER
     assert "no server configured: start one with `roost up`" in result.stderr
-    away = runner.invoke(root, words, input="name: x\ncommand: y\n", env={"ROOST_URL": "http://127.0.0.1:9"})
+    away = runner.invoke(root, message, input="name: x\ncommand: y\n", env={"ROOST_URL": "http://127.0.0.1:9"})
     assert away.exit_code == NO_SERVER
     assert "no server at http://127.0.0.1:9" in away.stderr

@@ -9,8 +9,6 @@ from roost.model.limits import PORT_ANY_FIRST
 from tests.cli.serving import up
 from tests.server.test_plugins import GOOD, plugin, roost
 
-pytestmark = pytest.mark.serial
-
 DOCUMENT = """
 name: train
 command: echo "$CUDA_VISIBLE_DEVICES / $ROOST_GPUS / $PORT_HTTP / $PORT_ANY_ONE / $ROOST_PORTS"; sleep 300
@@ -44,12 +42,12 @@ def test_from_flags_to_the_environment_of_a_run(tmp_path: Path, monkeypatch: pyt
         node = served.roost("nodes", "show", "node-1").stdout.decode()
         assert "Taints:   gpu=yes, old:soft\n" in node
         assert "GPUs:     Tesla T4 (0: 0.5 free, 1: 1 free)\n" in node
-        assert f"Ports:    8080, {port} given away\n" in node
+        assert f"Ports:    8080, {port} allocated\n" in node
         detail = json.loads(served.roost("show", "train.0", "--json").stdout)
         assert (detail["devices"], detail["ports"]) == ([0], {"http": 8080, "any-one": port})
         assert detail["decision"]["strategy"] == "mine"
         why = json.loads(served.roost("why", "shy", "--json").stdout)
-        assert any("taint gpu=yes is not tolerated" in each["reason"] for each in why["blockers"])
+        assert any("taint gpu=yes is not tolerated" in blocker["reason"] for blocker in why["blockers"])
 
 
 def test_a_bad_taint_is_refused_before_anything_is_started(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from roost import __version__
 from roost.cli import COMMANDS, root
-from roost.cli.outcome import USAGE
+from roost.cli.common.exit_codes import USAGE
 
 NAMES = [name for section in COMMANDS.values() for name in section]
 WRITTEN_ELSEWHERE = {"sim", "bench"}  # registered here, written by whoever owns them
@@ -27,7 +27,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
         assert command is not None
         yield name, command
         if isinstance(command, click.Group):
-            yield from ((f"{name} {inner}", each) for inner, each in command.commands.items())
+            yield from ((f"{name} {inner}", other_command) for inner, other_command in command.commands.items())
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_completion_knows_commands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "heavy"),
+    ("message", "heavy"),
     [
         (["--help"], {"msgspec", "http.client", "rich", "numpy", "ryaml", "roost.core", "asyncio"}),
         (["ps"], {"rich", "numpy", "ryaml", "roost.core", "asyncio", "roost.server", "subprocess"}),
@@ -88,12 +88,12 @@ def test_completion_knows_commands() -> None:
         (["up", "--help"], {"msgspec", "rich", "numpy", "roost.core", "asyncio", "roost.server"}),
     ],
 )
-def test_commands_import_only_what_they_need(words: list[str], heavy: set[str]) -> None:
+def test_commands_import_only_what_they_need(message: list[str], heavy: set[str]) -> None:
     script = f"""
 import sys
 from roost.cli import root
 try:
-    root({words!r}, standalone_mode=False)
+    root({message!r}, standalone_mode=False)
 except Exception:
     pass
 print(*sys.modules, file=sys.stderr)

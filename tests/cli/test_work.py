@@ -10,8 +10,6 @@ import pytest
 from roost.client import Client
 from tests.cli.serving import DEADLINE_S, ROOST, Served, up, wait_until
 
-pytestmark = pytest.mark.serial
-
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
@@ -25,8 +23,8 @@ def client(one: Served) -> Iterator[Client]:
         yield client
 
 
-def started(one: Served, *words: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([*ROOST, *words], env=one.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def started(one: Served, *message: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([*ROOST, *message], env=one.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def test_output_and_success(one: Served) -> None:
@@ -35,7 +33,7 @@ def test_output_and_success(one: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("message", "code"),
     [
         (("--", "sh", "-c", "exit 7"), 7),
         (("--", "sh", "-c", "kill -9 $$"), 137),
@@ -46,8 +44,8 @@ def test_output_and_success(one: Served) -> None:
         (("--", "sh", "-c", "exit 255"), 255),
     ],
 )
-def test_exit_codes(one: Served, words: tuple[str, ...], code: int) -> None:
-    assert one.roost("run", *words).returncode == code
+def test_exit_codes(one: Served, message: tuple[str, ...], code: int) -> None:
+    assert one.roost("run", *message).returncode == code
 
 
 def test_output_is_untouched(one: Served) -> None:
@@ -83,7 +81,7 @@ def test_several_instances_side_by_side(one: Served) -> None:
     assert done.returncode == 0
     assert sorted(done.stdout.splitlines()) == [b"many.0 | I am 0", b"many.1 | I am 1", b"many.2 | I am 2"]
     one_by_one = one.roost("logs", "many").stdout
-    assert one_by_one == b"".join(b"==> many.%d <==\nI am %d\n" % (each, each) for each in range(3))
+    assert one_by_one == b"".join(b"==> many.%d <==\nI am %d\n" % (index, index) for index in range(3))
     assert one.roost("logs", "many.1").stdout == b"I am 1\n"
 
 
@@ -102,10 +100,10 @@ def test_events_as_json(one: Served) -> None:
 
 def test_ctrl_c_cancels_and_waits(one: Served, client: Client) -> None:
     run = started(one, "run", "--name", "stopped", "--", "sleep", "60")
-    wait_until(lambda: [each.state for each in client.workloads(name="stopped")] == ["running"])
+    wait_until(lambda: [workload.state for workload in client.workloads.list(name="stopped")] == ["running"])
     run.send_signal(signal.SIGINT)
     assert run.wait(DEADLINE_S) == 130
-    assert client.workload("default", "stopped").state == "cancelled"
+    assert client.workloads.get("default", "stopped").state == "cancelled"
 
 
 def test_ctrl_c_twice_leaves(one: Served, client: Client) -> None:
@@ -114,11 +112,13 @@ def test_ctrl_c_twice_leaves(one: Served, client: Client) -> None:
     assert run.stdout is not None
     assert run.stdout.readline() == b"ready\n"
     run.send_signal(signal.SIGINT)
-    wait_until(lambda: client.workload("default", "stubborn").state == "stopping")
+    wait_until(lambda: client.workloads.get("default", "stubborn").state == "stopping")
     run.send_signal(signal.SIGINT)
     assert run.wait(5) == 130
-    assert client.workload("default", "stubborn").state == "stopping"
-    assert [each.state for each in client.wait([("default", "stubborn")], timeout_s=DEADLINE_S)] == ["cancelled"]
+    assert client.workloads.get("default", "stubborn").state == "stopping"
+    assert [workload.state for workload in client.workloads.wait([("default", "stubborn")], timeout_s=DEADLINE_S)] == [
+        "cancelled"
+    ]
 
 
 def test_nobody_reads_any_more(one: Served, client: Client) -> None:
@@ -127,8 +127,10 @@ def test_nobody_reads_any_more(one: Served, client: Client) -> None:
     assert run.stdout.read(4) == b"y\ny\n"
     run.stdout.close()
     assert run.wait(DEADLINE_S) == 141
-    assert client.wait([("default", "yes")], timeout_s=DEADLINE_S)[0].state == "cancelled"
-    logs = started(one, "logs", "yes")
+    assert client.workloads.wait([("default", "yes")], timeout_s=DEADLINE_S)[0].state == "cancelled"
+    # More than a pipe takes: with less, the log is written before the reader has gone.
+    assert one.roost("run", "--name", "many", "--", "sh", "-c", "yes | head -c 1000000").returncode == 0
+    logs = started(one, "logs", "many")
     assert logs.stdout is not None
     assert logs.stdout.read(4) == b"y\ny\n"
     logs.stdout.close()
@@ -150,7 +152,7 @@ def test_the_life_of_a_job(one: Served, client: Client) -> None:
     assert one.roost("logs", "flaky").stdout == b"attempt 2\n"
     assert one.roost("logs", "flaky", "--attempt", "1").stdout == b"attempt 1\n"
     assert "least_loaded chose node-1" in one.roost("why", "flaky").stdout.decode()
-    assert [each["name"] for each in json.loads(one.roost("ps", "--state", "succeeded", "--json").stdout)].count(
+    assert [load["name"] for load in json.loads(one.roost("ps", "--state", "succeeded", "--json").stdout)].count(
         "flaky"
     )
 
@@ -169,27 +171,27 @@ def test_a_service_runs_until_it_is_cancelled(one: Served, client: Client) -> No
     assert one.roost("wait", "web", "--timeout", "200ms").returncode == 124
     assert one.roost("cancel", "web").returncode == 0
     assert one.roost("wait", "web", "--timeout", "20s").returncode == 1
-    assert client.workload("default", "web").state == "cancelled"
+    assert client.workloads.get("default", "web").state == "cancelled"
 
 
 def test_a_node_is_shown_drained_and_put_back(one: Served, client: Client) -> None:
     assert one.roost("run", "-d", "--name", "held", "--cpu", "500m", "--", "sleep", "60").returncode == 0
-    client.wait([("default", "held")], "running", DEADLINE_S)
+    client.workloads.wait([("default", "held")], "running", DEADLINE_S)
     shown = one.roost("nodes", "show", "node-1").stdout.decode()
-    for words in ("Status:   ready", "0.5 of ", "%)", "memory", "held.0", "Measured:"):
-        assert words in shown, shown
+    for message in ("Status:   ready", "0.5 of ", "%)", "memory", "held.0", "Measured:"):
+        assert message in shown, shown
     assert one.roost("nodes", "remove", "node-1").returncode == 1
     assert b"draining" in one.roost("drain", "node-1", "--deadline", "10m").stderr
     assert json.loads(one.roost("nodes", "--json").stdout)[0]["status"] == "draining"
     waiting = one.roost("run", "-d", "--name", "behind", "--", "true")
     assert waiting.returncode == 4
-    assert b"ready" in one.roost("drain", "node-1", "--resume").stderr
+    assert b"ready" in one.roost("uncordon", "node-1").stderr
     assert one.roost("wait", "behind", "--timeout", "20s").returncode == 0
     assert one.roost("cancel", "held").returncode == 0
     assert one.roost("wait", "held", "--timeout", "20s").returncode == 1
 
 
 def test_the_client_runs_to_the_end_and_reads_the_log(client: Client) -> None:
-    done = client.run_to_end({"name": "api", "command": "echo from the client"}, timeout_s=DEADLINE_S)
-    assert (done.state, client.log("default", "api")) == ("succeeded", b"from the client\n")
-    assert [line.state for line in client.instance("default", "api").story][-1] == "succeeded"
+    done = client.workloads.run_to_end({"name": "api", "command": "echo from the client"}, timeout_s=DEADLINE_S)
+    assert (done.state, client.logs.read("default", "api")) == ("succeeded", b"from the client\n")
+    assert [line.state for line in client.instances.get("default", "api").story][-1] == "succeeded"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from roost.client import ApiError, Client, WaitTimedOut
-from roost.client.types import Change
+from roost.schema.feed import ChangeView
 from tests.cli.serving import Served
 from tests.client.wires import answer, events, wire
 
@@ -21,74 +21,81 @@ def name() -> Iterator[str]:
 
 
 def test_what_was_submitted_is_there(client: Client, name: str) -> None:
-    submitted = client.submit({"name": name, "command": ["echo", "hi"], "count": 3, "priority": 70})
+    submitted = client.workloads.submit({"name": name, "command": ["echo", "hi"], "count": 3, "priority": 70})
     assert (submitted.key, submitted.state, submitted.counts) == (f"default/{name}", "queued", {"queued": 3})
-    known = client.workload("default", name)
-    assert known.document["command"] == ["echo", "hi"]
-    assert known.needs == {"cpu_milli": 1_000}
-    assert [instance.index for instance in known.instances] == [0, 1, 2]
-    assert [instance.state for instance in client.instances("default", name)] == ["queued"] * 3
-    assert client.instance("default", name, 2).state == "queued"
-    assert not known.is_over
-    assert not client.instance("default", name, 2).is_over
+    workload = client.workloads.get("default", name)
+    assert workload.document["command"] == ["echo", "hi"]
+    assert workload.needs == {"cpu_milli": 1_000}
+    assert [instance.index for instance in workload.instances] == [0, 1, 2]
+    assert [instance.state for instance in client.instances.list("default", name)] == ["queued"] * 3
+    assert client.instances.get("default", name, 2).state == "queued"
+    assert not workload.is_over
+    assert not client.instances.get("default", name, 2).is_over
 
 
 def test_the_same_again_is_no_conflict_if_one_says_so(client: Client, name: str) -> None:
     document = {"name": name, "command": "true"}
-    assert client.submit_new(document)[1] is True
-    assert client.submit_new(document, same_ok=True)[1] is False
+    assert client.workloads.submit_new(document)[1] is True
+    assert client.workloads.submit_new(document, same_ok=True)[1] is False
     with pytest.raises(ApiError) as caught:
-        client.submit(document)
+        client.workloads.submit(document)
     assert (caught.value.status, caught.value.code) == (409, "name_in_use")
 
 
 def test_a_batch_is_all_or_nothing(client: Client, name: str) -> None:
     good, bad = {"name": name, "command": "true"}, {"name": f"{name}-2", "command": "true", "count": -1}
     with pytest.raises(ApiError) as caught:
-        client.submit_batch([good, bad])
+        client.workloads.submit_batch([good, bad])
     assert (caught.value.status, caught.value.path) == (422, "[1].count")
-    assert client.workloads(project="default", name=name) == []
-    assert [each.name for each in client.submit_batch([good, {**bad, "count": 1}])] == [name, f"{name}-2"]
+    assert client.workloads.list(project="default", name=name) == []
+    assert [workload.name for workload in client.workloads.submit_batch([good, {**bad, "count": 1}])] == [
+        name,
+        f"{name}-2",
+    ]
 
 
 def test_lists_go_over_pages(client: Client, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roost.client.client.PAGE", 2)
-    client.submit_batch([{"name": f"{name}-{each}", "project": name, "command": "true"} for each in range(5)])
-    assert [each.name for each in client.workloads(project=name)] == [f"{name}-{each}" for each in (4, 3, 2, 1, 0)]
-    assert len(client.workloads(project=name, limit=3)) == 3
-    assert client.workloads(project=name, state="running") == []
-    client.submit({"name": name, "command": "true", "count": 5})
-    assert [each.index for each in client.instances("default", name)] == [0, 1, 2, 3, 4]
+    monkeypatch.setattr("roost.client.namespace.PAGE", 2)
+    client.workloads.submit_batch(
+        [{"name": f"{name}-{index}", "project": name, "command": "true"} for index in range(5)]
+    )
+    assert [workload.name for workload in client.workloads.list(project=name)] == [
+        f"{name}-{item}" for item in (4, 3, 2, 1, 0)
+    ]
+    assert len(client.workloads.list(project=name, limit=3)) == 3
+    assert client.workloads.list(project=name, state="running") == []
+    client.workloads.submit({"name": name, "command": "true", "count": 5})
+    assert [instance.index for instance in client.instances.list("default", name)] == [0, 1, 2, 3, 4]
 
 
 def test_why_it_waits(client: Client, name: str) -> None:
-    client.submit({"name": name, "command": "true", "count": 2})
-    why = client.why("default", name, 1)
+    client.workloads.submit({"name": name, "command": "true", "count": 2})
+    why = client.workloads.why("default", name, 1)
     assert (why.instance, why.state, why.code) == (f"default/{name}.1", "queued", "no_nodes")
-    assert "no node is online" in why.words
+    assert "no node is online" in why.message
 
 
 def test_cancel_and_retry(client: Client, name: str) -> None:
-    client.submit({"name": name, "command": "true", "count": 2})
-    assert client.cancel("default", name, 1).state == "queued"
-    assert client.instance("default", name, 1).state == "cancelled"
-    assert client.cancel("default", name).state == "cancelled"
-    assert client.cancel("default", name).state == "cancelled"
-    assert client.retry("default", name).counts == {"queued": 2}
+    client.workloads.submit({"name": name, "command": "true", "count": 2})
+    assert client.workloads.cancel("default", name, 1).state == "queued"
+    assert client.instances.get("default", name, 1).state == "cancelled"
+    assert client.workloads.cancel("default", name).state == "cancelled"
+    assert client.workloads.cancel("default", name).state == "cancelled"
+    assert client.workloads.retry("default", name).counts == {"queued": 2}
 
 
 def test_unknown_things_are_not_found(client: Client) -> None:
     for ask in (
-        lambda: client.workload("default", "nobody"),
-        lambda: client.why("default", "nobody"),
-        lambda: client.cancel("default", "nobody"),
-        lambda: client.log("default", "nobody"),
-        lambda: client.follow_log("default", "nobody").piece(10),
-        lambda: client.node("nobody"),
-        lambda: client.drain("nobody", "10m"),
-        lambda: client.resume("nobody"),
-        lambda: client.remove_node("nobody"),
-        lambda: client.wait([("default", "nobody")]),
+        lambda: client.workloads.get("default", "nobody"),
+        lambda: client.workloads.why("default", "nobody"),
+        lambda: client.workloads.cancel("default", "nobody"),
+        lambda: client.logs.read("default", "nobody"),
+        lambda: client.logs.follow("default", "nobody").piece(10),
+        lambda: client.nodes.get("nobody"),
+        lambda: client.nodes.drain("nobody", "10m"),
+        lambda: client.nodes.resume("nobody"),
+        lambda: client.nodes.delete("nobody"),
+        lambda: client.workloads.wait([("default", "nobody")]),
     ):
         with pytest.raises(ApiError) as caught:
             ask()
@@ -102,51 +109,51 @@ def test_a_wrong_token_is_refused(server: Served, client: Client) -> None:
 
 
 def test_status_counts(client: Client, name: str) -> None:
-    client.submit({"name": name, "command": "true"})
+    client.workloads.submit({"name": name, "command": "true"})
     status = client.status()
     assert status.ready
     assert status.workloads["queued"] >= 1
-    assert client.nodes() == []
+    assert client.nodes.list() == []
 
 
 def test_changes_are_told_from_a_revision_on(client: Client, name: str) -> None:
-    client.submit({"name": name, "command": "true"})
-    since = client.page("default", name).revision
-    client.cancel("default", name)
-    change = next(client.changes(since=since, kinds=("workload",), workload=f"default/{name}"))
-    assert isinstance(change, Change)
+    client.workloads.submit({"name": name, "command": "true"})
+    since = client.workloads.page("default", name).revision
+    client.workloads.cancel("default", name)
+    change = next(client.changes.follow(since=since, kinds=("workload",), workload=f"default/{name}"))
+    assert isinstance(change, ChangeView)
     assert (change.kind, change.key, change.what) == ("workload", f"default/{name}", "put")
     assert change.object is not None
     assert change.object["state"] == "cancelled"
 
 
 def test_waiting_ends_when_it_is_over(server: Served, client: Client, name: str) -> None:
-    client.submit_batch([{"name": name, "command": "true"}, {"name": f"{name}-2", "command": "true"}])
+    client.workloads.submit_batch([{"name": name, "command": "true"}, {"name": f"{name}-2", "command": "true"}])
 
     def cancel_both() -> None:
         with server.client() as other:
-            other.cancel("default", name)
-            other.cancel("default", f"{name}-2")
+            other.workloads.cancel("default", name)
+            other.workloads.cancel("default", f"{name}-2")
 
     canceller = threading.Thread(target=cancel_both)
     canceller.start()
-    done = client.wait([("default", name), ("default", f"{name}-2")], timeout_s=20)
+    done = client.workloads.wait([("default", name), ("default", f"{name}-2")], timeout_s=20)
     canceller.join()
     assert [workload.state for workload in done] == ["cancelled", "cancelled"]
 
 
 def test_what_is_over_is_not_waited_for(client: Client, name: str) -> None:
-    client.submit({"name": name, "command": "true"})
-    client.cancel("default", name)
+    client.workloads.submit({"name": name, "command": "true"})
+    client.workloads.cancel("default", name)
     for until in ("finished", "running"):
-        assert client.wait([("default", name)], until, timeout_s=20)[0].state == "cancelled"  # type: ignore[arg-type]
+        assert client.workloads.wait([("default", name)], until, timeout_s=20)[0].state == "cancelled"  # type: ignore[arg-type]
 
 
 def test_waiting_has_an_end(client: Client, name: str) -> None:
-    client.submit({"name": name, "command": "true"})
+    client.workloads.submit({"name": name, "command": "true"})
     for until in ("finished", "running"):
         with pytest.raises(WaitTimedOut, match=name):
-            client.wait([("default", name)], until, timeout_s=0.1)  # type: ignore[arg-type]
+            client.workloads.wait([("default", name)], until, timeout_s=0.1)  # type: ignore[arg-type]
 
 
 def test_after_a_reset_it_is_looked_at_again() -> None:
@@ -159,21 +166,21 @@ def test_after_a_reset_it_is_looked_at_again() -> None:
     calls = [answer(msgspec.json.encode(page)) for page in pages]
     reset = events(b'id: 90-2\nevent: reset\ndata: {"revision":90,"message":"list again"}\n\n')
     with wire(calls, [reset, b""]) as server, Client(server.url) as client:
-        assert client.wait([("default", "x")], timeout_s=20)[0].state == "failed"
+        assert client.workloads.wait([("default", "x")], timeout_s=20)[0].state == "failed"
     assert b"/v1/changes?since=5&kind=workload&workload=default%2Fx" in server.requests[1]
 
 
 def test_run_to_end_gives_up_in_time_and_the_workload_stays(client: Client, name: str) -> None:
     with pytest.raises(WaitTimedOut):
-        client.run_to_end({"name": name, "command": "true"}, timeout_s=0.1)
-    assert client.workload("default", name).state == "queued"
+        client.workloads.run_to_end({"name": name, "command": "true"}, timeout_s=0.1)
+    assert client.workloads.get("default", name).state == "queued"
 
 
 def test_the_log_of_what_never_ran_is_empty(client: Client, name: str) -> None:
-    client.submit({"name": name, "command": "true"})
-    assert client.log("default", name) == b""
-    with client.follow_log("default", name) as log:
+    client.workloads.submit({"name": name, "command": "true"})
+    assert client.logs.read("default", name) == b""
+    with client.logs.follow("default", name) as log:
         assert log.piece(0.1) is None
-        client.cancel("default", name)
+        client.workloads.cancel("default", name)
         ending = log.piece(10)
     assert getattr(ending, "state", None) == "cancelled"

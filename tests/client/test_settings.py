@@ -6,38 +6,40 @@ from roost.client import ApiError, Client
 
 
 def test_projects(client: Client) -> None:
-    made = client.set_project("team", weight=2, quota={"cpu": "500m", "memory": "4GiB"}, borrow=True)
+    made = client.projects.set("team", weight=2, quota={"cpu": "500m", "memory": "4GiB"}, borrow=True)
     assert (made.weight, made.quota, made.borrow) == (2, {"cpu_milli": 500, "memory": 4 << 30}, True)
-    assert client.project("team") == made and made in client.projects()
-    client.unset_project("team")
+    assert client.projects.get("team") == made and made in client.projects.list()
+    client.projects.delete("team")
     with pytest.raises(ApiError) as caught:
-        client.project("team")
+        client.projects.get("team")
     assert caught.value.status == 404
 
 
 def test_pools(client: Client) -> None:
-    made = client.set_pool("ci", strategy="best_fit", overcommit={"cpu": 1.5})
+    made = client.pools.set("ci", strategy="best_fit", overcommit={"cpu": 1.5})
     assert (made.strategy, made.overcommit, made.nodes) == ("best_fit", {"cpu": 1.5}, 0)
-    assert client.pool("ci") == made and made in client.pools()
-    client.unset_pool("ci")
-    assert made not in client.pools()
+    assert client.pools.get("ci") == made and made in client.pools.list()
+    client.pools.delete("ci")
+    assert made not in client.pools.list()
 
 
 def test_reservations(client: Client) -> None:
-    assert client.reservations() == []
+    assert client.reservations.list() == []
     with pytest.raises(ApiError) as caught:
-        client.reserve("r", "team", count=1, start="1h", end="2h")
+        client.reservations.create("r", "team", count=1, start="1h", end="2h")
     assert (caught.value.status, caught.value.path) == (409, "count")
     with pytest.raises(ApiError) as caught:
-        client.reserve("r", "team", nodes=["nobody"], start="soon")
+        client.reservations.create("r", "team", nodes=["nobody"], start="soon")
     assert (caught.value.status, caught.value.path) == (422, "start")
     with pytest.raises(ApiError) as caught:
-        client.cancel_reservation("r")
+        client.reservations.delete("r")
     assert caught.value.status == 404
 
 
 def test_lists_go_over_pages(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roost.client.client.PAGE", 2)
+    monkeypatch.setattr("roost.client.namespace.PAGE", 2)
     for number in range(5):
-        client.set_project(f"p{number}")
-    assert [each.name for each in client.projects() if each.is_set] == [f"p{number}" for number in range(5)]
+        client.projects.set(f"p{number}")
+    assert [project.name for project in client.projects.list() if project.is_set] == [
+        f"p{number}" for number in range(5)
+    ]

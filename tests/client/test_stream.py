@@ -8,13 +8,13 @@ from hypothesis import strategies as some
 
 from roost.client.errors import ApiError, Unreachable
 from roost.client.logs import LogFollower
-from roost.client.stream import Body, Event, Events, Follower, next_of
+from roost.client.stream import Body, Events, ServerEvent, StreamFollower, next_of
 from roost.client.transport import Transport
-from roost.client.types import Attempt, Ending
+from roost.schema.feed import AttemptView, EndingView
 from tests.client.wires import answer, events, wire
 
 SENT = b"id: 1-5\n\nid: 2-5\nevent: change\ndata: {}\n\n: still here\n\ndata: a\ndata: b\r\n\r\nevent: end\ndata:\n\n"
-SEEN = [Event("2-5", "change", "{}"), Event("2-5", "message", "a\nb"), Event("2-5", "end", "")]
+SEEN = [ServerEvent("2-5", "change", "{}"), ServerEvent("2-5", "message", "a\nb"), ServerEvent("2-5", "end", "")]
 
 
 @given(cuts=some.lists(some.integers(0, len(SENT)), max_size=8))
@@ -40,7 +40,7 @@ def test_chunks_become_the_body_again(pieces: list[bytes], step: int) -> None:
     assert body.ended
 
 
-def follower(url: str, kind: type[Follower] = Follower) -> Follower:
+def follower(url: str, kind: type[StreamFollower] = StreamFollower) -> StreamFollower:
     transport = Transport(url, "secret")
     return kind(lambda last_id: transport.stream("/events", None, last_id))
 
@@ -49,8 +49,8 @@ def test_a_stream_that_breaks_goes_on_after_the_last_event() -> None:
     first = events(b"id: 4-9\nevent: change\ndata: one\n\nid: 5-9\n\n")
     second = events(b"id: 6-9\nevent: change\ndata: two\n\n")
     with wire([first], [second]) as server, follower(server.url) as following:
-        assert following.next(10) == Event("4-9", "change", "one")
-        assert following.next(10) == Event("6-9", "change", "two")
+        assert following.next(10) == ServerEvent("4-9", "change", "one")
+        assert following.next(10) == ServerEvent("6-9", "change", "two")
     assert b"Last-Event-ID" not in server.requests[0]
     assert b"Last-Event-ID: 5-9\r\n" in server.requests[1]  # the mark counts, though it was no event
     assert b"Authorization: Bearer secret\r\n" in server.requests[1]
@@ -84,19 +84,19 @@ def test_many_streams_are_read_in_one_place() -> None:
         following = [follower(first.url), follower(second.url)]
         seen = [next_of(following, 10), next_of(following, 10)]
         assert sorted(found[1].data for found in seen if found) == ["one", "two"]
-        for each in following:
-            each.close()
+        for other_follower in following:
+            other_follower.close()
 
 
 def test_a_log_is_bytes_attempts_and_an_end() -> None:
-    told = (
-        b'id: 1.2\ndata: /wA=\n\nevent: attempt\ndata: {"attempt":2,"node":"n","cause":"lost"}\n\nid: 2.0\n\n'
-        b'event: end\ndata: {"state":"failed","attempt":2,"cause":"exit code 3","exit_code":3,"signal":null}\n\n'
+    report = (
+        b'id: 1.2\ndata: /wA=\n\nevent: attempt\ndata: {"attempt":2,"node":"n","message":"lost"}\n\nid: 2.0\n\n'
+        b'event: end\ndata: {"state":"failed","attempt":2,"message":"exit code 3","exit_code":3,"signal":null}\n\n'
     )
-    with wire([events(told)]) as server:
+    with wire([events(report)]) as server:
         log = follower(server.url, LogFollower)
         assert isinstance(log, LogFollower)
         assert log.piece(10) == b"\xff\x00"
-        assert log.piece(10) == Attempt(2, "n", "lost")
-        assert log.piece(10) == Ending("failed", 2, "exit code 3", 3, None)
+        assert log.piece(10) == AttemptView(2, "n", "lost")
+        assert log.piece(10) == EndingView("failed", 2, "exit code 3", 3, None)
         log.close()

@@ -5,7 +5,6 @@ import functools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+
+from tests.components.ports import free_ports
 
 START_S = 30.0  # three members on a busy machine need 3 s
 MEMBERS = 3
@@ -74,7 +75,7 @@ class Cluster:
     def start_member(self, number: int) -> None:
         """Start it, or start it again with what it had."""
         scheme = "http" if self._tls is None else "https"
-        everybody = ",".join(f"n{each}=http://{peer}" for each, peer in enumerate(self._peers))
+        everybody = ",".join(f"n{other_peer}=http://{peer}" for other_peer, peer in enumerate(self._peers))
         command = [
             *dies_with_us(),
             self._program,
@@ -101,24 +102,24 @@ class Cluster:
                 raise AssertionError(f"etcd {number} did not start: {self.log(number)[-2_000:]}")
             time.sleep(0.05)
 
-    def ctl(self, *words: str) -> str:
+    def ctl(self, *message: str) -> str:
         """etcdctl with the first member that is up."""
         number = next(iter(self._processes))
-        return subprocess.run(self._ctl(number, *words), capture_output=True, env=v3(), check=True, text=True).stdout
+        return subprocess.run(self._ctl(number, *message), capture_output=True, env=v3(), check=True, text=True).stdout
 
     def leader(self) -> int:
         """The number of the member that leads."""
         for number in self._processes:
-            words = self._ctl(number, "endpoint", "status")
-            if ", true," in subprocess.run(words, capture_output=True, env=v3(), check=True, text=True).stdout:
+            arguments = self._ctl(number, "endpoint", "status")
+            if ", true," in subprocess.run(arguments, capture_output=True, env=v3(), check=True, text=True).stdout:
                 return number
         raise AssertionError("no member leads")
 
     def log(self, number: int) -> str:
         return (self._folder / f"{number}.log").read_text(errors="replace")
 
-    def _ctl(self, number: int, *words: str) -> list[str]:
-        command = ["etcdctl", f"--endpoints={self.endpoints[number]}", *words]
+    def _ctl(self, number: int, *message: str) -> list[str]:
+        command = ["etcdctl", f"--endpoints={self.endpoints[number]}", *message]
         if self._tls is not None:
             command += [f"--cacert={self._tls / 'ca.pem'}"]
             command += [f"--cert={self._tls / 'client.pem'}", f"--key={self._tls / 'client.key'}"]
@@ -139,15 +140,6 @@ def memory_folder() -> str | None:
     folder = "/dev/shm"
     roomy = os.access(folder, os.W_OK) and shutil.disk_usage(folder).free >= MEMORY_FREE_MIN
     return folder if roomy else None
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody uses now. All are held until all are known, so that none comes twice."""
-    holders = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [holder.getsockname()[1] for holder in holders]
-    for holder in holders:
-        holder.close()
-    return ports
 
 
 def dies_with_us() -> list[str]:

@@ -5,11 +5,12 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.components.ports import free_port
 
 COMMAND_LIMIT_S = 60  # initdb on a busy machine takes some seconds
 START_ATTEMPTS = 3  # a port that was free may be taken a moment later
@@ -68,7 +69,7 @@ class Postgres:
     def start(self) -> None:
         """On the port it had before, or at first on any that is free."""
         for attempt in range(1, START_ATTEMPTS + 1):
-            port = self.port or _free_port()
+            port = self.port or free_port()
             settings = (*SETTINGS, f"listen_addresses={self._address}")
             options = " ".join(f"-c {setting}" for setting in settings) + f" -p {port} -k {self._directory}"
             try:
@@ -118,8 +119,8 @@ class Postgres:
     def _run(self, program: str, *arguments: object) -> None:
         command = [*self._as, self._programs / program, *arguments]
         # To a file: the server inherits it, and a pipe would not end before the server does.
-        said = self._directory / f"{program}.said"
-        with said.open("wb") as output:
+        text = self._directory / f"{program}.said"
+        with text.open("wb") as output:
             code = subprocess.run(
                 list(map(str, command)),
                 stdin=subprocess.DEVNULL,
@@ -128,7 +129,7 @@ class Postgres:
                 cwd=self._directory,
                 timeout=COMMAND_LIMIT_S,
             ).returncode
-        assert code == 0, f"{program} failed: {said.read_text()} {_tail(self._directory / 'log')}"
+        assert code == 0, f"{program} failed: {text.read_text()} {_tail(self._directory / 'log')}"
 
 
 def _programs() -> Path:
@@ -148,12 +149,6 @@ def _user(directory: Path) -> list[str]:
     owner = pwd.getpwnam("postgres")
     os.chown(directory, owner.pw_uid, owner.pw_gid)
     return ["setpriv", f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--init-groups"]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _children(pid: int) -> list[int]:

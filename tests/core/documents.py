@@ -31,7 +31,7 @@ SCHEDULE = st.fixed_dictionaries(
     optional={
         "overlap": st.sampled_from(OVERLAPS),
         "catch_up": st.integers(0, 3),
-        "keep": st.integers(0, 2),
+        "history_limit": st.integers(0, 2),
         "zone": st.sampled_from(["UTC", "Europe/Berlin"]),
     },
 )
@@ -50,9 +50,9 @@ DOCUMENTS = st.fixed_dictionaries(
         "queue_timeout": st.sampled_from([1, 20, 300]),
         "deadline": st.sampled_from([2, 60, 600]),
         "when_full": st.sampled_from(["queue", "reject"]),
-        "when_lost": st.sampled_from(["reschedule", "fail", "keep"]),
-        "exclusive": st.booleans(),
-        "keep": st.sampled_from([0, 60, 600]),
+        "when_lost": st.sampled_from(["reschedule", "fail", "pin"]),
+        "fenced": st.booleans(),
+        "retention": st.sampled_from([0, 60, 600]),
         "placement": st.fixed_dictionaries(
             {"strategy": st.sampled_from(["", "best_fit", "round_robin", "next_fit", "random", "first_fit"])},
             optional={"per_node": st.integers(1, 2), "apart": st.sampled_from(APART)},
@@ -74,7 +74,7 @@ def sensible(raw: dict[str, Any]) -> dict[str, Any]:
     if "each" in own:
         own.pop("count", None)
     if "after" in own:
-        named = {each["workload"]: each for each in own["after"] if each["workload"] != own["name"]}
+        named = {condition["workload"]: condition for condition in own["after"] if condition["workload"] != own["name"]}
         own["after"] = list(named.values())
     return own
 
@@ -94,9 +94,9 @@ def document(pick: Callable[[Any], Any]) -> dict[str, Any]:
         "queue_timeout": pick([1, 20, 300]),
         "deadline": pick([2, 60, 600]),
         "when_full": "reject",
-        "when_lost": pick(["fail", "keep"]),
-        "exclusive": False,
-        "keep": pick([0, 60, 600]),
+        "when_lost": pick(["fail", "pin"]),
+        "fenced": False,
+        "retention": pick([0, 60, 600]),
         "placement": pick(
             [
                 {"strategy": pick(["best_fit", "round_robin", "next_fit", "random"])},

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from roost.core.effects import Step
+from roost.core.state.outcome import Step
 from roost.model.events import MarkPool, SetPool
-from roost.model.project import Pool
+from roost.model.records.project import Pool
 from tests.core.scene import Scene
 
 CI = {"placement": {"pool": "ci"}}

@@ -7,33 +7,39 @@ from typing import Any
 
 import msgspec
 
-from roost.core.assign import run_order
-from roost.core.check import check, differences
-from roost.core.effects import Step
-from roost.core.load import follow, load, mirror, take_over
-from roost.core.state import Settings, State
+from roost.core.invariants import check, differences
+from roost.core.orders import run_order
+from roost.core.replica import follow, load, mirror, take_over
+from roost.core.state.outcome import Step
+from roost.core.state.records import Settings
+from roost.core.state.state import State
 from roost.core.step import step
 from roost.model.errors import RoostError
 from roost.model.events import (
+    AttributedRequest,
     Cancel,
     Drain,
     Event,
-    Heard,
-    Joined,
-    Parted,
+    HeartbeatsReceived,
+    NodeConnected,
+    NodeDisconnected,
     Remove,
-    Reported,
+    ReportsReceived,
     Resume,
     Retry,
     Submit,
-    Wanted,
+    SubmitReply,
+    WorkloadSpec,
 )
-from roost.model.frames import Drop, Hello, Order, Report, Run, Stop
-from roost.model.instance import Instance
-from roost.model.node import Facts
-from roost.model.submission import wanted_of
-from roost.model.units import byte_count, duration_ms
-from roost.ports.store import Change
+from roost.model.protocol import Drop, Hello, Order, Report, Run, Stop
+from roost.model.records.instance import Instance
+from roost.model.records.node import Facts, Node
+from roost.model.records.opaque import By
+from roost.model.records.transition import Transition, Transitioned, lines_between
+from roost.model.spec.submission import spec_of_document
+from roost.model.spec.units import byte_count, duration_ms
+from roost.ports.store import Change, require
+from roost.schema.reason_text import error_message
 from roost.stores.memory import Memory
 
 BEGINNING_MS = 1_000_000
@@ -47,7 +53,7 @@ class Scene:
         self.settings = Settings(**settings)
         self.now = BEGINNING_MS
         self.memory = Memory()
-        self.epoch = self.memory.lead("scene")
+        self.epoch = require(self.memory.lead("scene")).epoch
         self.state: State = load(self.memory.snapshot(), self.now, self.settings)
         self.standby = mirror(self.memory.snapshot(), self.settings)  # another server, which follows
         self.runs: dict[int, Run] = {}  # what agents were told to run, by token
@@ -63,18 +69,20 @@ class Scene:
         """Let events happen now, and make the outcome durable."""
         done = step(self.state, events, self.now)
         if done.changes:
-            revision = self.memory.apply(self.epoch, done.changes)
+            revision = require(self.memory.apply(self.epoch, done.changes)).revision
             follow(self.standby, revision, done.changes)
         for orders in done.assignments:
             self.runs |= {order.token: order for order in orders.orders if isinstance(order, Run)}
         self.steps.append(done)
+        committed = committed_transitions(done, self.state.revision)
+        assert all(each in done.transitions for each in committed), "a standby would see other transitions"
         if self.checked:
             self.check()
         return done
 
     def check(self) -> None:
         """What must be true after every step, whatever the test is about."""
-        complaints = [each for each in check(self.state) if self.honest or not each.startswith("room_is_enough")]
+        complaints = [name for name in check(self.state) if self.honest or not name.startswith("room_is_enough")]
         assert not complaints, "\n".join(complaints)
         snapshot = self.memory.snapshot()
         again = load(snapshot, self.now, self.settings)
@@ -89,25 +97,29 @@ class Scene:
         beats = tuple(
             (name, node.session, self.now)
             for name, node in self.state.nodes.items()
-            if self.state.contacts[name].connected and name not in silent.split()
+            if self.state.liveness[name].connected and name not in silent.split()
         )
-        return self.step(Heard(beats))
+        return self.step(HeartbeatsReceived(beats))
 
     def hello(
         self, name: str, *runs: str | tuple[Run, Report], identity: str = "", sent_ms: int = 0, **offer: Any
     ) -> Step:
         """An agent says hello, running these instances (by name; as their attempts stand) or these very runs."""
-        told = tuple(self.as_told(each) if isinstance(each, str) else each for each in runs)
+        answer = tuple(self.as_told(run) if isinstance(run, str) else run for run in runs)
         facts = offer.pop("facts", None) or facts_of(**offer)
-        return self.step(Joined(1, Hello(name, identity or f"machine-{name}", facts, sent_ms, told)))
+        return self.step(NodeConnected(1, Hello(name, identity or f"machine-{name}", facts, sent_ms, answer)))
 
     def submit(self, *documents: dict[str, Any], same_ok: bool = False, must_exist: bool = False) -> Step:
         asked = tuple(wanted(document) for document in documents)
         return self.step(Submit(1, asked, same_ok, must_exist=must_exist))
 
-    def cancel(self, name: str, cause: str = "asked for") -> Step:
+    def cancel(self, name: str, by: str = "") -> Step:
         workload, index = parted_name(name)
-        return self.step(Cancel(1, workload, index, cause))
+        return (
+            self.step(AttributedRequest(By(by), Cancel(1, workload, index)))
+            if by
+            else self.step(Cancel(1, workload, index))
+        )
 
     def retry(self, name: str, *, failed: bool = False) -> Step:
         return self.step(Retry(1, *parted_name(name), failed))
@@ -126,12 +138,12 @@ class Scene:
         return self.step(Remove(1, node))
 
     def part(self, node: str, *, leaving: bool = False) -> Step:
-        return self.step(Parted(node, self.state.nodes[node].session, leaving))
+        return self.step(NodeDisconnected(node, self.state.nodes[node].session, leaving))
 
     def report(self, node: str, *reports: Report, session: int = 0, lacking: bool = False) -> Step:
         """A node sends these very reports."""
         session = session or self.state.nodes[node].session
-        return self.step(Reported(node, session, 1, reports, lacking))
+        return self.step(ReportsReceived(node, session, 1, reports, lacking))
 
     def running(self, *names: str, **fields: Any) -> Step:
         """Agents report that these instances run."""
@@ -149,7 +161,7 @@ class Scene:
         """A new server on the same store; forgetful: on an empty one, as after a restart with the memory store."""
         if forgetful:
             self.memory = Memory()
-        self.epoch = self.memory.lead("scene again")
+        self.epoch = require(self.memory.lead("scene again")).epoch
         self.state = load(self.memory.snapshot(), self.now, self.settings)
         self.standby = mirror(self.memory.snapshot(), self.settings)
 
@@ -166,12 +178,14 @@ class Scene:
 
     def counts(self, workload: str) -> dict[str, int]:
         """How many of a workload's instances are in which state; those that never ran are queued or at rest."""
-        known = self.state.workloads[f"default/{workload}"]
-        progress = self.state.progress.get(known.key)
+        existing = self.state.workloads[f"default/{workload}"]
+        progress = self.state.progress.get(existing.key)
         counts = {state: number for state, number in progress.counts.items() if number} if progress else {}
-        fresh = known.count - (progress.begun if progress else 0)
+        fresh = existing.count - (progress.placed_count if progress else 0)
         if fresh:
-            counts[known.rest or "queued"] = counts.get(known.rest or "queued", 0) + fresh
+            counts[existing.unstarted_end_state or "queued"] = (
+                counts.get(existing.unstarted_end_state or "queued", 0) + fresh
+            )
         return counts
 
     def used(self, node: str, resource: str = "cpu") -> int:
@@ -187,7 +201,7 @@ class Scene:
         for name in names:
             instance = self.instance(name)
             report = Report(instance.token, state, **fields)
-            events.append(Reported(instance.node, self.state.nodes[instance.node].session, 1, (report,)))
+            events.append(ReportsReceived(instance.node, self.state.nodes[instance.node].session, 1, (report,)))
         return self.step(*events)
 
 
@@ -200,9 +214,9 @@ def service(name: str, **fields: Any) -> dict[str, Any]:
     return job(name, kind="service", **fields)
 
 
-def wanted(document: dict[str, Any]) -> Wanted:
+def wanted(document: dict[str, Any]) -> WorkloadSpec:
     """A document as the edge hands it in."""
-    return wanted_of(document)
+    return spec_of_document(document)
 
 
 def facts_of(cpu: float = 4, memory: Any = "16GiB", disk: Any = "100GiB", **fields: Any) -> Facts:
@@ -214,18 +228,33 @@ def facts_of(cpu: float = 4, memory: Any = "16GiB", disk: Any = "100GiB", **fiel
 
 def said(done: Step) -> dict[str, list[str]]:
     """All that a step gives back, in words; what is empty is left out."""
-    words = {
+    message = {
         "changes": [_change(change) for change in done.changes],
         "orders": [
-            f"{each.node}: {'whole: ' if each.whole else ''}{', '.join(map(_order, each.orders)) or 'nothing'}"
-            for each in done.assignments
+            f"{orders.node}: {'whole: ' if orders.whole else ''}{', '.join(map(_order, orders.orders)) or 'nothing'}"
+            for orders in done.assignments
         ],
         "replies": [_reply(value) for _, value in done.replies],
-        "nodes": [f"{name} {status}: {cause}" for name, status, cause in done.nodes],
-        "ignored": done.ignored,
+        "nodes": [f"{key} {line.state}: {line.reason.code}" for key, line in node_changes(done)],
+        "ignored": [f"{each.node}: {each.code} {each.token or ''}".strip() for each in done.ignored],
         "swept": done.swept,
     }
-    return {what: told for what, told in words.items() if told}
+    return {what: answer for what, answer in message.items() if answer}
+
+
+def committed_transitions(done: Step, revision: int) -> list[Transitioned]:
+    """What happened in a step, as a reader of its commit finds it."""
+    found: list[Transitioned] = []
+    for kind, key, value in done.changes:
+        if kind in ("instance", "node") and value is not None:
+            record = msgspec.msgpack.decode(value, type=Instance if kind == "instance" else Node)
+            found += [Transitioned(kind, key, line) for line in lines_between(record.story, revision - 1, revision)]
+    return found
+
+
+def node_changes(done: Step) -> list[tuple[str, Transition]]:
+    """Nodes that changed their status in a step."""
+    return [(key, line) for kind, key, line in done.transitions if kind == "node" and line.state != line.before]
 
 
 def short(key: str) -> str:
@@ -252,14 +281,15 @@ def _change(change: Change) -> str:
     if change.value is None:
         return f"{change.kind} {short(change.key)} gone"
     record = msgspec.msgpack.decode(change.value)
-    state = {"instance": "state", "node": "status", "workload": "rest"}.get(change.kind, "")
+    state = {"instance": "state", "node": "status", "workload": "unstarted_end_state"}.get(change.kind, "")
     default = {"instance": "queued", "node": "ready"}.get(change.kind, "")
     return f"{change.kind} {short(change.key)} {record.get(state, default)}".rstrip()
 
 
 def _reply(value: object) -> str:
     if isinstance(value, RoostError):
-        return f"{value.status} {value.code}: {value}"
+        path = f"{value.path}: " if value.path else ""
+        return f"{value.status} {value.code}: {path}{error_message(value)}"
     if isinstance(value, tuple):
-        return " ".join(short(str(each)) for each in value)
+        return " ".join(short(item.key if isinstance(item, SubmitReply) else str(item)) for item in value)
     return short(value) if isinstance(value, str) else "welcome"

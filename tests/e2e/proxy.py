@@ -30,8 +30,8 @@ class Proxy:
 
     def heal(self) -> None:
         """New connections pass; the old ones are gone, as after a long partition."""
-        for each in self._open:
-            each.close()
+        for other_socket in self._open:
+            other_socket.close()
         self._open.clear()
         self._flowing.set()
 
@@ -55,8 +55,8 @@ class Proxy:
         except OSError:
             pass
         finally:
-            for each in (source, sink):
+            for other_socket in (source, sink):
                 try:
-                    each.shutdown(socket.SHUT_RDWR)
+                    other_socket.shutdown(socket.SHUT_RDWR)
                 except OSError:
                     pass

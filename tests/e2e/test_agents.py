@@ -11,10 +11,11 @@ from pathlib import Path
 
 import grpc
 import pytest
+from roost_lab.bench.product import Product
 
-from roost.agent.identity import SERVER_NAME, Identity, credentials_of
-from roost.bench.product import Product
-from roost.client import types
+from roost.agent.connection.identity import SERVER_NAME, NodeIdentity, credentials_of
+from roost.schema.feed import EndingView
+from roost.schema.work import InstanceView
 
 ADOPTED_S_MAX = 1.0
 LOST_S_MAX = 5.0
@@ -22,8 +23,6 @@ ELSEWHERE_S_MAX = 0.3
 BURST_S = 2.0  # how much later than promised a busy machine may be before a test calls it wrong
 
 TICKING = "while :; do date +%s%N >> {0}/$ROOST_ATTEMPT; sleep 0.02; done"
-
-pytestmark = pytest.mark.serial
 
 
 def agent_of(keeper: int) -> int:
@@ -45,15 +44,15 @@ def timed(product: Product, holds: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def instance(product: Product, name: str) -> types.Instance:
-    return product.client.instance("default", name)
+def instance(product: Product, name: str) -> InstanceView:
+    return product.client.instances.get("default", name)
 
 
 def followed(product: Product, name: str) -> bytes:
     """A whole log, as whoever follows it gets it."""
     pieces: list[bytes] = []
-    with product.client.follow_log("default", name) as follower:
-        while not isinstance(piece := follower.piece(timeout_s=60), types.Ending):
+    with product.client.logs.follow("default", name) as follower:
+        while not isinstance(piece := follower.piece(timeout_s=60), EndingView):
             assert piece is not None, "the log did not end"
             pieces += [piece] if isinstance(piece, bytes) else []
     return b"".join(pieces)
@@ -65,7 +64,7 @@ def is_state(product: Product, name: str, *states: str) -> Callable[[], bool]:
 
 def kill_node(product: Product, keeper: int) -> None:
     """A machine loses its power: keeper, agent and work are gone at once."""
-    process = next(each for each in product._processes if each.pid == keeper)
+    process = next(popen for popen in product._processes if popen.pid == keeper)
     product._processes.remove(process)
     home = next(path for path in product.data.iterdir() if (path / "keeper.lock").exists() and _pid(path) == keeper)
     os.kill(keeper, signal.SIGSTOP)
@@ -96,12 +95,13 @@ def _is_of(pid: int, home: Path) -> bool:
 # --- the agent dies, hangs, or leaves ---------------------------------------------------------------------------------
 
 
+@pytest.mark.serial
 def test_a_killed_agent_stops_nothing_and_the_next_one_adopts_it(tmp_path: Path) -> None:
     with Product(agents=1) as product:
         keeper = product.pids[-1]
         script = f"echo before; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo after; exit 7"
-        product.client.submit({"name": "long", "command": script, "retries": 0})
-        product.wait_until(lambda: product.client.log("default", "long") == b"before\n")
+        product.client.workloads.submit({"name": "long", "command": script, "retries": 0})
+        product.wait_until(lambda: product.client.logs.read("default", "long") == b"before\n")
         product.wait_until(is_state(product, "long", "running"))
         killed = agent_of(keeper)
         os.kill(killed, signal.SIGKILL)
@@ -118,21 +118,22 @@ def test_an_end_while_the_agent_is_dead_is_not_lost(tmp_path: Path) -> None:
     with Product(agents=1) as product:
         keeper = product.pids[-1]
         script = f"while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; echo done; exit 3"
-        product.client.submit({"name": "quick", "command": script, "retries": 0})
+        product.client.workloads.submit({"name": "quick", "command": script, "retries": 0})
         product.wait_until(is_state(product, "quick", "running"))
         os.kill(agent_of(keeper), signal.SIGKILL)
         (tmp_path / "go").touch()
         product.wait_until(is_state(product, "quick", "failed"))
         assert (instance(product, "quick").exit_code, instance(product, "quick").attempt) == (3, 1)
-        product.wait_until(lambda: product.client.log("default", "quick") == b"done\n")
+        product.wait_until(lambda: product.client.logs.read("default", "quick") == b"done\n")
 
 
-def test_a_stopped_agent_loses_its_exclusive_work_at_the_end_of_the_lease_and_it_never_runs_twice(
+@pytest.mark.serial
+def test_a_stopped_agent_loses_its_fenced_work_at_the_end_of_the_lease_and_it_never_runs_twice(
     tmp_path: Path,
 ) -> None:
     with Product(agents=1) as product:
         keeper = product.pids[-1]
-        product.client.submit({"name": "ticker", "command": TICKING.format(tmp_path)})
+        product.client.workloads.submit({"name": "ticker", "command": TICKING.format(tmp_path)})
         product.wait_until(lambda: ticks(tmp_path, 1))
         product.start_agent("other")
         product.wait_until(lambda: _is_ready(product, 2))
@@ -151,20 +152,21 @@ def test_a_stopped_agent_loses_its_exclusive_work_at_the_end_of_the_lease_and_it
 
 def test_nothing_runs_on_when_the_keeper_is_killed(tmp_path: Path) -> None:
     with Product(agents=1) as product:
-        product.client.submit({"name": "ticker", "command": TICKING.format(tmp_path)})
+        product.client.workloads.submit({"name": "ticker", "command": TICKING.format(tmp_path)})
         product.wait_until(lambda: ticks(tmp_path, 1))
         keeper = product._processes.pop()
         home = product.data / "node-1"
         keeper.kill()
         keeper.wait()
         product.wait_until(lambda: not pids_of(home))
-        product.wait_until(lambda: product.client.node("node-1").status in ("suspect", "lost"))
+        product.wait_until(lambda: product.client.nodes.get("node-1").status in ("suspect", "lost"))
 
 
+@pytest.mark.serial
 def test_a_node_that_leaves_stops_its_work_and_it_moves_at_once(tmp_path: Path) -> None:
     with Product(agents=1) as product:
         keeper = product.pids[-1]
-        product.client.submit({"name": "ticker", "command": TICKING.format(tmp_path)})
+        product.client.workloads.submit({"name": "ticker", "command": TICKING.format(tmp_path)})
         product.wait_until(lambda: ticks(tmp_path, 1))
         product.start_agent("other")
         product.wait_until(lambda: _is_ready(product, 2))
@@ -175,34 +177,36 @@ def test_a_node_that_leaves_stops_its_work_and_it_moves_at_once(tmp_path: Path) 
         assert leaving.wait(20) == 0
         assert moved_s < 2 + BURST_S
         assert ticks(tmp_path, 1)[-1] < ticks(tmp_path, 2)[0]
-        assert product.client.node("node-1").status == "lost"
+        assert product.client.nodes.get("node-1").status == "lost"
 
 
 # --- a whole node dies ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.serial
 def test_work_of_a_dead_node_runs_elsewhere_within_five_seconds(tmp_path: Path) -> None:
     with Product(agents=1) as product:
         keeper = product.pids[-1]
-        product.client.submit({"name": "ticker", "command": f"echo here; {TICKING.format(tmp_path)}"})
+        product.client.workloads.submit({"name": "ticker", "command": f"echo here; {TICKING.format(tmp_path)}"})
         product.wait_until(lambda: ticks(tmp_path, 1))
         product.start_agent("other")
         product.wait_until(lambda: _is_ready(product, 2))
-        product.wait_until(lambda: product.client.log("default", "ticker", attempt=1) == b"here\n")
+        product.wait_until(lambda: product.client.logs.read("default", "ticker", attempt=1) == b"here\n")
         kill_node(product, keeper)
         moved_s = timed(product, lambda: ticks(tmp_path, 2))
         assert moved_s < LOST_S_MAX + BURST_S
         assert ticks(tmp_path, 1)[-1] < ticks(tmp_path, 2)[0]
         story = instance(product, "ticker")
         assert (story.node, story.attempt, story.losses) == ("other", 2, 1)
-        assert product.client.node("node-1").status == "lost"
-        assert product.client.log("default", "ticker", attempt=1) == b"here\n"
+        assert product.client.nodes.get("node-1").status == "lost"
+        assert product.client.logs.read("default", "ticker", attempt=1) == b"here\n"
 
 
+@pytest.mark.serial
 def test_what_may_run_twice_starts_elsewhere_as_soon_as_the_stream_breaks(tmp_path: Path) -> None:
     with Product(agents=1) as product:
         keeper = product.pids[-1]
-        product.client.submit({"name": "ticker", "command": TICKING.format(tmp_path), "exclusive": False})
+        product.client.workloads.submit({"name": "ticker", "command": TICKING.format(tmp_path), "fenced": False})
         product.wait_until(lambda: ticks(tmp_path, 1))
         product.start_agent("other")
         product.wait_until(lambda: _is_ready(product, 2))
@@ -216,12 +220,13 @@ def test_what_may_run_twice_starts_elsewhere_as_soon_as_the_stream_breaks(tmp_pa
 # --- the server -------------------------------------------------------------------------------------------------------
 
 
-def test_a_killed_server_restarts_nothing(tmp_path: Path) -> None:
+def test_a_killed_server_restarts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_LEASE_MS", "60000")  # a server that comes back late on a busy machine costs no lease
     with Product(agents=1, cpu="8") as product:
         for number in range(4):
             folder = tmp_path / str(number)
             folder.mkdir()
-            product.client.submit({"name": f"t-{number}", "command": TICKING.format(folder)})
+            product.client.workloads.submit({"name": f"t-{number}", "command": TICKING.format(folder)})
         product.wait_until(lambda: all(ticks(tmp_path / str(number), 1) for number in range(4)))
         product.kill_server()
         product.start_server()
@@ -233,11 +238,12 @@ def test_a_killed_server_restarts_nothing(tmp_path: Path) -> None:
         assert all(os.listdir(tmp_path / str(number)) == ["1"] for number in range(4))
 
 
-def test_logs_are_whole_after_a_restart_in_the_middle(tmp_path: Path) -> None:
+def test_logs_are_whole_after_a_restart_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROOST_LEASE_MS", "60000")
     script = f"seq 1 2000; while [ ! -e {tmp_path}/go ]; do sleep 0.01; done; seq 2001 4000"
     with Product(agents=1) as product:
-        product.client.submit({"name": "writer", "command": script})
-        product.wait_until(lambda: len(product.client.log("default", "writer").split()) == 2000)
+        product.client.workloads.submit({"name": "writer", "command": script})
+        product.wait_until(lambda: len(product.client.logs.read("default", "writer").split()) == 2000)
         product.kill_server()
         (tmp_path / "go").touch()
         product.start_server()
@@ -262,7 +268,7 @@ def test_logs_are_whole_after_a_restart_in_the_middle(tmp_path: Path) -> None:
 )
 def test_log_bytes_arrive_as_they_were_written(command: str | list[str], expected: bytes) -> None:
     with Product(agents=1) as product:
-        product.client.run_to_end({"name": "writer", "command": command}, timeout_s=30)
+        product.client.workloads.run_to_end({"name": "writer", "command": command}, timeout_s=30)
         assert followed(product, "writer") == expected
 
 
@@ -270,7 +276,7 @@ def test_a_log_of_twenty_megabytes_arrives_whole(tmp_path: Path) -> None:
     noise = os.urandom(1 << 20) * 20
     (tmp_path / "noise").write_bytes(noise)
     with Product(agents=1) as product:
-        product.client.run_to_end({"name": "big", "command": ["cat", str(tmp_path / "noise")]}, timeout_s=60)
+        product.client.workloads.run_to_end({"name": "big", "command": ["cat", str(tmp_path / "noise")]}, timeout_s=60)
         assert followed(product, "big") == noise
         logs = product.data / "node-1" / "logs"
         product.wait_until(lambda: not list(logs.iterdir()))
@@ -292,19 +298,19 @@ def test_garbage_on_the_agents_port_disturbs_nobody() -> None:
         with grpc.insecure_channel(product.agents_address) as channel:
             call = channel.stream_stream("/roost.agent.v1.Agents/Connect")
             assert _code(call(iter([b"\xff"]))) == grpc.StatusCode.UNAVAILABLE
-        known = Identity(str(product.data / "node-1")).read()
-        assert known is not None
+        bundle = NodeIdentity(str(product.data / "node-1")).read()
+        assert bundle is not None
         options = [("grpc.ssl_target_name_override", SERVER_NAME)]
-        with grpc.secure_channel(product.agents_address, credentials_of(known), options=options) as channel:
+        with grpc.secure_channel(product.agents_address, credentials_of(bundle), options=options) as channel:
             call = channel.stream_stream("/roost.agent.v1.Agents/Connect")
             assert _code(call(iter([b"\xff" * 100]))) == grpc.StatusCode.INVALID_ARGUMENT
-        product.client.run_to_end({"name": "after", "command": ["/bin/true"]}, timeout_s=30)
+        product.client.workloads.run_to_end({"name": "after", "command": ["/bin/true"]}, timeout_s=30)
         assert instance(product, "after").state == "succeeded"
 
 
 def test_a_second_machine_of_the_same_name_cannot_join_until_the_first_is_gone() -> None:
     with Product(agents=1) as product:
-        token = product.client.create_join_token(uses=2).token
+        token = product.client.join_tokens.create(uses=2).token
         options = ["--join", token, "--name", "node-1", "--dir", str(product.data / "imposter")]
         argv = [sys.executable, "-m", "roost", "agent", *options]
         refused = subprocess.run(argv, capture_output=True, timeout=30)
@@ -315,16 +321,17 @@ def test_a_second_machine_of_the_same_name_cannot_join_until_the_first_is_gone()
         first.wait()
         product.wait_until(lambda: product.client.status().nodes.get("lost", 0) == 1)
         with (product.data / "out").open("wb") as out:
-            heir = subprocess.Popen(argv, stdout=out, stderr=out)
+            successor = subprocess.Popen(argv, stdout=out, stderr=out)
         try:
             product.wait_until(lambda: _is_ready(product, 1))
             one, two = ((product.data / name / "identity").read_text() for name in ("node-1", "imposter"))
             assert one != two
         finally:
-            heir.terminate()
-            heir.wait()
+            successor.terminate()
+            successor.wait()
 
 
+@pytest.mark.serial
 def test_an_agent_is_connected_soon_after_its_start() -> None:
     with Product(agents=0) as product:
         began = time.monotonic()

@@ -1,11 +1,11 @@
-"""A node that is cut off: its exclusive work runs elsewhere within five seconds, and never in two places at once."""
+"""A node that is cut off: its fenced work runs elsewhere within five seconds, and never in two places at once."""
 
 import time
 from pathlib import Path
 
 import pytest
+from roost_lab.bench.product import Product
 
-from roost.bench.product import Product
 from tests.e2e.proxy import Proxy
 
 MOVED_S_MAX = 5.0
@@ -17,7 +17,7 @@ def test_work_of_a_node_that_is_cut_off_moves_and_never_runs_twice(tmp_path: Pat
         product.start_agent("far", server=wire.address)
         product.wait_until(lambda: product.client.status().agents_connected == 1)
         script = f"while :; do date +%s%N >> {tmp_path}/$ROOST_ATTEMPT; sleep 0.02; done"
-        product.client.submit({"name": "ticker", "command": script})
+        product.client.workloads.submit({"name": "ticker", "command": script})
         product.wait_until(lambda: _ticks(tmp_path, 1))
         product.start_agent("near")
         product.wait_until(lambda: product.client.status().agents_connected == 2)
@@ -28,11 +28,11 @@ def test_work_of_a_node_that_is_cut_off_moves_and_never_runs_twice(tmp_path: Pat
         moved_s = time.monotonic() - cut_at
         wire.heal()
         product.wait_until(lambda: product.client.status().nodes == {"ready": 2})
-        product.wait_until(lambda: product.client.instance("default", "ticker").state == "running")
+        product.wait_until(lambda: product.client.instances.get("default", "ticker").state == "running")
 
         assert moved_s <= MOVED_S_MAX
         assert _ticks(tmp_path, 1)[-1] < _ticks(tmp_path, 2)[0]
-        instance = product.client.instance("default", "ticker")
+        instance = product.client.instances.get("default", "ticker")
         assert (instance.node, instance.attempt) == ("near", 2)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
 

@@ -12,14 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from roost_lab.bench.product import Product
 
-from roost.bench.product import Product
 from roost.client import Client
 from tests.cli.conftest import typed as typed_for
 from tests.cli.serving import DEADLINE_S, ROOST, Served, up, wait_until
 from tests.e2e.test_agents import kill_node
-
-pytestmark = pytest.mark.serial
 
 LOST_S_MAX = 60.0  # a node is given up after some seconds; a busy machine takes longer for the rest
 SMALL = "resources: {cpu: 100m}"
@@ -49,13 +47,15 @@ def write(tmp_path: Path) -> Write:
     return write
 
 
-def started(env: dict[str, str], *words: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([*ROOST, "ci", *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def started(env: dict[str, str], *message: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([*ROOST, "ci", *message], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def states(client: Client, pipeline: str) -> dict[str, str]:
     """The state of each action of the newest run."""
-    return {each.labels["action"]: each.state for each in client.workloads(label=f"pipeline={pipeline}")}
+    return {
+        workload.labels["action"]: workload.state for workload in client.workloads.list(label=f"pipeline={pipeline}")
+    }
 
 
 # --- what is streamed -------------------------------------------------------------------------------------------------
@@ -84,11 +84,11 @@ actions:
     assert lines[4].startswith(b"greeting | bytes-") and lines[4].endswith(b"-greeting")
     assert sorted(lines[5:7]) == [b"all.0    | a", b"all.1    | b"]
     assert lines[7:] == [b""]
-    told = done.stderr.decode().splitlines()
-    assert told[0].startswith("roost: run bytes-") and told[0].endswith(": 3 actions")
-    assert any(line.startswith("roost: odd succeeded on node-") for line in told)
-    assert any(line.startswith("roost: all (2 elements) succeeded in ") for line in told)
-    assert [line.split()[:2] for line in told[-4:-1]] == [
+    answer = done.stderr.decode().splitlines()
+    assert answer[0].startswith("roost: run bytes-") and answer[0].endswith(": 3 actions")
+    assert any(line.startswith("roost: odd succeeded on node-") for line in answer)
+    assert any(line.startswith("roost: all (2 elements) succeeded in ") for line in answer)
+    assert [line.split()[:2] for line in answer[-4:-1]] == [
         ["ACTION", "STATE"],
         ["odd", "succeeded"],
         ["greeting", "succeeded"],
@@ -136,10 +136,10 @@ actions:
     again = one.roost("ci", "retry", run)
     assert again.returncode == 0, again.stderr.decode()
     assert again.stdout == b"test   | try 2\ndeploy | deployed\n"
-    assert [each.attempt for each in client.instances("default", f"flaky-{run}-build")] == [1]
+    assert [instance.attempt for instance in client.instances.list("default", f"flaky-{run}-build")] == [1]
     assert one.roost("wait", f"ci:{run}").returncode == 0
     shown = json.loads(one.roost("ci", "show", run, "--json").stdout)
-    assert (shown["state"], [each["exit_code"] for each in shown["actions"]]) == ("succeeded", [0, 0, 0])
+    assert (shown["state"], [action["exit_code"] for action in shown["actions"]]) == ("succeeded", [0, 0, 0])
 
 
 def test_everything_as_json(one: Served, write: Write) -> None:
@@ -168,9 +168,9 @@ def test_colour_is_for_terminals(one: Served, write: Write) -> None:
 
 
 def test_more_logs_than_streams(one: Served, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roost.cli.ci_follow.LOGS_MAX", 1)
-    each = [str(number) for number in range(12)]
-    file = write(f"name: many\nactions: [{{name: a, {SMALL}, each: {json.dumps(each)}, steps: [echo $ROOST_VALUE]}}]")
+    monkeypatch.setattr("roost.cli.ci.follow.LOGS_MAX", 1)
+    item = [str(number) for number in range(12)]
+    file = write(f"name: many\nactions: [{{name: a, {SMALL}, each: {json.dumps(item)}, steps: [echo $ROOST_VALUE]}}]")
     done = typed_for.__wrapped__(one)("ci", "run", file)  # type: ignore[attr-defined]
     assert done.exit_code == 0, done.output
     assert sorted(done.stdout.splitlines()) == sorted(f"{f'a.{number}':4} | {number}" for number in range(12))
@@ -192,9 +192,9 @@ def test_ctrl_c_cancels_all_and_waits(one: Served, client: Client, write: Write,
     run = started(one.env, "run", write(holding("stopped", tmp_path)))
     wait_until(lambda: states(client, "stopped").get("first") == "running")
     run.send_signal(signal.SIGINT)
-    _, told = run.communicate(timeout=DEADLINE_S)
+    _, answer = run.communicate(timeout=DEADLINE_S)
     assert run.returncode == 130
-    assert b"cancelling stopped-" in told
+    assert b"cancelling stopped-" in answer
     assert states(client, "stopped") == {"first": "cancelled", "second": "cancelled"}
 
 
@@ -207,9 +207,9 @@ def test_ctrl_c_twice_leaves(one: Served, client: Client, write: Write) -> None:
     run.send_signal(signal.SIGINT)
     wait_until(lambda: states(client, "stubborn")["a"] == "stopping")
     run.send_signal(signal.SIGINT)
-    _, told = run.communicate(timeout=DEADLINE_S)
+    _, answer = run.communicate(timeout=DEADLINE_S)
     assert run.returncode == 130
-    assert b"roost: left; `roost wait ci:" in told
+    assert b"roost: left; `roost wait ci:" in answer
     wait_until(lambda: states(client, "stubborn")["a"] == "cancelled")
 
 
@@ -251,31 +251,36 @@ def test_actions_of_a_dead_node_run_elsewhere(tmp_path: Path) -> None:
     with Product(agents=3, cpu="2") as product, pipeline_on(product, tmp_path / "p.yaml", text) as run:
         client = product.client
         product.wait_until(lambda: Counter(states(client, "dying").values())["running"] == 6)
-        doomed = {each.labels["action"] for each in client.workloads(label="pipeline=dying", state="running")
-                  if client.instance("default", each.name).node == "node-2"}  # fmt: skip
+        running = client.workloads.list(label="pipeline=dying", state="running")
+        doomed = {workload.labels["action"] for workload in running
+                  if client.instances.get("default", workload.name).node == "node-2"}  # fmt: skip
         assert len(doomed) == 2
-        product.wait_until(lambda: all(b"begin" in client.log("default", name) for name in _jobs(client, doomed)))
+        product.wait_until(lambda: all(b"begin" in client.logs.read("default", name) for name in _jobs(client, doomed)))
         kill_node(product, product.pids[2])
         (tmp_path / "go").touch()
-        out, told = run.communicate(timeout=LOST_S_MAX)
-        assert run.returncode == 0, told.decode()
+        out, answer = run.communicate(timeout=LOST_S_MAX)
+        assert run.returncode == 0, answer.decode()
         assert set(states(client, "dying").values()) == {"succeeded"}
         lines = Counter(line for line in out.decode().splitlines() if line.endswith("| end"))
         assert lines == Counter({f"{name:4} | end": 1 for name in names})
         assert out.endswith(b"last | all are over\n")
         for name in doomed:
-            assert f"roost: {name} is to run again: node node-2 was lost" in told.decode()
+            assert f"roost: {name} is to run again: node node-2 lost" in answer.decode()
             begun = [line for line in out.decode().splitlines() if line.startswith(f"{name:4} | begin")]
             assert len(begun) == 2, begun
-        assert told.decode().count("is to run again") == 2
+        assert answer.decode().count("is to run again") == 2
 
 
 def _jobs(client: Client, actions: set[str]) -> list[str]:
-    return [each.name for each in client.workloads(label="pipeline=dying") if each.labels["action"] in actions]
+    return [
+        workload.name
+        for workload in client.workloads.list(label="pipeline=dying")
+        if workload.labels["action"] in actions
+    ]
 
 
 def test_a_server_that_is_killed_and_comes_back_costs_nothing(tmp_path: Path) -> None:
-    text = "\n".join(["name: away", "actions:", f'  - {{name: a, when_lost: keep, steps: ["{HOLD.format(tmp_path)}"]}}',
+    text = "\n".join(["name: away", "actions:", f'  - {{name: a, when_lost: pin, steps: ["{HOLD.format(tmp_path)}"]}}',
                       "  - {name: b, needs: [a], steps: [echo b]}"])  # fmt: skip
     with Product(agents=1) as product, pipeline_on(product, tmp_path / "p.yaml", text) as run:
         assert run.stdout is not None
@@ -283,15 +288,15 @@ def test_a_server_that_is_killed_and_comes_back_costs_nothing(tmp_path: Path) ->
         product.kill_server()
         product.start_server()
         (tmp_path / "go").touch()
-        out, told = run.communicate(timeout=LOST_S_MAX)
-        assert (run.returncode, out) == (0, b"a | end\nb | b\n"), told.decode()
+        out, answer = run.communicate(timeout=LOST_S_MAX)
+        assert (run.returncode, out) == (0, b"a | end\nb | b\n"), answer.decode()
 
 
 def test_more_actions_than_room_queue_and_none_is_lost(tmp_path: Path) -> None:
     text = "\n".join(["name: queue", "actions:", *(f"  - {{name: a{n:02}, steps: [echo {n}]}}" for n in range(40))])
     with Product(agents=1, cpu="2") as product, pipeline_on(product, tmp_path / "p.yaml", text) as run:
-        out, told = run.communicate(timeout=LOST_S_MAX)
-        assert run.returncode == 0, told.decode()
+        out, answer = run.communicate(timeout=LOST_S_MAX)
+        assert run.returncode == 0, answer.decode()
         assert sorted(out.decode().splitlines()) == [f"a{n:02} | {n}" for n in range(40)]
 
 
@@ -302,5 +307,5 @@ def test_without_nodes_actions_wait_and_run_when_one_comes(tmp_path: Path) -> No
         assert run.stderr.readline().startswith(b"roost: run early-")
         assert b"no node is online" in run.stderr.readline()
         product.start_agent("late")
-        out, told = run.communicate(timeout=LOST_S_MAX)
-        assert (run.returncode, out) == (0, b"a | a\nb | b\n"), told.decode()
+        out, answer = run.communicate(timeout=LOST_S_MAX)
+        assert (run.returncode, out) == (0, b"a | a\nb | b\n"), answer.decode()

@@ -7,15 +7,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from roost_lab.bench.product import Product
 
-from roost.bench.product import Product
 from roost.client import Client
-from roost.client.rolling import Standing
-from roost.client.types import Change, Workload
-from roost.model.states import HOLDING
-from tests.e2e.pretended import Pretended
-
-pytestmark = pytest.mark.serial
+from roost.client.rollout import RolloutStatus
+from roost.model.states import ALLOCATED
+from roost.schema.feed import ChangeView
+from roost.schema.work import WorkloadView
+from tests.e2e.fake_agents import FakeAgent
 
 REPLICAS, NODES = 100, 10
 AWAY, SURGE = 10, 5
@@ -40,7 +39,7 @@ class Watcher(threading.Thread):
         super().__init__(daemon=True)
         self.fewest, self.most, self.commits, self.lost = REPLICAS, 0, 0, 0
         self.trouble = ""
-        self._follower = client.follow_changes(since=since, kinds=("instance",), workload="default/web")
+        self._follower = client.changes.open(since=since, kinds=("instance",), workload="default/web")
         self._known: dict[str, dict[str, Any]] = {}
         self._away: set[str] = set()  # lost with a node, and not back yet
         self._stopping = threading.Event()
@@ -53,7 +52,7 @@ class Watcher(threading.Thread):
                 if event is None or event.name != "change":
                     assert event is None or event.name != "reset", "something was missed"
                     continue
-                change = msgspec.json.decode(event.data, type=Change)
+                change = msgspec.json.decode(event.data, type=ChangeView)
                 if change.revision != revision:
                     self._count()
                     revision = change.revision
@@ -72,7 +71,7 @@ class Watcher(threading.Thread):
         """What is there before the first change."""
         self._known[f"default/web.{view['index']}"] = view
 
-    def _take(self, change: Change) -> None:
+    def _take(self, change: ChangeView) -> None:
         if change.object is None:
             self._known.pop(change.key, None)
             self._away.discard(change.key)
@@ -90,7 +89,7 @@ class Watcher(threading.Thread):
         self.commits += 1
         ready = sum(bool(view["ready"]) for view in self._known.values())
         self.fewest = min(self.fewest, ready + len(self._away))
-        self.most = max(self.most, sum(view["state"] in HOLDING for view in self._known.values()))
+        self.most = max(self.most, sum(view["state"] in ALLOCATED for view in self._known.values()))
 
 
 @pytest.fixture
@@ -100,24 +99,24 @@ def product() -> Iterator[Product]:
 
 
 def watch(product: Product) -> Watcher:
-    page = product.client.page("default", "web")
+    page = product.client.workloads.page("default", "web")
     watcher = Watcher(Client(product.client.url, product.admin_token), page.revision)
-    for instance in product.client.instances("default", "web"):
+    for instance in product.client.instances.list("default", "web"):
         watcher.seen({name: getattr(instance, name) for name in ("index", "ready", "state", "attempt")})
     watcher.start()
     return watcher
 
 
-def changed(product: Product, command: str) -> Workload:
-    return product.client.submit(document(command), same_ok=True)
+def changed(product: Product, command: str) -> WorkloadView:
+    return product.client.workloads.submit(document(command), same_ok=True)
 
 
-async def waited(product: Product, workload: Workload) -> Standing:
+async def waited(product: Product, workload: WorkloadView) -> RolloutStatus:
     """Until a change is over, with a client of its own: others go on asking meanwhile."""
 
-    def wait() -> Standing:
+    def wait() -> RolloutStatus:
         with Client(product.client.url, product.admin_token) as client:
-            return client.wait_for_version(workload, DONE_S_MAX)
+            return client.workloads.wait_for_version(workload, DONE_S_MAX)
 
     return await asyncio.to_thread(wait)
 
@@ -125,20 +124,19 @@ async def waited(product: Product, workload: Workload) -> Standing:
 async def until_done(product: Product, number: int) -> None:
     """Until so many are of the new version and available."""
 
-    def look() -> bool:
-        rollout = product.client.workload("default", "web").rollout
+    def check() -> bool:
+        rollout = product.client.workloads.get("default", "web").rollout
         return rollout is not None and rollout.done >= number
 
     async with asyncio.timeout(DONE_S_MAX):
-        while not await asyncio.to_thread(look):
+        while not await asyncio.to_thread(check):
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.timeout(180)
 async def test_a_hundred_replicas_change_while_nodes_are_killed(product: Product) -> None:
-    nodes = Pretended(product.agents_address, lambda run: run.version == 3)
+    nodes = FakeAgent(product.agents_address, lambda run: run.version == 3)
     try:
-        token = product.client.create_join_token(uses=NODES).token
+        token = product.client.join_tokens.create(uses=NODES).token
         await nodes.join(token, [f"n{number}" for number in range(NODES)])
         assert (await waited(product, changed(product, "serve 1"))).well
 
@@ -150,23 +148,25 @@ async def test_a_hundred_replicas_change_while_nodes_are_killed(product: Product
         await until_done(product, 40)
         await nodes.kill("n7")
         await nodes.start("n3")  # without what it ran
-        standing = await waiting
-        assert standing.well, standing.words
+        status = await waiting
+        assert status.well, status.message
         watcher.end()
         assert watcher.fewest >= REPLICAS - AWAY, f"{watcher.fewest} in {watcher.commits} commits"
         assert watcher.most <= REPLICAS + SURGE
         assert watcher.commits > 10 and watcher.lost >= 10
-        instances = product.client.instances("default", "web")
-        assert [(each.index, each.version, each.ready) for each in instances] == [(n, 2, True) for n in range(REPLICAS)]
+        instances = product.client.instances.list("default", "web")
+        assert [(instance.index, instance.version, instance.ready) for instance in instances] == [
+            (n, 2, True) for n in range(REPLICAS)
+        ]
 
         watcher = watch(product)
-        standing = await waited(product, changed(product, "crash"))
-        assert not standing.well
-        assert standing.words.startswith("rolled back to version 2: version 3 failed: its instances ended ")
+        status = await waited(product, changed(product, "crash"))
+        assert not status.well
+        assert status.message.startswith("rolled back to version 2: version 3 failed: its instances ended ")
         watcher.end()
         assert watcher.fewest >= REPLICAS - AWAY and watcher.most <= REPLICAS + SURGE
-        instances = product.client.instances("default", "web")
-        assert {(each.version, each.ready) for each in instances} == {(4, True)}
-        assert [each.attempt for each in instances].count(instances[-1].attempt) > REPLICAS // 2
+        instances = product.client.instances.list("default", "web")
+        assert {(instance.version, instance.ready) for instance in instances} == {(4, True)}
+        assert [instance.attempt for instance in instances].count(instances[-1].attempt) > REPLICAS // 2
     finally:
         await nodes.end()

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from typing import Any, Self
 
 from roost.client import Client
 from roost.client.errors import ApiError, Unreachable
+from tests.components.ports import free_port
 
 TOKEN = "root-token-of-the-failover-tests"
 DEADLINE_S = 60.0
@@ -23,8 +23,8 @@ PACE_S = 0.01
 class Process:
     """A program of Roost that is run for the test."""
 
-    def __init__(self, words: list[str], log: Path, prefix: list[str], **environment: str) -> None:
-        self._words = [*prefix, sys.executable, "-m", "roost", *words]
+    def __init__(self, message: list[str], log: Path, prefix: list[str], **environment: str) -> None:
+        self._message = [*prefix, sys.executable, "-m", "roost", *message]
         self._log = log
         self._environment = {**os.environ, "ROOST_TOKEN": TOKEN, "PYTHONUNBUFFERED": "1", **environment}
         self._running: subprocess.Popen[bytes] | None = None
@@ -32,7 +32,7 @@ class Process:
     def start(self) -> None:
         with self._log.open("ab") as log:
             self._running = subprocess.Popen(
-                self._words, stdout=log, stderr=log, env=self._environment, start_new_session=True
+                self._message, stdout=log, stderr=log, env=self._environment, start_new_session=True
             )
 
     def send(self, what: signal.Signals) -> None:
@@ -59,19 +59,19 @@ class Server(Process):
         api, agents = free_port(), free_port()
         self.url = f"https://{host}:{api}" if host != "127.0.0.1" else f"http://{host}:{api}"
         self.ca = folder / name / "ca.pem"
-        words = ["server", "--store", store, "--data", str(folder / name), "--name", name]
-        words += [
+        arguments = ["server", "--store", store, "--data", str(folder / name), "--name", name]
+        arguments += [
             "--listen",
             f"{host}:{api}",
             "--agents-listen",
             f"{host}:{agents}",
-            "--log-form",
+            "--log-format",
             "json",
             "--log-level",
             "warning",
         ]
-        words += ["--key-file", str(folder / "cluster.key"), *options]
-        super().__init__(words, folder / f"{name}.log", prefix)
+        arguments += ["--key-file", str(folder / "cluster.key"), *options]
+        super().__init__(arguments, folder / f"{name}.log", prefix)
 
     def client(self) -> Client:
         return Client(self.url, TOKEN, self.ca.read_text() if self.url.startswith("https") else "")
@@ -103,7 +103,7 @@ class Cluster:
             for server in self.servers:
                 server.start()
             self.until(lambda: any(server.leads() for server in self.servers), "somebody leads")
-            self.until(lambda: len(self.client().servers().items) == len(self.servers), "all stand by")
+            self.until(lambda: len(self.client().servers.list().items) == len(self.servers), "all stand by")
         except BaseException:
             self.__exit__()
             raise
@@ -118,7 +118,7 @@ class Cluster:
     def leader(self) -> Server:
         """Whoever leads."""
         found: list[Server] = []
-        self.until(lambda: bool(found.extend(each for each in self.servers if each.leads()) or found), "a leader")
+        self.until(lambda: bool(found.extend(server for server in self.servers if server.leads()) or found), "a leader")
         return found[0]
 
     def standbys(self) -> list[Server]:
@@ -127,16 +127,16 @@ class Cluster:
 
     def client(self, *, first: Server | None = None) -> Client:
         """Of all servers, beginning with one of them."""
-        ordered = sorted(self.servers, key=lambda each: each is not first)
-        ca = next((each.ca.read_text() for each in ordered if each.ca.exists()), "")
-        return Client(",".join(each.url for each in ordered), TOKEN, ca)
+        ordered = sorted(self.servers, key=lambda server: server is not first)
+        ca = next((server.ca.read_text() for server in ordered if server.ca.exists()), "")
+        return Client(",".join(server.url for server in ordered), TOKEN, ca)
 
     def add_agent(self, name: str, *, cpu: str = "4", prefix: list[str] | None = None) -> Process:
         """A node that has joined and is ready."""
         with self.client() as client:
-            token = client.create_join_token(uses=1).token
-        words = ["agent", "--join", token, "--name", name, "--dir", str(self.folder / name), "--cpu", cpu]
-        process = Process(words, self.folder / f"{name}.log", prefix or [])
+            token = client.join_tokens.create(uses=1).token
+        arguments = ["agent", "--join", token, "--name", name, "--dir", str(self.folder / name), "--cpu", cpu]
+        process = Process(arguments, self.folder / f"{name}.log", prefix or [])
         process.start()
         self.agents.append(process)
         self.until(lambda: self._is_ready(name), f"{name} is ready")
@@ -144,7 +144,7 @@ class Cluster:
 
     def _is_ready(self, name: str) -> bool:
         with self.client() as client:
-            return any(node.name == name and node.status == "ready" for node in client.nodes())
+            return any(node.name == name and node.status == "ready" for node in client.nodes.list())
 
     def until(self, holds: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> None:
         """Wait; on failure the logs of all are shown."""
@@ -161,9 +161,3 @@ class Cluster:
                 )
                 raise AssertionError(f"not within {deadline_s} s: {what}\n{logs}")
             time.sleep(PACE_S)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -30,11 +30,11 @@ class Flow(threading.Thread):
         number = 0
         with self._cluster.client(first=self._first) as client:
             while number < self._jobs and not self._enough.is_set():
-                names = [f"job-{each}" for each in range(number, number + BATCH)]
+                names = [f"job-{index}" for index in range(number, number + BATCH)]
                 number += BATCH
                 documents = [_document(name, self.ran) for name in names]
                 try:
-                    client.submit_batch(documents)
+                    client.workloads.submit_batch(documents)
                     self.accepted += names
                 except (ApiError, Unreachable):
                     self.unanswered += 1
@@ -53,18 +53,18 @@ class Flow(threading.Thread):
         self.join()
         cluster = self._cluster
         with cluster.client() as client:
-            client.wait([("default", name) for name in self.accepted], timeout_s=WAIT_S)
+            client.workloads.wait([("default", name) for name in self.accepted], timeout_s=WAIT_S)
             runs = self.runs()
             wrong = []
             for name in self.accepted:
-                instance = client.instance("default", name)
+                instance = client.instances.get("default", name)
                 # An attempt may have been called back before it began; none has begun twice.
                 if instance.state != "succeeded" or not 1 <= runs[name] <= instance.attempt:
                     wrong.append((name, instance.state, instance.attempt, runs[name]))
             assert not wrong, (
                 f"{len(wrong)} of {len(self.accepted)} are wrong (name, state, attempts, runs): {wrong[:5]}"
             )
-            cluster.until(lambda: all(not node.running for node in client.nodes()), "nothing is held any more")
+            cluster.until(lambda: all(not node.running for node in client.nodes.list()), "nothing is held any more")
 
 
 def lines(path: Path) -> int:
@@ -74,4 +74,4 @@ def lines(path: Path) -> int:
 
 def _document(name: str, ran: Path) -> dict[str, object]:
     script = f"echo $ROOST_WORKLOAD >> {ran}"
-    return {"name": name, "command": ["/bin/sh", "-c", script], "resources": {"cpu": "500m"}, "keep": "1h"}
+    return {"name": name, "command": ["/bin/sh", "-c", script], "resources": {"cpu": "500m"}, "retention": "1h"}

@@ -89,7 +89,7 @@ class Network:
         for name in (*(host.name for host in self.hosts), self._hub):
             if Path("/run/netns", name).exists():
                 failures.append(_try("ip", "netns", "del", name))
-        assert not any(failures), f"not removed: {[each for each in failures if each]}"
+        assert not any(failures), f"not removed: {[failure for failure in failures if failure]}"
 
     def unplug(self, host: Host) -> None:
         """Pull its cable: the host itself knows that it is cut off. What is on it still reaches itself."""

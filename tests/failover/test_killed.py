@@ -35,9 +35,11 @@ def _kill_leader(cluster: Cluster, name: str) -> float:
     leader = cluster.leader
     leader.end()
     began = time.monotonic()
-    with cluster.client(first=next(each for each in cluster.servers if each is not leader)) as client:
-        cluster.until(lambda: client.submit({"name": name, "command": "true"}, same_ok=True), "a job is taken in")
+    with cluster.client(first=next(server for server in cluster.servers if server is not leader)) as client:
+        cluster.until(
+            lambda: client.workloads.submit({"name": name, "command": "true"}, same_ok=True), "a job is taken in"
+        )
     took = time.monotonic() - began
     leader.start()
-    cluster.until(lambda: len(cluster.client().servers().items) == len(cluster.servers), "all stand by again")
+    cluster.until(lambda: len(cluster.client().servers.list().items) == len(cluster.servers), "all stand by again")
     return took

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from roost.model.document import check_document, read_document
 from roost.model.errors import Invalid
-from roost.model.lifecycle import Check, check_of
+from roost.model.spec.document import check_document, read_document
+from roost.model.spec.service import Check, check_of
 
 
 def check(**fields: Any) -> Check:

@@ -1,8 +1,6 @@
 """The tables of states: complete, consistent, and printed as they are."""
 
-from typing import get_args
-
-from roost.model.states import FINISHED, HOLDING, LIVE, MOVES, NODE_MOVES, InstanceState, NodeState
+from roost.model.states import ALLOCATED, FINISHED, LIVE, MOVES, NODE_MOVES, InstanceState, NodeStatus
 from tools.states import TARGET, page
 
 
@@ -11,7 +9,7 @@ def test_the_printed_table_is_the_one_the_code_obeys() -> None:
 
 
 def test_every_state_has_a_row_and_every_move_leads_to_a_state() -> None:
-    for moves, states in ((MOVES, get_args(InstanceState)), (NODE_MOVES, get_args(NodeState))):
+    for moves, states in ((MOVES, InstanceState), (NODE_MOVES, NodeStatus)):
         assert list(moves) == list(states)
         assert set().union(*moves.values()) <= set(states)
         assert all(state not in targets for state, targets in moves.items()), "staying is not a move"
@@ -20,7 +18,7 @@ def test_every_state_has_a_row_and_every_move_leads_to_a_state() -> None:
 def test_every_state_is_live_or_finished() -> None:
     assert LIVE | FINISHED == set(MOVES)
     assert not LIVE & FINISHED
-    assert HOLDING < LIVE
+    assert ALLOCATED < LIVE
 
 
 def test_what_is_finished_can_only_be_queued_again() -> None:
@@ -29,12 +27,12 @@ def test_what_is_finished_can_only_be_queued_again() -> None:
 
 def test_every_state_can_be_reached_and_every_live_one_can_end() -> None:
     def reach(start: str) -> set[str]:
-        seen, ahead = set(), [start]
-        while ahead:
-            state = ahead.pop()
+        seen, queued_before = set(), [start]
+        while queued_before:
+            state = queued_before.pop()
             if state not in seen:
                 seen.add(state)
-                ahead.extend(MOVES[state])
+                queued_before.extend(MOVES[state])
         return seen
 
     assert reach("queued") == set(MOVES)

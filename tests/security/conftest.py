@@ -1,4 +1,4 @@
-"""What tests over gRPC share: one event loop, because gRPC's own thread outlives a test and speaks to its loop."""
+"""What tests of security share: one event loop."""
 
 from collections.abc import AsyncIterator
 
@@ -7,5 +7,5 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 async def one_loop(anyio_backend: str) -> AsyncIterator[None]:
-    """As long as an async fixture lives, all async tests run on its loop."""
+    """One event loop for all async tests: the thread of gRPC outlives a test and keeps a reference to its loop."""
     yield

@@ -65,11 +65,11 @@ class LocalIssuer(ThreadingHTTPServer):
         if path in self.odd:
             return self.odd[path]
         if path == "/.well-known/openid-configuration":
-            told = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
-            told |= {"authorization_endpoint": f"{self.url}/authorize", "token_endpoint": f"{self.url}/token"}
-            return 200, {}, json.dumps(told).encode()
+            report = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
+            report |= {"authorization_endpoint": f"{self.url}/authorize", "token_endpoint": f"{self.url}/token"}
+            return 200, {}, json.dumps(report).encode()
         if path == "/keys":
-            keys = [each.as_dict(private=False) for each in self.keys.values()]
+            keys = [key.as_dict(private=False) for key in self.keys.values()]
             return 200, {}, json.dumps({"keys": keys}).encode()
         if path == "/authorize":
             return self._authorize(query)

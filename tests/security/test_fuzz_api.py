@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis import Case
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
-from roost.core.state import Settings
-from roost.model.access import SUBMITTER
-from roost.server.api.permissions import PERMISSIONS, Where
-from roost.server.history import History
-from tests.security.gatehouse import LEASE_MS, caller
-from tests.server.api.test_schema import DESCRIPTION
-from tests.server.house import TOKEN, House, house, over_http
+from roost.core.state.records import Settings
+from roost.model.records.access import SUBMITTER
+from roost.server.history.service import History
+from roost.server.operations.table import BY_NAME, Scope
+from tests.security.callers import LEASE_MS, caller
+from tests.server.http.api.test_schema import DESCRIPTION
+from tests.server.inprocess_server import TOKEN, InprocessServer, inprocess_server, over_http
 
 EXAMPLES = 8  # per operation: with making them, the whole stays below a minute
 ASKED_BY_ALL = 2  # of these; an admin, who gets furthest, asks all
@@ -50,12 +50,12 @@ ROLES = [
 
 
 class Standing(threading.Thread):
-    """A house that stands in a thread of its own, because schemathesis asks without a loop."""
+    """A server that stands in a thread of its own, because schemathesis asks without a loop."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
         self.url = ""
-        self.made: House | None = None
+        self.made: InprocessServer | None = None
         self.headers: dict[str, dict[str, str]] = {"nobody": {}, "admin": {"authorization": f"Bearer {TOKEN}"}}
         self.asked: dict[str, int] = {}  # operation -> how many examples were sent
         self._ready = threading.Event()
@@ -72,15 +72,15 @@ class Standing(threading.Thread):
 
     async def _live(self, history: History) -> None:
         assert self._leaving is not None
-        async with house(history=history, lease_ms=LEASE_MS) as made, over_http(made) as client:
+        async with inprocess_server(history=history, lease_ms=LEASE_MS) as made, over_http(made) as client:
             self.made, self.url = made, str(client.base_url).rstrip("/")
             await made.agent(cpu=8_000)
             await made.submit("job", count=3)
-            kept = {"name": "kept", "project": "default", "nodes": ["n1"], "start": "1h"}
-            await made.post("/v1/reservations", kept, expect=201)
-            for each in ROLES:
-                if each.role:
-                    self.headers[each.name] = (await caller(made, each.role, each.project)).headers
+            stored = {"name": "kept", "project": "default", "nodes": ["n1"], "start": "1h"}
+            await made.post("/v1/reservations", stored, expect=201)
+            for role in ROLES:
+                if role.role:
+                    self.headers[role.name] = (await caller(made, role.role, role.project)).headers
             self._ready.set()
             await self._leaving.wait()
 
@@ -91,10 +91,10 @@ class Standing(threading.Thread):
     async def _kept(self) -> Any:
         assert self.made is not None
         state = await self.made.engine.settled()
-        return state.revision, {kind: dict(records) for kind, records in state.kept.items()}
+        return state.revision, {kind: dict(records) for kind, records in state.opaque_records.items()}
 
     def within(self, work: Any) -> Any:
-        """The result of something that has to happen on the loop of the house."""
+        """The result of something that has to happen on the loop of the server."""
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
 
@@ -117,8 +117,8 @@ def standing() -> Iterator[Standing]:
 
 def may_change(operation: str, who: Role) -> bool:
     """Whether an operation may change anything when this somebody asks for it."""
-    rank, where = PERMISSIONS[operation]
-    if where is Where.OPEN:
+    rank, scope, *_ = BY_NAME[operation]
+    if scope is Scope.OPEN:
         return operation == "join"
     return rank >= SUBMITTER and who.role in ("submitter", "operator")
 
@@ -140,7 +140,7 @@ def test_nothing_breaks_the_server(case: Case, standing: Standing) -> None:
         answer = case.call(base_url=standing.url, headers=standing.headers[who.name])
         case.validate_response(answer, excluded_checks=CHECKS_LEFT_OUT)
         assert answer.status_code < 500, (who, answer.text)
-        if not who.role and PERMISSIONS[operation].where is not Where.OPEN:
+        if not who.role and BY_NAME[operation].scope is not Scope.OPEN:
             assert answer.status_code == 401, (who, answer.text)
         if not may_change(operation, who):
             assert standing.kept() == before, who

@@ -14,12 +14,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from roost.model.document import encode_document, read_document
+from roost.model.spec.document import encode_document, read_document
 from roost.wire import agent_pb2 as pb
 from roost.wire import servers_pb2 as servers
 from tests.certified import channel_to, node_bundle
-from tests.security.fort import AGENTS, GOOD_ENDS, SERVERS, Fort, asked, fort, server_bundle, spoken
-from tests.server.stage import played
+from tests.security.secured_server import (
+    AGENTS,
+    GOOD_ENDS,
+    SERVERS,
+    SecuredServer,
+    asked,
+    secured_server,
+    server_bundle,
+    spoken,
+)
+from tests.server.gateway_server import played
 
 NUMBERS = count()
 SEARCH = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -36,7 +45,7 @@ texts = st.sampled_from(
 DOCUMENTS = [
     encode_document(read_document({"name": "job", "command": ["true"], **more}))
     for more in (
-        {}, {"count": 5}, {"kind": "service", "count": 2}, {"exclusive": False}, {"resources": {"gpu": 1}},
+        {}, {"count": 5}, {"kind": "service", "count": 2}, {"fenced": False}, {"resources": {"gpu": 1}},
         {"ports": {"http": 0}}, {"env": {"X": {"secret": "db"}}},
     )
 ]  # fmt: skip
@@ -96,30 +105,28 @@ chunks = st.lists(
     st.builds(pb.LogChunk, log=logs | texts, offset=numbers, data=st.binary(max_size=50), done=st.booleans()),
     max_size=3,
 ).map(lambda found: pb.LogChunks(chunks=found).SerializeToString())
-headers = st.builds(servers.Header, name=st.binary(max_size=20), value=st.binary(max_size=20))
 callers = st.builds(
     servers.Caller, name=texts, where=texts, expires_ms=numbers,
     roles=st.dictionaries(texts | st.just("*"), texts | st.sampled_from(["viewer", "admin"]), max_size=2),
 )  # fmt: skip
 requests = st.builds(
-    servers.ForwardedRequest, method=st.sampled_from(["GET", "POST", "PUT", "DELETE"]) | texts,
-    path=texts | st.sampled_from(["/v1/workloads", "/v1/nodes", "/v1/join", "/v1/tokens", "/livez", "v1/nodes"]),
-    query=st.binary(max_size=30), headers=st.lists(headers, max_size=3), body=st.binary(max_size=50), caller=callers,
+    servers.ForwardedCall, operation=texts | st.sampled_from(["submit", "why", "join", "cancel", "status", "drain"]),
+    arguments=st.binary(max_size=50), caller=callers,
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-async def made(anyio_backend: str) -> AsyncIterator[Fort]:
-    async with fort() as standing:
-        yield standing
+async def made(anyio_backend: str) -> AsyncIterator[SecuredServer]:
+    async with secured_server() as status:
+        yield status
 
 
 @SEARCH
 @given(st.sampled_from(NODES), said)
-async def test_a_node_says_anything(made: Fort, node: str, said: list[bytes]) -> None:
+async def test_a_node_says_anything(made: SecuredServer, node: str, said: list[bytes]) -> None:
     async with channel_to(made.port, node_bundle(node)) as channel:
-        code, words = await spoken(channel, f"/{AGENTS}/Connect", said)
-    assert code in GOOD_ENDS, words
+        code, message = await spoken(channel, f"/{AGENTS}/Connect", said)
+    assert code in GOOD_ENDS, message
     made.whole()
 
 
@@ -128,11 +135,13 @@ async def test_a_node_says_anything(made: Fort, node: str, said: list[bytes]) ->
     st.sampled_from(NODES), fair_facts, st.lists(st.tuples(fair_runs, fair_reports), max_size=5),
     st.lists(st.tuples(st.lists(fair_reports, max_size=3), usages, st.booleans(), st.booleans()), max_size=4),
 )  # fmt: skip
-async def test_the_core_takes_all_that_passes_the_door(made: Fort, node, facts, runs, beats) -> None:  # type: ignore[no-untyped-def]
+async def test_the_core_takes_all_that_passes_the_door(made: SecuredServer, node, facts, runs, beats) -> None:  # type: ignore[no-untyped-def]
     for run, report in runs:
         report.token = run.token
-    held = [pb.Held(run=run, report=report) for run, report in {run.token: (run, rep) for run, rep in runs}.values()]
-    hello = pb.Hello(node=node, identity=f"machine-{node}/{next(NUMBERS)}", facts=facts, sent_ms=1, runs=held)
+    allocated = [
+        pb.Held(run=run, report=report) for run, report in {run.token: (run, rep) for run, rep in runs}.values()
+    ]
+    hello = pb.Hello(node=node, identity=f"machine-{node}/{next(NUMBERS)}", facts=facts, sent_ms=1, runs=allocated)
     async with played(made.port, node) as agent:
         await agent.call.write(pb.AgentFrame(hello=hello).SerializeToString())
         with suppress(AssertionError, grpc.aio.AioRpcError, asyncio.InvalidStateError):  # its runs may not be believed
@@ -151,10 +160,10 @@ async def test_the_core_takes_all_that_passes_the_door(made: Fort, node, facts, 
 
 @SEARCH
 @given(st.lists(chunks | st.binary(max_size=60), max_size=3))
-async def test_a_node_ships_anything(made: Fort, said: list[bytes]) -> None:
+async def test_a_node_ships_anything(made: SecuredServer, said: list[bytes]) -> None:
     async with channel_to(made.port, node_bundle("n1")) as channel:
-        code, words = await spoken(channel, f"/{AGENTS}/Ship", said)
-    assert code in GOOD_ENDS, words
+        code, message = await spoken(channel, f"/{AGENTS}/Ship", said)
+    assert code in GOOD_ENDS, message
 
 
 @SEARCH
@@ -162,7 +171,7 @@ async def test_a_node_ships_anything(made: Fort, said: list[bytes]) -> None:
     st.sampled_from(["Renew", "Who"]),
     st.binary(max_size=60) | texts.map(lambda t: pb.Renewal(request=t).SerializeToString()),
 )
-async def test_a_node_or_a_server_asks_anything(made: Fort, method: str, said: bytes) -> None:
+async def test_a_node_or_a_server_asks_anything(made: SecuredServer, method: str, said: bytes) -> None:
     for bundle in (node_bundle("n1"), server_bundle()):
         async with channel_to(made.port, bundle) as channel:
             code, _ = await asked(channel, f"/{AGENTS}/{method}", said)
@@ -176,14 +185,14 @@ async def test_a_node_or_a_server_asks_anything(made: Fort, method: str, said: b
     requests.map(lambda found: found.SerializeToString()) | st.binary(max_size=60)
     | logs.map(lambda name: servers.LogRequest(log=name).SerializeToString()),
 )  # fmt: skip
-async def test_a_server_asks_anything(made: Fort, method: str, said: bytes) -> None:
+async def test_a_server_asks_anything(made: SecuredServer, method: str, said: bytes) -> None:
     async with channel_to(made.port, server_bundle()) as channel:
-        code, heard = await asked(channel, f"/{SERVERS}/{method}", said)
+        code, received = await asked(channel, f"/{SERVERS}/{method}", said)
     assert code in GOOD_ENDS
     if method == "Forward" and code is grpc.StatusCode.OK:
-        assert servers.ForwardedPiece.FromString(heard[0]).status < 500
+        assert servers.ForwardedReply.FromString(received[0]).refusal.status not in (500,)
     made.whole()
 
 
-async def test_afterwards_work_is_done_as_ever(made: Fort) -> None:
+async def test_afterwards_work_is_done_as_ever(made: SecuredServer) -> None:
     await made.works()

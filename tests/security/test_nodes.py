@@ -8,28 +8,37 @@ from pathlib import Path
 import grpc
 import pytest
 
-from roost.agent.identity import Identity, Renewal, bundle_of, make_request
-from roost.model.document import encode_document, read_document
+from roost.agent.connection.identity import NodeIdentity, Renewal, bundle_of, make_request
 from roost.model.events import Remove
-from roost.model.frames import Hello, Report, Run
-from roost.model.joining import Bundle
-from roost.model.node import Facts
-from roost.server.logs import ENOUGH
+from roost.model.protocol import Hello, Report, Run
+from roost.model.records.enrolment import Bundle
+from roost.model.records.node import Facts
+from roost.model.spec.document import encode_document, read_document
+from roost.server.agents.log_store import ENOUGH
 from roost.wire import agent_pb2 as pb
 from tests.certified import another_authority, authority, channel_to, new_bundle
-from tests.server.stage import DEADLINE_S, SERVICE, Played, Stage, ended, played, runs_of, stage
+from tests.server.gateway_server import (
+    DEADLINE_S,
+    SERVICE,
+    GatewayServer,
+    Played,
+    ended,
+    gateway_server,
+    played,
+    runs_of,
+)
 
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE  # how gRPC calls a handshake that failed
 
 
-async def joined(server: Stage, node: str = "n1", pool: str = "") -> Bundle:
+async def joined(server: GatewayServer, node: str = "n1", pool: str = "") -> Bundle:
     """A node that has joined."""
     key, request = make_request(node)
     return bundle_of(node, key, await server.certificates.enrol(node, request, pool))
 
 
-async def ending(server: Stage, bundle: Bundle, node: str = "") -> tuple[grpc.StatusCode, str]:
+async def ending(server: GatewayServer, bundle: Bundle, node: str = "") -> tuple[grpc.StatusCode, str]:
     """How a hello is answered that is not welcome."""
     async with played(server.port, node or bundle.name, bundle) as agent:
         try:
@@ -43,14 +52,14 @@ async def ending(server: Stage, bundle: Bundle, node: str = "") -> tuple[grpc.St
 
 
 async def test_a_node_that_has_joined_is_let_in() -> None:
-    async with stage(strict=True) as server:
+    async with gateway_server(strict=True) as server:
         async with played(server.port, bundle=await joined(server)) as agent:
             await agent.hello()
             assert list(server.engine.state.nodes) == ["n1"]
 
 
 async def test_a_certificate_of_another_ca_is_refused() -> None:
-    async with stage() as server:
+    async with gateway_server() as server:
         foreign = new_bundle("n1", another_authority())
         # It trusts our server, and still is not let in.
         bundle = Bundle(foreign.key, foreign.certificate, authority().certificate, "n1", 0, 1 << 60)
@@ -59,7 +68,7 @@ async def test_a_certificate_of_another_ca_is_refused() -> None:
 
 
 async def test_a_node_speaks_to_no_server_of_another_ca() -> None:
-    async with stage() as server:
+    async with gateway_server() as server:
         ours = new_bundle("n1")
         bundle = Bundle(ours.key, ours.certificate, another_authority().certificate, "n1", 0, 1 << 60)
         code, words = await ending(server, bundle)
@@ -67,14 +76,14 @@ async def test_a_node_speaks_to_no_server_of_another_ca() -> None:
 
 
 async def test_an_expired_certificate_is_refused() -> None:
-    async with stage() as server:
+    async with gateway_server() as server:
         assert (await ending(server, new_bundle("n1", life_ms=-60_000)))[0] == UNAVAILABLE
         assert not server.engine.state.nodes
 
 
 async def test_without_a_certificate_nothing_is_heard() -> None:
     options = [("grpc.ssl_target_name_override", "roost-server")]
-    async with stage() as server:
+    async with gateway_server() as server:
         address = f"127.0.0.1:{server.port}"
         trusting = grpc.ssl_channel_credentials(authority().certificate.encode())
         for channel in (
@@ -88,13 +97,13 @@ async def test_without_a_certificate_nothing_is_heard() -> None:
 
 
 async def test_a_certificate_that_nobody_has_written_down_is_refused() -> None:
-    async with stage(strict=True) as server:
+    async with gateway_server(strict=True) as server:
         code, words = await ending(server, new_bundle("n1"))
         assert code == UNAUTHENTICATED and "join token" in words
 
 
 async def test_a_server_is_no_node() -> None:
-    async with stage() as server:
+    async with gateway_server() as server:
         code, words = await ending(server, authority().for_server("n1", ()), "n1")
         assert code == UNAUTHENTICATED and "server n1" in words
 
@@ -119,13 +128,13 @@ async def test_a_node_cannot_play_the_server() -> None:
 # --- revoked and renewed ----------------------------------------------------------------------------------------------
 
 
-async def removed(server: Stage, node: str = "n1") -> None:
-    await server.until(lambda: not server.engine.state.contacts[node].connected)
+async def removed(server: GatewayServer, node: str = "n1") -> None:
+    await server.until(lambda: not server.engine.state.liveness[node].connected)
     await server.engine.ask(lambda request: Remove(request, node))
 
 
 async def test_a_removed_node_is_refused_when_it_comes_back() -> None:
-    async with stage(strict=True) as server:
+    async with gateway_server(strict=True) as server:
         bundle = await joined(server)
         async with played(server.port, bundle=bundle) as agent:
             await agent.hello()
@@ -136,7 +145,7 @@ async def test_a_removed_node_is_refused_when_it_comes_back() -> None:
 
 
 async def test_a_removed_node_is_refused_also_by_a_server_that_forgets() -> None:
-    async with stage() as server:
+    async with gateway_server() as server:
         bundle = new_bundle("n1")
         async with played(server.port, bundle=bundle) as agent:
             await agent.hello()
@@ -145,7 +154,7 @@ async def test_a_removed_node_is_refused_also_by_a_server_that_forgets() -> None
 
 
 async def test_open_streams_of_a_node_that_another_machine_replaces_are_ended() -> None:
-    async with stage(strict=True) as server:
+    async with gateway_server(strict=True) as server:
         async with played(server.port, bundle=await joined(server)) as agent, shipping(agent) as ship:
             await agent.hello()
             await shipped(ship, "default/job/1/0.1", b"x")
@@ -157,9 +166,9 @@ async def test_open_streams_of_a_node_that_another_machine_replaces_are_ended() 
             assert await asyncio.wait_for(ship.code(), DEADLINE_S) == UNAUTHENTICATED
 
 
-async def renew(server: Stage, bundle: Bundle, folder: Path) -> Bundle:
+async def renew(server: GatewayServer, bundle: Bundle, folder: Path) -> Bundle:
     """As an agent does it, over the wire."""
-    identity = Identity(str(folder))
+    identity = NodeIdentity(str(folder))
     await Renewal(identity, lambda shown: channel_to(server.port, shown)).renew(bundle)
     renewed = identity.read()
     assert renewed is not None
@@ -167,7 +176,7 @@ async def renew(server: Stage, bundle: Bundle, folder: Path) -> Bundle:
 
 
 async def test_a_renewed_certificate_and_the_one_before_it_are_good_and_no_older_one(tmp_path: Path) -> None:
-    async with stage(strict=True) as server:
+    async with gateway_server(strict=True) as server:
         first = await joined(server, pool="ci")
         second = await renew(server, first, tmp_path)
         assert second.key != first.key and second.certificate != first.certificate
@@ -183,7 +192,7 @@ async def test_a_renewed_certificate_and_the_one_before_it_are_good_and_no_older
 
 
 async def test_a_node_whose_renewed_certificate_got_lost_on_its_way_renews_again(tmp_path: Path) -> None:
-    async with stage(strict=True) as server:
+    async with gateway_server(strict=True) as server:
         first = await joined(server)
         lost = await renew(server, first, tmp_path)
         second = await renew(server, first, tmp_path)
@@ -193,7 +202,7 @@ async def test_a_node_whose_renewed_certificate_got_lost_on_its_way_renews_again
 
 
 async def test_renewals_end_no_stream_however_many_there_are(tmp_path: Path) -> None:
-    async with stage(strict=True) as server:
+    async with gateway_server(strict=True) as server:
         bundle = await joined(server)
         async with played(server.port, bundle=bundle) as agent:
             await agent.hello()
@@ -203,7 +212,7 @@ async def test_renewals_end_no_stream_however_many_there_are(tmp_path: Path) -> 
 
 
 async def test_a_removed_node_cannot_renew(tmp_path: Path) -> None:
-    async with stage(strict=True) as server:
+    async with gateway_server(strict=True) as server:
         bundle = await joined(server)
         await server.engine.ask(lambda request: Remove(request, "n1"))
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -212,7 +221,7 @@ async def test_a_removed_node_cannot_renew(tmp_path: Path) -> None:
 
 
 async def test_a_renewal_that_asks_for_nonsense_changes_nothing() -> None:
-    async with stage(strict=True) as server:
+    async with gateway_server(strict=True) as server:
         bundle = await joined(server)
         before = server.certificates.value("n1")
         async with channel_to(server.port, bundle) as channel:
@@ -227,7 +236,7 @@ async def test_a_renewal_that_asks_for_nonsense_changes_nothing() -> None:
 
 
 async def test_a_node_cannot_say_that_it_is_another() -> None:
-    async with stage(strict=True) as server:
+    async with gateway_server(strict=True) as server:
         await joined(server, "n2")
         code, words = await ending(server, await joined(server), node="n2")
         assert code == grpc.StatusCode.PERMISSION_DENIED and "node n1" in words
@@ -235,7 +244,7 @@ async def test_a_node_cannot_say_that_it_is_another() -> None:
 
 
 async def test_the_pool_of_the_token_goes_before_what_the_agent_says() -> None:
-    async with stage(strict=True) as server:
+    async with gateway_server(strict=True) as server:
         async with played(server.port, bundle=await joined(server, pool="ci")) as agent:
             await agent.hello(pool="production")
             assert server.engine.state.nodes["n1"].facts.pool == "ci"
@@ -245,17 +254,17 @@ async def test_the_pool_of_the_token_goes_before_what_the_agent_says() -> None:
 
 
 async def test_the_pool_of_the_token_is_known_also_to_a_server_that_forgot_everything() -> None:
-    async with stage(strict=True) as server:
+    async with gateway_server(strict=True) as server:
         bundle = await joined(server, pool="ci")
-    async with stage() as server, played(server.port, bundle=bundle) as agent:
+    async with gateway_server() as server, played(server.port, bundle=bundle) as agent:
         await agent.hello(pool="production")
         assert server.engine.state.nodes["n1"].facts.pool == "ci"
 
 
 @asynccontextmanager
-async def two_nodes() -> AsyncIterator[tuple[Stage, Played, Played, Run]]:
+async def two_nodes() -> AsyncIterator[tuple[GatewayServer, Played, Played, Run]]:
     """One that runs something, one that has bad intentions."""
-    async with stage() as server, played(server.port) as agent:
+    async with gateway_server() as server, played(server.port) as agent:
         await agent.hello()
         await server.submit()
         (run,) = runs_of(await agent.orders())
@@ -271,7 +280,7 @@ async def test_a_report_about_another_nodes_instance_is_ignored() -> None:
         await evil.beat(ended(run))
         await evil.answer()
         assert server.states() == ["running"]
-        assert any("not its own" in words for words in server.ignored)
+        assert any(each.code == "not_its_attempt" for each in server.ignored)
         await agent.beat(ended(run))
         await agent.answer()
         assert server.states() == ["succeeded"]
@@ -283,7 +292,7 @@ async def test_a_beat_in_the_name_of_another_session_ends_the_stream() -> None:
         await evil.beat()
         assert (await evil.ending())[0] == grpc.StatusCode.ABORTED
         await agent.quiet()
-        assert server.engine.state.contacts["n1"].connected
+        assert server.engine.state.liveness["n1"].connected
 
 
 @asynccontextmanager
@@ -303,8 +312,8 @@ async def shipped(call: "grpc.aio.StreamStreamCall[bytes, bytes]", log: str, dat
     """How much of a log is kept, as the server says."""
     await call.write(chunk(log, data))
     async with asyncio.timeout(DEADLINE_S):
-        (told,) = pb.LogSizes.FromString(await call.read()).sizes
-    return told.size
+        (reported,) = pb.LogSizes.FromString(await call.read()).sizes
+    return reported.size
 
 
 async def test_another_nodes_log_is_not_written() -> None:
@@ -329,19 +338,19 @@ async def test_a_log_of_an_earlier_attempt_comes_from_where_that_was() -> None:
     async with two_nodes() as (server, agent, evil, run):
         await agent.close()
         await server.cancel("default/job")
-        await server.submit(name="moves", exclusive=False)  # so it starts elsewhere as soon as its stream breaks
+        await server.submit(name="moves", fenced=False)  # so it starts elsewhere as soon as its stream breaks
         (first,) = runs_of(await evil.orders())
-        async with played(server.port, "n3") as heir, shipping(evil) as ship:
-            await heir.hello()
+        async with played(server.port, "n3") as successor, shipping(evil) as ship:
+            await successor.hello()
             await evil.beat(Report(first.token, "running"))
             await evil.answer()
             evil.call.cancel()
-            (second,) = runs_of(await heir.orders())
+            (second,) = runs_of(await successor.orders())
             assert (first.attempt, second.attempt) == (1, 2)
             log = f"default/moves/{first.serial}/0"
             assert await shipped(ship, f"{log}.1", b"first") == 5
             assert await shipped(ship, f"{log}.2", b"lies") == ENOUGH
-            async with shipping(heir) as own:
+            async with shipping(successor) as own:
                 assert await shipped(own, f"{log}.2", b"second") == 6
                 assert await shipped(own, f"{log}.1", b"lies") == ENOUGH
 

@@ -7,15 +7,16 @@ from typing import Any, NamedTuple
 import pytest
 from litestar import Litestar, get
 
-from roost.model.access import ADMIN
-from roost.server.api.permissions import PERMISSIONS, STRICTEST, Where, operations
-from tests.security.gatehouse import Caller, caller, gatehouse, status_of
-from tests.server.house import House
+from roost.model.records.access import ADMIN
+from roost.server.http.api.permissions import operations
+from roost.server.operations.table import BY_NAME, STRICTEST, Rule, Scope
+from tests.security.callers import Caller, caller, quiet_server, status_of
+from tests.server.inprocess_server import InprocessServer
 
 ROLES = ("viewer", "submitter", "operator", "admin")
 NUMBERS = count()
 ENDLESS = {"changes", "follow_log", "follow_events"}
-NO_HISTORY = (200, 404, 503)  # the house keeps none: whoever is let in is told so
+NO_HISTORY = (200, 404, 503)  # the server keeps none: whoever is let in is told so
 OPEN = {"livez", "readyz", "leader", "login", "join", "get_authority"}
 
 
@@ -124,10 +125,10 @@ CALLERS = [(role, place) for place in ("own", "*") for role in ROLES]
 
 
 @pytest.fixture(scope="module")
-async def made(anyio_backend: str) -> AsyncIterator[House]:
-    """One house for all: everybody brings projects, a node and names of their own."""
-    async with gatehouse() as standing:
-        yield standing
+async def made(anyio_backend: str) -> AsyncIterator[InprocessServer]:
+    """One server for all: everybody brings projects, a node and names of their own."""
+    async with quiet_server() as server:
+        yield server
 
 
 class Scene(NamedTuple):
@@ -140,7 +141,7 @@ class Scene(NamedTuple):
     is_set: str  # a pool that has settings
 
 
-async def scene(made: House, operation: str = "") -> Scene:
+async def scene(made: InprocessServer, operation: str = "") -> Scene:
     number = next(NUMBERS)
     found = Scene(f"own{number}", f"foreign{number}", f"n{number}", f"x{number}", f"s{number}")
     await made.client.delete("/v1/maintenance")  # whoever was here before may have begun some
@@ -151,8 +152,8 @@ async def scene(made: House, operation: str = "") -> Scene:
         await made.submit("job", project=project)
         if "reserv" in operation:  # of these and of hooks there may be fewer than there are rows and roles
             start, end = ("8d", "9d") if project == found.own else ("10d", "11d")
-            kept = {"name": project, "project": project, "nodes": [found.node], "start": start, "end": end}
-            await made.post("/v1/reservations", kept, expect=201)
+            stored = {"name": project, "project": project, "nodes": [found.node], "start": start, "end": end}
+            await made.post("/v1/reservations", stored, expect=201)
         await made.post("/v1/tokens", {"name": f"of-{project}", "role": "viewer", "projects": [project]}, expect=201)
         path = f"/v1/projects/{project}"
         assert (await made.client.put(f"{path}/members/ann@example.com", json={"role": "viewer"})).status_code == 200
@@ -189,7 +190,7 @@ def filled(value: Any, scene: Scene, project: str) -> Any:
     return value
 
 
-async def status(made: House, who: Caller, row: Row, path: str, body: Any) -> int:
+async def status(made: InprocessServer, who: Caller, row: Row, path: str, body: Any) -> int:
     if row.name in ENDLESS:
         return await status_of(made, who, row.method, path)
     answer = await who(row.method, path, body)
@@ -200,27 +201,47 @@ async def status(made: House, who: Caller, row: Row, path: str, body: Any) -> in
 
 @pytest.mark.parametrize(("role", "place"), CALLERS, ids=lambda value: str(value).replace("*", "everywhere"))
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
-async def test_the_table(made: House, row: Row, role: str, place: str) -> None:
+async def test_the_table(made: InprocessServer, row: Row, role: str, place: str) -> None:
     here = await scene(made, row.name)
     who = await caller(made, role, here.own if place == "own" else "*")
-    kept = {kind: dict(records) for kind, records in made.engine.state.kept.items()}
+    stored = {kind: dict(records) for kind, records in made.engine.state.opaque_records.items()}
     before = made.snapshot()
     for project in (here.foreign, here.own):
         path, body = filled(row.path, here, project), filled(row.body, here, project)
         found = await status(made, who, row, path, body)
         assert found in expected(row, role, place, project == here.own), (path, found)
         if found in (403, 404) and found not in row.done:
-            assert made.snapshot() == before and made.engine.state.kept == kept
+            assert made.snapshot() == before and made.engine.state.opaque_records == stored
         elif row.kind == "all":
             return  # it is done once: there is one node, one pool
 
 
-async def test_every_operation_has_an_entry_and_a_row(made: House) -> None:
+@pytest.mark.parametrize("row", [row for row in TABLE if row.body is not None], ids=lambda row: row.name)
+async def test_a_role_is_checked_before_a_body_is_read(made: InprocessServer, row: Row) -> None:
+    here = await scene(made, row.name)
+    who = await caller(made, "viewer", "*")
+    for nonsense in ({"nonsense": 1}, ["nonsense"]):
+        assert await status(made, who, row, filled(row.path, here, here.own), nonsense) == 403
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("PUT", "/v1/projects/*/hooks/x"), ("DELETE", "/v1/projects/*/hooks/x"), ("POST", "/v1/projects/*/hooks/x/test")],
+)
+async def test_hooks_of_all_projects_are_for_admins_before_a_body_is_read(
+    made: InprocessServer, method: str, path: str
+) -> None:
+    operator, admin = await caller(made, "operator", "*"), await caller(made, "admin", "*")
+    assert (await operator(method, path, {"nonsense": 1})).status_code == 403
+    assert (await admin(method, path, {"nonsense": 1})).status_code == (422 if method == "PUT" else 404)
+
+
+async def test_every_operation_has_an_entry_and_a_row(made: InprocessServer) -> None:
     found = operations(made.api.routes)
     assert len(found) > 40
-    assert set(found) - set(PERMISSIONS) == set(), "what has no entry is for admins of everything only"
+    assert set(found) - set(BY_NAME) == set(), "what has no entry is for admins of everything only"
     assert set(found) - {row.name for row in TABLE} - OPEN - {"options"} == set(), "add a row to the table above"
-    assert {name for name, each in found.items() if each.where is Where.OPEN} == OPEN
+    assert {name for name, each in found.items() if each.scope is Scope.OPEN} == OPEN
 
 
 async def test_an_operation_that_was_forgotten_is_for_admins_of_everything() -> None:
@@ -228,15 +249,15 @@ async def test_an_operation_that_was_forgotten_is_for_admins_of_everything() -> 
     async def forgotten() -> None: ...
 
     (route,) = (each for each in Litestar([forgotten]).routes if each.path == "/forgotten")
-    assert operations([route])["forgotten"] == STRICTEST == (ADMIN, Where.ALL)
+    assert operations([route])["forgotten"] == STRICTEST == Rule(ADMIN, Scope.ALL, True)
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/leader"])
-async def test_probes_need_no_token(made: House, path: str) -> None:
+async def test_probes_need_no_token(made: InprocessServer, path: str) -> None:
     assert (await made.client.get(path, headers={"authorization": "nonsense"})).status_code == 200
 
 
-async def test_the_description_and_the_methods_are_for_everybody_who_is_known(made: House) -> None:
+async def test_the_description_and_the_methods_are_for_everybody_who_is_known(made: InprocessServer) -> None:
     who = await caller(made, "viewer", "own")
     assert (await who("GET", "/schema/openapi.json")).status_code == 200
     assert (await who("OPTIONS", "/v1/nodes/n1")).status_code == 204

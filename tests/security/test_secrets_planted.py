@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 
 from roost.client import Client
 from roost.client.config import read_config
-from roost.server.history_file import unpack
+from roost.server.history.database import unpack
 from tests.cli.serving import Served, serving, up, wait_until
-
-pytestmark = pytest.mark.serial
 
 FIRST = b"PLANTED-first-Zq7xW2mK9vR4tY8u"
 SECOND = b"PLANTED-second-\xfe\xff-Lp3nB6cD1fG5hJ0s"
@@ -111,7 +108,7 @@ def processes(home: Path) -> Iterator[tuple[Path, bytes, bytes]]:
 
 
 def submit(client: Client, name: str, command: str | list[str] = HASH, **fields: Any) -> tuple[str, str]:
-    client.submit({"name": name, "command": command, "env": ENV, **fields})
+    client.workloads.submit({"name": name, "command": command, "env": ENV, **fields})
     return "default", name
 
 
@@ -132,61 +129,63 @@ def use(client: Client, cores: float) -> None:
         submit(client, "steps", "", steps=[{"run": HASH}, {"run": "exit 1", "ignore_failure": True}, {"run": HASH}]),
         submit(client, "lined", count=80, resources={"cpu": cores}),
     ]
-    client.wait(every, timeout_s=60)
-    assert client.log("default", "hashed") == HASHES
-    assert client.log("default", "retried", attempt=1) == client.log("default", "retried", attempt=2) == HASHES
-    assert client.log("default", "steps") == HASHES * 2
-    states = {name: client.workload("default", name).state for _, name in every}
+    client.workloads.wait(every, timeout_s=60)
+    assert client.logs.read("default", "hashed") == HASHES
+    assert (
+        client.logs.read("default", "retried", attempt=1) == client.logs.read("default", "retried", attempt=2) == HASHES
+    )
+    assert client.logs.read("default", "steps") == HASHES * 2
+    states = {name: client.workloads.get("default", name).state for _, name in every}
     assert states == {"hashed": "succeeded", "silent": "succeeded", "failing": "failed", "retried": "succeeded",
                       "nowhere": "failed", "steps": "succeeded", "lined": "succeeded"}  # fmt: skip
-    assert all(client.log("default", "lined", index) == HASHES for index in range(80))
-    stories = [client.instance("default", "lined", index).story for index in range(80)]
-    assert any(", behind default/lined" in line.cause for story in stories for line in story), "nobody stood behind"
+    assert all(client.logs.read("default", "lined", index) == HASHES for index in range(80))
+    stories = [client.instances.get("default", "lined", index).story for index in range(80)]
+    assert any(", behind default/lined" in line.message for story in stories for line in story), "nobody stood behind"
 
 
 def test_planted_values_are_nowhere_but_in_the_processes_that_need_them(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    words = ("--record", str(home / "record"), "--history", "on", "--log-level", "debug")
-    told: dict[str, bytes] = {}
-    with up(home, *words) as served, served.client() as client:
+    message = ("--record-decisions", str(home / "record"), "--history", "on", "--log-level", "debug")
+    answer: dict[str, bytes] = {}
+    with up(home, *message) as served, served.client() as client:
         plant(served)
-        cores = client.nodes()[0].resources["cpu_milli"].total / 1_000
+        cores = client.nodes.list()[0].resources["cpu_milli"].total / 1_000
         use(client, cores)
         go_on = tmp_path / "go-on"
         long = submit(client, "long", f"{HASH}; while ! test -e {go_on}; do sleep 0.05; done; {HASH}")
         gone = submit(client, "gone", resources={"cpu": cores}, env={"GONE": {"secret": "temporary"}})
-        client.wait([long], until="running", timeout_s=30)
+        client.workloads.wait([long], until="running", timeout_s=30)
         wait_until(lambda: any(FIRST in environment for _, _, environment in processes(home)))
         for place, arguments, environment in processes(home):
             assert not found_in(arguments), place
             assert not found_in(environment) or b"ROOST_RUN=" in environment, place
         assert served.roost("secrets", "remove", "default/temporary").returncode == 0
-        told |= answers(served)
+        answer |= answers(served)
         served.process.kill()  # its nodes live on, and with them what runs
         served.process.wait()
-        said = served.output()
-        with serving(home, "up", "--agents", "1", *words) as again, again.client() as client:
-            wait_until(lambda: client.workload(*long).state == "running")
+        text = served.output()
+        with serving(home, "up", "--agents", "1", *message) as again, again.client() as client:
+            wait_until(lambda: client.workloads.get(*long).state == "running")
             go_on.touch()
-            client.wait([long, gone], timeout_s=60)
-            assert client.log(*long) == HASHES * 2
-            failed = client.instance(*gone)
+            client.workloads.wait([long, gone], timeout_s=60)
+            assert client.logs.read(*long) == HASHES * 2
+            failed = client.instances.get(*gone)
             assert (failed.state, failed.attempt) == ("failed", 1)
-            assert failed.cause.startswith("secret temporary cannot be opened: it is not there any more"), failed.cause
-            assert submit(client, "after") and client.wait([("default", "after")], timeout_s=30)
-            assert client.log("default", "after") == HASHES
-            told |= {f"{path} again": content for path, content in answers(again)}
+            assert failed.message.startswith("secret temporary cannot be opened: it is no longer there"), failed.message
+            assert submit(client, "after") and client.workloads.wait([("default", "after")], timeout_s=30)
+            assert client.logs.read("default", "after") == HASHES
+            answer |= {f"{path} again": content for path, content in answers(again)}
             for name in ("show", "why", "logs"):
                 done = again.roost(name, "hashed")
-                told[name] = done.stdout + done.stderr
+                answer[name] = done.stdout + done.stderr
             shown = again.roost("secrets", "list")
-            told["secrets"] = shown.stdout + shown.stderr
-        said += again.output()
-    assert b"first" in told["secrets"] and b'"secret":"first"' in told["/v1/workloads/default/hashed"]
-    assert len(told) > 50 and any(b"event" in content for path, content in told.items() if "changes" in path)
-    assert {path: found_in(content) for path, content in told.items() if found_in(content)} == {}
-    assert found_in(said.encode()) == []
+            answer["secrets"] = shown.stdout + shown.stderr
+        text += again.output()
+    assert b"first" in answer["secrets"] and b'"secret":"first"' in answer["/v1/workloads/default/hashed"]
+    assert len(answer) > 50 and any(b"event" in content for path, content in answer.items() if "changes" in path)
+    assert {path: found_in(content) for path, content in answer.items() if found_in(content)} == {}
+    assert found_in(text.encode()) == []
     assert list((home / "record").glob("*.journal")) and list(home.rglob("history.db")), "there was nothing to look at"
     assert leaks(home) == []
     (home / "planted").write_bytes(b"x" + base64.b64encode(b"xy" + FIRST))
@@ -207,19 +206,19 @@ def test_keys_are_rotated_and_a_lost_one_fails_only_what_needs_it(tmp_path: Path
         assert listed(served).count(b" ok") == 3
     with up(home, *both) as served, served.client() as client:
         assert listed(served).count(b"older key") == 3
-        client.wait([submit(client, "one")], timeout_s=30)
-        assert client.log("default", "one") == HASHES
+        client.workloads.wait([submit(client, "one")], timeout_s=30)
+        assert client.logs.read("default", "one") == HASHES
     with up(home, "--key-file", str(new)) as served, served.client() as client:
         assert listed(served).count(b"cannot be opened") == 3
-        client.wait([submit(client, "two"), submit(client, "plain", "echo fine", env={})], timeout_s=30)
-        assert client.log("default", "plain") == b"fine\n"
-        failed = client.instance("default", "two")
+        client.workloads.wait([submit(client, "two"), submit(client, "plain", "echo fine", env={})], timeout_s=30)
+        assert client.logs.read("default", "plain") == b"fine\n"
+        failed = client.instances.get("default", "two")
         assert (failed.state, failed.attempt) == ("failed", 1)
-        assert failed.cause.startswith("secret first cannot be opened: it was sealed with a key that is not here")
+        assert failed.message.startswith("secret first cannot be opened: it was sealed with a key that is not here")
     with up(home, *both) as served:
         assert b"3 secrets were sealed again" in served.roost("secrets", "reseal").stderr
         assert listed(served).count(b" ok") == 3
     with up(home, "--key-file", str(new)) as served, served.client() as client:
-        client.wait([submit(client, "three")], timeout_s=30)
-        assert client.log("default", "three") == HASHES
+        client.workloads.wait([submit(client, "three")], timeout_s=30)
+        assert client.logs.read("default", "three") == HASHES
     assert leaks(home) == []

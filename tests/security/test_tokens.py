@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from roost.server.auth_tokens import USED_EVERY_MS, decode_token
+from roost.server.auth.tokens import USED_EVERY_MS, decode_token
 from roost.stores.memory import Memory, MemoryStore
-from tests.security.gatehouse import caller, gatehouse
-from tests.server.house import House
+from tests.security.callers import caller, quiet_server
+from tests.server.inprocess_server import InprocessServer
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -19,7 +19,7 @@ DAY_MS = 24 * HOUR_MS
 class Later:
     """A clock that can be put forward."""
 
-    def __init__(self, made: House) -> None:
+    def __init__(self, made: InprocessServer) -> None:
         self._clock = made.engine.clock
         self.ahead_ms = 0
         made.engine.clock = self  # type: ignore[assignment]
@@ -29,37 +29,39 @@ class Later:
 
 
 @pytest.fixture
-async def made() -> AsyncIterator[House]:
-    async with gatehouse() as standing:
-        yield standing
+async def made() -> AsyncIterator[InprocessServer]:
+    async with quiet_server() as server:
+        yield server
 
 
-async def create(made: House, **fields: Any) -> dict[str, Any]:
+async def create(made: InprocessServer, **fields: Any) -> dict[str, Any]:
     body = {"name": "robot", "role": "submitter", "projects": ["web"], **fields}
     return await made.post("/v1/tokens", body, expect=201)
 
 
-async def shown(made: House, token: str) -> httpx.Response:
+async def shown(made: InprocessServer, token: str) -> httpx.Response:
     return await made.client.get("/v1/workloads", headers={"authorization": f"Bearer {token}"})
 
 
-async def test_a_token_is_told_once_and_only_a_digest_is_kept(made: House) -> None:
+async def test_a_token_is_told_once_and_only_a_digest_is_kept(made: InprocessServer) -> None:
     token = await create(made)
     assert token["token"].startswith("roost_robot_") and len(token["token"]) == 64 + len("roost_robot_")
     secret = token["token"].rpartition("_")[2]
     listed = (await made.client.get("/v1/tokens")).text + (await made.client.get("/v1/tokens/robot")).text
     assert "robot" in listed and secret not in listed and "digest" not in listed
-    stored = b"".join(made.engine.state.kept["token"].values()) + b"".join(made.engine.state.kept["audit"].values())
+    stored = b"".join(made.engine.state.opaque_records["token"].values()) + b"".join(
+        made.engine.state.opaque_records["audit"].values()
+    )
     assert secret.encode() not in stored and bytes.fromhex(secret) not in stored
 
 
-async def test_it_lasts_90_days_if_nothing_is_said(made: House) -> None:
+async def test_it_lasts_90_days_if_nothing_is_said(made: InprocessServer) -> None:
     token = await create(made)
     assert token["expires_ms"] - token["created_ms"] == 90 * DAY_MS
     assert (token["created_by"], token["expired"]) == ("root", False)
 
 
-async def test_an_expired_token_opens_nothing(made: House) -> None:
+async def test_an_expired_token_opens_nothing(made: InprocessServer) -> None:
     clock = Later(made)
     token = await create(made, expires="30d")
     assert (await shown(made, token["token"])).status_code == 200
@@ -69,16 +71,16 @@ async def test_an_expired_token_opens_nothing(made: House) -> None:
     assert (await made.get("/v1/tokens/robot"))["expired"] is True
 
 
-async def test_a_revoked_token_opens_nothing_and_a_new_one_of_its_name_is_another(made: House) -> None:
+async def test_a_revoked_token_opens_nothing_and_a_new_one_of_its_name_is_another(made: InprocessServer) -> None:
     old = (await create(made))["token"]
     assert (await made.client.delete("/v1/tokens/robot")).status_code == 204
     assert (await shown(made, old)).status_code == 401
     assert (await made.client.delete("/v1/tokens/robot")).status_code == 404
     new = (await create(made))["token"]
-    assert [(await shown(made, each)).status_code for each in (old, new)] == [401, 200]
+    assert [(await shown(made, item)).status_code for item in (old, new)] == [401, 200]
 
 
-async def test_a_forged_token_is_refused_in_the_same_words_as_any_other(made: House) -> None:
+async def test_a_forged_token_is_refused_in_the_same_words_as_any_other(made: InprocessServer) -> None:
     token = (await create(made))["token"]
     last = "0" if token[-1] != "0" else "1"
     forged = [
@@ -96,13 +98,13 @@ async def test_a_forged_token_is_refused_in_the_same_words_as_any_other(made: Ho
         "a.b.c",
     ]
     before = made.snapshot()
-    answers = [await shown(made, each) for each in forged]
+    answers = [await shown(made, item) for item in forged]
     assert {answer.status_code for answer in answers} == {401}
     assert len({answer.content for answer in answers}) == 1
     assert made.snapshot() == before
 
 
-async def test_a_flipped_bit_anywhere_in_the_secret_is_noticed(made: House) -> None:
+async def test_a_flipped_bit_anywhere_in_the_secret_is_noticed(made: InprocessServer) -> None:
     token = (await create(made))["token"]
     start = len("roost_robot_")
     for at in range(start, len(token), 7):
@@ -111,44 +113,46 @@ async def test_a_flipped_bit_anywhere_in_the_secret_is_noticed(made: House) -> N
     assert (await shown(made, token)).status_code == 200
 
 
-async def test_both_secrets_are_good_while_they_overlap(made: House) -> None:
+async def test_both_secrets_are_good_while_they_overlap(made: InprocessServer) -> None:
     clock = Later(made)
     old = (await create(made))["token"]
     assert (await shown(made, old)).status_code == 200
     made_new = await made.post("/v1/tokens/robot/rotate", {"overlap": "1h"})
     new = made_new["token"]
     assert new != old and made_new["overlap_until_ms"] - made_new["rotated_ms"] == HOUR_MS
-    assert [(await shown(made, each)).status_code for each in (old, new)] == [200, 200]
+    assert [(await shown(made, item)).status_code for item in (old, new)] == [200, 200]
     clock.ahead_ms = HOUR_MS
-    assert [(await shown(made, each)).status_code for each in (old, new)] == [401, 200]
+    assert [(await shown(made, item)).status_code for item in (old, new)] == [401, 200]
     await made.post("/v1/tokens/robot/rotate", {"overlap": 0})
-    assert [(await shown(made, each)).status_code for each in (old, new)] == [401, 401]
+    assert [(await shown(made, item)).status_code for item in (old, new)] == [401, 401]
 
 
-async def test_a_rotated_token_lasts_as_long_again_and_its_old_secret_no_longer_than_before(made: House) -> None:
+async def test_a_rotated_token_lasts_as_long_again_and_its_old_secret_no_longer_than_before(
+    made: InprocessServer,
+) -> None:
     clock = Later(made)
     old = (await create(made, expires="2h"))["token"]
     clock.ahead_ms = HOUR_MS + HOUR_MS // 2
     rotated = await made.post("/v1/tokens/robot/rotate", {"overlap": "1d"})
     assert rotated["expires_ms"] - rotated["rotated_ms"] == 2 * HOUR_MS
     clock.ahead_ms = 2 * HOUR_MS
-    assert [(await shown(made, each)).status_code for each in (old, rotated["token"])] == [401, 200]
+    assert [(await shown(made, item)).status_code for item in (old, rotated["token"])] == [401, 200]
 
 
-async def test_a_rotation_is_not_lost_to_a_use_that_is_written_meanwhile(made: House) -> None:
+async def test_a_rotation_is_not_lost_to_a_use_that_is_written_meanwhile(made: InprocessServer) -> None:
     old = (await create(made))["token"]
     ask, uses = made.engine.ask, []
 
     async def meanwhile(make: Any, by: Any = None) -> Any:
         if not uses:
             uses.append(await shown(made, old))
-            await made.until(lambda: decode_token(made.engine.state.kept["token"]["robot"]).used_ms)
+            await made.until(lambda: decode_token(made.engine.state.opaque_records["token"]["robot"]).used_ms)
         return await ask(make, by)
 
     made.engine.ask = meanwhile  # type: ignore[method-assign]
     new = (await made.post("/v1/tokens/robot/rotate", {"overlap": 0}))["token"]
     assert len(uses) == 1
-    assert [(await shown(made, each)).status_code for each in (old, new)] == [401, 200]
+    assert [(await shown(made, item)).status_code for item in (old, new)] == [401, 200]
 
 
 @pytest.mark.parametrize(
@@ -170,16 +174,16 @@ async def test_a_rotation_is_not_lost_to_a_use_that_is_written_meanwhile(made: H
     ids=str,
 )
 async def test_wrong_fields_are_named_and_make_nothing(
-    made: House, fields: dict[str, Any], status: int, path: str
+    made: InprocessServer, fields: dict[str, Any], status: int, path: str
 ) -> None:  # fmt: skip
     before = made.snapshot()
     body = {"name": "robot", "role": "viewer", "projects": ["web"], **fields}
-    told = await made.post("/v1/tokens", body, expect=status)
-    assert told["path"] == path
+    answer = await made.post("/v1/tokens", body, expect=status)
+    assert answer["path"] == path
     assert made.snapshot() == before
 
 
-async def test_a_name_in_use_is_a_conflict(made: House) -> None:
+async def test_a_name_in_use_is_a_conflict(made: InprocessServer) -> None:
     token = (await create(made))["token"]
     assert (await made.post("/v1/tokens", {"name": "robot", "role": "admin", "projects": ["*"]}, expect=409))[
         "code"
@@ -187,7 +191,7 @@ async def test_a_name_in_use_is_a_conflict(made: House) -> None:
     assert (await shown(made, token)).status_code == 200
 
 
-async def test_admins_of_a_project_give_away_what_they_have_and_no_more(made: House) -> None:
+async def test_admins_of_a_project_give_away_what_they_have_and_no_more(made: InprocessServer) -> None:
     who = await caller(made, "admin", "web", "shop")
     assert (await who("POST", "/v1/tokens", {"name": "a", "role": "admin", "projects": ["shop"]})).status_code == 201
     for projects in (["*"], ["other"], ["web", "other"]):
@@ -200,18 +204,18 @@ async def test_admins_of_a_project_give_away_what_they_have_and_no_more(made: Ho
     assert (await who("POST", "/v1/tokens/c/rotate", {"expires": "1d"})).status_code == 200
 
 
-async def test_tokens_that_reach_further_are_not_to_be_seen(made: House) -> None:
+async def test_tokens_that_reach_further_are_not_to_be_seen(made: InprocessServer) -> None:
     who = await caller(made, "admin", "web")
     await create(made, name="wide", projects=["web", "other"])
     await create(made, name="all", projects=["*"])
     await create(made, name="near", projects=["web"])
-    assert {each["name"] for each in (await who.get("/v1/tokens"))["items"]} == {who.name, "near"}
+    assert {item["name"] for item in (await who.get("/v1/tokens"))["items"]} == {who.name, "near"}
     for name in ("wide", "all"):
         assert (await who("DELETE", f"/v1/tokens/{name}")).status_code == 404
         assert (await who("POST", f"/v1/tokens/{name}/rotate", {})).status_code == 404
 
 
-async def test_the_token_of_a_project_that_is_gone_sees_nothing_and_nothing_else(made: House) -> None:
+async def test_the_token_of_a_project_that_is_gone_sees_nothing_and_nothing_else(made: InprocessServer) -> None:
     await made.client.put("/v1/projects/web", json={"weight": 2})
     await made.submit("other", project="other")
     who = await caller(made, "submitter", "web")
@@ -222,20 +226,20 @@ async def test_the_token_of_a_project_that_is_gone_sees_nothing_and_nothing_else
 
 
 @pytest.mark.parametrize("size", [17_000, 1_000_000])
-async def test_a_huge_header_is_refused_quickly(made: House, size: int) -> None:
-    for said in ("roost_" + "x" * size, "e" * size, "a." * size, "roost_robot_" + "\u0661" * 64):
-        answer = await made.client.get("/v1/status", headers={"authorization": f"Bearer {said}".encode()})
+async def test_a_huge_header_is_refused_quickly(made: InprocessServer, size: int) -> None:
+    for text in ("roost_" + "x" * size, "e" * size, "a." * size, "roost_robot_" + "\u0661" * 64):
+        answer = await made.client.get("/v1/status", headers={"authorization": f"Bearer {text}".encode()})
         assert answer.status_code == 401
 
 
-async def test_uses_are_remembered_and_written_once_an_hour(made: House) -> None:
+async def test_uses_are_remembered_and_written_once_an_hour(made: InprocessServer) -> None:
     clock = Later(made)
     token = (await create(made))["token"]
     assert (await made.get("/v1/tokens/robot"))["used_ms"] is None
     await shown(made, token)
 
     def written() -> int:
-        return decode_token(made.engine.state.kept["token"]["robot"]).used_ms
+        return decode_token(made.engine.state.opaque_records["token"]["robot"]).used_ms
 
     first = await made.until(written)
     await made.engine.settled()
@@ -253,19 +257,19 @@ async def test_uses_are_remembered_and_written_once_an_hour(made: House) -> None
 
 async def test_tokens_outlive_the_server() -> None:
     memory = Memory()
-    async with gatehouse_on(memory) as made:
+    async with quiet_server_on(memory) as made:
         token = (await create(made))["token"]
         gone = (await create(made, name="gone"))["token"]
         await made.client.delete("/v1/tokens/gone")
-    async with gatehouse_on(memory) as made:
-        assert [(await shown(made, each)).status_code for each in (token, gone)] == [200, 401]
+    async with quiet_server_on(memory) as made:
+        assert [(await shown(made, item)).status_code for item in (token, gone)] == [200, 401]
 
 
-def gatehouse_on(memory: Memory) -> Any:
-    return gatehouse(store=MemoryStore(memory))
+def quiet_server_on(memory: Memory) -> Any:
+    return quiet_server(store=MemoryStore(memory))
 
 
-async def test_every_change_is_in_the_audit_log_with_who_and_where(made: House) -> None:
+async def test_every_change_is_in_the_audit_log_with_who_and_where(made: InprocessServer) -> None:
     who = await caller(made, "admin", "*")
     await who("POST", "/v1/workloads", {"name": "job", "project": "web", "command": "true"})
     await who("POST", "/v1/workloads/web/job/cancel", {})
@@ -276,35 +280,35 @@ async def test_every_change_is_in_the_audit_log_with_who_and_where(made: House) 
     await who("DELETE", "/v1/tokens/robot")
     await who("DELETE", "/v1/tokens/robot")  # refused: not in the log
     found = (await who.get("/v1/audit", who=who.name))["items"]
-    assert [(each["what"], each["target"]) for each in reversed(found)] == [
+    assert [(item["what"], item["target"]) for item in reversed(found)] == [
         ("submit", "web/job"),
         ("cancel", "web/job"),
         ("setproject", "project web"),
         ("setpool", "pool ci"),
-        ("keep", "member web/ann@example.com"),
-        ("keep", "token robot"),
-        ("keep", "token robot (gone)"),
+        ("putrecords", "member web/ann@example.com"),
+        ("putrecords", "token robot"),
+        ("putrecords", "token robot (gone)"),
     ]
-    assert {(each["who"], each["where"]) for each in found} == {(f"token:{who.name}", "127.0.0.1")}
+    assert {(item["who"], item["where"]) for item in found} == {(f"token:{who.name}", "127.0.0.1")}
 
 
-async def test_the_audit_log_is_read_page_by_page_newest_first(made: House) -> None:
+async def test_the_audit_log_is_read_page_by_page_newest_first(made: InprocessServer) -> None:
     for number in range(5):
         await made.submit(f"job{number}")
     first = await made.get("/v1/audit", limit=2)
     second = await made.get("/v1/audit", limit=2, after=first["next"])
-    targets = [each["target"] for each in first["items"] + second["items"]]
+    targets = [item["target"] for item in first["items"] + second["items"]]
     assert targets == ["default/job4", "default/job3", "default/job2", "default/job1"]
     assert (await made.get("/v1/audit", what="drain"))["items"] == []
     assert len((await made.get("/v1/audit", who="root", what="submit"))["items"]) == 5
     assert (await made.get("/v1/audit", after=second["next"]))["next"] is None
 
 
-async def test_whoami(made: House) -> None:
+async def test_whoami(made: InprocessServer) -> None:
     who = await caller(made, "submitter", "web", "shop", expires="1d")
-    told = await who.get("/v1/whoami")
-    assert told["name"] == f"token:{who.name}"
-    assert told["roles"] == {"shop": "submitter", "web": "submitter"} and told["expires_ms"]
+    answer = await who.get("/v1/whoami")
+    assert answer["name"] == f"token:{who.name}"
+    assert answer["roles"] == {"shop": "submitter", "web": "submitter"} and answer["expires_ms"]
     assert await made.get("/v1/whoami") == {
         "name": "root", "where": "127.0.0.1", "roles": {"*": "admin"}, "expires_ms": None,
     }  # fmt: skip

@@ -10,19 +10,19 @@ from urllib.parse import quote
 import grpc
 import pytest
 
-from roost.agent.identity import make_request
+from roost.agent.connection.identity import make_request
 from roost.blobs.files import FileBlobs
-from roost.core.state import Settings
-from roost.model.document import encode_document, read_document
-from roost.model.joining import read_token
-from roost.server.history import History
+from roost.core.state.records import Settings
+from roost.model.records.enrolment import read_token
+from roost.model.spec.document import encode_document, read_document
+from roost.server.history.service import History
 from roost.wire import agent_pb2 as pb
 from roost.wire import servers_pb2 as servers
 from tests.certified import channel_to, node_bundle
-from tests.security.fort import AGENTS, SERVERS, Fort, asked, fort, server_bundle, spoken
-from tests.security.lines import HEAD, Port, port_of
-from tests.server.house import House, house
-from tests.server.stage import played, runs_of
+from tests.security.raw_http import HEAD, Port, port_of
+from tests.security.secured_server import AGENTS, SERVERS, SecuredServer, asked, secured_server, server_bundle, spoken
+from tests.server.gateway_server import played, runs_of
+from tests.server.inprocess_server import InprocessServer, inprocess_server
 
 NAMES = {
     "up": "..", "here": ".", "far up": "../../../etc/cron.d/x", "a folder": "a/b", "a path": "/etc/passwd",
@@ -39,17 +39,17 @@ def tree(folder: Path) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-async def made(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def made(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[InprocessServer]:
     folder = tmp_path_factory.mktemp("past")
-    async with house(history=History(folder, Settings()), lease_ms=600_000) as standing:
+    async with inprocess_server(history=History(folder, Settings()), lease_ms=600_000) as status:
         async with asyncio.timeout(10):
-            while (await standing.client.get("/v1/history")).status_code == 503:  # its files are being opened
+            while (await status.client.get("/v1/history")).status_code == 503:  # its files are being opened
                 await asyncio.sleep(0.01)
-        yield standing
+        yield status
 
 
 @pytest.fixture(scope="module")
-async def port(made: House) -> AsyncIterator[Port]:
+async def port(made: InprocessServer) -> AsyncIterator[Port]:
     async with port_of(made) as found:
         yield found
 
@@ -64,11 +64,11 @@ async def sent(port: Port, method: str, path: str, body: Any) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-async def test_no_name_leads_elsewhere(made: House, port: Port, name: str) -> None:
+async def test_no_name_leads_elsewhere(made: InprocessServer, port: Port, name: str) -> None:
     token = read_token((await made.post("/v1/join-tokens", {"uses": 9}, expect=201))["token"])
-    made.api.state["doors"].joining._bad.clear()  # else it is only told to wait
+    made.context.joining._bad.clear()  # else it is only told to wait
     work, before = {"command": "true"}, made.snapshot()
-    kept = {kind: dict(records) for kind, records in made.engine.state.kept.items()}
+    stored = {kind: dict(records) for kind, records in made.engine.state.opaque_records.items()}
     inside = quote(name.encode("utf-8", "surrogatepass"), safe="")
     _, request = make_request("n1")
     asked = [
@@ -95,17 +95,17 @@ async def test_no_name_leads_elsewhere(made: House, port: Port, name: str) -> No
         if method == "POST" and body is not None and "pool" in str(body) and name == "":
             continue  # no pool in particular
         assert 400 <= await sent(port, method, path, body) < 500, (method, path[:80], str(body)[:80])
-    assert made.snapshot() == before and made.engine.state.kept == kept
+    assert made.snapshot() == before and made.engine.state.opaque_records == stored
 
 
 @pytest.fixture
-async def gate(tmp_path: Path) -> AsyncIterator[Fort]:
-    async with fort(FileBlobs(tmp_path / "data" / "logs")) as standing:
-        yield standing
+async def gate(tmp_path: Path) -> AsyncIterator[SecuredServer]:
+    async with secured_server(FileBlobs(tmp_path / "data" / "logs")) as status:
+        yield status
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-async def test_no_name_in_a_hello_leads_elsewhere(gate: Fort, tmp_path: Path, name: str) -> None:
+async def test_no_name_in_a_hello_leads_elsewhere(gate: SecuredServer, tmp_path: Path, name: str) -> None:
     if name == NAMES["surrogate in JSON"]:
         return  # protobuf has no such text
     before = tree(tmp_path)
@@ -122,13 +122,13 @@ async def test_no_name_in_a_hello_leads_elsewhere(gate: Fort, tmp_path: Path, na
     ]
     async with channel_to(gate.port, node_bundle("n1")) as channel:
         for hello in hellos:
-            said = [pb.AgentFrame(hello=hello).SerializeToString()]
-            code, words = await spoken(channel, f"/{AGENTS}/Connect", said)
-            assert code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED), words
+            text = [pb.AgentFrame(hello=hello).SerializeToString()]
+            code, message = await spoken(channel, f"/{AGENTS}/Connect", text)
+            assert code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED), message
     assert not gate.engine.state.nodes and tree(tmp_path) == before
 
 
-async def test_a_node_ships_a_log_under_its_one_name_only(gate: Fort, tmp_path: Path) -> None:
+async def test_a_node_ships_a_log_under_its_one_name_only(gate: SecuredServer, tmp_path: Path) -> None:
     """Another spelling of the same numbers would be another file, of which nobody knows when it can go."""
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "passwd").write_text("root")
@@ -149,24 +149,24 @@ async def test_a_node_ships_a_log_under_its_one_name_only(gate: Fort, tmp_path: 
                 if name == NAMES["surrogate in JSON"]:
                     continue
                 chunk = pb.LogChunk(log=name, data=b"planted")
-                code, words = await spoken(
+                code, message = await spoken(
                     channel, f"/{AGENTS}/Ship", [pb.LogChunks(chunks=[chunk]).SerializeToString()]
                 )
-                assert code is grpc.StatusCode.INVALID_ARGUMENT, (name, words)
+                assert code is grpc.StatusCode.INVALID_ARGUMENT, (name, message)
             assert tree(tmp_path) == {"etc/passwd": 4}
             chunk = pb.LogChunk(log=good, data=b"wanted")
             assert await spoken(channel, f"/{AGENTS}/Ship", [pb.LogChunks(chunks=[chunk]).SerializeToString()]) == (
                 grpc.StatusCode.OK, "",
             )  # fmt: skip
-    kept = {"etc/passwd": 4, f"data/logs/default/job/{run.serial}/0.1+log": 6}
-    assert tree(tmp_path) == kept
+    stored = {"etc/passwd": 4, f"data/logs/default/job/{run.serial}/0.1+log": 6}
+    assert tree(tmp_path) == stored
 
 
-async def test_a_server_fetches_no_file_that_is_no_log(gate: Fort, tmp_path: Path) -> None:
+async def test_a_server_fetches_no_file_that_is_no_log(gate: SecuredServer, tmp_path: Path) -> None:
     (tmp_path / "data" / "seal.key").parent.mkdir(exist_ok=True)
     (tmp_path / "data" / "seal.key").write_text("the key")
     async with channel_to(gate.port, server_bundle()) as channel:
         for name in ("../seal.key", "a/b/1/../../../../../seal.key", "a/b/1/0.1", "/etc/passwd", *NAMES.values()):
             if name != NAMES["surrogate in JSON"]:
-                said = servers.LogRequest(log=name).SerializeToString()
-                assert await asked(channel, f"/{SERVERS}/FetchLog", said) == (grpc.StatusCode.OK, [])
+                text = servers.LogRequest(log=name).SerializeToString()
+                assert await asked(channel, f"/{SERVERS}/FetchLog", text) == (grpc.StatusCode.OK, [])

@@ -11,38 +11,48 @@ from typing import Any
 
 import grpc
 import pytest
+from msgspec import msgpack
 from structlog.testing import capture_logs
 
-from roost.model.document import encode_document, read_document
-from roost.model.frames import Hello, Report, Run
-from roost.model.node import Facts
-from roost.server import gateway
-from roost.server.admission import RUNS_MAX
+from roost.model.protocol import Hello, Report, Run
+from roost.model.records.node import Facts
+from roost.model.spec.document import encode_document, read_document
+from roost.server.agents import gateway
+from roost.server.agents.validation import RUNS_MAX
 from roost.server.config import ServerConfig
-from roost.server.join import BAD_MAX
+from roost.server.pki.enrolment import BAD_MAX
 from roost.wire import agent_pb2 as pb
 from roost.wire import servers_pb2 as servers
 from roost.wire.codec import pack_agent
 from tests.certified import channel_to, node_bundle
-from tests.security.fort import AGENTS, SERVERS, Fort, asked, fort, server_bundle, spoken, stranger
-from tests.server.house import DEADLINE_S, TOKEN
-from tests.server.stage import Played, played, runs_of
+from tests.security.secured_server import (
+    AGENTS,
+    SERVERS,
+    SecuredServer,
+    asked,
+    secured_server,
+    server_bundle,
+    spoken,
+    stranger,
+)
+from tests.server.gateway_server import Played, played, runs_of
+from tests.server.inprocess_server import DEADLINE_S, TOKEN
 
 OF_AGENTS = ("Connect", "Ship", "Renew", "Who")
 OF_SERVERS = ("Attend", "Status", "Forward", "FetchLog")
-SUBMIT = b'{"name": "smuggled", "command": "true"}'
+SUBMIT = {"operation": "submit", "arguments": msgpack.encode({"document": {"name": "smuggled", "command": "true"}})}
 MEMORY_BYTES_MAX = 200 << 20  # that a test may take more than before: ten times what it does
 
 
 @pytest.fixture
-async def made() -> AsyncIterator[Fort]:
-    async with fort() as standing:
-        yield standing
+async def made() -> AsyncIterator[SecuredServer]:
+    async with secured_server() as credential:
+        yield credential
 
 
-def refusals(told: list[Any]) -> list[tuple[str, str]]:
+def refusals(report: list[Any]) -> list[tuple[str, str]]:
     """Who was refused, without the port, and what the operator was told of it."""
-    found = [each for each in told if each["event"] == "agent refused"]
+    found = [each for each in report if each["event"] == "agent refused"]
     return [(each["peer"].rpartition(":")[0], each["reason"]) for each in found]
 
 
@@ -50,107 +60,99 @@ def refusals(told: list[Any]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("method", OF_SERVERS)
-async def test_no_node_can_call_what_is_for_servers(made: Fort, method: str) -> None:
+async def test_no_node_can_call_what_is_for_servers(made: SecuredServer, method: str) -> None:
     caller = servers.Caller(name="root", roles={"*": "admin"})
-    said = servers.ForwardedRequest(method="POST", path="/v1/workloads", body=SUBMIT, caller=caller)
+    text = servers.ForwardedCall(**SUBMIT, caller=caller)
     before = made.snapshot()
-    with capture_logs() as told:
+    with capture_logs() as report:
         async with channel_to(made.port, node_bundle("n1")) as channel:
-            code, heard = await asked(channel, f"/{SERVERS}/{method}", said.SerializeToString())
-    assert code is grpc.StatusCode.PERMISSION_DENIED and heard == []
-    assert refusals(told) == [("ipv4:127.0.0.1", "this is for servers")]
+            code, received = await asked(channel, f"/{SERVERS}/{method}", text.SerializeToString())
+    assert code is grpc.StatusCode.PERMISSION_DENIED and received == []
+    assert refusals(report) == [("ipv4:127.0.0.1", "this is for servers")]
     assert made.snapshot() == before and not made.peers.attending
 
 
 @pytest.mark.parametrize("method", OF_AGENTS)
-async def test_no_server_can_call_what_is_for_nodes(made: Fort, method: str) -> None:
-    with capture_logs() as told:
+async def test_no_server_can_call_what_is_for_nodes(made: SecuredServer, method: str) -> None:
+    with capture_logs() as report:
         async with channel_to(made.port, server_bundle("n1")) as channel:
-            code, heard = await asked(channel, f"/{AGENTS}/{method}", b"")
-    assert code is grpc.StatusCode.UNAUTHENTICATED and heard == []
-    assert [event for event in told if "refused" in event["event"] or "not renewed" in event["event"]][0]["peer"]
+            code, received = await asked(channel, f"/{AGENTS}/{method}", b"")
+    assert code is grpc.StatusCode.UNAUTHENTICATED and received == []
+    assert [event for event in report if "refused" in event["event"] or "not renewed" in event["event"]][0]["peer"]
     assert not made.engine.state.nodes
 
 
 @pytest.mark.parametrize("kind", ["plain", "none", "foreign"])
-async def test_strangers_are_not_heard(made: Fort, kind: str) -> None:
+async def test_strangers_are_not_heard(made: SecuredServer, kind: str) -> None:
     before = made.snapshot()
     async with stranger(made.port, kind) as channel:
         for service, methods in ((AGENTS, OF_AGENTS), (SERVERS, OF_SERVERS)):
             for method in methods:
-                code, heard = await asked(channel, f"/{service}/{method}", b"")
-                assert code is grpc.StatusCode.UNAVAILABLE and heard == []
+                code, received = await asked(channel, f"/{service}/{method}", b"")
+                assert code is grpc.StatusCode.UNAVAILABLE and received == []
     assert made.snapshot() == before
 
 
-# --- requests handed on -----------------------------------------------------------------------------------------------
+# --- forwarded operations ---------------------------------------------------------------------------------------------
 
 
-async def forwarded(made: Fort, **fields: Any) -> int:
-    """The status of the answer to what another server hands on."""
-    said = servers.ForwardedRequest(**{"method": "GET", "path": "/v1/nodes", **fields}).SerializeToString()
+async def forwarded(made: SecuredServer, **fields: Any) -> int:
+    """The status of the answer to an operation that another server forwards; 200: it was performed."""
+    text = servers.ForwardedCall(**fields).SerializeToString()
     async with channel_to(made.port, server_bundle()) as channel:
-        code, heard = await asked(channel, f"/{SERVERS}/Forward", said)
+        code, received = await asked(channel, f"/{SERVERS}/Forward", text)
     assert code is grpc.StatusCode.OK
-    return servers.ForwardedPiece.FromString(heard[0]).status
+    first = servers.ForwardedReply.FromString(received[0])
+    return 200 if first.taken else first.refusal.status
+
+
+def about(project: str = "default", **more: object) -> bytes:
+    return msgpack.encode({"project": project, "name": "job", **more})
 
 
 ADMIN = servers.Caller(name="root", where="192.0.2.7", roles={"*": "admin"})
 
 
-async def test_a_request_is_handed_on_in_somebodys_name(made: Fort) -> None:
-    assert await forwarded(made, caller=ADMIN) == 200
-    assert await forwarded(made, method="POST", path="/v1/workloads", body=SUBMIT, caller=ADMIN) == 201
-    assert await forwarded(made, path="/livez") == 200
+async def test_an_operation_is_forwarded_in_its_callers_name(made: SecuredServer) -> None:
+    assert await forwarded(made, **SUBMIT, caller=ADMIN) == 200
+    assert await forwarded(made, operation="status", arguments=msgpack.encode({}), caller=ADMIN) == 200
+    assert list(made.engine.state.workloads) == ["default/smuggled"]
 
 
-@pytest.mark.parametrize("path", ["/v1/nodes", "/v1/workloads", "/v1/tokens", "/schema/openapi.json", "/v1/join/x"])
-async def test_a_request_in_nobodys_name_is_refused(made: Fort, path: str) -> None:
+@pytest.mark.parametrize("operation", ["submit", "why", "status", "create_token", "drain", "transfer_leader"])
+async def test_an_operation_without_a_caller_is_refused(made: SecuredServer, operation: str) -> None:
     before = made.snapshot()
-    with capture_logs() as told:
-        assert await forwarded(made, path=path, caller=servers.Caller(where="192.0.2.7", roles={"*": "admin"})) == 401
-        assert await forwarded(made, path=path, method="POST", body=SUBMIT) == 401
-    assert [each["where"] for each in told if each["event"] == "forwarded request refused"] == ["192.0.2.7", ""]
+    arguments = SUBMIT["arguments"] if operation == "submit" else about()
+    nobody = servers.Caller(where="192.0.2.7", roles={"*": "admin"})
+    assert await forwarded(made, operation=operation, arguments=arguments, caller=nobody) == 401
+    assert await forwarded(made, operation=operation, arguments=arguments) == 401
     assert made.snapshot() == before
 
 
 @pytest.mark.parametrize("role", ["", "root", "ADMIN", "admin ", "operator,admin", "owner", "\u0430dmin", "4"])
-async def test_a_role_that_is_not_known_gives_nothing(made: Fort, role: str) -> None:
+async def test_a_role_that_is_not_known_gives_nothing(made: SecuredServer, role: str) -> None:
     caller = servers.Caller(name="token:x", roles={"*": role, "default": role})
     before = made.snapshot()
-    for path in ("/v1/nodes", "/v1/workloads", "/v1/tokens", "/metrics", "/v1/audit"):
-        assert await forwarded(made, path=path, caller=caller) == 403
-    assert await forwarded(made, path="/v1/workloads/default/job", caller=caller) == 404
-    assert await forwarded(made, method="POST", path="/v1/workloads", body=SUBMIT, caller=caller) == 403
+    assert await forwarded(made, operation="status", arguments=msgpack.encode({}), caller=caller) == 403
+    assert await forwarded(made, operation="cancel", arguments=about(fields={}), caller=caller) == 404
+    assert await forwarded(made, operation="resume", arguments=msgpack.encode({"node": "n1"}), caller=caller) == 403
+    assert await forwarded(made, **SUBMIT, caller=caller) == 403
     assert made.snapshot() == before
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["v1/nodes", "", "..", "/../v1/nodes", "/livez/../v1/nodes", "/v1/../v1/nodes", "/v1%2fnodes", "/v1/nodes%00",
-     "/v1/nodes\x00", "http://house/v1/nodes", "\\v1\\nodes", "/v1/projects/web%2f..%2fdefault", "/" + "x" * 100_000],
-)  # fmt: skip
-async def test_a_path_that_is_none_leads_nowhere(made: Fort, path: str) -> None:
-    assert await forwarded(made, path=path, caller=ADMIN) in (400, 404)
+@pytest.mark.parametrize("operation", ["", "..", "submit ", "Submit", "__init__", "livez", "list_nodes", "x" * 100_000])
+async def test_what_is_no_operation_of_a_leader_is_refused(made: SecuredServer, operation: str) -> None:
+    assert await forwarded(made, operation=operation, arguments=SUBMIT["arguments"], caller=ADMIN) == 400
 
 
-@pytest.mark.parametrize("method", ["", "get", "GET\r\nX: y", "GET /v1/tokens", "\x00", "X" * 1_000])
-async def test_a_method_that_is_none_does_nothing(made: Fort, method: str) -> None:
-    assert await forwarded(made, method=method, caller=ADMIN) in (400, 405)
+@pytest.mark.parametrize("arguments", [b"", b"\xc1", b"\x80", msgpack.encode([]), msgpack.encode({"project": 1})])
+async def test_arguments_that_cannot_be_read_are_refused(made: SecuredServer, arguments: bytes) -> None:
+    assert await forwarded(made, operation="cancel", arguments=arguments, caller=ADMIN) == 400
 
 
-async def test_what_belongs_to_one_connection_is_not_taken_over(made: Fort) -> None:
-    """A length beside the real one, or a token beside the caller's name, changes nothing."""
-    odd = [(b"Content-Length", b"1"), (b"TRANSFER-ENCODING", b"chunked"), (b"Authorization", b"Bearer x")]
-    headers = [servers.Header(name=name, value=value) for name, value in odd]
-    fields = {"method": "POST", "path": "/v1/workloads", "body": SUBMIT, "headers": headers}
-    assert await forwarded(made, caller=ADMIN, **fields) == 201
-    assert await forwarded(made, **fields) == 401
-
-
-async def test_guessing_a_join_token_through_another_server_is_counted_by_address(made: Fort) -> None:
-    guess = b'{"id": "0123456789", "secret": "x", "node": "n1", "request": "x"}'
-    join = {"method": "POST", "path": "/v1/join", "body": guess}
+async def test_guessing_a_join_token_through_another_server_is_counted_by_address(made: SecuredServer) -> None:
+    guess = {"id": "0123456789", "secret": "x", "node": "n1", "request": "x"}
+    join = {"operation": "join", "arguments": msgpack.encode({"asked": guess})}
     mine, other = servers.Caller(where="192.0.2.7"), servers.Caller(where="192.0.2.8")
     found = [await forwarded(made, caller=mine, **join) for _ in range(BAD_MAX + 1)]
     assert found[-1] == 429 and 429 not in found[:BAD_MAX], found
@@ -164,7 +166,7 @@ async def test_guessing_a_join_token_through_another_server_is_counted_by_addres
 async def test_a_node_cannot_make_up_work_and_so_read_secrets(store: str) -> None:
     """With a store that remembers, an attempt that it does not know was never ordered."""
     settings = ServerConfig(data=Path("."), admin_token=TOKEN, store=store).settings()
-    async with fort(adopts=settings.adopts, lease_ms=100) as made:
+    async with secured_server(adopts=settings.adopts, lease_ms=100) as made:
         assert (await made.client.put("/v1/projects/web/secrets/db", json={"value": "x"})).status_code == 200
         wish = {"name": "evil", "project": "web", "kind": "service", "command": "true", "env": {"X": {"secret": "db"}}}
         run = Run(5, "web/evil", 0, 1, encode_document(read_document(wish)), serial=1)
@@ -181,27 +183,27 @@ async def test_a_node_cannot_make_up_work_and_so_read_secrets(store: str) -> Non
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_stream_that_never_says_hello_is_ended(made: Fort, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_never_says_hello_is_ended(made: SecuredServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "HELLO_S_MAX", 0.1)
-    with capture_logs() as told:
+    with capture_logs() as report:
         async with played(made.port) as agent:
             assert (await agent.ending())[0] is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert [where for where, _ in refusals(told)] == ["ipv4:127.0.0.1"]
+    assert [where for where, _ in refusals(report)] == ["ipv4:127.0.0.1"]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [b"\xff\xff", b"", pb.AgentFrame(beat=pb.Beat(session=1)).SerializeToString()],
     ids=["no frame", "an empty frame", "a beat"],
 )
-async def test_a_stream_that_begins_otherwise_is_ended(made: Fort, said: bytes) -> None:
-    with capture_logs() as told:
+async def test_a_stream_that_begins_otherwise_is_ended(made: SecuredServer, text: bytes) -> None:
+    with capture_logs() as report:
         async with channel_to(made.port, node_bundle("n1")) as channel:
-            assert (await spoken(channel, f"/{AGENTS}/Connect", [said]))[0] is grpc.StatusCode.INVALID_ARGUMENT
-    assert [where for where, _ in refusals(told)] == ["ipv4:127.0.0.1"]
+            assert (await spoken(channel, f"/{AGENTS}/Connect", [text]))[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert [where for where, _ in refusals(report)] == ["ipv4:127.0.0.1"]
 
 
-async def test_a_beat_that_tells_of_more_than_an_agent_can_hold_is_refused(made: Fort) -> None:
+async def test_a_beat_that_tells_of_more_than_an_agent_can_hold_is_refused(made: SecuredServer) -> None:
     reports = [pb.Report(token=1, state="running")] * (RUNS_MAX + 1)
     async with played(made.port) as agent:
         await agent.hello()
@@ -211,7 +213,9 @@ async def test_a_beat_that_tells_of_more_than_an_agent_can_hold_is_refused(made:
     await made.works()
 
 
-async def test_an_agent_that_never_reads_its_orders_is_ended(made: Fort, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_that_never_reads_its_orders_is_ended(
+    made: SecuredServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each report of an attempt that is not its own is answered with an order to drop it."""
     monkeypatch.setattr(gateway, "ORDERS_MAX", 20_000)
     reports = [pb.Report(token=1 + number, state="running") for number in range(5_000)]
@@ -221,18 +225,18 @@ async def test_an_agent_that_never_reads_its_orders_is_ended(made: Fort, monkeyp
             beat = pb.Beat(session=agent.session, sequence=sequence, reports=reports)
             await agent.call.write(pb.AgentFrame(beat=beat).SerializeToString())
 
-    with capture_logs() as told:
+    with capture_logs() as report:
         async with played(made.port) as agent:
             await agent.hello()
             beating = asyncio.ensure_future(beats(agent))
             await made.until(lambda: not made.gateway.connected)
             beating.cancel()
             await asyncio.wait({beating})
-    assert refusals(told) == [("ipv4:127.0.0.1", "node n1 does not read its orders")]
+    assert refusals(report) == [("ipv4:127.0.0.1", "node n1 does not read its orders")]
     await made.works()
 
 
-async def test_many_streams_at_once_leave_one_of_each_node(made: Fort) -> None:
+async def test_many_streams_at_once_leave_one_of_each_node(made: SecuredServer) -> None:
     before = _memory()
     hello = pack_agent(Hello("n1", "machine-n1", Facts({"cpu": 1_000}), 1)).SerializeToString()
     channels = [channel_to(made.port, node_bundle("n1")) for _ in range(10)]
@@ -260,13 +264,13 @@ async def _end(call: Any) -> grpc.StatusCode:
     return await call.code()
 
 
-@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
-async def test_whoever_speaks_no_tls_is_cut_off(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("text", [b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"])
+async def test_whoever_speaks_no_tls_is_cut_off(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     short = tuple((name, 200 if "handshake" in name else value) for name, value in gateway.OPTIONS)
     monkeypatch.setattr(gateway, "OPTIONS", short)
-    async with fort() as made:
+    async with secured_server() as made:
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
-        writer.write(said)
+        writer.write(text)
         async with asyncio.timeout(DEADLINE_S):
             with suppress(ConnectionError):
                 while await reader.read(1_000):

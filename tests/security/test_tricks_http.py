@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 import pytest
 from structlog.testing import capture_logs
 
-from roost.server import web
-from roost.server.api import bodies
+from roost.server.http import server as http_server
+from roost.server.http.api import bodies
 from tests.certified import authority
-from tests.security.gatehouse import gatehouse
-from tests.security.lines import HEAD, HIDDEN, Port, everything, port_of
-from tests.server.house import TOKEN, House
+from tests.security.callers import quiet_server
+from tests.security.raw_http import HEAD, HIDDEN, Port, everything, port_of
+from tests.server.inprocess_server import TOKEN, InprocessServer
 
 GET = b"GET /livez HTTP/1.1\r\n" + HEAD
 POST = b"POST /v1/workloads HTTP/1.1\r\n" + HEAD
@@ -49,46 +49,46 @@ SMUGGLED = {
     "no colon": GET + b"nonsense\r\n\r\n" + HIDDEN,
     "HTTP/0.9": b"GET /livez\r\n\r\n" + HIDDEN,
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + HIDDEN,
-    "a tunnel": b"CONNECT house:80 HTTP/1.1\r\n" + HEAD + b"\r\n" + HIDDEN,
-    "an authority": b"GET house:80 HTTP/1.1\r\n" + HEAD + b"\r\n" + HIDDEN,
+    "a tunnel": b"CONNECT roost:80 HTTP/1.1\r\n" + HEAD + b"\r\n" + HIDDEN,
+    "an authority": b"GET roost:80 HTTP/1.1\r\n" + HEAD + b"\r\n" + HIDDEN,
     "everything": b"GET * HTTP/1.1\r\n" + HEAD + b"\r\n" + HIDDEN,
-    "an address without a path": b"GET http://house HTTP/1.1\r\n" + HEAD + b"\r\n" + HIDDEN,
+    "an address without a path": b"GET http://roost HTTP/1.1\r\n" + HEAD + b"\r\n" + HIDDEN,
     "garbage after a request": POST + b"Content-Length: 2\r\n\r\n{}" + b"\x00\xff garbage\r\n\r\n" + HIDDEN,
     "TLS where there is none": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64) + HIDDEN,
 }
 
 
 @pytest.fixture
-async def made() -> AsyncIterator[House]:
-    async with gatehouse() as standing:
-        yield standing
+async def made() -> AsyncIterator[InprocessServer]:
+    async with quiet_server() as server:
+        yield server
 
 
 @pytest.fixture
-async def port(made: House) -> AsyncIterator[Port]:
+async def port(made: InprocessServer) -> AsyncIterator[Port]:
     async with port_of(made) as found:
         yield found
 
 
-@pytest.mark.parametrize("said", SMUGGLED.values(), ids=SMUGGLED)
-async def test_what_can_be_read_in_two_ways_is_refused(made: House, port: Port, said: bytes) -> None:
+@pytest.mark.parametrize("text", SMUGGLED.values(), ids=SMUGGLED)
+async def test_what_can_be_read_in_two_ways_is_refused(made: InprocessServer, port: Port, text: bytes) -> None:
     before = made.snapshot()
-    with capture_logs() as told:
+    with capture_logs() as answer:
         async with port.line() as line:
-            await line.say(said)
-            heard = await everything(line)
-    assert heard.count(b"HTTP/1.1 ") <= 2 and heard.rfind(b"HTTP/1.1 400") == heard.rfind(b"HTTP/1.1 ")
-    refused = [each for each in told if each["event"] == "request refused"]
-    assert [each["where"] for each in refused] == ["127.0.0.1"] and TOKEN not in str(told)
+            await line.say(text)
+            received = await everything(line)
+    assert received.count(b"HTTP/1.1 ") <= 2 and received.rfind(b"HTTP/1.1 400") == received.rfind(b"HTTP/1.1 ")
+    refused = [item for item in answer if item["event"] == "request refused"]
+    assert [item["where"] for item in refused] == ["127.0.0.1"] and TOKEN not in str(answer)
     assert made.snapshot() == before
 
 
 @pytest.mark.parametrize(
-    "target", ["http://elsewhere/v1/status", "https://house:1/v1/status?x", "http://u:p@h/v1/status"]
+    "target", ["http://elsewhere/v1/status", "https://roost:1/v1/status?x", "http://u:p@h/v1/status"]
 )
 async def test_a_whole_address_opens_no_other_door(port: Port, target: str) -> None:
     async with port.line() as line:
-        await line.say(f"GET {target} HTTP/1.1\r\nHost: house\r\n\r\n".encode())
+        await line.say(f"GET {target} HTTP/1.1\r\nHost: roost\r\n\r\n".encode())
         assert (await line.hear())[0] == 401
 
 
@@ -100,21 +100,21 @@ async def test_a_whole_address_opens_no_other_door(port: Port, target: str) -> N
 )  # fmt: skip
 async def test_no_spelling_of_an_open_path_leads_behind_it(port: Port, path: str) -> None:
     async with port.line() as line:
-        await line.say(f"GET {path} HTTP/1.1\r\nHost: house\r\n\r\n".encode())
+        await line.say(f"GET {path} HTTP/1.1\r\nHost: roost\r\n\r\n".encode())
         assert (await line.hear())[0] == 401
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "PATCH", "TRACE", "HEAD", "PROPFIND"])
-async def test_an_open_path_takes_no_other_method(made: House, port: Port, method: str) -> None:
+async def test_an_open_path_takes_no_other_method(made: InprocessServer, port: Port, method: str) -> None:
     before = made.snapshot()
     async with port.line() as line:
-        await line.say(f"{method} /livez HTTP/1.1\r\nHost: house\r\nConnection: close\r\n\r\n".encode())
+        await line.say(f"{method} /livez HTTP/1.1\r\nHost: roost\r\nConnection: close\r\n\r\n".encode())
         status = int((await everything(line)).split()[1])
     assert status == 200 if method == "GET" else status in (400, 405)
     assert made.snapshot() == before
 
 
-@pytest.mark.parametrize("size", [web.HEAD_BYTES_MAX + 1, 4 * web.HEAD_BYTES_MAX])
+@pytest.mark.parametrize("size", [http_server.HEAD_BYTES_MAX + 1, 4 * http_server.HEAD_BYTES_MAX])
 async def test_a_head_that_is_too_large_is_refused_also_when_it_comes_whole(port: Port, size: int) -> None:
     async with port.line() as line:
         await line.say(GET + b"X: " + b"y" * size + b"\r\n\r\n")
@@ -151,7 +151,9 @@ async def sent_until_cut_off(port: Port, begin: bytes, piece: bytes, most: int =
     ],
     ids=["trailers", "one trailer", "an extension of a chunk", "empty lines"],
 )
-async def test_what_is_no_body_and_has_no_end_is_cut_off(made: House, port: Port, begin: bytes, piece: bytes) -> None:
+async def test_what_is_no_body_and_has_no_end_is_cut_off(
+    made: InprocessServer, port: Port, begin: bytes, piece: bytes
+) -> None:
     before = made.snapshot()
     assert await sent_until_cut_off(port, begin, piece) < 8_000_000  # what the system takes is counted, too
     assert made.snapshot() == before
@@ -159,7 +161,7 @@ async def test_what_is_no_body_and_has_no_end_is_cut_off(made: House, port: Port
 
 async def test_a_trailer_is_no_header(port: Port) -> None:
     async with port.line() as line:
-        head = b"POST /v1/workloads HTTP/1.1\r\nHost: house\r\n" + CHUNKED + b"\r\n"
+        head = b"POST /v1/workloads HTTP/1.1\r\nHost: roost\r\n" + CHUNKED + b"\r\n"
         await line.say(head + b"2\r\n{}\r\n0\r\n" + f"Authorization: Bearer {TOKEN}\r\n\r\n".encode())
         assert (await line.hear())[0] == 401
 
@@ -175,7 +177,7 @@ async def test_requests_without_end_behind_one_that_is_being_answered_are_cut_of
 
 
 @pytest.mark.parametrize(
-    ("said", "then"),
+    ("text", "then"),
     [
         (GET + b"\r\n", b"\r\n"),
         (GET + b"\r\n", GET),
@@ -187,23 +189,23 @@ async def test_requests_without_end_behind_one_that_is_being_answered_are_cut_of
     ids=["an empty line", "half a head", "more of a head", "a refused body", "a refused chunk", "an unread body"],
 )
 async def test_whoever_never_finishes_is_cut_off_whatever_it_got_before(
-    port: Port, said: bytes, then: bytes, monkeypatch: pytest.MonkeyPatch
+    port: Port, text: bytes, then: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "HEAD_S_MAX", SOON_S)
-    with capture_logs() as told:
+    monkeypatch.setattr(http_server, "HEAD_S_MAX", SOON_S)
+    with capture_logs() as answer:
         async with port.line() as line:
-            await line.say(said)
+            await line.say(text)
             assert (await line.hear())[0] in (200, 401)
             await line.say(then)
             assert await line.is_closed()
-    assert ("connection cut off", "127.0.0.1") in [(each["event"], each.get("where")) for each in told]
+    assert ("connection cut off", "127.0.0.1") in [(item["event"], item.get("where")) for item in answer]
 
 
 async def test_a_body_that_comes_byte_by_byte_has_so_long_and_no_longer(
-    made: House, port: Port, monkeypatch: pytest.MonkeyPatch
+    made: InprocessServer, port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "BODY_S_MAX", SOON_S)
-    monkeypatch.setattr(web, "HEAD_S_MAX", SOON_S)
+    monkeypatch.setattr(http_server, "HEAD_S_MAX", SOON_S)
     before = made.snapshot()
     async with port.line() as line:
         await line.say(POST + b"Content-Length: 100000\r\n\r\n")
@@ -221,7 +223,7 @@ async def test_a_body_that_comes_byte_by_byte_has_so_long_and_no_longer(
 
 async def test_whoever_waits_for_an_answer_may_send_an_empty_line(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old clients end a body with one; a stream that is being told is not ended by it."""
-    monkeypatch.setattr(web, "HEAD_S_MAX", SOON_S)
+    monkeypatch.setattr(http_server, "HEAD_S_MAX", SOON_S)
     async with port.line() as line:
         await line.say(b"GET /v1/changes HTTP/1.1\r\n" + HEAD + b"\r\n\r\n")
         await line.reader.readuntil(b"\r\n\r\n")
@@ -232,7 +234,7 @@ async def test_whoever_waits_for_an_answer_may_send_an_empty_line(port: Port, mo
         assert not connection.transport.is_closing()
 
 
-async def long_log(made: House) -> bytes:
+async def long_log(made: InprocessServer) -> bytes:
     """A run with a log; where it is."""
     await made.agent()
     await made.submit()
@@ -245,11 +247,11 @@ async def long_log(made: House) -> bytes:
 
 @pytest.mark.parametrize("what", [b"/follow", b"?limit=8388608"], ids=["a stream", "an answer"])
 async def test_a_reader_that_never_reads_is_cut_off(
-    made: House, port: Port, what: bytes, monkeypatch: pytest.MonkeyPatch
+    made: InprocessServer, port: Port, what: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "STALL_S_MAX", SOON_S)
+    monkeypatch.setattr(http_server, "STALL_S_MAX", SOON_S)
     path = await long_log(made)
-    with capture_logs() as told:
+    with capture_logs() as answer:
         deaf = await port.socket(b"GET " + path + what + b" HTTP/1.1\r\n" + HEAD + b"\r\n", 4_096)
         await made.until(lambda: port.connections)
         (connection,) = port.connections
@@ -257,12 +259,12 @@ async def test_a_reader_that_never_reads_is_cut_off(
         await made.until(lambda: sizes.append(connection.transport.get_write_buffer_size()) or not port.connections)
     assert 0 < max(sizes) <= LOG_BYTES, "one answer is as large as it is; a stream waits for its reader"
     assert what != b"/follow" or max(sizes) < LOG_BYTES // 4
-    assert ("127.0.0.1", "did not read its answer") in [(each.get("where"), each.get("why")) for each in told]
+    assert ("127.0.0.1", "did not read its answer") in [(item.get("where"), item.get("why")) for item in answer]
     deaf.close()
 
 
-async def test_a_slow_reader_is_not_cut_off(made: House, port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "STALL_S_MAX", 0.1)
+async def test_a_slow_reader_is_not_cut_off(made: InprocessServer, port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "STALL_S_MAX", 0.1)
     path = await long_log(made)
     head = b"GET " + path + b"?limit=8388608 HTTP/1.1\r\nConnection: close\r\n" + HEAD + b"\r\n"
     slow = await port.socket(head, 1 << 18)
@@ -279,7 +281,7 @@ async def test_a_slow_reader_is_not_cut_off(made: House, port: Port, monkeypatch
 
 
 def tls_of_server() -> ssl.SSLContext:
-    bundle = authority().for_server("house", ("127.0.0.1",))
+    bundle = authority().for_server("roost", ("127.0.0.1",))
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(bundle.key + bundle.certificate)
@@ -289,16 +291,16 @@ def tls_of_server() -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"\x16\x03\x01\x02\x00\x01", GET + b"\r\n" + HIDDEN], ids=["nothing", "half a hello", "plain HTTP"]
+    "text", [b"", b"\x16\x03\x01\x02\x00\x01", GET + b"\r\n" + HIDDEN], ids=["nothing", "half a hello", "plain HTTP"]
 )
 async def test_whoever_speaks_no_tls_where_it_is_spoken_is_cut_off(
-    made: House, said: bytes, monkeypatch: pytest.MonkeyPatch
+    made: InprocessServer, text: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web, "HANDSHAKE_S_MAX", SOON_S)
+    monkeypatch.setattr(http_server, "HANDSHAKE_S_MAX", SOON_S)
     before = made.snapshot()
     async with port_of(made, tls_of_server()) as port:
         async with port.line() as line:
-            await line.say(said)
+            await line.say(text)
             assert b"HTTP" not in await everything(line)
         trusting = ssl.create_default_context(cadata=authority().certificate)
         async with port.line(trusting) as line:  # others are served

@@ -1,4 +1,4 @@
-"""What tests of the server share: one event loop, because gRPC's own thread outlives a test and speaks to its loop."""
+"""What tests of the server share: one event loop, and a logging configuration that is reset after each test."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -6,14 +6,14 @@ import pytest
 import structlog
 
 
-@pytest.fixture(scope="session", autouse=True)
-async def one_loop(anyio_backend: str) -> AsyncIterator[None]:
-    """As long as an async fixture lives, all async tests run on its loop."""
-    yield
-
-
 @pytest.fixture(autouse=True)
-def own_words() -> Iterator[None]:
-    """A server that was started in a test has chosen where lines go: not for the tests after it."""
+def default_logging() -> Iterator[None]:
+    """A server started in a test configures logging for the process; undo that."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session", autouse=True)
+async def one_loop(anyio_backend: str) -> AsyncIterator[None]:
+    """One event loop for all async tests: the thread of gRPC outlives a test and keeps a reference to its loop."""
+    yield

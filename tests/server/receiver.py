@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from roost.model.hook import Command
-from roost.server.hooks import Hooks
-from roost.server.hooks_channel import Timing
-from roost.server.seal import Seal
-from tests.server.house import KEY, House
+from roost.model.records.webhook import Command
+from roost.server.pki.encryption import Seal
+from roost.server.webhooks.channel import RetryTiming
+from roost.server.webhooks.dispatcher import Hooks
+from tests.server.inprocess_server import KEY, InprocessServer
 
-QUICK = Timing(first_ms=10, pause_ms_max=40)
-DEADLINE_S = 20.0
+QUICK = RetryTiming(first_ms=10, pause_ms_max=40)
+DEADLINE_S = 60.0  # against hanging: what is waited for takes milliseconds on an idle machine
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """One request."""
 
     headers: dict[str, str]
@@ -27,7 +27,7 @@ class Told(NamedTuple):
         return json.loads(self.body)
 
 
-Answers = Callable[[Told], bytes]
+Answers = Callable[[Reported], bytes]
 
 
 def status(code: int, more: str = "") -> bytes:
@@ -43,7 +43,7 @@ class Receiver:
 
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
-        self.told: list[Told] = []
+        self.reported: list[Reported] = []
         self.at_once = self.at_once_most = 0
         self.gate = asyncio.Event()
         self.gate.set()
@@ -51,7 +51,7 @@ class Receiver:
 
     def events(self, *names: str) -> list[dict[str, Any]]:
         """What it was told by those names; without any, everything."""
-        return [each.event for each in self.told if not names or each.event["event"] in names]
+        return [other_told.event for other_told in self.reported if not names or other_told.event["event"] in names]
 
     async def until(self, holds: Callable[[], Any]) -> None:
         """Wait until something holds."""
@@ -65,10 +65,10 @@ class Receiver:
         try:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
-            told = Told(headers, await reader.readexactly(int(headers["content-length"])))
-            self.told.append(told)
+            report = Reported(headers, await reader.readexactly(int(headers["content-length"])))
+            self.reported.append(report)
             await self.gate.wait()
-            writer.write(self.answers(told))
+            writer.write(self.answers(report))
             await writer.drain()
         except (OSError, EOFError):
             pass  # whoever asked has gone
@@ -78,7 +78,7 @@ class Receiver:
 
 
 @asynccontextmanager
-async def receiver(answers: Answers = lambda told: OK, port: int = 0) -> AsyncIterator[Receiver]:
+async def receiver(answers: Answers = lambda answer: OK, port: int = 0) -> AsyncIterator[Receiver]:
     """A receiver that listens as long as the block."""
     made = Receiver(answers)
     server = await asyncio.start_server(made.serve, "127.0.0.1", port)
@@ -91,8 +91,8 @@ async def receiver(answers: Answers = lambda told: OK, port: int = 0) -> AsyncIt
 
 
 @asynccontextmanager
-async def telling(made: House) -> AsyncIterator[None]:
-    """The hooks of a house are told, as long as the block."""
+async def telling(made: InprocessServer) -> AsyncIterator[None]:
+    """The hooks of a server are told, as long as the block."""
     running = asyncio.ensure_future(made.hooks.run())
     try:
         yield
@@ -102,15 +102,15 @@ async def telling(made: House) -> AsyncIterator[None]:
         await made.hooks.close()
 
 
-def equip(made: House, *commands: Command, timing: Timing = QUICK, **fields: Any) -> None:
-    """Hooks for a house, other than its own: they try again soon, and forget nothing."""
+def equip(made: InprocessServer, *commands: Command, timing: RetryTiming = QUICK, **fields: Any) -> None:
+    """Hooks for a server, other than its own: they try again soon, and forget nothing."""
     made.hooks = Hooks(made.engine, commands, to_loopback=True, timing=timing, store_s=0.0, **fields)
     made.hooks.begin(Seal(KEY))
     made.perform.hooks = made.hooks
-    made.api.state["doors"] = made.api.state["doors"]._replace(hooks=made.hooks)
+    made.context = made.dispatcher.context = made.context._replace(hooks=made.hooks)
 
 
-async def set_hook(made: House, key: str, url: str, expect: int = 200, **fields: Any) -> dict[str, Any]:
+async def set_hook(made: InprocessServer, key: str, url: str, expect: int = 200, **fields: Any) -> dict[str, Any]:
     """Set a hook that is taken in, or refused."""
     project, _, name = key.rpartition("/")
     answer = await made.client.put(f"/v1/projects/{project}/hooks/{name}", json={"url": url, **fields})
@@ -118,7 +118,7 @@ async def set_hook(made: House, key: str, url: str, expect: int = 200, **fields:
     return answer.json()
 
 
-async def hook_of(made: House, key: str) -> dict[str, Any]:
+async def hook_of(made: InprocessServer, key: str) -> dict[str, Any]:
     """A hook as it stands."""
     project, _, name = key.rpartition("/")
     return await made.get(f"/v1/projects/{project}/hooks/{name}")

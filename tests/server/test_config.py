@@ -22,9 +22,9 @@ def test_the_defaults_are_fine() -> None:
         2_000,
         7,
     )
-    assert (config().settings().patience_ms, config().settings().preempt_margin) == (30_000, 20)
-    settings = config(patience_ms=0, preempt_margin=0).settings()
-    assert (settings.patience_ms, settings.preempt_margin) == (0, 0)
+    assert (config().settings().backfill_after_ms, config().settings().preempt_margin) == (30_000, 20)
+    settings = config(backfill_after_ms=0, preempt_margin=0).settings()
+    assert (settings.backfill_after_ms, settings.preempt_margin) == (0, 0)
     assert config(lease_ms=1_000).settings().lease_margin_ms == 200
 
 
@@ -41,8 +41,8 @@ def test_the_defaults_are_fine() -> None:
         ("port", 65_536, "invalid"),
         ("agents_port", 8420, "invalid"),
         ("seed", -1, "invalid"),
-        ("patience_ms", -1, "invalid"),
-        ("patience_ms", 10**18, "invalid"),
+        ("backfill_after_ms", -1, "invalid"),
+        ("backfill_after_ms", 10**18, "invalid"),
         ("preempt_margin", -1, "invalid"),
         ("preempt_margin", 101, "invalid"),
         ("admin_token", "short", "invalid"),
@@ -70,5 +70,5 @@ def test_tokens_are_not_printed() -> None:
 
 
 def test_the_environment_can_say_some_of_it() -> None:
-    told = from_environment({"SCHEDULING_STRATEGY": "best_fit", "ROOST_TOKEN": "t", "SCHEDULING": "", "HOME": "x"})
-    assert told == {"strategy": "best_fit", "admin_token": "t"}
+    answer = from_environment({"SCHEDULING_STRATEGY": "best_fit", "ROOST_TOKEN": "t", "SCHEDULING": "", "HOME": "x"})
+    assert answer == {"strategy": "best_fit", "admin_token": "t"}

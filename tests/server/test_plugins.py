@@ -10,7 +10,7 @@ import pytest
 ROOST = [sys.executable, "-m", "roost"]
 DEADLINE_S = 60
 GOOD = """
-from roost.core.strategies import Strategy, pick_best
+from roost.core.placement.strategies import Strategy, pick_best
 def register(registry):
     registry.add_strategy(Strategy("mine", (), pick_best))
 """
@@ -31,8 +31,8 @@ def plugin(folder: Path, source: str, value: str = "roost_mine:register", name: 
     return {**os.environ, "PYTHONPATH": str(folder)}
 
 
-def roost(env: dict[str, str], *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*ROOST, *words], env=env, input=given, capture_output=True, text=True, timeout=DEADLINE_S)
+def roost(env: dict[str, str], *message: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*ROOST, *message], env=env, input=given, capture_output=True, text=True, timeout=DEADLINE_S)
 
 
 def test_a_strategy_of_a_plug_in_is_one_like_others(tmp_path: Path) -> None:
@@ -53,12 +53,12 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("source, words", BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_plug_in_is_told_by_name_and_nothing_starts(tmp_path: Path, source: str, words: str) -> None:
+@pytest.mark.parametrize("source, message", BROKEN.values(), ids=BROKEN.keys())
+def test_a_broken_plug_in_is_told_by_name_and_nothing_starts(tmp_path: Path, source: str, message: str) -> None:
     done = roost(plugin(tmp_path, source), "sim", "place", "-", given=FLEET)
     assert done.returncode == 2
     assert "the plug-in mine of roost-mine 1.2 (roost_mine:register) cannot be loaded" in done.stderr
-    assert words in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from roost.core.effects import Step
-from roost.core.state import Settings, State
+from roost.core.state.outcome import Step
+from roost.core.state.state import State
 from roost.model.events import Event
 from roost.ports.store import Snapshot
-from roost.server.journal import Journal, records_of
-from roost.sim import server as sim_server
-from roost.sim.simulate import simulate
-from roost.sim.traces.history import History, read_history
+from roost.server.engine import machine
+from roost.server.engine.recording import Journal, records_of
+from roost.sim.recordings.recording import Recording, read_history
+from roost.sim.run import simulate
 from tests.core.scene import Scene
 
 PLENTY = 1 << 40
@@ -47,43 +47,38 @@ class Recorded(Scene):
         self.wait(duration)
         self.ended(*names)
 
-    def history(self, folder: Path) -> History:
+    def history(self, folder: Path) -> Recording:
         assert self.journal is not None and self.journal.is_writing
         self.journal.close()
         return read(folder)
 
 
-def read(path: Path) -> History:
+def read(path: Path) -> Recording:
     """Journals, stepped through."""
     return read_history(path, lambda share: None)
 
 
 def record_simulation(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, file_bytes_max: int = PLENTY) -> None:
     """Everything goes wrong for the servers of a seed, and all they decide is recorded."""
-    load, step, take_over = sim_server.load, sim_server.step, sim_server.take_over
+    step, take_over = machine.step, machine.take_over
     journals: dict[int, tuple[State, Journal]] = {}  # of several servers each has its own
 
-    def began(state: State, snapshot: Snapshot, now: int, *, sudden: bool = False) -> None:
+    def began(state: State, snapshot: Snapshot, now: int, *, unclean: bool = False) -> None:
         journal = Journal(folder, file_bytes_max, 1_000 * PLENTY)
-        journal.begin(snapshot, now, state.settings, sudden=sudden)
+        journal.begin(snapshot, now, state.settings, unclean=unclean)
         journals[id(state)] = (state, journal)
 
-    def loaded(snapshot: Snapshot, now: int, settings: Settings) -> State:
-        state = load(snapshot, now, settings)
-        began(state, snapshot, now)
-        return state
-
-    def taken_over(state: State, now: int, *, sudden: bool) -> None:
-        began(state, Snapshot(state.revision, records_of(state)), now, sudden=sudden)
-        take_over(state, now, sudden=sudden)
+    def taken_over(state: State, now: int, *, unclean: bool) -> None:
+        began(state, Snapshot(state.revision, records_of(state)), now, unclean=unclean)
+        take_over(state, now, unclean=unclean)
 
     def stepped(state: State, events: list[Event], now: int) -> Step:
         done = step(state, events, now)
         journals[id(state)][1].record(state, events, done.changes)
         return done
 
-    for name, instead in (("load", loaded), ("step", stepped), ("take_over", taken_over)):
-        monkeypatch.setattr(sim_server, name, instead)
+    for name, instead in (("step", stepped), ("take_over", taken_over)):
+        monkeypatch.setattr(machine, name, instead)
     assert not simulate(seed).trouble
     for _, journal in journals.values():
         assert journal.is_writing

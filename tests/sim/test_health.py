@@ -3,9 +3,9 @@
 import pytest
 
 from roost.agent.actor import Attempt
-from roost.model.frames import Report
-from roost.sim import truth
-from roost.sim.simulate import simulate
+from roost.model.protocol import Report
+from roost.sim.checks import oracle
+from roost.sim.run import simulate
 
 SEEDS_MAX = 60
 
@@ -15,13 +15,13 @@ def test_runs_become_ready_or_are_ended(monkeypatch: pytest.MonkeyPatch) -> None
     report = Attempt.report
 
     def remembered(self: Attempt, now: int) -> Report:
-        told = report(self, now)
+        answer = report(self, now)
         if self.health is not None:
-            seen.add((told.cause or told.state, told.ready))
-        return told
+            seen.add((answer.cause or answer.state, answer.ready))
+        return answer
 
     monkeypatch.setattr(Attempt, "report", remembered)
-    monkeypatch.setattr(truth, "NEVER_WELL", 0.5)
+    monkeypatch.setattr(oracle, "NEVER_WELL", 0.5)
     wanted = {("running", False), ("running", True), ("unhealthy", False)}
     for seed in range(SEEDS_MAX):
         simulate(seed)

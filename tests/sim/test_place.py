@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from roost.cli.sim import sim
+from roost.cli.tools.sim import sim
 
 MB = 1_000_000
 TOTAL = (8, 16_000, 100_000)
@@ -38,7 +38,7 @@ def placed(tmp_path: Path, nodes: list[dict], workloads: list[dict], **more: Any
     assert result.exit_code == 0, result.output
     outcome = json.loads(result.stdout)
     assert outcome["pending"] == []
-    return {each["instance"]: each["node"] for each in outcome["placements"]}
+    return {placement["instance"]: placement["node"] for placement in outcome["placements"]}
 
 
 def waiting(tmp_path: Path, nodes: list[dict], workloads: list[dict], **more: Any) -> list[dict]:
@@ -120,8 +120,8 @@ def test_a_node_out_of_service_is_never_chosen(tmp_path: Path, status: str) -> N
     result = run(tmp_path, {"nodes": nodes, "workloads": workloads}, "--json")
     assert result.exit_code == 4
     outcome = json.loads(result.stdout)
-    assert [each["node"] for each in outcome["placements"]] == ["n2"]
-    assert [each["code"] for each in outcome["pending"]] == ["insufficient_resources"]
+    assert [placement["node"] for placement in outcome["placements"]] == ["n2"]
+    assert [item["code"] for item in outcome["pending"]] == ["insufficient_resources"]
 
 
 @pytest.mark.parametrize(
@@ -143,14 +143,14 @@ def test_a_node_without_room_is_passed_over(tmp_path: Path, tight: Any, roomy: A
 def test_without_a_node_online_the_code_is_no_nodes(tmp_path: Path, nodes: list[dict]) -> None:
     (pending,) = waiting(tmp_path, nodes, [ask("x", 1)])
     assert (pending["instance"], pending["code"], pending["online"]) == ("x.0", "no_nodes", 0)
-    assert pending["words"] == "no node is online"
+    assert pending["message"] == "no node is online"
 
 
 def test_what_no_node_could_ever_hold_is_unsatisfiable(tmp_path: Path) -> None:
     small = node("n1", (1, 500, 5_000), (2, 4_000, 20_000))
     (pending,) = waiting(tmp_path, [small], [ask("x", 4, 8_000, 50_000)])
     assert pending["code"] == "unsatisfiable"
-    assert [each["nodes"] for each in pending["blockers"]] == [1]
+    assert [blocker["nodes"] for blocker in pending["blockers"]] == [1]
     assert "needs 4 cpu, the largest has 2 cpu" in pending["blockers"][0]["reason"]
 
 
@@ -177,8 +177,8 @@ def test_two_asks_and_room_for_one(tmp_path: Path) -> None:
     result = run(tmp_path, {"nodes": [node("n1", (6, 12_000, 80_000))], "workloads": workloads}, "--json")
     assert result.exit_code == 4
     outcome = json.loads(result.stdout)
-    assert [each["instance"] for each in outcome["placements"]] == ["x.0"]
-    assert [each["instance"] for each in outcome["pending"]] == ["y.0"]
+    assert [placement["instance"] for placement in outcome["placements"]] == ["x.0"]
+    assert [item["instance"] for item in outcome["pending"]] == ["y.0"]
     assert placed(tmp_path, [node("n1"), node("n2")], workloads) == {"x.0": "n1", "y.0": "n2"}
 
 
@@ -193,12 +193,12 @@ def test_a_driver_is_worth_more_than_room(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "known"),
+    ("rule", "existing"),
     [("arch == 'amd64'", {"arch": "amd64"}), ("labels.arch == 'amd64'", {"labels": {"arch": "amd64"}})],
 )
-def test_an_unknown_architecture_is_not_the_wanted_one(tmp_path: Path, rule: str, known: dict) -> None:
+def test_an_unknown_architecture_is_not_the_wanted_one(tmp_path: Path, rule: str, existing: dict) -> None:
     wants = ask("x", 1, placement={"require": [rule]})
-    assert placed(tmp_path, [node("n1"), node("n2", (1, 100, 100), **known)], [wants]) == {"x.0": "n2"}
+    assert placed(tmp_path, [node("n1"), node("n2", (1, 100, 100), **existing)], [wants]) == {"x.0": "n2"}
     (pending,) = waiting(tmp_path, [node("n1")], [wants])
     assert pending["code"] == "unsatisfiable"
     assert rule in pending["blockers"][0]["reason"]
@@ -235,14 +235,14 @@ def test_resources_of_any_name_are_counted(tmp_path: Path) -> None:
 def test_every_instance_of_an_array_is_listed(tmp_path: Path) -> None:
     file = {"nodes": [node("n1", (3, 100, 100))], "workloads": [ask("x", 1, count=5)]}
     outcome = json.loads(run(tmp_path, file, "--json").stdout)
-    assert [each["instance"] for each in outcome["placements"]] == ["x.0", "x.1", "x.2"]
-    assert [each["instance"] for each in outcome["pending"]] == ["x.3", "x.4"]
+    assert [placement["instance"] for placement in outcome["placements"]] == ["x.0", "x.1", "x.2"]
+    assert [item["instance"] for item in outcome["pending"]] == ["x.3", "x.4"]
 
 
 def test_a_higher_priority_goes_first(tmp_path: Path) -> None:
     file = {"nodes": [node("n1", (2, 100, 100))], "workloads": [ask("x", 2), ask("y", 2, priority=90)]}
     outcome = json.loads(run(tmp_path, file, "--json").stdout)
-    assert [each["instance"] for each in outcome["placements"]] == ["y.0"]
+    assert [placement["instance"] for placement in outcome["placements"]] == ["y.0"]
 
 
 def test_more_than_one_pass_may_place(tmp_path: Path) -> None:
@@ -320,6 +320,6 @@ def test_people_get_a_table_and_words(tmp_path: Path) -> None:
         "INSTANCE  NODE  STRATEGY  SCORE  OVER",
         "x.0       n2    best_fit  0.525  n1 0.475",
         "x.1       n1    best_fit  0.475",
-        "y.0 waits (unsatisfiable): capacity: needs 16 cpu, the largest has 8 cpu (2 nodes)",
+        "y.0 is pending (unsatisfiable): capacity: needs 16 cpu, the largest has 8 cpu (2 nodes)",
         "2 of 3 placed",
     ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from roost.cli.sim import sim
+from roost.cli.tools.sim import sim
 
 FLEET = [
     {"name": "a1", "cpu": 8, "zone": "a", "rack": "r1", "region": "eu", "gpu": 2, "gpu_model": "T4", "taints": ["gpu"]},
@@ -25,11 +25,11 @@ def outcome(tmp_path: Path, *workloads: dict[str, Any], nodes: list[dict] | None
 
 
 def nodes_of(done: dict[str, Any]) -> dict[str, str]:
-    return {each["instance"]: each["node"] for each in done["placements"]}
+    return {placement["instance"]: placement["node"] for placement in done["placements"]}
 
 
 def reasons(done: dict[str, Any]) -> dict[str, list[str]]:
-    return {each["instance"]: [blocker["reason"] for blocker in each["blockers"]] for each in done["pending"]}
+    return {item["instance"]: [blocker["reason"] for blocker in item["blockers"]] for item in done["pending"]}
 
 
 def test_rules_about_nodes(tmp_path: Path) -> None:
@@ -86,7 +86,9 @@ def test_devices_and_ports_are_told(tmp_path: Path) -> None:
         {"name": "again", "ports": {"http": 80}},
         nodes=nodes,
     )
-    given = {each["instance"]: (each.get("devices"), each.get("ports")) for each in done["placements"]}
+    given = {
+        placement["instance"]: (placement.get("devices"), placement.get("ports")) for placement in done["placements"]
+    }
     assert given == {"half.0": ([1], None), "two.0": ([2, 3], {"http": 80, "any": 20_000})}
     assert reasons(done) == {
         "more.0": ["resources: needs 1 gpu, at most 0 gpu free", "gpu: needs 1 whole, at most 0 wholly free"],

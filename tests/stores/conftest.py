@@ -8,7 +8,7 @@ import pytest
 # A failing assertion of the contract shows its values, though the contract is not a test file itself.
 pytest.register_assert_rewrite("tests.stores.contract", "tests.stores.shared")
 
-from roost.stores.sqlite import SqliteStore  # noqa: E402
+from roost.stores.sqlite.store import SqliteStore  # noqa: E402
 from tests.stores.disk import Disk, registered  # noqa: E402
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import apsw
 
 from roost.ports.store import Change
-from roost.stores import sqlite_file
-from roost.stores.sqlite import SqliteStore
+from roost.stores.sqlite import file
+from roost.stores.sqlite.store import SqliteStore
+from tests.stores.contract import must
 
 
 class Disk(apsw.VFS):
@@ -69,8 +70,8 @@ def registered() -> Iterator[Disk]:
 async def written(data: Path, *commits: list[Change]) -> Path:
     """A store that was used and closed; the path of its file."""
     store = SqliteStore(data)
-    epoch = await store.lead("server-1")
+    epoch = await must(store).lead("server-1")
     for commit in commits:
-        await store.commit(epoch, commit)
+        await must(store).commit(epoch, commit)
     await store.close()
-    return data / sqlite_file.FILE_NAME
+    return data / file.FILE_NAME

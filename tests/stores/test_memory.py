@@ -2,9 +2,9 @@
 
 import pytest
 
-from roost.ports.store import Change, Fenced, Snapshot
+from roost.ports.store import Change, Committed, Fenced, LeadTaken, Snapshot
 from roost.stores.memory import Memory, MemoryStore
-from tests.stores.contract import Opener, gone, put
+from tests.stores.contract import Opener, gone, must, put
 from tests.stores.shared import SharedStoreContract
 
 
@@ -17,36 +17,34 @@ class TestMemory(SharedStoreContract):
 
 async def test_a_store_without_a_memory_has_its_own() -> None:
     one, other = MemoryStore(), MemoryStore()
-    await one.commit(await one.lead("server-1"), [put("1")])
-    assert await other.load() == Snapshot(0, [])
+    await must(one).commit(await must(one).lead("server-1"), [put("1")])
+    assert await must(other).load() == Snapshot(0, [])
 
 
 async def test_a_server_is_fenced_when_another_takes_the_lead() -> None:
     memory = Memory()
     one, other = MemoryStore(memory), MemoryStore(memory)
-    old = await one.lead("server-1")
-    new = await other.lead("server-2")
-    with pytest.raises(Fenced, match="server-2 leads with epoch 2"):
-        await one.commit(old, [put("1")])
-    assert await other.commit(new, [put("2")]) == 1
-    assert await one.load() == Snapshot(1, [put("2")])
+    old = await must(one).lead("server-1")
+    new = await must(other).lead("server-2")
+    assert await one.commit(old, [put("1")]) == Fenced("epoch 1 may not commit: server-2 leads with epoch 2")
+    assert await must(other).commit(new, [put("2")]) == 1
+    assert await must(one).load() == Snapshot(1, [put("2")])
 
 
 def test_the_core_needs_no_event_loop() -> None:
     memory = Memory()
-    epoch = memory.lead("server-1")
-    assert memory.apply(epoch, [put("1"), put("2")]) == 1
-    assert memory.apply(epoch, [gone("1")]) == 2
+    assert memory.lead("server-1") == LeadTaken(1)
+    assert memory.apply(1, [put("1"), put("2")]) == Committed(1)
+    assert memory.apply(1, [gone("1")]) == Committed(2)
     assert memory.snapshot() == Snapshot(2, [put("2")])
-    with pytest.raises(Fenced):
-        memory.apply(epoch - 1, [put("3")])
+    assert isinstance(memory.apply(0, [put("3")]), Fenced)
     assert memory.snapshot() == Snapshot(2, [put("2")])
 
 
 def test_a_snapshot_does_not_change_when_the_store_does() -> None:
     memory = Memory()
-    epoch = memory.lead("server-1")
-    memory.apply(epoch, [put("1")])
+    memory.lead("server-1")
+    memory.apply(1, [put("1")])
     snapshot = memory.snapshot()
-    memory.apply(epoch, [Change("node", "n", b"new"), gone("1")])
+    memory.apply(1, [Change("node", "n", b"new"), gone("1")])
     assert snapshot == Snapshot(1, [put("1")])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from roost.model.frames import Answer, Beat, Drop, Hello, Report, Run, Stop, Usage, Welcome
-from roost.model.node import Facts
+from roost.model.protocol import Answer, Beat, Drop, Hello, Report, Run, Stop, Usage, Welcome
+from roost.model.records.node import Facts
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_agent, pack_server, unpack_agent, unpack_server
 
@@ -43,8 +43,10 @@ def test_what_a_server_says_arrives_as_it_was(frame: Welcome | Answer) -> None:
 
 
 def test_what_an_older_agent_does_not_know_is_as_it_was_then() -> None:
-    held = pb.Held(run=pb.Run(token=2, workload="default/job", attempt=1), report=pb.Report(token=2, state="running"))
-    hello = unpack_agent(pb.AgentFrame(hello=pb.Hello(node="n", identity="m", facts=pb.Facts(), runs=[held])))
+    allocated = pb.Held(
+        run=pb.Run(token=2, workload="default/job", attempt=1), report=pb.Report(token=2, state="running")
+    )
+    hello = unpack_agent(pb.AgentFrame(hello=pb.Hello(node="n", identity="m", facts=pb.Facts(), runs=[allocated])))
     assert isinstance(hello, Hello)
     ((run, report),) = hello.runs
     assert (run.version, run.env, report.ready, hello.facts.address) == (1, (), True, "")

@@ -9,13 +9,13 @@ import time
 
 import uvloop
 
-from roost.agent.config import Options, read_identity, read_life, read_options
-from roost.agent.keeper_proc import AGENT_MARK, MARK, kill_leftovers
-from roost.agent.link import now_ms
-from roost.agent.probe import Meter, facts
-from roost.agent.say import say
+from roost.agent.config import AgentOptions, read_identity, read_life, read_options
+from roost.agent.connection.stream import now_ms
+from roost.agent.host.fingerprint import UsageMeter, facts
+from roost.agent.log import log
 from roost.agent.service import Service
 from roost.drivers.process import ProcessDriver
+from roost.keeper.processes import AGENT_MARK, MARK, kill_leftovers
 from roost.model.errors import Invalid
 
 WRONG_USAGE = 2
@@ -31,16 +31,16 @@ def main() -> int:
         if not socket_path:
             raise Invalid(AGENT_MARK, "an agent is started by its keeper: `roost agent`")
     except Invalid as error:
-        say(str(error))
+        log(str(error))
         return WRONG_USAGE
     os.makedirs(options.directory, mode=0o700, exist_ok=True)
     uvloop.run(_live(options, socket_path, os.getppid()))
     return 0
 
 
-async def _live(options: Options, socket_path: str, keeper: int) -> None:
+async def _live(options: AgentOptions, socket_path: str, keeper: int) -> None:
     directory, share = options.directory, options.wishes.share
-    meter = Meter(directory, share)
+    meter = UsageMeter(directory, share)
     service = Service(
         directory=directory,
         name=options.name,
@@ -49,7 +49,7 @@ async def _live(options: Options, socket_path: str, keeper: int) -> None:
         server=options.server,
         usage=lambda: meter.usage(now_ms()),
     )
-    driver = ProcessDriver(service.told, lambda: _keeper_gone(keeper))
+    driver = ProcessDriver(service.reported, lambda: _keeper_gone(keeper))
     service.driver = driver
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, service.stop)
     await driver.connect(socket_path)
@@ -59,15 +59,15 @@ async def _live(options: Options, socket_path: str, keeper: int) -> None:
 
 
 def _keeper_gone(keeper: int) -> None:
-    """The keeper is dead, and nobody watches over what it started: end that. Or another agent has taken our place."""
+    """The keeper is dead, and nothing watches over what it started: end that. Or another agent has taken our place."""
     deadline = time.monotonic() + ORPHANED_S_MAX
     while os.getppid() == keeper and time.monotonic() < deadline:
         time.sleep(0.005)
     if os.getppid() == keeper:
-        say("another agent has taken our place at the keeper")
+        log("another agent has taken our place at the keeper")
     else:
         killed = kill_leftovers(os.environ.get(MARK, ""))
-        say(f"the keeper is gone; {killed} processes that it had started were killed")
+        log(f"the keeper is gone; {killed} processes that it had started were killed")
     os._exit(KEEPER_GONE)
 
 

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from roost.agent.health import UNHEALTHY, WORDS_EVERY_MS, Health
-from roost.model.frames import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
-from roost.model.lifecycle import Check
-from roost.model.node import Facts
+from roost.agent.health.state import WORDS_EVERY_MS, HealthState
+from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
+from roost.model.records.node import Facts
+from roost.model.spec.service import Check
+from roost.ports.driver import StopReason
 
-RUNNING_DUE_MS = 50  # a start is told this late at most: what ends sooner is told in one report
+RUNNING_DUE_MS = 50  # a start is reported this late at most: what ends sooner is one report
 STARTING_DUE_MS = 200
-DROP_CAUSE = "dropped"
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -29,11 +29,12 @@ class Halt(msgspec.Struct, frozen=True):
 
     token: int
     grace_ms: int
-    cause: str
+    reason: StopReason
+    detail: str = ""
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """This attempt has ended and everybody who must know knows."""
+    """This attempt has ended, and the server knows."""
 
     token: int
 
@@ -64,10 +65,10 @@ class Attempt:
         self.step = 0
         self.error = ""
         self.log_size = 0
-        self.health: Health | None = None  # without a check, what runs is ready
+        self.health: HealthState | None = None  # without a check, what runs is ready
         self.stopping = False
         self.dropped = False
-        self.sent = 0  # the sequence of the beat that told it; 0: never, or not since it changed
+        self.sent = 0  # the sequence of the beat that reported it; 0: never, or not since it changed
 
     def report(self, now: int) -> Report:
         """How it stands, with ages instead of times."""
@@ -101,7 +102,7 @@ class Actor:
         self.lease_ms = 0
         self.lease_until_ms = 0
         self.lacking = False
-        self._news: dict[int, int] = {}  # attempts that changed, and when the server must be told
+        self._news: dict[int, int] = {}  # attempts that changed, and when a report is due
         self._due_ms: int | None = None  # the first of those times
 
     # the link
@@ -121,7 +122,7 @@ class Actor:
         return Hello(self.node, self.identity, self.facts, now, runs)
 
     def welcomed(self, welcome: Welcome, now: int) -> list[Action]:
-        """The server took us in: a session, a lease, and the whole assignment. Said twice, it is heard once."""
+        """The server took us in: a session, a lease, and the whole assignment. Received twice, it counts once."""
         if self.session:
             return []
         self.session = welcome.session
@@ -158,20 +159,20 @@ class Actor:
         return self._due_ms if self.session else None
 
     def beat(self, now: int, usage: Usage | None = None, *, again: bool = False, leaving: bool = False) -> Beat:
-        """All that is due; with `again` also what was told but not yet acknowledged.
+        """All that is due; with `again` also what was sent but not yet acknowledged.
 
-        What is not due waits: a run that ends soon is then told in one report, and the server decides once.
+        What is not due waits: a run that ends soon is then one report, and the server decides once.
         """
         self.sequence += 1
         reports = []
-        news, self._news = self._news, {}
-        for token in sorted(self.attempts if again else news):
+        update, self._news = self._news, {}
+        for token in sorted(self.attempts if again else update):
             attempt = self.attempts.get(token)
             if attempt is None:
                 continue
-            if news.get(token, now) > now:
-                self._news[token] = news[token]
-            elif token in news or attempt.sent > self.acknowledged:
+            if update.get(token, now) > now:
+                self._news[token] = update[token]
+            elif token in update or attempt.sent > self.acknowledged:
                 reports.append(attempt.report(now))
                 attempt.sent = self.sequence
         self._due_ms = min(self._news.values(), default=None)
@@ -188,27 +189,27 @@ class Actor:
         self._changed(attempt, now + STARTING_DUE_MS)
 
     def watched(self, token: int, check: Check) -> None:
-        """This attempt has a health check: it is not ready until that went well. Said before anything is told of it."""
+        """This attempt has a health check: it is not ready until that went well. Called before its first report."""
         attempt = self.attempts.get(token)
         if attempt is not None:
-            attempt.health = Health(check)
+            attempt.health = HealthState(check)
 
-    def probed(self, token: int, well: bool, words: str, now: int) -> list[Action]:
-        """A health check was carried out; `words` say what was wrong. Told are the turns, not each check."""
+    def probed(self, token: int, well: bool, message: str, now: int) -> list[Action]:
+        """A health check was carried out; `words` say what was wrong. Only changes are reported, not each check."""
         attempt = self.attempts.get(token)
         if attempt is None or attempt.health is None or attempt.state != "running" or attempt.stopping:
             return []
         health = attempt.health
-        before, said = health.ready, attempt.error
+        before, text = health.ready, attempt.error
         ends = health.probed(well, now - attempt.started_ms)
-        attempt.error = "" if health.ready else said if well else words
+        attempt.error = "" if health.ready else text if well else message
         if health.ready != before:
             self._changed(attempt, now)
-        elif attempt.error != said and token not in self._news:
+        elif attempt.error != text and token not in self._news:
             due_ms = max(now, health.words_ms)
             health.words_ms = due_ms + WORDS_EVERY_MS
             self._changed(attempt, due_ms)
-        return self._stop(token, attempt.run.grace_ms, f"{UNHEALTHY}{words}", now) if ends else []
+        return self._stop(token, attempt.run.grace_ms, StopReason.UNHEALTHY, message, now) if ends else []
 
     def next_look_ms(self, token: int, now: int) -> int | None:
         """How long until its health is looked at again; None: there is nothing to look at."""
@@ -232,34 +233,26 @@ class Actor:
             self._changed(attempt, now + RUNNING_DUE_MS)
 
     def ended(self, token: int, cause: str, code: int | None, signal: int | None, step: int, error: str,
-              at_ms: int, now: int, log_size: int = 0, why: str = "") -> None:  # fmt: skip
-        """A run is over; `why` is what the driver was told when it was asked to stop it."""
+              at_ms: int, now: int, log_size: int = 0, why: StopReason | None = None,
+              detail: str = "") -> None:  # fmt: skip
+        """A run is over; `why` and `detail` are as the driver got them with the order to stop."""
         attempt = self.attempts.get(token)
         if attempt is None or attempt.state == "ended":
             return
         if attempt.state == "starting":
             self._close_ranks(attempt.run)
-        if cause == "stopped" and why.startswith(UNHEALTHY):
-            cause, error = "unhealthy", why.removeprefix(UNHEALTHY)
+        if cause == "stopped" and why is StopReason.UNHEALTHY:
+            cause, error = "unhealthy", detail
         attempt.state, attempt.ended_ms, attempt.cause = "ended", at_ms, cause
         attempt.code, attempt.signal, attempt.step, attempt.error = code, signal, step, error
         attempt.log_size = log_size
         self._changed(attempt, now)
 
     def _close_ranks(self, gone: Run) -> None:
-        """It never began: who waited for it waits for whom it waited for, and a server is to be told so."""
+        """It never began: the next in its chain waits for the one before it, and the server gets a report."""
         for attempt in self.attempts.values():
             if attempt.run.after == gone.token:
                 attempt.run = msgspec.structs.replace(attempt.run, after=gone.after)
-
-    def halt_all(self, grace_ms: int, now: int) -> list[Action]:
-        """The node is leaving: stop everything."""
-        actions: list[Action] = []
-        for token, attempt in sorted(self.attempts.items()):
-            if attempt.state != "ended":
-                self._unready(attempt, now)
-                actions.append(Halt(token, grace_ms, "node is leaving"))
-        return actions
 
     def _renew(self, echo_ms: int) -> list[Action]:
         """A lease counts from our own sending. An answer that comes late, after a newer one, takes nothing back."""
@@ -275,7 +268,7 @@ class Actor:
         self.lacking = False
         orders = tuple(orders)
         wanted = {order.token for order in orders if isinstance(order, Run)}
-        gone = [token for token in sorted(self.attempts, reverse=True) if token not in wanted]  # nobody steps up
+        gone = [token for token in sorted(self.attempts, reverse=True) if token not in wanted]  # none of them moves up
         actions = [action for token in gone for action in self._drop(token, now)]
         return actions + [action for order in orders for action in self._obey(order, now)]
 
@@ -287,16 +280,16 @@ class Actor:
             self._changed(attempt, now + STARTING_DUE_MS)
             return [Start(order)]
         if isinstance(order, Stop):
-            return self._stop(order.token, order.grace_ms, order.cause, now)
+            return self._stop(order.token, order.grace_ms, StopReason.ORDERED, order.cause, now)
         assert isinstance(order, Drop)
         return self._drop(order.token, now)
 
-    def _stop(self, token: int, grace_ms: int, cause: str, now: int) -> list[Action]:
+    def _stop(self, token: int, grace_ms: int, reason: StopReason, detail: str, now: int) -> list[Action]:
         attempt = self.attempts.get(token)
         if attempt is None or attempt.state == "ended" or attempt.stopping:
             return []
         self._unready(attempt, now)
-        return [Halt(token, grace_ms, cause)]
+        return [Halt(token, grace_ms, reason, detail)]
 
     def _unready(self, attempt: Attempt, now: int) -> None:
         """It is about to go. That is news only of one with a health check: of others the server knows by itself."""
@@ -311,8 +304,8 @@ class Actor:
         if attempt.state == "ended" and token not in self._news:
             del self.attempts[token]
             return [Forget(token)]
-        attempt.dropped = True  # its end has to be told first: until then the server counts its room
-        return self._stop(token, attempt.run.grace_ms, DROP_CAUSE, now)
+        attempt.dropped = True  # its end has to be reported first: until then it uses its allocation
+        return self._stop(token, attempt.run.grace_ms, StopReason.DROPPED, "", now)
 
     def _acknowledge(self) -> list[Action]:
         """What was dropped and has ended can go once the server has heard of the end."""

@@ -1,4 +1,4 @@
-"""How an agent is told what to be: flags, with the environment as a second choice, checked before anything begins."""
+"""The options of an agent: flags, with the environment as a second choice, checked before anything begins."""
 
 import argparse
 import os
@@ -6,31 +6,31 @@ import secrets
 import socket
 from typing import NamedTuple
 
-from roost.agent.probe import Wishes
-from roost.model.document import check_labels, read_resource
+from roost.agent.host.fingerprint import OfferOverrides
 from roost.model.errors import Invalid
 from roost.model.limits import DEFAULT_POOL, GPUS_MAX
-from roost.model.names import check_name, check_node_name, check_text
-from roost.model.placement import taints_of
+from roost.model.spec.document import check_labels, read_resource
+from roost.model.spec.names import check_name, check_node_name, check_text
+from roost.model.spec.placement import taints_of
 
 IDENTITY_BYTES = 16  # two machines never get the same one
 SLICES_MAX = 1_000
 
 
-class Options(NamedTuple):
+class AgentOptions(NamedTuple):
     """An agent's settings."""
 
     server: str  # empty: as the certificate's file says
     name: str
     directory: str
-    wishes: Wishes
+    wishes: OfferOverrides
 
 
-def read_options(arguments: list[str], environment: dict[str, str]) -> Options:
+def read_options(arguments: list[str], environment: dict[str, str]) -> AgentOptions:
     """Flags and environment as settings. Raises Invalid, with the flag and a sentence."""
     given = _parser(environment).parse_args(arguments)
     check_node_name(given.name, "--name")
-    return Options(
+    return AgentOptions(
         server=_address(given.server) if given.server else "",
         name=given.name,
         directory=os.path.abspath(given.dir),
@@ -71,11 +71,11 @@ def read_life(directory: str, keeper: int) -> int:
     path, now = f"{directory}/life", f"{boot}-{began}"
     try:
         with open(path, encoding="ascii") as file:
-            number, known = file.read().split()
+            number, existing = file.read().split()
         life = int(number)
     except (FileNotFoundError, ValueError):
-        life, known = 0, ""
-    if known != now:
+        life, existing = 0, ""
+    if existing != now:
         life += 1
         with open(f"{path}.new", "w", encoding="ascii") as file:
             file.write(f"{life} {now}\n")
@@ -90,7 +90,7 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     parser.add_argument(
         "--server",
         default=environment.get("ROOST_AGENT_SERVER", ""),
-        help="HOST:PORT, instead of those it was told when it joined",
+        help="HOST:PORT, instead of those it received when it joined",
     )
     parser.add_argument("--name", default=environment.get("ROOST_AGENT_NAME") or socket.gethostname())
     parser.add_argument("--dir", default=environment.get("ROOST_AGENT_DIR", "."), help="for work, logs and identity")
@@ -108,17 +108,17 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     return parser
 
 
-def _wishes(given: argparse.Namespace) -> Wishes:
-    labels = dict(_pair(each, "--label") for each in given.label)
+def _wishes(given: argparse.Namespace) -> OfferOverrides:
+    labels = dict(_pair(label, "--label") for label in given.label)
     check_labels(labels, "--label")
     for option in ("zone", "rack", "region", "gpu_model", "address"):
         check_text(getattr(given, option), f"--{option.replace('_', '-')}")
-    if any(each.isspace() or each in "/@" for each in given.address):
+    if any(address.isspace() or address in "/@" for address in given.address):
         raise Invalid("--address", f"this is a host name or an IP address, not {given.address!r:.80}")
     check_name(given.pool, "--pool")
-    counted = dict(_pair(each, "--resource") for each in given.resource)
+    counted = dict(_pair(resource, "--resource") for resource in given.resource)
     number, share = _slice(given.slice)
-    return Wishes(
+    return OfferOverrides(
         cpu_m=read_resource("cpu", given.cpu, "--cpu") if given.cpu else None,
         memory=read_resource("memory", given.memory, "--memory") if given.memory else None,
         disk=read_resource("disk", given.disk, "--disk") if given.disk else None,

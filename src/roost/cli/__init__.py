@@ -1,79 +1,81 @@
 """The command line. Each command is a file of its own, imported when it is used, so that all of them start fast."""
 
 from importlib import import_module
+from inspect import cleandoc
 from typing import Any
 
 import click
 
 from roost import __version__
-from roost.cli.outcome import explained
+from roost.cli.common.exit_codes import explained
 
-# name: (module and attribute, what `roost --help` says of it)
+# name: (module and attribute, its line in `roost --help`)
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
-        "up": ("up:up", "Start a server and local nodes: everything in one command."),
-        "server": ("server:server", "Start only the server."),
-        "agent": ("agent:agent", "Make this machine a node of a server."),
-        "demo": ("demo:demo", "Watch Roost place work, lose a machine and recover, in under a minute."),
+        "up": ("start.up:up", "Start a server and local nodes."),
+        "server": ("start.server:server", "Start only the server."),
+        "agent": ("start.agent:agent", "Make this machine a node."),
+        "demo": ("start.demo:demo", "Watch Roost place work, lose a machine and recover, in under a minute."),
     },
     "Work": {
-        "run": ("run:run", "Run a command somewhere, stream its output, return its exit code."),
-        "ci": ("ci:ci", "Run pipelines of actions; list, look at and retry their runs."),
-        "apply": ("apply:apply", "Submit the workloads of a YAML or JSON file, or update them."),
-        "rollback": ("rollback:rollback", "Go back to an earlier version."),
-        "promote": ("promote:promote", "Let all replicas follow the canaries of an update."),
-        "plan": ("plan:plan", "Say what applying a file would do, without doing it."),
-        "ps": ("ps:ps", "List workloads."),
-        "show": ("show:show", "Show one workload or instance, with its story."),
-        "logs": ("logs:logs", "Print what instances wrote."),
-        "services": ("services:services", "Say where services are, and which replicas are ready."),
-        "history": ("history:history", "List what is over, however long ago; and the versions of what lives."),
-        "events": ("events:events", "Say what happened, or follow it."),
-        "why": ("why:why", "Say why an instance is where it is, or why it waits."),
-        "wait": ("wait:wait", "Wait until workloads are finished or running."),
-        "cancel": ("cancel:cancel", "Stop workloads or single instances."),
-        "schedules": ("schedules:schedules", "List what runs again and again, and when; run one now."),
-        "retry": ("retry:retry", "Run again what failed."),
+        "run": ("work.run:run", "Run a command on a node, stream its output, return its exit code."),
+        "ci": ("ci.commands:ci", "Run pipelines of actions; list, show and retry their runs."),
+        "apply": ("work.apply:apply", "Submit the workloads of a YAML or JSON file, or update them."),
+        "rollback": ("work.rollback:rollback", "Roll back to an earlier version."),
+        "promote": ("work.rollback:promote", "Promote the canaries of an update."),
+        "plan": ("work.plan:plan", "Show what applying a file would do, without doing it."),
+        "ps": ("work.ps:ps", "List workloads."),
+        "show": ("work.show:show", "Show one workload or instance, with its story."),
+        "logs": ("work.logs:logs", "Print the logs of instances."),
+        "services": ("work.services:services", "List addresses of services, and which replicas are ready."),
+        "versions": ("work.versions:versions", "List the versions of a workload, and what each changed."),
+        "history": ("work.history:history", "List finished workloads."),
+        "events": ("work.events:events", "List events, or follow them."),
+        "why": ("work.why:why", "Explain why an instance is placed or pending."),
+        "wait": ("work.wait:wait", "Wait until workloads are finished, started, running or ready."),
+        "cancel": ("work.cancel:cancel", "Stop workloads or single instances."),
+        "schedules": ("work.schedules:schedules", "List schedules and their next ticks; run one now."),
+        "retry": ("work.cancel:retry", "Retry failed work."),
     },
     "Machines": {
-        "nodes": ("nodes:nodes", "List nodes; look at one; remove one that is gone."),
-        "join-tokens": ("join:join_tokens", "List, create and revoke tokens with which machines join."),
-        "drain": ("drain:drain", "Take a node out of service, or say where everything there would go."),
-        "cordon": ("cordon:cordon", "Keep new work from a node; what runs there stays."),
-        "resume": ("cordon:resume", "Put a node back into service."),
-        "maintenance": ("maintenance:maintenance", "Hold everything where it is for a while."),
-        "status": ("status:status", "Say how the server is doing."),
-        "leader": ("leader:leader", "Say which server leads; hand the lead over."),
-        "doctor": ("doctor:doctor", "Say what is wrong around the server, and what to do next."),
+        "nodes": ("machines.nodes:nodes", "List nodes; show one; remove one."),
+        "join-tokens": ("machines.join_tokens:join_tokens", "List, create and revoke join tokens."),
+        "drain": ("machines.drain:drain", "Drain a node, or show where its work would go."),
+        "cordon": ("machines.drain:cordon", "Cordon a node: it takes no new work; running work stays."),
+        "uncordon": ("machines.drain:uncordon", "Put a cordoned, drained or flaky node back into service."),
+        "maintenance": ("machines.maintenance:maintenance", "Pause all placement and node loss for a while."),
+        "status": ("machines.status:status", "Show the status of the server."),
+        "leader": ("machines.leader:leader", "Show the leader; transfer leadership."),
+        "doctor": ("machines.doctor.command:doctor", "Check server, nodes, store and work; show what to do next."),
     },
     "Sharing": {
-        "projects": ("projects:projects", "List projects; set their weights and quotas."),
-        "pools": ("pools:pools", "List pools; set what their nodes have in common; fail or empty one."),
-        "reserve": ("reservations:reserve", "Keep nodes for one project."),
-        "reservations": ("reservations:reservations", "List reservations; cancel one."),
+        "projects": ("sharing.projects:projects", "List projects; set their weights and quotas."),
+        "pools": ("sharing.pools:pools", "List pools; set them; mark one as failed or drain it."),
+        "reserve": ("sharing.reservations:reserve", "Reserve nodes for one project."),
+        "reservations": ("sharing.reservations:reservations", "List reservations; cancel one."),
     },
     "Access": {
-        "login": ("login:login", "Log in with your organisation's identity."),
-        "logout": ("login:logout", "Forget that login."),
-        "whoami": ("login:whoami", "Say who you are to the server, and what you may do."),
-        "tokens": ("tokens:tokens", "List, create, rotate and revoke API tokens."),
-        "members": ("members:members", "List, set and remove persons' roles in projects."),
-        "secrets": ("secrets:secrets", "Set, list and remove secrets of projects."),
-        "audit": ("audit:audit", "Say who changed what, newest first."),
+        "login": ("access.login:login", "Log in with your organisation's identity."),
+        "logout": ("access.login:logout", "Log out."),
+        "whoami": ("access.login:whoami", "Show your principal and your roles."),
+        "tokens": ("access.tokens:tokens", "List, create, rotate and revoke API tokens."),
+        "members": ("access.members:members", "List, set and remove roles of users in projects."),
+        "secrets": ("access.secrets:secrets", "Set, list and remove secrets of projects."),
+        "audit": ("access.audit:audit", "List changes with their principals, newest first."),
     },
     "Tools": {
-        "hooks": ("hooks:hooks", "List, set, try and remove webhooks on changes of state."),
-        "sim": ("sim:sim", "Try placements and faults in a simulated fleet."),
-        "bench": ("bench:bench", "Measure Roost on this machine."),
-        "store": ("store:store", "Copy, check, back up and restore where the state is kept."),
-        "completion": ("completion:completion", "Print a completion script for your shell."),
+        "hooks": ("tools.webhooks:hooks", "List, set, test and remove webhooks."),
+        "sim": ("tools.sim:sim", "Try placements and faults in a simulated fleet."),
+        "bench": ("tools.bench:bench", "Measure Roost on this machine."),
+        "store": ("tools.store:store", "Copy, check, back up and restore the state."),
+        "completion": ("common.completion:completion", "Print a completion script for your shell."),
     },
 }
 EPILOG = """\b
 First steps:
   roost up                          in one terminal
   roost run -- echo hello           in another
-  roost ps                          what there is; then `roost why NAME`, `roost logs NAME`
+  roost ps                          list workloads; then `roost why NAME`, `roost logs NAME`
 """
 
 
@@ -88,15 +90,16 @@ class LazyGroup(click.Group):
             if cmd_name in section:
                 module, _, attribute = section[cmd_name][0].partition(":")
                 command: click.Command = getattr(import_module(f"roost.cli.{module}"), attribute)
+                _print_examples_last(command)
                 return command
         return None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        known = self.list_commands(ctx)
-        if args and args[0] not in known and not args[0].startswith("-"):
-            raise click.NoSuchCommand(args[0], possibilities=known, ctx=ctx)
+        existing = self.list_commands(ctx)
+        if args and args[0] not in existing and not args[0].startswith("-"):
+            raise click.NoSuchCommand(args[0], possibilities=existing, ctx=ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -106,17 +109,25 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, section in COMMANDS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, words) for name, (_, words) in section.items()])
+                formatter.write_dl([(name, message) for name, (_, message) in section.items()])
+
+
+def _print_examples_last(command: click.Command) -> None:
+    """Print the examples of a command and all that follows them in its docstring after its options, as written."""
+    help_text, examples, rest = cleandoc(command.help or "").partition("\n\nExamples:\n")
+    if examples:
+        command.help, paragraphs = help_text, f"Examples:\n{rest}".split("\n\n")
+        command.epilog = "\n\n".join(f"\b\n{paragraph}" for paragraph in paragraphs)
+    for inner in command.commands.values() if isinstance(command, click.Group) else ():
+        _print_examples_last(inner)
 
 
 @click.group(
-    cls=LazyGroup,
-    epilog=EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
 @click.version_option(__version__, "--version", prog_name="roost")
 def root() -> None:
-    """Roost places work on machines, keeps it running, and can always say why."""
+    """Roost schedules work on machines, keeps it running, and explains every decision."""
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
 from roost.client import Client, find_config
 
 with Client(*find_config()) as client:
-    done = client.run_to_end({"name": "hello", "command": "echo hello"})
-    print(done.state, client.log("default", "hello"))
+    done = client.workloads.run_to_end({"name": "hello", "command": "echo hello"})
+    print(done.state, client.logs.read("default", "hello"))
 """
 
 from importlib import import_module
@@ -31,7 +31,7 @@ _LATER = {"Client": "client", "Config": "config", "find_config": "config"}
 
 
 def __getattr__(name: str) -> Any:
-    """HTTP and JSON are imported when a client is made: whoever only names an error does not wait for them."""
+    """HTTP and JSON are imported when a client is made, so that importing an error is fast."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

@@ -36,7 +36,7 @@ def find_config(environ: Mapping[str, str] | None = None) -> Config:
 
 def read_config(path: Path) -> Config:
     """A client.toml: `url` and `token`, or a login that is renewed when it ends; and `ca`, PEM or a file of it."""
-    import tomllib  # noqa: PLC0415  (only where a file is used: every command starts faster without it)
+    import tomllib
 
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -46,19 +46,19 @@ def read_config(path: Path) -> Config:
         raise NotConfigured(
             f"{path} cannot be read: {error}", 'it has two lines: url = "..." and token = "..."'
         ) from None
-    url, token, told = content.get("url"), content.get("token", ""), content.get("ca", "")
-    if not isinstance(url, str) or not isinstance(token, str) or not isinstance(told, str):
+    url, token, answer = content.get("url"), content.get("token", ""), content.get("ca", "")
+    if not isinstance(url, str) or not isinstance(token, str) or not isinstance(answer, str):
         raise NotConfigured(f"{path} has no url", 'it has two lines: url = "..." and token = "..."')
-    ca = authority_of(told or os.environ.get("ROOST_CA", ""), path.parent, str(path) if told else "$ROOST_CA")
+    ca = authority_of(answer or os.environ.get("ROOST_CA", ""), path.parent, str(path) if answer else "$ROOST_CA")
     if isinstance(content.get("login"), dict):
-        from roost.client.login import renewed  # noqa: PLC0415  (only for those who have logged in)
+        from roost.client.login import renewed
 
         return renewed(path, _checked(url, str(path)), content["login"], ca)
     return Config(_checked(url, str(path)), token, ca)
 
 
 def write_config(path: Path, config: Config) -> None:
-    """Leave a client.toml that only its owner can read. Whoever reads it meanwhile sees the old or the new one."""
+    """Write a client.toml with mode 0600. A concurrent reader sees the old or the new one."""
     write_private(path, {"url": config.url, "token": config.token} | ({"ca": config.ca} if config.ca else {}))
 
 
@@ -84,27 +84,27 @@ def user_config_path(environ: Mapping[str, str]) -> Path:
     return Path(base).expanduser() / "roost" / "client.toml"
 
 
-def authority_of(told: str, folder: Path = Path(), where: str = "$ROOST_CA") -> str:
-    """A CA's certificate, told as it is or as a file."""
-    if not told or "-----BEGIN CERTIFICATE-----" in told:
-        return told
+def authority_of(report: str, folder: Path = Path(), where: str = "$ROOST_CA") -> str:
+    """The certificate of a CA, as PEM or as a path."""
+    if not report or "-----BEGIN CERTIFICATE-----" in report:
+        return report
     try:
-        text = (folder / told).read_text(encoding="ascii")
+        text = (folder / report).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
-        raise NotConfigured(f"{where} names the CA's file {told}, which cannot be read: {error}") from None
+        raise NotConfigured(f"{where} names the CA's file {report}, which cannot be read: {error}") from None
     if "-----BEGIN CERTIFICATE-----" not in text:
-        raise NotConfigured(f"{where} names the CA's file {told}, which holds no certificate in PEM")
+        raise NotConfigured(f"{where} names the CA's file {report}, which holds no certificate in PEM")
     return text
 
 
 def _checked(url: str, where: str) -> str:
     """One URL, or several with commas between."""
     checked = []
-    for each in url.split(","):
-        scheme, separator, rest = each.strip().partition("://")
+    for part in url.split(","):
+        scheme, separator, rest = part.strip().partition("://")
         if scheme not in ("http", "https") or not separator or not rest.strip("/"):
-            raise NotConfigured(f"{where} says {each!r}, which is not like http://HOST:PORT")
-        checked.append(each.strip().rstrip("/"))
+            raise NotConfigured(f"{where} says {part!r}, which is not like http://HOST:PORT")
+        checked.append(part.strip().rstrip("/"))
     return ",".join(checked)
 
 
@@ -112,5 +112,8 @@ def _quoted(text: str) -> str:
     """A TOML basic string; of PEM, which has lines and nothing to escape, one that can be read."""
     if text.startswith("-----BEGIN ") and text.replace("\n", "").isprintable() and not set(text) & {'"', "\\"}:
         return f'"""\n{text}"""'
-    escaped = "".join(f"\\u{ord(each):04x}" if each in '"\\' or not each.isprintable() else each for each in text)
+    escaped = "".join(
+        f"\\u{ord(character):04x}" if character in '"\\' or not character.isprintable() else character
+        for character in text
+    )
     return f'"{escaped}"'

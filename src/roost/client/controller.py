@@ -6,25 +6,26 @@ with Controller.find() as controller:
     for frame in controller.run({"name": "hello", "command": "echo hello"}):
         print([stage.state for stage in frame.stages], frame.log.data)
 
-Frames are the messages of proto/roost/controller/v1/controller.proto; docs/controller.md explains them.
+Frames are the messages of proto/roost/controller/v1/controller.proto; docs/guides/controllers.md explains them.
 """
 
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
+import grpc
+from google.protobuf.message import Message
+
+from roost.client.client import Client
 from roost.client.config import Config, find_config
-from roost.client.controller_errors import breaks_off, comes_back, error_of, is_unsent
-from roost.client.errors import NotConfigured, Unreachable
+from roost.client.errors import OUTCOME_UNKNOWN, ApiError, NotConfigured, Unreachable, may_send_again
+from roost.wire import controller_pb2 as pb
 
-if TYPE_CHECKING:
-    from roost.wire import controller_pb2 as pb
-
-SERVICE = "roost.v1.Controller"
+SERVICE = "roost.controller.v1.Controller"
 ANSWER_S_MAX = 60.0  # for one answer: a batch of ten thousand takes some seconds
-PATIENCE_S = 60.0  # how long all servers may be away, before whoever follows gives up
+PATIENCE_S = 60.0  # how long all servers may be away before a stream gives up
 PAUSE_S_MIN, PAUSE_S_MAX = 0.05, 1.0
 MESSAGE_BYTES_MAX = 64 << 20
 OPTIONS = (
@@ -40,23 +41,30 @@ OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.service_config_disable_resolution", 1),
 )
+#: The status of HTTP that the REST API would have answered with.
+STATUSES = {
+    "INVALID_ARGUMENT": 422, "UNAUTHENTICATED": 401, "PERMISSION_DENIED": 403, "NOT_FOUND": 404, "ALREADY_EXISTS": 409,
+    "FAILED_PRECONDITION": 409, "RESOURCE_EXHAUSTED": 413, "UNAVAILABLE": 503, "UNKNOWN": 503, "DEADLINE_EXCEEDED": 504,
+}  # fmt: skip
+SLOW = "slow_reader"
 
 Document = Mapping[str, Any] | str
+M = TypeVar("M", bound=Message)
 
 
 class Controller:
-    """Speaks to one of some servers. Any of them will do; may be used by several threads.
+    """Calls one of several servers, whichever answers; may be used by several threads.
 
-    Methods raise ApiError when the server says no, Unreachable when there is none.
+    Methods raise ApiError when the server refuses, Unreachable when there is none.
     """
 
     def __init__(
         self, addresses: str, token: str, ca: str = "", *, tls: bool | None = None, patience_s: float = PATIENCE_S
     ) -> None:
         """`addresses` is HOST:PORT, several with commas between; `ca` is PEM, and there is TLS where it is given."""
-        self._addresses = [each.strip() for each in addresses.split(",") if each.strip()]
+        self._addresses = [part.strip() for part in addresses.split(",") if part.strip()]
         if not self._addresses:
-            raise NotConfigured("no address of a controller's door: `roost status` shows it")
+            raise NotConfigured("no address for controllers: `roost status` shows it")
         self._ca = ca
         self._tls = bool(ca) if tls is None else tls
         self._metadata = (("authorization", f"Bearer {token}"),)
@@ -68,8 +76,6 @@ class Controller:
     @classmethod
     def find(cls, config: Config | None = None, **more: Any) -> "Controller":
         """Of the server that the commands use: `$ROOST_CONFIG`, or `$ROOST_URL` and `$ROOST_TOKEN`."""
-        from roost.client.client import Client  # noqa: PLC0415  (only to find out)
-
         found = config or find_config()
         with Client(*found) as client:
             addresses = ",".join(client.status().controllers)
@@ -84,99 +90,121 @@ class Controller:
         self.close()
 
     def close(self) -> None:
-        """Let go of the connection; streams end."""
+        """Close the connection; streams end."""
         with self._lock:
             self._closed = True
             channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
 
-    # asked once
+    # workloads
 
-    def schedule(self, *documents: Document, apply: bool = False) -> "list[pb.Workload]":
-        """Take in workloads, all or none. With `apply` what is there already is changed where it differs."""
-        from roost.wire import controller_pb2 as pb  # noqa: PLC0415  (where somebody speaks)
-
-        request = pb.ScheduleRequest(documents=[_text(each) for each in documents], apply=apply)
+    def schedule(self, *documents: Document, apply: bool = False) -> list[pb.Workload]:
+        """Submit workloads, all or none. With `apply` existing ones are changed where they differ."""
+        request = pb.ScheduleRequest(documents=map(_text, documents), apply=apply)
         return list(self._ask("Schedule", request, pb.ScheduleReply, again=apply).workloads)
 
-    def update(self, document: Document) -> "pb.Workload":
-        """Change a workload that is there."""
-        from roost.wire import controller_pb2 as pb  # noqa: PLC0415
+    def update(self, document: Document) -> pb.Workload:
+        """Change a live workload."""
+        return self._ask("Update", pb.UpdateRequest(document=_text(document)), pb.Workload)
 
-        reply: pb.Workload = self._ask("Update", pb.UpdateRequest(document=_text(document)), pb.Workload)
-        return reply
+    def unschedule(self, project: str, name: str, index: int | None = None) -> pb.Workload:
+        """Stop a workload or one instance; idempotent."""
+        return self._ask("Unschedule", pb.UnscheduleRequest(project=project, name=name, index=index), pb.Workload)
 
-    def unschedule(self, project: str, name: str, index: int | None = None) -> "pb.Workload":
-        """Stop a workload or one instance; twice is fine."""
-        from roost.wire import controller_pb2 as pb  # noqa: PLC0415
-
-        request = pb.UnscheduleRequest(project=project, name=name, index=index)
-        reply: pb.Workload = self._ask("Unschedule", request, pb.Workload)
-        return reply
-
-    def get(self, project: str, name: str, index: int | None = None) -> "pb.GetReply":
+    def get(self, project: str, name: str, index: int | None = None) -> pb.GetReply:
         """A workload, and its first instances or one with its token and story."""
-        from roost.wire import controller_pb2 as pb  # noqa: PLC0415
+        return self._ask("Get", pb.GetRequest(project=project, name=name, index=index), pb.GetReply)
 
-        reply: pb.GetReply = self._ask("Get", pb.GetRequest(project=project, name=name, index=index), pb.GetReply)
-        return reply
-
-    def workloads(self, *, project: str = "", state: str = "") -> "Iterator[pb.Workload]":
+    def workloads(self, *, project: str = "", state: str = "") -> Iterator[pb.Workload]:
         """Workloads, newest first."""
-        from roost.wire import controller_pb2 as pb  # noqa: PLC0415
+        return self._paged("List", pb.ListRequest(project=project, state=state), pb.ListReply, "workloads")
 
-        after = ""
-        while True:
-            page = self._ask("List", pb.ListRequest(project=project, state=state, after=after), pb.ListReply)
-            yield from page.workloads
-            after = page.next
-            if not after:
-                return
+    def why(self, project: str, name: str, index: int | None = None, *, brief: bool = False) -> pb.WhyReply:
+        """Why an instance is placed or pending. `brief`: without suggestions and estimated start."""
+        return self._ask("Why", pb.WhyRequest(project=project, name=name, index=index, brief=brief), pb.WhyReply)
 
-    # followed
+    def plan(self, *documents: Document) -> pb.PlanReply:
+        """What scheduling workloads would do; nothing is done."""
+        return self._ask("Plan", pb.PlanRequest(documents=map(_text, documents)), pb.PlanReply)
+
+    def history(self, **wanted: Any) -> Iterator[pb.Finished]:
+        """Finished workloads, newest first. `wanted`: project, name (how it begins), state, since, until."""
+        return self._paged("History", pb.HistoryRequest(**wanted), pb.HistoryReply, "items")
+
+    def events(self, **wanted: Any) -> Iterator[pb.Event]:
+        """Events, newest first. `wanted`: project, workload, index, node, kind, what, since, until."""
+        return self._paged("Events", pb.EventsRequest(**wanted), pb.EventsReply, "items")
+
+    # nodes
+
+    def nodes(self, *, status: str = "") -> Iterator[pb.Node]:
+        """Nodes by name."""
+        return self._paged("ListNodes", pb.ListNodesRequest(status=status), pb.ListNodesReply, "nodes")
+
+    def node(self, name: str) -> pb.GetNodeReply:
+        """A node and its first instances."""
+        return self._ask("GetNode", pb.NodeRequest(name=name), pb.GetNodeReply)
+
+    def drain(self, name: str, deadline: str = "") -> pb.Node:
+        """Drain a node; with a deadline (`10m`) jobs may finish until then."""
+        return self._ask("Drain", pb.DrainRequest(name=name, deadline=deadline), pb.Node)
+
+    def preview_drain(self, name: str, deadline: str = "") -> pb.DrainPreview:
+        """Where everything on a node would go if it was drained now; nothing is done."""
+        return self._ask("PreviewDrain", pb.DrainRequest(name=name, deadline=deadline), pb.DrainPreview)
+
+    def cordon(self, name: str) -> pb.Node:
+        """Cordon a node: no new work; running work stays."""
+        return self._ask("Cordon", pb.NodeRequest(name=name), pb.Node)
+
+    def uncordon(self, name: str) -> pb.Node:
+        """Put a cordoned, drained or flaky node back into service."""
+        return self._ask("Uncordon", pb.NodeRequest(name=name), pb.Node)
+
+    def create_join_token(self, *, pool: str = "", uses: int | None = 1, expires: str = "") -> pb.CreateJoinTokenReply:
+        """A token with which machines become nodes; `uses`: None is any number."""
+        request = pb.CreateJoinTokenRequest(pool=pool, uses=uses, unlimited=uses is None, expires=expires)
+        return self._ask("CreateJoinToken", request, pb.CreateJoinTokenReply, again=False)
+
+    def join_tokens(self) -> list[pb.JoinToken]:
+        """Join tokens that can still be used; never their secrets."""
+        return list(self._ask("ListJoinTokens", pb.ListJoinTokensRequest(), pb.ListJoinTokensReply).items)
+
+    def revoke_join_token(self, id: str) -> None:
+        """Revoke a join token; nodes that joined with it stay."""
+        self._ask("RevokeJoinToken", pb.RevokeJoinTokenRequest(id=id), pb.RevokeJoinTokenReply)
+
+    # streams
 
     def run(
-        self, document: Document, *, attach: bool = False, position: "pb.Position | None" = None
-    ) -> "Iterator[pb.RunFrame]":
+        self, document: Document, *, attach: bool = False, position: pb.Position | None = None
+    ) -> Iterator[pb.RunFrame]:
         """Schedule an action and follow it to its end; the last frame has the `result`.
 
-        With `attach`, one of that name that is there already is followed instead, from `position` on: that of the last
-        frame that was dealt with. A connection that breaks is made anew, and nothing is told twice.
+        With `attach`, an existing one of that name is followed instead, from `position` on: that of the last frame
+        that was processed. A broken connection is made again, and nothing is repeated.
         """
-        from roost.wire import controller_pb2 as pb  # noqa: PLC0415
-
         request = pb.RunRequest(document=_text(document), attach=attach, position=position)
 
-        def took(frame: pb.RunFrame) -> None:
-            request.position.CopyFrom(frame.position)
-
         def again() -> None:
-            request.attach = True  # it may have been taken in
+            request.attach = True  # it may have been submitted
 
-        yield from self._follow("Run", request, pb.RunFrame, took, again)
+        yield from self._follow("Run", request, pb.RunFrame, lambda frame: _move(request, frame), again)
 
     def attach(
-        self, project: str, name: str, index: int = 0, position: "pb.Position | None" = None
-    ) -> "Iterator[pb.RunFrame]":
-        """Follow an action that is there already."""
-        from roost.wire import controller_pb2 as pb  # noqa: PLC0415
-
+        self, project: str, name: str, index: int = 0, position: pb.Position | None = None
+    ) -> Iterator[pb.RunFrame]:
+        """Follow an existing action."""
         request = pb.AttachRequest(project=project, name=name, index=index, position=position)
+        yield from self._follow("Attach", request, pb.RunFrame, lambda frame: _move(request, frame))
 
-        def took(frame: pb.RunFrame) -> None:
-            request.position.CopyFrom(frame.position)
+    def watch(self, since: str = "", **wanted: Any) -> Iterator[pb.WatchFrame]:
+        """Everything, or the changes after `since` (the `mark` of a frame); then every change.
 
-        yield from self._follow("Attach", request, pb.RunFrame, took)
-
-    def watch(self, since: str = "", **wanted: Any) -> "Iterator[pb.WatchFrame]":
-        """Everything, or what came after `since` (the `mark` of a frame); then every change, for ever.
-
-        `wanted`: kinds, project, workload, states, interval_ms, metrics_ms, once. A frame with `reset` says that all
-        that is known is to be forgotten; this may also happen after a connection has been made anew.
+        `wanted`: kinds, project, workload, states, interval_ms, metrics_ms, once. After a frame with `reset` forget
+        everything; this may also happen after a reconnect.
         """
-        from roost.wire import controller_pb2 as pb  # noqa: PLC0415
-
         request = pb.WatchRequest(since=since, **wanted)
 
         def took(frame: pb.WatchFrame) -> None:
@@ -186,10 +214,16 @@ class Controller:
 
     # how
 
-    def _ask(self, method: str, request: Any, kind: Any, *, again: bool = True) -> Any:
-        """The answer to a call. One that broke off is made again, unless it might then have been made twice."""
-        import grpc  # noqa: PLC0415  (heavy: only where somebody speaks)
+    def _paged(self, method: str, request: Any, kind: Any, items: str) -> Iterator[Any]:
+        while True:
+            page = self._ask(method, request, kind)
+            yield from getattr(page, items)
+            request.after = page.next
+            if not page.next:
+                return
 
+    def _ask(self, method: str, request: Message, kind: type[M], *, again: bool = True) -> M:
+        """The answer to a call. One that broke off is made again, unless it might then have been made twice."""
         tries = _Tries(self._patience_s)
         while True:
             channel = self._current()
@@ -200,9 +234,10 @@ class Controller:
             except grpc.RpcError as error:
                 if not comes_back(error):
                     raise error_of(error) from None
-                if not again and breaks_off(error) and not is_unsent(error):
-                    words = "the connection broke: whether this was done is not known"
-                    raise Unreachable(words, "look with get() before you ask again") from None
+                is_in_doubt = breaks_off(error) and not is_unsent(error)
+                if is_in_doubt and not may_send_again(None, is_idempotent=again):
+                    message = "the connection broke: whether this was done is not known"
+                    raise Unreachable(message, "look with get() before you ask again") from None
                 self._leave(channel)
                 tries.failed(error_of(error))
 
@@ -214,8 +249,6 @@ class Controller:
         took: Callable[[Any], None],
         again: Callable[[], None] | None = None,
     ) -> Iterator[Any]:
-        import grpc  # noqa: PLC0415
-
         tries = _Tries(self._patience_s)
         while True:
             channel = self._current()
@@ -225,14 +258,14 @@ class Controller:
                     frame = kind.FromString(data)
                     tries.worked()
                     yield frame
-                    took(frame)  # only what was dealt with
+                    took(frame)  # only what was processed
                 return
             except grpc.RpcError as error:
                 if self._closed:
                     return
                 if not comes_back(error):
                     raise error_of(error) from None
-                if error_of(error).code != "slow_reader":
+                if error_of(error).code != SLOW:
                     self._leave(channel)
                 tries.failed(error_of(error))
                 if again is not None:
@@ -241,7 +274,7 @@ class Controller:
                 call.cancel()
 
     def _current(self) -> Any:
-        """The channel that is used now; it connects when somebody speaks."""
+        """The current channel; it connects with the first call."""
         with self._lock:
             if self._closed:
                 raise Unreachable("this controller was closed")
@@ -249,15 +282,13 @@ class Controller:
             return self._channel
 
     def _open(self, address: str) -> Any:
-        import grpc  # noqa: PLC0415
-
         if not self._tls:
             return grpc.insecure_channel(address, options=OPTIONS)
         credentials = grpc.ssl_channel_credentials(self._ca.encode() or None)
         return grpc.secure_channel(address, credentials, options=OPTIONS)
 
     def _leave(self, channel: Any) -> None:
-        """Try the next server. Whoever else still uses this channel goes on, until it breaks there, too."""
+        """Try the next server. Other users of this channel continue until it breaks."""
         with self._lock:
             if self._channel is channel:
                 self._channel = None
@@ -283,6 +314,49 @@ class _Tries:
             raise error
         time.sleep(self._pause_s)
         self._pause_s = min(self._pause_s * 2, PAUSE_S_MAX)
+
+
+def error_of(error: Any) -> ApiError:
+    """An RpcError as an error of the client."""
+    answer = _trailing(error)
+    message, path = error.details() or error.code().name, answer.get("roost-path", "")
+    code = answer.get("roost-code", "unavailable" if comes_back(error) else error.code().name.lower())
+    status = STATUSES.get(error.code().name, 500)
+    hint, params = answer.get("roost-hint", ""), json.loads(answer.get("roost-params", "{}"))
+    return ApiError(status, code, message.removeprefix(f"{path}: "), path, hint, params)
+
+
+def comes_back(error: Any) -> bool:
+    """Whether the same may work a moment later, or with another server."""
+    answer = _trailing(error).get("roost-code")
+    return error.code().name == "UNAVAILABLE" or answer in (SLOW, OUTCOME_UNKNOWN) or breaks_off(error)
+
+
+def breaks_off(error: Any) -> bool:
+    """Whether a connection broke, ours or one between servers, so that the outcome of the call is unknown."""
+    answer = _trailing(error).get("roost-code")
+    if answer is not None:
+        return answer == OUTCOME_UNKNOWN
+    name, message = error.code().name, error.details() or ""
+    # What gRPC calls a connection that ends in the middle of something.
+    is_cut = name in ("UNKNOWN", "INTERNAL") and ("RST_STREAM" in message or "Stream removed" in message)
+    return is_cut or name in ("UNAVAILABLE", "CANCELLED")
+
+
+def is_unsent(error: Any) -> bool:
+    """Whether there was no connection at all, so that no server received the call."""
+    if "roost-code" in _trailing(error):
+        return False
+    return error.code().name == "UNAVAILABLE" and "failed to connect" in (error.details() or "").lower()
+
+
+def _trailing(error: Any) -> dict[str, str]:
+    found = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
+    return {name: value for name, value in found or () if isinstance(value, str)}
+
+
+def _move(request: pb.RunRequest | pb.AttachRequest, frame: pb.RunFrame) -> None:
+    request.position.CopyFrom(frame.position)
 
 
 def _text(document: Document) -> str:

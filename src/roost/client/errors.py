@@ -1,11 +1,16 @@
 """What can go wrong for a client, as one tree.
 
-ClientError             in words, and what to do next
-├── NotConfigured       nobody said where the server is
+ClientError             a message, and what to do next
+├── NotConfigured       no server is configured
 ├── Unreachable         nothing answers there, or it stopped answering
 ├── WaitTimedOut        what was waited for has not happened in time
-└── ApiError            the server said no: status, code, message, path, hint
+└── ApiError            the server refused: status, code, message, path, params, hint
 """
+
+from collections.abc import Mapping
+from typing import Any
+
+UNAVAILABLE, OUTCOME_UNKNOWN = "unavailable", "outcome_unknown"  # codes of the server
 
 
 class ClientError(Exception):
@@ -30,13 +35,29 @@ class WaitTimedOut(ClientError, TimeoutError):
 
 
 class ApiError(ClientError):
-    """The server's own no."""
+    """The server refused the request. `params`: the facts of the message as data."""
 
-    def __init__(self, status: int, code: str, message: str, path: str = "", hint: str = "") -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        path: str = "",
+        hint: str = "",
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__(message, hint)
         self.status = status
         self.code = code
         self.path = path
+        self.params = dict(params or {})
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
+
+
+def may_send_again(code: str | None, *, is_idempotent: bool) -> bool:
+    """Whether a call that failed may be sent again. `code`: None if no answer came, so that it may have been done."""
+    if code is None or code == OUTCOME_UNKNOWN:
+        return is_idempotent
+    return code == UNAVAILABLE

@@ -1,151 +1,86 @@
-"""The past: what is over, what happened, and which commit a time means. Types, and the client's calls for them."""
+"""The past: finished workloads, events, the audit log, and the commit of a time."""
 
+import builtins
 from collections.abc import Iterator
-from itertools import islice
-from typing import Any, TypeVar
 
 import msgspec
 
-from roost.client import types
-from roost.client.stream import Follower
-from roost.client.transport import Query, Transport, segment
-
-PAGE = 1_000  # as much as a server gives at once
-DETAILS = 100  # the same for what is large
-
-T = TypeVar("T")
-
-
-class Over(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload that is over. `serial` tells several of one name apart; document and needs are there for one name."""
-
-    project: str
-    name: str
-    serial: int
-    kind: str
-    state: str
-    count: int
-    counts: dict[str, int]
-    submitted_ms: int
-    started_ms: int | None = None
-    finished_ms: int
-    node: str = ""
-    exit_code: int | None = None
-    attempts: int = 0
-    cause: str = ""
-    priority: int = 0
-    document: dict[str, Any] = {}
-    needs: dict[str, int] = {}
+from roost.client.namespace import DETAILS, Namespace
+from roost.client.stream import StreamFollower
+from roost.client.transport import Query, segment
+from roost.model.records.opaque import Audit
+from roost.schema.access import AuditPage
+from roost.schema.history import (
+    EventPage,
+    EventView,
+    LifePage,
+    MomentView,
+    OverDetail,
+    OverInstancePage,
+    OverPage,
+    OverView,
+)
+from roost.schema.work import InstanceDetail
 
 
-class Happened(msgspec.Struct, frozen=True, kw_only=True):
-    """An event. `kind` says to what it happened, `what` says what."""
+class HistoryCalls(Namespace):
+    """Finished workloads."""
 
-    id: int
-    at_ms: int
-    revision: int
-    kind: str
-    project: str = ""
-    workload: str = ""
-    index: int | None = None
-    node: str = ""
-    what: str
-    words: str = ""
-    who: str = ""
-
-
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """One commit of the past. `token` goes into `at`."""
-
-    token: str
-    revision: int
-    at_ms: int
-    earliest_ms: int | None = None
-    gap: str = ""
-
-
-class OverPage(msgspec.Struct, frozen=True):
-    """Workloads that are over."""
-
-    items: list[Over]
-    next: str | int | None = None
-
-
-class OverInstancePage(msgspec.Struct, frozen=True):
-    """Their instances."""
-
-    items: list[types.Instance]
-    next: int | None = None
-
-
-class HappenedPage(msgspec.Struct, frozen=True):
-    """Events."""
-
-    items: list[Happened]
-    next: str | None = None
-
-
-class HistoryCalls:
-    """What a client can ask about the past."""
-
-    _transport: Transport
-
-    def history(
+    def list(
         self, *, project: str = "", name: str = "", state: str = "", since: str = "", until: str = "",
         limit: int | None = None,
-    ) -> list[Over]:  # fmt: skip
-        """Workloads that are over, newest first. `name`: how it begins. Times: RFC 3339, or a duration ago."""
+    ) -> builtins.list[OverView]:  # fmt: skip
+        """Finished workloads, newest first. `name`: how it begins. Times: RFC 3339, or a duration ago."""
         query: Query = {"project": project, "name": name, "state": state, "since": since, "until": until}
-        return list(islice(self._paged("/v1/history", query, OverPage, limit, PAGE), limit))
+        return self._items("/v1/history", OverPage, query, limit)
 
-    def lives(self, project: str, name: str, *, limit: int | None = None) -> list[Over]:
-        """Everything of one name that is over, newest first, with its document."""
-        pages = self._paged(f"/v1/history/{segment(project)}/{segment(name)}", {}, OverPage, limit, DETAILS)
-        return list(islice(pages, limit))
+    def get(self, project: str, name: str, *, limit: int | None = None) -> builtins.list[OverDetail]:
+        """Every finished workload of one name, newest first, with its document."""
+        return self._items(f"/v1/history/{segment(project)}/{segment(name)}", LifePage, None, limit, DETAILS)
 
-    def past_instances(
+    def instances(
         self, project: str, name: str, serial: int, *, state: str = "", limit: int | None = None
-    ) -> list[types.Instance]:
-        """The instances of a workload that is over, each with its story."""
+    ) -> builtins.list[InstanceDetail]:
+        """The instances of a finished workload, each with its story."""
         path = f"/v1/history/{segment(project)}/{segment(name)}/{serial}/instances"
-        return list(islice(self._paged(path, {"state": state}, OverInstancePage, limit, DETAILS), limit))
+        return self._items(path, OverInstancePage, {"state": state}, limit, DETAILS)
 
-    def events(
+    def moment(self, at: str) -> MomentView:
+        """The commit of a time (RFC 3339), of a duration ago or of `@REVISION`."""
+        return self._get("/v1/history/at", MomentView, {"at": at})
+
+
+class EventCalls(Namespace):
+    """Transitions and requests."""
+
+    def list(
         self, *, project: str = "", workload: str = "", index: int | None = None, node: str = "", kind: str = "",
         what: str = "", since: str = "", until: str = "", limit: int | None = None,
-    ) -> list[Happened]:  # fmt: skip
-        """What happened, newest first."""
-        query: Query = {
-            "project": project, "workload": workload, "index": index, "node": node, "kind": kind, "what": what,
-            "since": since, "until": until,
-        }  # fmt: skip
-        return list(islice(self._paged("/v1/events", query, HappenedPage, limit, PAGE), limit))
+    ) -> builtins.list[EventView]:  # fmt: skip
+        """Events, newest first."""
+        query = _wanted(project, workload, index, node, kind, what)
+        return self._items("/v1/events", EventPage, {**query, "since": since, "until": until}, limit)
 
-    def follow_events(
+    def follow(
         self, *, project: str = "", workload: str = "", index: int | None = None, node: str = "", kind: str = "",
         what: str = "", since: int | None = None,
-    ) -> Iterator[Happened]:  # fmt: skip
-        """What happens, as it does, from now on or after the event with an id; resumed when the connection breaks."""
-        query: Query = {
-            "project": project, "workload": workload, "index": index, "node": node, "kind": kind, "what": what,
-            "since": since,
-        }  # fmt: skip
-        with Follower(lambda last_id: self._transport.stream("/v1/events/follow", query, last_id)) as follower:
+    ) -> Iterator[EventView]:  # fmt: skip
+        """Events as they happen, from now on or after an id; resumed when the connection breaks."""
+        query: Query = {**_wanted(project, workload, index, node, kind, what), "since": since}
+        with StreamFollower(lambda last_id: self._transport.stream("/v1/events/follow", query, last_id)) as follower:
             while True:
                 event = follower.next()
                 if event is not None and event.name == "happened":
-                    yield msgspec.json.decode(event.data, type=Happened)
+                    yield msgspec.json.decode(event.data, type=EventView)
 
-    def moment(self, at: str) -> Moment:
-        """Which commit a time (RFC 3339), a duration ago or an `@REVISION` means."""
-        return msgspec.json.decode(self._transport.call("GET", "/v1/history/at", {"at": at}).body, type=Moment)
 
-    def _paged(self, path: str, query: Query, kind: type[Any], limit: int | None, most: int) -> Iterator[Any]:
-        after: str | int | None = None
-        while True:
-            asked: Query = {**query, "limit": min(limit or most, most), "after": after}
-            page = msgspec.json.decode(self._transport.call("GET", path, asked).body, type=kind)
-            yield from page.items
-            after = page.next
-            if after is None:
-                return
+class AuditCalls(Namespace):
+    """The requests that changed something."""
+
+    def list(self, *, who: str = "", what: str = "", limit: int | None = None) -> builtins.list[Audit]:
+        """Changes on request, newest first."""
+        return self._items("/v1/audit", AuditPage, {"who": who, "what": what}, limit)
+
+
+def _wanted(project: str, workload: str, index: int | None, node: str, kind: str, what: str) -> Query:
+    return {"project": project, "workload": workload, "index": index, "node": node, "kind": kind, "what": what}

@@ -24,13 +24,13 @@ from roost.client.errors import ClientError, Unreachable
 
 ANSWER_BYTES_MAX = 1 << 20
 ANSWER_S = 15.0
-WAIT_S = 300.0  # for somebody who looks for a password
+WAIT_S = 300.0  # time to find a password
 RENEW_BEFORE_S = 60.0  # what ends within a minute may end on its way
 SCOPE = "openid email profile offline_access"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-class Identity(NamedTuple):
+class LoginIdentity(NamedTuple):
     """What the issuer gave: an ID token, until when, and what it is renewed with."""
 
     issuer: str
@@ -40,8 +40,8 @@ class Identity(NamedTuple):
     expires_s: int
 
 
-def log_in(issuer: str, client_id: str, show: Callable[[str], None], wait_s: float = WAIT_S) -> Identity:
-    """Let somebody log in: `show` gets the URL for the browser. Raises ClientError."""
+def log_in(issuer: str, client_id: str, show: Callable[[str], None], wait_s: float = WAIT_S) -> LoginIdentity:
+    """Log in: `show` gets the URL for the browser. Raises ClientError."""
     found = _discover(issuer)
     verifier, state, nonce = token_urlsafe(48), token_urlsafe(24), token_urlsafe(24)
     with _Returning(("127.0.0.1", 0), _Page) as server:
@@ -54,8 +54,8 @@ def log_in(issuer: str, client_id: str, show: Callable[[str], None], wait_s: flo
         show(f"{found['authorization_endpoint']}{joint}{urlencode(asked)}")
         answer = server.wait(state, wait_s)
     if "code" not in answer:
-        words = answer.get("error_description") or answer.get("error") or "no code came back"
-        raise ClientError(f"the issuer has not logged you in: {words[:200]}")
+        message = answer.get("error_description") or answer.get("error") or "no code came back"
+        raise ClientError(f"the issuer has not logged you in: {message[:200]}")
     given = _ask(
         found["token_endpoint"],
         {
@@ -66,7 +66,7 @@ def log_in(issuer: str, client_id: str, show: Callable[[str], None], wait_s: flo
     return _identity(issuer, client_id, given, "", nonce)
 
 
-def renew(old: Identity) -> Identity:
+def renew(old: LoginIdentity) -> LoginIdentity:
     """A new ID token for one that ends. Raises ClientError."""
     if not old.refresh_token:
         raise ClientError("your login has ended", "log in again: `roost login`")
@@ -75,9 +75,9 @@ def renew(old: Identity) -> Identity:
     return _identity(old.issuer, old.client_id, _ask(found["token_endpoint"], asked), old.refresh_token, "")
 
 
-def renewed(path: Path, url: str, kept: Mapping[str, Any], ca: str = "") -> Config:
+def renewed(path: Path, url: str, stored: Mapping[str, Any], ca: str = "") -> Config:
     """The login of a client.toml, renewed where it is about to end. Raises ClientError."""
-    identity = _kept(kept)
+    identity = _kept(stored)
     if _is_ending(identity):
         # Of several commands one renews: many issuers take a refresh token once, and suspect theft the second time.
         with open(path.with_name(f".{path.name}.lock"), "w", opener=_private) as lock:
@@ -89,7 +89,7 @@ def renewed(path: Path, url: str, kept: Mapping[str, Any], ca: str = "") -> Conf
     return Config(url, identity.id_token, ca)
 
 
-def write_login(path: Path, url: str, identity: Identity, ca: str = "") -> None:
+def write_login(path: Path, url: str, identity: LoginIdentity, ca: str = "") -> None:
     """Leave a client.toml with a login in it, for its owner's eyes only."""
     fields = {
         "issuer": identity.issuer, "client_id": identity.client_id, "id_token": identity.id_token,
@@ -113,18 +113,18 @@ def forget_login(path: Path) -> bool:
 
 
 def challenge_of(verifier: str) -> str:
-    """What is shown of a secret before it is told (RFC 7636)."""
+    """The challenge of a code verifier (RFC 7636)."""
     return urlsafe_b64encode(sha256(verifier.encode()).digest()).rstrip(b"=").decode()
 
 
-def _kept(kept: Mapping[str, Any]) -> Identity:
-    texts = [str(kept.get(name, "")) for name in ("issuer", "client_id", "id_token", "refresh_token")]
-    expires = kept.get("expires", 0)
+def _kept(stored: Mapping[str, Any]) -> LoginIdentity:
+    texts = [str(stored.get(name, "")) for name in ("issuer", "client_id", "id_token", "refresh_token")]
+    expires = stored.get("expires", 0)
     issuer, client_id, id_token, refresh_token = texts
-    return Identity(issuer, client_id, id_token, refresh_token, expires if isinstance(expires, int) else 0)
+    return LoginIdentity(issuer, client_id, id_token, refresh_token, expires if isinstance(expires, int) else 0)
 
 
-def _is_ending(identity: Identity) -> bool:
+def _is_ending(identity: LoginIdentity) -> bool:
     return identity.expires_s - time.time() < RENEW_BEFORE_S
 
 
@@ -132,7 +132,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _identity(issuer: str, client_id: str, given: Mapping[str, Any], refresh_token: str, nonce: str) -> Identity:
+def _identity(issuer: str, client_id: str, given: Mapping[str, Any], refresh_token: str, nonce: str) -> LoginIdentity:
     """What the issuer gave, read but not judged: it came from the issuer itself, and the server checks it."""
     token = given.get("id_token")
     if not isinstance(token, str):
@@ -143,8 +143,8 @@ def _identity(issuer: str, client_id: str, given: Mapping[str, Any], refresh_tok
     except (ValueError, KeyError, IndexError, TypeError):
         raise ClientError("the issuer has given an ID token that cannot be read") from None
     if nonce and claims.get("nonce") != nonce:
-        raise ClientError("the issuer has answered somebody else's question; log in again")
-    return Identity(issuer, client_id, token, str(given.get("refresh_token") or refresh_token), expires)
+        raise ClientError("the answer of the issuer belongs to another login; log in again")
+    return LoginIdentity(issuer, client_id, token, str(given.get("refresh_token") or refresh_token), expires)
 
 
 class _Returning(HTTPServer):
@@ -155,12 +155,12 @@ class _Returning(HTTPServer):
     answer: dict[str, str] | None = None
 
     def wait(self, state: str, wait_s: float) -> dict[str, str]:
-        """What the browser brings; anything without our `state` was sent by somebody else."""
+        """What the browser brings; anything without our `state` belongs to another login."""
         self.state = state
         until = time.monotonic() + wait_s
         while self.answer is None:
             if time.monotonic() > until:
-                raise ClientError(f"nobody has logged in within {wait_s:.0f} s", "`roost login` tries again")
+                raise ClientError(f"no login within {wait_s:.0f} s", "`roost login` tries again")
             self.handle_request()
         return self.answer
 
@@ -176,16 +176,18 @@ class _Page(BaseHTTPRequestHandler):
         is_ours = brought.get("state") == self.server.state
         if is_ours:
             self.server.answer = brought
-        words = b"You can close this page and go back to your terminal.\n" if is_ours else b"This is not known here.\n"
+        message = (
+            b"You can close this page and go back to your terminal.\n" if is_ours else b"This is not known here.\n"
+        )
         self.send_response(200 if is_ours else 404)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
-        self.send_header("Content-Length", str(len(words)))
+        self.send_header("Content-Length", str(len(message)))
         self.send_header("Connection", "close")
         self.end_headers()
-        self.wfile.write(words)
+        self.wfile.write(message)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The terminal belongs to whoever logs in."""
+        """Keep the terminal free for the login."""
 
 
 def _discover(issuer: str) -> dict[str, Any]:
@@ -218,9 +220,9 @@ def _ask(url: str, form: Mapping[str, str] | None) -> dict[str, Any]:
     finally:
         connection.close()
     if not isinstance(answer, dict) or response.status != 200:
-        told = answer if isinstance(answer, dict) else {}
-        words = str(told.get("error_description") or told.get("error") or f"status {response.status}")[:200]
-        raise ClientError(f"the issuer has refused: {words}", "log in again: `roost login`")
+        report = answer if isinstance(answer, dict) else {}
+        message = str(report.get("error_description") or report.get("error") or f"status {response.status}")[:200]
+        raise ClientError(f"the issuer has refused: {message}", "log in again: `roost login`")
     return answer
 
 

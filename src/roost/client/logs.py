@@ -4,30 +4,30 @@ from binascii import a2b_base64
 
 import msgspec
 
-from roost.client.stream import Event, Follower
-from roost.client.types import Attempt, Ending
+from roost.client.stream import ServerEvent, StreamFollower
+from roost.schema.feed import AttemptView, EndingView
 
-Piece = bytes | Attempt | Ending
+Piece = bytes | AttemptView | EndingView
 
 
-class LogFollower(Follower):
+class LogFollower(StreamFollower):
     """A stream of pieces. Resumed where it broke off: no byte is lost, none comes twice."""
 
     def piece(self, timeout_s: float | None = None) -> Piece | None:
         """The next bytes, the next attempt, or the end; None when the time is over."""
         while (event := self.next(timeout_s)) is not None:
-            told = read_piece(event)
-            if told is not None:
-                return told
+            answer = read_piece(event)
+            if answer is not None:
+                return answer
         return None
 
 
-def read_piece(event: Event) -> Piece | None:
+def read_piece(event: ServerEvent) -> Piece | None:
     """What an event of a log says; None: nothing that matters here."""
     if event.name == "message":
         return a2b_base64(event.data)
     if event.name == "attempt":
-        return msgspec.json.decode(event.data, type=Attempt)
+        return msgspec.json.decode(event.data, type=AttemptView)
     if event.name == "end":
-        return msgspec.json.decode(event.data, type=Ending)
+        return msgspec.json.decode(event.data, type=EndingView)
     return None

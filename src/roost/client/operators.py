@@ -1,110 +1,182 @@
-"""What operators do: nodes out of service and back, pools, maintenance. Types, and the client's calls for them."""
+"""What operators and admins set: nodes, pools, projects, reservations, access, webhooks, servers, maintenance."""
 
-from collections.abc import Mapping, Sequence
+import builtins
+from base64 import b64encode
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
+from roost.client.namespace import Namespace, Noun, given, path_of
+from roost.client.transport import Query, Transport, segment
+from roost.schema.access import TokenMade, TokenPage, TokenView
+from roost.schema.enrolment import JoinTokenMade, JoinTokenPage, JoinTokenView
+from roost.schema.nodes import DrainPlanView, MaintenanceView, NodeDetail, NodePage, NodeView
+from roost.schema.pools import PoolPage, PoolView
+from roost.schema.projects import ReservationPage, ReservationView
+from roost.schema.secrets import Resealed, SecretPage, SecretView
+from roost.schema.servers import LeaderView, ServersView
+from roost.schema.webhooks import HookPage, HookTried, HookView
 
-from roost.client.setting_types import Maintenance, Pool
-from roost.client.transport import Transport, segment
-from roost.client.types import Node
-
-
-class Leaving(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an instance would go if its node was drained; without a node, why nowhere."""
-
-    project: str
-    name: str
-    index: int
-    node: str
-    strategy: str
-    code: str
-    words: str
-    may_finish: bool
+Duration = str | int | float  # `10m`, or seconds
 
 
-class DrainPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a drain would do. `whole`: everything that has to go at once has a place."""
+class NodeCalls(Namespace):
+    """Nodes: in service, cordoned, drained."""
 
-    node: str
-    revision: int
-    whole: bool
-    leaving: list[Leaving]
+    def list(self, *, status: str = "", at: str = "") -> builtins.list[NodeView]:
+        """All nodes by name."""
+        return self._items("/v1/nodes", NodePage, {"status": status, "at": at})
 
+    def get(self, name: str, *, at: str = "") -> NodeDetail:
+        """A node with its instances and its story."""
+        return self._get(_node(name), NodeDetail, {"at": at})
 
-class OperatorCalls:
-    """What a client asks for as an operator."""
+    def drain(self, name: str, deadline: Duration | None = None) -> NodeView:
+        """Drain a node; with a deadline jobs may finish until then."""
+        return self._call("POST", _node(name, "/drain"), NodeView, given({"deadline": deadline}))
 
-    _transport: Transport
-
-    def drain(self, name: str, deadline: str | int | float | None = None) -> Node:
-        """Take a node out of service; with a deadline (`10m`, or seconds) jobs may finish until then."""
-        return msgspec.json.decode(self._drain(name, deadline, dry_run=False), type=Node)
-
-    def plan_drain(self, name: str, deadline: str | int | float | None = None) -> DrainPlan:
+    def preview_drain(self, name: str, deadline: Duration | None = None) -> DrainPlanView:
         """Where everything on a node would go if it was drained now. Nothing happens."""
-        return msgspec.json.decode(self._drain(name, deadline, dry_run=True), type=DrainPlan)
+        query: Query = {"dry_run": True}
+        return self._call("POST", _node(name, "/drain"), DrainPlanView, given({"deadline": deadline}), query)
 
-    def cordon(self, name: str) -> Node:
-        """Keep new work from a node; what runs there stays."""
-        return self._send("POST", f"/v1/nodes/{segment(name)}/cordon", {}, Node)
+    def cordon(self, name: str) -> NodeView:
+        """Cordon a node: no new work; running work stays."""
+        return self._call("POST", _node(name, "/cordon"), NodeView)
 
-    def resume(self, name: str) -> Node:
+    def resume(self, name: str) -> NodeView:
         """Put a node back into service."""
-        return self._send("POST", f"/v1/nodes/{segment(name)}/resume", {}, Node)
+        return self._call("POST", _node(name, "/resume"), NodeView)
 
-    def pool(self, name: str) -> Pool:
-        """A pool: its settings, its nodes, what is given away."""
-        return msgspec.json.decode(self._transport.call("GET", f"/v1/pools/{segment(name)}").body, type=Pool)
+    def delete(self, name: str) -> None:
+        """Delete a disconnected node without work."""
+        self._transport.call("DELETE", _node(name))
 
-    def set_pool(
-        self,
-        name: str,
-        *,
-        strategy: str = "",
-        overcommit: Mapping[str, float] | None = None,
-        labels: Mapping[str, str] | None = None,
-        taints: Sequence[str] = (),
-        zone: str = "",
-        rack: str = "",
-        region: str = "",
-        projects: Sequence[str] = (),
-        when_failed: str = "move",
-        fallback: str = "",
-        fail_after: str | int | float | None = None,
-    ) -> Pool:
-        """Set what the nodes of a pool have in common; what is left out gets its default."""
-        body = {
-            "strategy": strategy, "overcommit": overcommit or {}, "labels": labels or {}, "taints": list(taints),
-            "zone": zone, "rack": rack, "region": region, "projects": list(projects), "when_failed": when_failed,
-            "fallback": fallback, "fail_after": fail_after,
-        }  # fmt: skip
-        return self._send("PUT", f"/v1/pools/{segment(name)}", body, Pool)
 
-    def mark_pool(self, name: str, status: str, reason: str = "") -> Pool:
-        """Say that a pool has failed, is `draining`, or is `ready` again."""
-        return self._send("PUT", f"/v1/pools/{segment(name)}/status", {"status": status, "reason": reason}, Pool)
+class PoolCalls(Noun[PoolView]):
+    """Pools. `set` takes the fields of PoolSettings."""
 
-    def unset_pool(self, name: str) -> None:
-        """Forget the settings of a pool; its nodes stay."""
-        self._transport.call("DELETE", f"/v1/pools/{segment(name)}")
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport, "/v1/pools/{}", PoolView, PoolPage)
 
-    def maintenance(self) -> Maintenance:
+    def mark(self, name: str, status: str, reason: str = "") -> PoolView:
+        """Set the status of a pool: `failed`, `draining` or `ready`."""
+        body = {"status": status, "reason": reason}
+        return self._call("PUT", f"/v1/pools/{segment(name)}/status", PoolView, body)
+
+
+class ReservationCalls(Noun[ReservationView]):
+    """Nodes reserved for a project."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport, "/v1/reservations/{}", ReservationView, ReservationPage)
+
+    def create(
+        self, name: str, project: str, *, nodes: Sequence[str] = (), count: int | None = None, pool: str = "",
+        start: Duration | None = None, end: Duration | None = None,
+    ) -> ReservationView:  # fmt: skip
+        """Reserve these nodes, or a count of them. Start and end: moments, or durations from now."""
+        body = {"name": name, "project": project, "nodes": list(nodes), "pool": pool}
+        return self._call(
+            "POST", "/v1/reservations", ReservationView, body | given({"count": count, "start": start, "end": end})
+        )
+
+
+class JoinTokenCalls(Noun[JoinTokenView]):
+    """Tokens with which machines become nodes."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport, "/v1/join-tokens/{}", JoinTokenView, JoinTokenPage)
+
+    def list(self, *project: str) -> builtins.list[JoinTokenView]:
+        """Join tokens that can still be used; never their secrets."""
+        return self._get("/v1/join-tokens", JoinTokenPage).items
+
+    def create(self, *, pool: str = "", uses: int | None = 1, expires: str | int = "1h") -> JoinTokenMade:
+        """Create one; `uses`: None is any number."""
+        body = {"pool": pool, "uses": "unlimited" if uses is None else uses, "expires": expires}
+        return self._call("POST", "/v1/join-tokens", JoinTokenMade, body)
+
+
+class TokenCalls(Noun[TokenView]):
+    """Tokens of programs: those that you may administrate, never their secrets."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport, "/v1/tokens/{}", TokenView, TokenPage)
+
+    def create(self, name: str, role: str, projects: Sequence[str], *, expires: Duration | None = None) -> TokenMade:
+        """Create a token for projects (`["*"]`: everywhere). `expires`: `30d`, or `never`. The secret is shown once."""
+        body = {"name": name, "role": role, "projects": list(projects)}
+        return self._call("POST", "/v1/tokens", TokenMade, body | given({"expires": expires}))
+
+    def rotate(self, name: str, *, overlap: Duration | None = None, expires: Duration | None = None) -> TokenMade:
+        """Create a new secret; the old one stays valid for `overlap`, one hour by default."""
+        body = given({"overlap": overlap, "expires": expires})
+        return self._call("POST", f"/v1/tokens/{segment(name)}/rotate", TokenMade, body)
+
+
+class SecretCalls(Noun[SecretView]):
+    """Secrets of projects; their values cannot be read."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport, "/v1/projects/{}/secrets/{}", SecretView, SecretPage)
+
+    def set_value(self, project: str, name: str, value: bytes) -> SecretView:
+        """Set a secret. New attempts get this value."""
+        return self.set(project, name, base64=b64encode(value).decode())
+
+    def reseal(self) -> Resealed:
+        """Encrypt all secrets again with the server's newest key."""
+        return self._call("POST", "/v1/secrets/reseal", Resealed, {})
+
+
+class WebhookCalls(Noun[HookView]):
+    """Webhooks of the projects in which you are an operator. Project `*`: of all projects."""
+
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport, "/v1/projects/{}/hooks/{}", HookView, HookPage, "/v1/hooks")
+
+    def set(self, *key: str, events: Sequence[str] = (), secret: str | None = "", **fields: Any) -> HookView:
+        """Set a webhook: url, events, workload, enabled. `secret`: empty keeps it, None removes it."""
+        body = given({**fields, "events": list(events) or None}) | ({} if secret == "" else {"secret": secret})
+        return self._call("PUT", path_of(self._item, key), HookView, body)
+
+    def test(self, project: str, name: str) -> HookTried:
+        """Send a ping at once; the answer."""
+        path = f"/v1/projects/{segment(project)}/hooks/{segment(name)}/test"
+        return self._call("POST", path, HookTried, {})
+
+
+class ServerCalls(Namespace):
+    """The servers of the cluster."""
+
+    def list(self) -> ServersView:
+        """All servers: role and revision of each."""
+        return self._get("/v1/servers", ServersView)
+
+    def backup(self) -> bytes:
+        """All records as of one revision, packed."""
+        return self._transport.call("GET", "/v1/backup").body
+
+    def transfer_leader(self, to: str = "") -> LeaderView:
+        """Transfer leadership to a server, or to the first standby. Returns the previous leader."""
+        return self._call("POST", "/v1/leader/transfer", LeaderView, {"to": to})
+
+
+class MaintenanceCalls(Namespace):
+    """Maintenance: nothing is placed, moved, updated or lost."""
+
+    def get(self) -> MaintenanceView:
         """Whether there is maintenance, since when and why."""
-        return msgspec.json.decode(self._transport.call("GET", "/v1/maintenance").body, type=Maintenance)
+        return self._get("/v1/maintenance", MaintenanceView)
 
-    def begin_maintenance(self, reason: str, lasting: str | int | float | None = None) -> Maintenance:
-        """Hold everything where it is, for a while (`2h`, or seconds) or until it is ended."""
-        return self._send("PUT", "/v1/maintenance", {"reason": reason, "for": lasting}, Maintenance)
+    def begin(self, reason: str, lasting: Duration | None = None) -> MaintenanceView:
+        """Start maintenance, for a duration or until it is ended."""
+        return self._call("PUT", "/v1/maintenance", MaintenanceView, {"reason": reason, "for": lasting})
 
-    def end_maintenance(self) -> Maintenance:
-        """Let everything take its course again."""
-        return msgspec.json.decode(self._transport.call("DELETE", "/v1/maintenance").body, type=Maintenance)
+    def end(self) -> MaintenanceView:
+        """End maintenance: paused work continues."""
+        return self._call("DELETE", "/v1/maintenance", MaintenanceView)
 
-    def _drain(self, name: str, deadline: str | int | float | None, *, dry_run: bool) -> bytes:
-        body = msgspec.json.encode({} if deadline is None else {"deadline": deadline})
-        query = {"dry_run": "true"} if dry_run else None
-        return self._transport.call("POST", f"/v1/nodes/{segment(name)}/drain", query, body).body
 
-    def _send(self, method: str, path: str, body: Any, kind: type[Any]) -> Any:
-        return msgspec.json.decode(self._transport.call(method, path, None, msgspec.json.encode(body)).body, type=kind)
+def _node(name: str, more: str = "") -> str:
+    return f"/v1/nodes/{segment(name)}{more}"

@@ -19,7 +19,7 @@ PAUSE_S_MIN = 0.05
 PAUSE_S_MAX = 1.0
 
 
-class Event(NamedTuple):
+class ServerEvent(NamedTuple):
     """One event. `id` is where a following stream goes on after it."""
 
     id: str
@@ -71,17 +71,17 @@ class Events:
         self._line = bytearray()
         self._id, self._name, self._data = "", "", list[str]()
 
-    def feed(self, data: bytes) -> list[Event]:
+    def feed(self, data: bytes) -> list[ServerEvent]:
         """The events that these bytes complete."""
         self._line += data
         lines = self._line.split(b"\n")
         self._line = lines.pop()
         return [event for line in lines if (event := self._take(line.rstrip(b"\r").decode())) is not None]
 
-    def _take(self, line: str) -> Event | None:
+    def _take(self, line: str) -> ServerEvent | None:
         if not line:
             self.last_id = self._id
-            event = Event(self._id, self._name or "message", "\n".join(self._data))
+            event = ServerEvent(self._id, self._name or "message", "\n".join(self._data))
             complete = bool(self._data or self._name)
             self._name, self._data = "", []
             return event if complete else None
@@ -101,10 +101,10 @@ class Events:
         return len(self._line)
 
 
-class Stream:
+class EventStream:
     """One response that goes on, on a socket of its own."""
 
-    def __init__(self, sock: socket.socket, told: Callable[[int, bytes], ApiError], timeout_s: float) -> None:
+    def __init__(self, sock: socket.socket, report: Callable[[int, bytes], ApiError], timeout_s: float) -> None:
         self.sock = sock
         sock.setblocking(False)  # what can be read may be half of a TLS record
         self.events = Events()
@@ -114,15 +114,15 @@ class Stream:
         lowered = head.lower()
         self._body = Body(chunked=b"\r\ntransfer-encoding: chunked" in lowered)
         if status >= 400:
-            raise told(status, self._whole(rest, timeout_s))
+            raise report(status, self._whole(rest, timeout_s))
         self._rest = rest
 
-    def take(self) -> list[Event]:
+    def take(self) -> list[ServerEvent]:
         """What has come; call it when the socket can be read. Raises Unreachable when the stream is over."""
         data, self._rest = self._rest or self._receive(0.0), b""
         if data is None:
             if time.monotonic() - self._heard_at > QUIET_S_MAX:
-                raise Unreachable(f"the server has said nothing for {QUIET_S_MAX:.0f} s")
+                raise Unreachable(f"the server sent nothing for {QUIET_S_MAX:.0f} s")
             return []
         self._heard_at = time.monotonic()
         events = self.events.feed(self._body.feed(data))
@@ -177,19 +177,19 @@ class Stream:
         return body
 
 
-class Follower:
+class StreamFollower:
     """Events over as many connections as it takes. `connect` is given the id of the last event seen."""
 
-    def __init__(self, connect: Callable[[str], Stream], last_id: str = "") -> None:
+    def __init__(self, connect: Callable[[str], EventStream], last_id: str = "") -> None:
         self._connect = connect
         self.last_id = last_id
-        self.stream: Stream | None = None
-        self.pending: deque[Event] = deque()
+        self.stream: EventStream | None = None
+        self.pending: deque[ServerEvent] = deque()
         self.retry_at = 0.0
         self._pause_s = PAUSE_S_MIN
         self._lost_at = 0.0
 
-    def next(self, timeout_s: float | None = None) -> Event | None:
+    def next(self, timeout_s: float | None = None) -> ServerEvent | None:
         """The next event, or None when the time is over."""
         found = next_of([self], timeout_s)
         return found[1] if found else None
@@ -224,7 +224,7 @@ class Follower:
             self.stream.close()
             self.stream = None
 
-    def __enter__(self) -> "Follower":
+    def __enter__(self) -> "StreamFollower":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -232,8 +232,8 @@ class Follower:
 
 
 def next_of(
-    followers: Sequence[Follower], timeout_s: float | None = None, wake_fd: int = -1
-) -> tuple[Follower, Event] | None:
+    followers: Sequence[StreamFollower], timeout_s: float | None = None, wake_fd: int = -1
+) -> tuple[StreamFollower, ServerEvent] | None:
     """The next event of any of them, or None when the time is over or `wake_fd` can be read."""
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
@@ -250,11 +250,11 @@ def next_of(
             return None
 
 
-def _wait(followers: Sequence[Follower], deadline: float | None, wake_fd: int) -> bool:
-    """Until one of them can go on, or the deadline. True: somebody wants to be heard first."""
+def _wait(followers: Sequence[StreamFollower], deadline: float | None, wake_fd: int) -> bool:
+    """Until one of them can go on, or the deadline. True: a signal arrived first."""
     now = time.monotonic()
     until = now + QUIET_S_MAX
-    socks: dict[socket.socket, Follower] = {}
+    socks: dict[socket.socket, StreamFollower] = {}
     for follower in followers:
         if follower.stream is None:
             until = min(until, follower.retry_at)

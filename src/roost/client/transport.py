@@ -10,8 +10,9 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 
 from roost import __version__
-from roost.client.errors import ApiError, Unreachable
-from roost.client.stream import Stream
+from roost.client.errors import ApiError, Unreachable, may_send_again
+from roost.client.stream import EventStream
+from roost.schema.errors import ErrorView
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -32,7 +33,7 @@ ERROR_BYTES_MAX = 64 * 1024  # an error is a sentence; whatever is longer comes 
 Query = Mapping[str, str | int | bool | Sequence[str] | None]
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """What came back: the status, headers in lower case, the body."""
 
     status: int
@@ -40,7 +41,7 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Place(NamedTuple):
+class Endpoint(NamedTuple):
     """Where a server is."""
 
     secure: bool
@@ -54,7 +55,7 @@ class Transport:
 
     def __init__(self, url: str, token: str, ca: str = "") -> None:
         self.url = url
-        self._places = [_place(each) for each in url.split(",")]
+        self._places = [_place(part) for part in url.split(",")]
         self._at = 0  # which of them is spoken to
         self._headers = {"User-Agent": f"roost/{__version__}"}
         if token:
@@ -64,24 +65,22 @@ class Transport:
         self._connection: HTTPConnection | None = None
         self._used_at = 0.0
 
-    def call(self, method: str, path: str, query: Query | None = None, body: bytes | None = None) -> Answer:
+    def call(self, method: str, path: str, query: Query | None = None, body: bytes | None = None) -> HttpAnswer:
         """Ask and wait for the answer. Raises ApiError, Unreachable."""
         for tried in range(len(self._places)):
             try:
                 return self._call(method, path, query, body)
             except ApiError as error:
-                # Nothing was done; another server may know who leads.
-                if error.code != "unavailable" or tried == len(self._places) - 1:
+                if not may_send_again(error.code, is_idempotent=False) or tried == len(self._places) - 1:
                     raise
             except Unreachable:
-                # Whether something was done is not known; reading twice does no harm.
-                if method != "GET" or tried == len(self._places) - 1:
+                if not may_send_again(None, is_idempotent=method == "GET") or tried == len(self._places) - 1:
                     self._leave()  # the next call need not find out again
                     raise
             self._leave()
         raise AssertionError("there is at least one server")
 
-    def _call(self, method: str, path: str, query: Query | None, body: bytes | None) -> Answer:
+    def _call(self, method: str, path: str, query: Query | None, body: bytes | None) -> HttpAnswer:
         connection, fresh = self._take()
         try:
             return self._exchange(connection, method, path, query, body)
@@ -92,7 +91,7 @@ class Transport:
         connection, _ = self._take()
         return self._exchange(connection, method, path, query, body)
 
-    def stream(self, path: str, query: Query | None, last_id: str) -> Stream:
+    def stream(self, path: str, query: Query | None, last_id: str) -> EventStream:
         """Server-sent events, after the one with this id."""
         connection = self._connect()
         headers = {**self._headers, "Accept": "text/event-stream"}
@@ -100,7 +99,7 @@ class Transport:
             headers["Last-Event-ID"] = last_id
         try:
             connection.request("GET", self._target(path, query), headers=headers)
-            return Stream(connection.sock, _told, CALL_TIMEOUT_S)
+            return EventStream(connection.sock, _reported, CALL_TIMEOUT_S)
         except OSError as error:
             connection.close()
             raise self._unreachable(error) from None
@@ -116,7 +115,7 @@ class Transport:
 
     def _exchange(
         self, connection: HTTPConnection, method: str, path: str, query: Query | None, body: bytes | None
-    ) -> Answer:
+    ) -> HttpAnswer:
         headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
         try:
             connection.request(method, self._target(path, query), body, headers)
@@ -132,8 +131,8 @@ class Transport:
         if response.will_close:
             self.close()
         if response.status >= 400:
-            raise _told(response.status, answer[:ERROR_BYTES_MAX])
-        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, answer)
+            raise _reported(response.status, answer[:ERROR_BYTES_MAX])
+        return HttpAnswer(response.status, {name.lower(): value for name, value in response.getheaders()}, answer)
 
     def _take(self) -> tuple[HTTPConnection, bool]:
         """The kept connection if it can be trusted, else a new one (True)."""
@@ -159,7 +158,7 @@ class Transport:
                 self._at = (self._at + 1) % len(self._places)
         raise self._unreachable(failure) from None
 
-    def _connect_to(self, place: Place) -> HTTPConnection:
+    def _connect_to(self, place: Endpoint) -> HTTPConnection:
         connection: HTTPConnection
         if place.secure:
             self._tls = self._tls or tls_context(self._ca)
@@ -179,21 +178,21 @@ class Transport:
         return self._places[self._at].base + path + (f"?{urlencode(given, doseq=True)}" if given else "")
 
     def _unreachable(self, error: Exception) -> Unreachable:
-        words = "it did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        message = "it did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
         if type(error).__name__ == "SSLCertVerificationError":
             hint = "put the server's DATA/ca.pem into client.toml as `ca`, or name it in ROOST_CA"
-            return Unreachable(f"the server at {self.url} is not to be trusted: {words}", hint)
-        return Unreachable(f"no server at {self.url}: {words}", "start one with `roost up`, or look at ROOST_CONFIG")
+            return Unreachable(f"the server at {self.url} is not to be trusted: {message}", hint)
+        return Unreachable(f"no server at {self.url}: {message}", "start one with `roost up`, or look at ROOST_CONFIG")
 
 
-def _place(url: str) -> Place:
+def _place(url: str) -> Endpoint:
     parts = urlsplit(url.strip())
-    return Place(parts.scheme == "https", parts.hostname or "", parts.port, parts.path.rstrip("/"))
+    return Endpoint(parts.scheme == "https", parts.hostname or "", parts.port, parts.path.rstrip("/"))
 
 
 def tls_context(ca: str) -> "SSLContext":
     """What a server has to show: a certificate of this CA (PEM), or of those that this system knows. Raises OSError."""
-    import ssl  # noqa: PLC0415  (only where it is spoken)
+    import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -215,19 +214,10 @@ def _text(value: str | int | bool | Sequence[str] | None) -> str | Sequence[str]
     return str(value) if isinstance(value, int) else value or ""
 
 
-class _Refusal(msgspec.Struct):
-    """An error as the server tells it."""
-
-    code: str
-    message: str
-    path: str = ""
-    hint: str = ""
-
-
-def _told(status: int, body: bytes) -> ApiError:
+def _reported(status: int, body: bytes) -> ApiError:
     try:
-        told = msgspec.json.decode(body, type=_Refusal)
+        refusal = msgspec.json.decode(body, type=ErrorView)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        words = body.decode(errors="replace").strip()[:200]
-        return ApiError(status, f"http_{status}", words or f"the server answered with status {status}")
-    return ApiError(status, told.code, told.message, told.path, told.hint)
+        message = body.decode(errors="replace").strip()[:200]
+        return ApiError(status, f"http_{status}", message or f"the server answered with status {status}")
+    return ApiError(status, refusal.code, refusal.message, refusal.path, refusal.hint or "", refusal.params)

@@ -4,97 +4,30 @@ One pass, in order: what happened (events), what is due (expire), who goes where
 The state is changed in place; a caller that cannot make the changes durable throws the state away and loads it again.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import assert_never
 
-from roost.core import (
-    agents,
-    audit,
-    cron,
-    drain,
-    keep,
-    maintain,
-    operate,
-    pools,
-    posted,
-    requests,
-    rollout,
-    settings,
-    update,
-)
-from roost.core.after import settle_waits
-from roost.core.assign import hand_out
-from roost.core.effects import Step
-from roost.core.expire import expire
-from roost.core.operate import frozen
-from roost.core.place import place, reject_waiting
-from roost.core.plan import PASSES_MAX, refusal
-from roost.core.reconcile import reconcile
-from roost.core.state import State
-from roost.core.sweep import sweep
+from roost.core import records
+from roost.core.dependencies import schedules
+from roost.core.dependencies.release import release_dependents
+from roost.core.explain.blockers import blockers_of
+from roost.core.explain.plan import PASSES_MAX, check_plan
+from roost.core.lifecycle import commands, node_reports
+from roost.core.lifecycle.retention import sweep
+from roost.core.nodes import drain, maintenance, pools
+from roost.core.orders import hand_out
+from roost.core.queue import projects
+from roost.core.queue.place import place
+from roost.core.services import rollout, update
+from roost.core.services.reconcile import reconcile
+from roost.core.state.outcome import Step
+from roost.core.state.state import State, in_maintenance
+from roost.core.timers import expire, sweep_timers
+from roost.core.transitions import finish_if_over, move, new_transitions
 from roost.model import events as happened
 from roost.model.errors import Conflict, RoostError
-
-
-def _submit(state: State, out: Step, event: happened.Submit, now: int) -> None:
-    """Take in workloads. What was planned is checked on a copy and placed at once: exactly that happens, or nothing."""
-    if event.expected is None:
-        requests.submit(state, out, event, now)
-        return
-    expire(state, out, now)
-    settle_waits(state, out, now)
-    if _place_all(state, out, now):
-        words = "more waits to be placed than one step may do; try again in a moment"
-        out.reply(event.request, Conflict(words, code="plan_stale"))
-        return
-    error = refusal(step, state, event, now)
-    if error is not None:
-        out.reply(event.request, error)
-        return
-    requests.submit(state, out, event, now)
-    settle_waits(state, out, now)
-    if not _place_all(state, out, now):
-        reject_waiting(state, out, now)
-
-
-def _asked(state: State, out: Step, event: happened.Asked, now: int) -> None:
-    """Carry out a request, and note who asked for it."""
-    before = len(out.replies)
-    HANDLERS[type(event.event)](state, out, event.event, now)
-    if not any(isinstance(reply.value, RoostError) for reply in out.replies[before:]):
-        audit.note(state, event.by, event.event, now)
-
-
-def _place_all(state: State, out: Step, now: int) -> bool:
-    """As many passes as a plan may take. True: they were not enough."""
-    return all(place(state, out, now) for _ in range(PASSES_MAX))
-
-
-HANDLERS: dict[type, Callable[[State, Step, Any, int], None]] = {
-    happened.Submit: _submit,
-    happened.Cancel: requests.cancel,
-    happened.Retry: requests.retry,
-    happened.Posted: posted.posted,
-    happened.RunNow: cron.run_now,
-    happened.Promote: rollout.promote,
-    happened.Rollback: update.rollback,
-    happened.Drain: drain.drain,
-    happened.Cordon: operate.cordon,
-    happened.Maintain: maintain.maintain,
-    happened.Resume: drain.resume,
-    happened.Remove: drain.remove,
-    happened.SetProject: settings.set_project,
-    happened.SetPool: pools.set_pool,
-    happened.MarkPool: pools.mark_pool,
-    happened.Reserve: settings.reserve,
-    happened.Unset: settings.unset,
-    happened.Keep: keep.keep,
-    happened.Asked: _asked,
-    happened.Joined: agents.joined,
-    happened.Reported: agents.reported,
-    happened.Parted: agents.parted,
-    happened.Heard: agents.heard,
-}
+from roost.model.states import InstanceState
 
 
 def step(state: State, events: Sequence[happened.Event], now: int) -> Step:
@@ -102,18 +35,145 @@ def step(state: State, events: Sequence[happened.Event], now: int) -> Step:
     out = Step()
     state.now_ms = now = max(now, state.now_ms)
     for event in events:
-        HANDLERS[type(event)](state, out, event, now)
+        _handle(state, out, event, now)
     expire(state, out, now)
     reconcile(state, out, now)
-    settle_waits(state, out, now)
+    release_dependents(state, out, now)
     more = place(state, out, now)
     if not more:
-        reject_waiting(state, out, now)
+        reject_pending(state, out, now)
     sweep(state, out)
+    sweep_timers(state)
     hand_out(state, out)
+    out.transitions += new_transitions(state)
     out.changes = state.flush()
     if out.changes:
         state.revision += 1
-    more = more or bool(state.news) or (bool(state.unsettled) and not frozen(state))
+    more = more or bool(state.dependency_changes) or (bool(state.dirty_services) and not in_maintenance(state))
     out.wake_at_ms = now if more else state.timers[0][0] if state.timers else None
     return out
+
+
+def _handle(state: State, out: Step, event: happened.Event, now: int) -> None:
+    """Let one event happen; the frequent ones come first."""
+    match event:
+        case happened.ReportsReceived():
+            node_reports.reports_received(state, out, event, now)
+        case happened.HeartbeatsReceived():
+            node_reports.heartbeats_received(state, out, event, now)
+        case happened.AttributedRequest():
+            _attributed(state, out, event, now)
+        case happened.NodeConnected():
+            with _refusals(out, event.request):
+                node_reports.node_connected(state, out, event, now)
+        case happened.NodeDisconnected():
+            node_reports.node_disconnected(state, out, event, now)
+        case _:
+            with _refusals(out, event.request):
+                _handle_request(state, out, event, now)
+
+
+@contextmanager
+def _refusals(out: Step, request: int) -> Iterator[None]:
+    """Answer a request with the error that its handler raises. Handlers raise before they change anything."""
+    try:
+        yield
+    except RoostError as error:
+        out.reply(request, error.with_traceback(None))
+
+
+def _handle_request(state: State, out: Step, event: happened.Request, now: int) -> None:
+    match event:
+        case happened.Submit():
+            _submit(state, out, event, now)
+        case happened.Cancel():
+            commands.cancel(state, out, event, now)
+        case happened.Retry():
+            commands.retry(state, out, event, now)
+        case happened.ResultPosted():
+            node_reports.result_posted(state, out, event, now)
+        case happened.RunNow():
+            schedules.run_now(state, out, event, now)
+        case happened.Promote():
+            rollout.promote(state, out, event, now)
+        case happened.Rollback():
+            update.rollback(state, out, event, now)
+        case _:
+            _handle_operator_request(state, out, event, now)
+
+
+def _handle_operator_request(state: State, out: Step, event: happened.OperatorRequest, now: int) -> None:
+    match event:
+        case happened.Drain():
+            drain.drain(state, out, event, now)
+        case happened.Cordon():
+            drain.cordon(state, out, event, now)
+        case happened.Maintain():
+            maintenance.maintain(state, out, event, now)
+        case happened.Resume():
+            drain.resume(state, out, event, now)
+        case happened.Remove():
+            drain.remove(state, out, event, now)
+        case happened.SetProject():
+            projects.set_project(state, out, event, now)
+        case happened.SetPool():
+            pools.set_pool(state, out, event, now)
+        case happened.MarkPool():
+            pools.mark_pool(state, out, event, now)
+        case happened.Reserve():
+            projects.reserve(state, out, event, now)
+        case happened.Unset():
+            projects.unset(state, out, event, now)
+        case happened.PutRecords():
+            records.put_records(state, out, event, now)
+        case _:
+            assert_never(event)
+
+
+def _submit(state: State, out: Step, event: happened.Submit, now: int) -> None:
+    """Take in workloads. What was planned is checked on a copy and placed at once: exactly that happens, or nothing."""
+    if event.expected is None:
+        commands.submit(state, out, event, now)
+        return
+    expire(state, out, now)
+    release_dependents(state, out, now)
+    if _place_all(state, out, now):
+        message = "more waits to be placed than one step may do; try again in a moment"
+        raise Conflict(message, code="plan_stale")
+    check_plan(step, state, event, now)
+    commands.submit(state, out, event, now)
+    release_dependents(state, out, now)
+    if not _place_all(state, out, now):
+        reject_pending(state, out, now)
+
+
+def _attributed(state: State, out: Step, event: happened.AttributedRequest, now: int) -> None:
+    """Carry out a request, and note who asked for it."""
+    before = len(out.replies)
+    out.principal = event.by.who
+    with _refusals(out, event.event.request):
+        _handle_request(state, out, event.event, now)
+    out.principal = ""
+    if not any(isinstance(reply.value, RoostError) for reply in out.replies[before:]):
+        records.note(state, event.by, event.event, now)
+
+
+def _place_all(state: State, out: Step, now: int) -> bool:
+    """As many passes as a plan may take. True: they were not enough."""
+    return all(place(state, out, now) for _ in range(PASSES_MAX))
+
+
+def reject_pending(state: State, out: Step, now: int) -> None:
+    """Workloads that do not want to wait end here if they were not placed whole."""
+    for key in state.rejectable:
+        instance = state.instances.get(key)  # one that was released by itself; names of workloads have no dots
+        if instance is not None and instance.state == InstanceState.QUEUED and not instance.attempt:
+            reason = blockers_of(state, state.spec_of(instance)).reason()
+            move(state, out, instance, InstanceState.REJECTED, reason, now)
+        workload = state.workloads.get(key)
+        if workload is not None and state.has_unstarted(workload):
+            workload.unstarted_end_state = InstanceState.REJECTED
+            workload.reason = blockers_of(state, workload).reason()
+            state.touch_workload(workload)
+            finish_if_over(state, workload, now)
+    state.rejectable.clear()

@@ -8,7 +8,7 @@ from typing import cast
 
 import msgspec
 
-from roost.ports.driver import Event, Run, Tell
+from roost.ports.driver import Event, RunRequest, StopReason, Tell
 
 PING_S = 2.0  # the keeper takes an agent that says nothing for 10 s for hung
 LINE_MAX = 256 << 20  # the first word of a keeper holds all its runs: 128 MiB of notes, and room for the rest
@@ -18,10 +18,10 @@ _decode = msgspec.json.Decoder(Event).decode
 
 
 class ProcessDriver(asyncio.Protocol):
-    """A connection to the keeper. `gone` is called when it ends, and then this process should end, too.
+    """A connection to the keeper. `gone` is called when it ends, and then this process should also end.
 
     It does not connect again: either the keeper is gone, and an agent without one can do nothing, or the keeper lives
-    and starts the agent anew, which is told everything. Orders given after the end are dropped.
+    and starts the agent anew, which is sent everything. Orders given after the end are dropped.
     """
 
     def __init__(self, tell: Tell, gone: Callable[[], None]) -> None:
@@ -49,13 +49,13 @@ class ProcessDriver(asyncio.Protocol):
             os.close(directory)
         self._keep_pinging()
 
-    def start(self, run: Run) -> None:
+    def start(self, run: RunRequest) -> None:
         """Begin a run."""
         self._order(run)
 
-    def stop(self, id: str, grace_ms: int, why: str) -> None:
+    def stop(self, id: str, grace_ms: int, why: StopReason, detail: str = "") -> None:
         """TERM, grace, KILL."""
-        self._order({"do": "stop", "id": id, "grace_ms": grace_ms, "why": why})
+        self._order({"do": "stop", "id": id, "grace_ms": grace_ms, "why": why, "detail": detail})
 
     def forget(self, id: str) -> None:
         """Drop what is known of a run that has ended."""
@@ -90,7 +90,7 @@ class ProcessDriver(asyncio.Protocol):
         self._in.append(head)
         self._in_size += len(head)
         if self._in_size > LINE_MAX:
-            raise ValueError("the keeper said more in one line than it can have to say")
+            raise ValueError("the keeper sent a longer line than it can have to send")
         if not lines:
             return
         first = b"".join(self._in)
@@ -105,7 +105,7 @@ class ProcessDriver(asyncio.Protocol):
             self._ping.cancel()
         self._gone()
 
-    def _order(self, order: Run | dict[str, object]) -> None:
+    def _order(self, order: RunRequest | dict[str, object]) -> None:
         if not self._out:
             self._loop.call_soon(self._flush)
         self._out.append(_encode(order))

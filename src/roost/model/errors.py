@@ -1,6 +1,6 @@
 """What can be wrong with a request, as one tree; the API maps it to HTTP in one place.
 
-RoostError            code, message, and what to do next
+RoostError            code, message, the path of a field, and the facts as params
 ├── Unreadable   400  not JSON or YAML that can be read
 ├── Invalid      422  a field is wrong: path and sentence
 ├── NotFound     404  nothing of that name
@@ -10,22 +10,33 @@ RoostError            code, message, and what to do next
 ├── TooMuch      413  larger or more than a limit allows
 ├── WrongType    415  sent as something Roost does not read
 ├── TooOften     429  wrong too many times; wait
-└── NoService    503  nobody can decide just now
+└── NoService    503  no server can decide now
 """
 
-from typing import ClassVar
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:  # the command line imports errors at every start, and not the records behind them
+    from roost.model.reasons.reason import Reason, Text
 
 
 class RoostError(Exception):
-    """A request that cannot be carried out, told in words."""
+    """A request that is refused, with a message."""
 
     status: ClassVar[int] = 500
     code: str = "error"
 
-    def __init__(self, message: str, *, code: str = "", path: str = "") -> None:
+    def __init__(
+        self, message: str, *, code: str = "", path: str = "", reason: Reason | None = None, text: Text = (),
+        params: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(message)
         self.message = message
+        self.text = text  # the message with its subjects as data, where it names work of others
+        self.reason = reason  # what it is about; the edge says it after the message
         self.path = path
+        self.params = params or {}  # the facts of the message, for programs
         if code:
             self.code = code
 
@@ -46,8 +57,10 @@ class Invalid(RoostError):
     status = 422
     code = "invalid"
 
-    def __init__(self, path: str, message: str, *, code: str = "") -> None:
-        super().__init__(message, code=code, path=path)
+    def __init__(
+        self, path: str, message: str, *, code: str = "", text: Text = (), params: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(message, code=code, path=path, text=text, params=params)
 
 
 class NotFound(RoostError):
@@ -65,14 +78,14 @@ class Conflict(RoostError):
 
 
 class Refused(RoostError):
-    """Whoever asks has not shown a token that is known here."""
+    """The request has no valid token."""
 
     status = 401
     code = "refused"
 
 
 class Forbidden(RoostError):
-    """Whoever asks is known, and has no role that allows this."""
+    """The principal has no role that allows this."""
 
     status = 403
     code = "forbidden"
@@ -93,14 +106,22 @@ class WrongType(RoostError):
 
 
 class TooOften(RoostError):
-    """Whoever asks was wrong too many times and has to wait."""
+    """Too many failed attempts; the client must wait."""
 
     status = 429
     code = "too_often"
 
 
 class NoService(RoostError):
-    """Nobody can decide just now; the same request may succeed a moment later."""
+    """No server can decide now; the same request may succeed a moment later."""
 
     status = 503
     code = "unavailable"
+
+
+def error_of(status: int, code: str, message: str, path: str, params: dict[str, Any] | None = None) -> RoostError:
+    """An error from its parts, as another process has raised it."""
+    kinds = {kind.status: kind for kind in RoostError.__subclasses__()}
+    error = RoostError.__new__(kinds.get(status, RoostError))
+    RoostError.__init__(error, message, code=code, path=path, params=params)
+    return error

@@ -1,16 +1,18 @@
 """Everything that can happen to the core. Plain data, so that a batch can be journalled and replayed."""
 
+from typing import Literal, NamedTuple
+
 import msgspec
 
-from roost.model.audit import By
-from roost.model.frames import Hello, Report, Usage
-from roost.model.kept import Kept
-from roost.model.plan import Plan
-from roost.model.project import Pool, Project, Reservation
-from roost.model.workload import Policy
+from roost.model.protocol import Hello, Report, Usage
+from roost.model.records.opaque import By, OpaqueRecord
+from roost.model.records.plan import Plan
+from roost.model.records.project import Pool, Project, Reservation
+from roost.model.records.workload import Policy
+from roost.model.states import PoolStatus
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class WorkloadSpec(msgspec.Struct, frozen=True):
     """One workload that is wanted. The document was checked at the edge."""
 
     project: str
@@ -20,15 +22,30 @@ class Wanted(msgspec.Struct, frozen=True):
     document: bytes
     values: tuple[tuple[tuple[str, str], ...], ...] = ()  # variables of each element of an array
 
+    @property
+    def key(self) -> str:
+        """PROJECT/NAME"""
+        return f"{self.project}/{self.name}"
+
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
-    """Somebody wants workloads: all of them are taken in, or none."""
+    """Submit workloads: all are accepted, or none."""
 
     request: int
-    wanted: tuple[Wanted, ...]
+    specs: tuple[WorkloadSpec, ...]
     same_ok: bool = False  # apply: the same document again changes nothing, another one makes a new version
     expected: Plan | None = None  # do exactly this, or nothing
     must_exist: bool = False  # only change what lives: an unknown or finished name is not_found, nothing is made
+
+
+SubmitResult = Literal["created", "changed", "unchanged"]
+
+
+class SubmitReply(NamedTuple):
+    """The answer to a submission, for each workload: its key, and what became of it."""
+
+    key: str
+    result: SubmitResult
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
@@ -37,7 +54,6 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     request: int
     workload: str
     index: int | None = None
-    cause: str = "asked for"
 
 
 class Retry(msgspec.Struct, frozen=True, tag=True):
@@ -49,8 +65,8 @@ class Retry(msgspec.Struct, frozen=True, tag=True):
     failed: bool = False  # only what failed or ran out of time, not what was cancelled or expired
 
 
-class Posted(msgspec.Struct, frozen=True, tag=True):
-    """Somebody else knows how an attempt ended."""
+class ResultPosted(msgspec.Struct, frozen=True, tag=True):
+    """The result of an attempt, known outside of its agent."""
 
     request: int
     workload: str
@@ -103,7 +119,7 @@ class MarkPool(msgspec.Struct, frozen=True, tag=True):
 
     request: int
     pool: str
-    status: str  # ready | draining | failed
+    status: PoolStatus
     reason: str = ""
 
 
@@ -160,44 +176,45 @@ class Unset(msgspec.Struct, frozen=True, tag=True):
     name: str
 
 
-class Keep(msgspec.Struct, frozen=True, tag=True):
+class PutRecords(msgspec.Struct, frozen=True, tag=True):
     """Store or forget records that the core only keeps: all of them, or none."""
 
     request: int
-    records: tuple[Kept, ...]
+    records: tuple[OpaqueRecord, ...]
 
 
-Request = (
-    Submit | Cancel | Retry | Posted | RunNow | Promote | Rollback | Drain | Cordon | Resume | Remove
-    | Maintain | SetProject | SetPool | MarkPool | Reserve | Unset | Keep
+WorkloadRequest = Submit | Cancel | Retry | ResultPosted | RunNow | Promote | Rollback
+OperatorRequest = (
+    Drain | Cordon | Resume | Remove | Maintain | SetProject | SetPool | MarkPool | Reserve | Unset | PutRecords
 )  # fmt: skip
+Request = WorkloadRequest | OperatorRequest
 
 
-class Asked(msgspec.Struct, frozen=True, tag=True):
+class AttributedRequest(msgspec.Struct, frozen=True, tag=True):
     """A request, and who asks: once it was carried out, that is noted."""
 
     by: By
     event: Request
 
 
-class Joined(msgspec.Struct, frozen=True, tag=True):
-    """An agent said hello."""
+class NodeConnected(msgspec.Struct, frozen=True, tag=True):
+    """An agent registered."""
 
     request: int
     hello: Hello
 
 
-class Reported(msgspec.Struct, frozen=True, tag=True):
+class ReportsReceived(msgspec.Struct, frozen=True, tag=True):
     """An agent reports on its attempts, or lacks a delta."""
 
     node: str
     session: int
     sequence: int
     reports: tuple[Report, ...] = ()
-    lacking: bool = False
+    delta_missing: bool = False
 
 
-class Parted(msgspec.Struct, frozen=True, tag=True):
+class NodeDisconnected(msgspec.Struct, frozen=True, tag=True):
     """An agent's stream broke; `leaving`: its node is going out of service, and is gone once nothing runs there."""
 
     node: str
@@ -205,16 +222,16 @@ class Parted(msgspec.Struct, frozen=True, tag=True):
     leaving: bool = False
 
 
-class Heard(msgspec.Struct, frozen=True, tag=True):
+class HeartbeatsReceived(msgspec.Struct, frozen=True, tag=True):
     """Signs of life since the last batch: (node, session, when)."""
 
-    beats: tuple[tuple[str, int, int], ...]
+    heartbeats: tuple[tuple[str, int, int], ...]
     usage: tuple[tuple[str, Usage], ...] = ()
 
 
-Event = Request | Asked | Joined | Reported | Parted | Heard
+Event = Request | AttributedRequest | NodeConnected | ReportsReceived | NodeDisconnected | HeartbeatsReceived
 
 
 def inner(event: Event) -> Event:
-    """What happened, whoever asked for it."""
-    return event.event if isinstance(event, Asked) else event
+    """Everything that can happen, requested or not."""
+    return event.event if isinstance(event, AttributedRequest) else event

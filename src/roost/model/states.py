@@ -6,43 +6,163 @@
       ▼                                   ▼
     expired | rejected | cancelled     stopping ──► cancelled | queued (moved off a draining node)
 
-Whatever ended may be queued again: by the retry policy (straight from running), or because somebody asked.
+Finished instances may be queued again: by the retry policy (straight from running), or on request.
 """
 
-from typing import Final, Literal
+from enum import StrEnum
+from typing import Final
 
-InstanceState = Literal[
-    "queued", "placed", "starting", "running", "stopping", "lost",
-    "succeeded", "failed", "timed_out", "cancelled", "expired", "rejected",
-]  # fmt: skip
-NodeState = Literal["ready", "suspect", "cordoned", "draining", "drained", "lost", "gone"]
 
-MOVES: Final[dict[str, frozenset[str]]] = {
-    "queued": frozenset({"placed", "cancelled", "expired", "rejected", "failed"}),
-    "placed": frozenset({"starting", "running", "stopping", "lost", "failed", "queued"}),
-    "starting": frozenset({"running", "stopping", "lost", "failed", "queued"}),
-    "running": frozenset({"succeeded", "failed", "timed_out", "stopping", "lost", "queued"}),
-    "stopping": frozenset({"cancelled", "lost", "queued", "succeeded", "failed", "timed_out"}),
-    "lost": frozenset({"queued", "failed", "cancelled"}),
-    "succeeded": frozenset({"queued"}),
-    "failed": frozenset({"queued"}),
-    "timed_out": frozenset({"queued"}),
-    "cancelled": frozenset({"queued"}),
-    "expired": frozenset({"queued"}),
-    "rejected": frozenset({"queued"}),
-}
+class InstanceState(StrEnum):
+    """Where an instance is in its life."""
 
-NODE_MOVES: Final[dict[str, frozenset[str]]] = {
-    "ready": frozenset({"suspect", "cordoned", "draining", "drained", "lost", "gone"}),
-    "suspect": frozenset({"ready", "cordoned", "draining", "drained", "lost", "gone"}),
-    "cordoned": frozenset({"ready", "suspect", "draining", "drained", "lost", "gone"}),
-    "draining": frozenset({"drained", "ready", "suspect", "lost", "gone"}),
-    "drained": frozenset({"ready", "suspect", "draining", "lost", "gone"}),
-    "lost": frozenset({"ready", "cordoned", "draining", "drained", "gone"}),
-    "gone": frozenset(),
-}
+    QUEUED = "queued"
+    PLACED = "placed"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    LOST = "lost"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+
+
+class NodeStatus(StrEnum):
+    """Whether a node is in touch and in service."""
+
+    READY = "ready"
+    SUSPECT = "suspect"
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    LOST = "lost"
+    GONE = "gone"
+
+
+class PoolStatus(StrEnum):
+    """Whether the nodes of a pool take work."""
+
+    READY = "ready"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+class RolloutState(StrEnum):
+    """How far the change to a new version is. `waiting`: the canaries are fine; promote or roll back."""
+
+    ROLLING = "rolling"
+    WAITING = "waiting"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class WorkloadKind(StrEnum):
+    """What a workload is: it ends by itself, runs until it is cancelled, or is a machine."""
+
+    JOB = "job"
+    SERVICE = "service"
+    VM = "vm"
+
+
+class WhenFull(StrEnum):
+    """What happens to an instance that finds no node at once."""
+
+    QUEUE = "queue"
+    REJECT = "reject"
+
+
+class WhenLost(StrEnum):
+    """What happens to an instance whose node is lost."""
+
+    RESCHEDULE = "reschedule"
+    FAIL = "fail"
+    PIN = "pin"
+
+
+class RestartWhen(StrEnum):
+    """After which ends a replica of a service is started again."""
+
+    ALWAYS = "always"
+    ON_FAILURE = "on_failure"
+    NEVER = "never"
+
+
+class Milestone(StrEnum):
+    """What has to have become of another workload before a dependent one may start."""
+
+    SUCCEEDED = "succeeded"
+    FINISHED = "finished"
+    STARTED = "started"
+
+
+class Overlap(StrEnum):
+    """What a schedule does at a tick while its last run has not ended."""
+
+    SKIP = "skip"
+    ALLOW = "allow"
+    WAIT = "wait"
+    REPLACE = "replace"
+
+
+def _instance_moves() -> dict[InstanceState, frozenset[InstanceState]]:
+    queued, placed, starting, running, stopping, lost, succeeded, failed, timed_out, cancelled, expired, rejected = (
+        InstanceState
+    )
+    return {
+        queued: frozenset({placed, cancelled, expired, rejected, failed}),
+        placed: frozenset({starting, running, stopping, lost, failed, queued}),
+        starting: frozenset({running, stopping, lost, failed, queued}),
+        running: frozenset({succeeded, failed, timed_out, stopping, lost, queued}),
+        stopping: frozenset({cancelled, lost, queued, succeeded, failed, timed_out}),
+        lost: frozenset({queued, failed, cancelled}),
+        succeeded: frozenset({queued}),
+        failed: frozenset({queued}),
+        timed_out: frozenset({queued}),
+        cancelled: frozenset({queued}),
+        expired: frozenset({queued}),
+        rejected: frozenset({queued}),
+    }
+
+
+def _node_moves() -> dict[NodeStatus, frozenset[NodeStatus]]:
+    ready, suspect, cordoned, draining, drained, lost, gone = NodeStatus
+    return {
+        ready: frozenset({suspect, cordoned, draining, drained, lost, gone}),
+        suspect: frozenset({ready, cordoned, draining, drained, lost, gone}),
+        cordoned: frozenset({ready, suspect, draining, drained, lost, gone}),
+        draining: frozenset({drained, ready, suspect, lost, gone}),
+        drained: frozenset({ready, suspect, draining, lost, gone}),
+        lost: frozenset({ready, cordoned, draining, drained, gone}),
+        gone: frozenset(),
+    }
+
+
+MOVES: Final = _instance_moves()
+NODE_MOVES: Final = _node_moves()
 
 #: States in which an instance takes room on its node. `lost` does not: the lease has ended there.
-HOLDING: Final = frozenset({"placed", "starting", "running", "stopping"})
-FINISHED: Final = frozenset({"succeeded", "failed", "timed_out", "cancelled", "expired", "rejected"})
-LIVE: Final = HOLDING | {"queued", "lost"}
+ALLOCATED: Final = frozenset(
+    {InstanceState.PLACED, InstanceState.STARTING, InstanceState.RUNNING, InstanceState.STOPPING}
+)
+FINISHED: Final = frozenset(
+    {
+        InstanceState.SUCCEEDED,
+        InstanceState.FAILED,
+        InstanceState.TIMED_OUT,
+        InstanceState.CANCELLED,
+        InstanceState.EXPIRED,
+        InstanceState.REJECTED,
+    }
+)
+#: The end state of a workload is that of its instances which comes first here; `succeeded` if none does.
+WORST_FIRST: Final = (
+    InstanceState.FAILED,
+    InstanceState.TIMED_OUT,
+    InstanceState.REJECTED,
+    InstanceState.EXPIRED,
+    InstanceState.CANCELLED,
+)
+LIVE: Final = ALLOCATED | {InstanceState.QUEUED, InstanceState.LOST}

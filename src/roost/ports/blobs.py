@@ -12,7 +12,7 @@ class Blobs(Protocol):
     """Six promises, synchronous and cheap for small chunks; tests/blobs/contract.py holds every kind to them.
 
     A key is text like "project/workload/index/attempt": parts between slashes, see `parts_of`. What a crash of the
-    machine takes is the end of a blob, never its middle: whoever sends asks for the size and sends the rest again.
+    machine takes is the end of a blob, never its middle: the sender asks for the size and sends the rest again.
     Raises ValueError for a key or a number that makes no sense, OSError when the bytes cannot be kept or read.
     """
 

@@ -1,14 +1,46 @@
 """Driver: what starts and stops runs on a node, and tells how they went. All times are this host's monotonic ms."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
-from roost.model.secret import Hidden
+from roost.model.records.secret import Hidden
 
 
-class Step(msgspec.Struct, frozen=True):
+class Order(StrEnum):
+    """What a driver can be asked to do."""
+
+    START = "start"
+    STOP = "stop"
+    FORGET = "forget"
+    LEASE = "lease"
+    PING = "ping"
+    SHUTDOWN = "shutdown"
+
+
+class StopReason(StrEnum):
+    """Why a run was stopped. The driver keeps it with the run and gives it back, also to a later agent."""
+
+    ORDERED = "ordered"  # by the server
+    DROPPED = "dropped"  # the server knows nothing of it, or no longer wants it
+    UNHEALTHY = "unhealthy"
+    UNKNOWN = "unknown"  # the run is not of this agent
+    SHUTDOWN = "shutdown"  # the driver itself ends
+
+
+class Refusal(StrEnum):
+    """Why a driver does not follow an order."""
+
+    INVALID = "invalid"
+    CLOSING = "closing"  # the driver ends and starts nothing more
+    FULL = "full"
+    NO_SUCH_RUN = "no_such_run"
+    NOT_ENDED = "not_ended"
+
+
+class StepCommand(msgspec.Struct, frozen=True):
     """One process of a run; the next begins when it has ended well, or its failure is to be ignored."""
 
     argv: list[str]
@@ -22,15 +54,15 @@ class Limits(msgspec.Struct, frozen=True):
     memory: int = 0
 
 
-class Run(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
-    """What to run. `note` is kept with it and given back to whoever comes after us.
+class RunRequest(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
+    """What to run. `note` is kept with it and given back to a later agent.
 
     `dir` and `log` are this run's own: what is missing is made, and what is still empty is taken away again within a
     tenth of a second after `forget`. To its environment come PATH and HOME if absent, ROOST_KEEPER and ROOST_RUN.
     """
 
     id: str
-    steps: list[Step]
+    steps: list[StepCommand]
     env: dict[str, str]
     dir: str
     log: str
@@ -74,15 +106,16 @@ class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     step: int = 0
     oom: bool = False
     error: str = ""  # why it could not be started, naming the program
-    why: str = ""  # what `stop` was told
+    why: StopReason | None = None  # as `stop` gave it
+    detail: str = ""  # ... as a message
     codes: list[int] = []  # of each step, where there was more than one or a failure was ignored; negative: a signal
     cpu_ms: float = 0
-    rss_max: int = 0  # bytes; 0: too little to be told from the keeper's own
+    rss_max: int = 0  # bytes; 0: too little to be distinguished from the keeper's own
     log_size: int = 0
 
 
-class Known(msgspec.Struct, frozen=True):
-    """A run as it stands, told to whoever connects."""
+class KnownRun(msgspec.Struct, frozen=True):
+    """A run as it stands, sent to an agent that connects."""
 
     id: str
     note: str
@@ -93,37 +126,38 @@ class Known(msgspec.Struct, frozen=True):
     leased: bool = False
     limits: str = ""
     ended: Ended | None = None
-    after: str = ""  # the run it waits for, which may be another than it was told: that one may be gone
+    after: str = ""  # the run it waits for, which may be another than ordered: that one may be gone
 
 
-class Runs(msgspec.Struct, frozen=True, tag_field="event", tag="runs"):
+class KnownRuns(msgspec.Struct, frozen=True, tag_field="event", tag="runs"):
     """The first word on a connection: everything there is."""
 
     at: int
     lease: int
-    runs: list[Known] = []
+    runs: list[KnownRun] = []
 
 
-class Refused(msgspec.Struct, frozen=True, tag_field="event", tag="refused"):
+class StartRefused(msgspec.Struct, frozen=True, tag_field="event", tag="refused"):
     """An order that could not be followed; a run that was to be started does not exist."""
 
     error: str
     id: str | None = None
-    do: str | None = None
+    do: Order | None = None
     at: int = 0
+    reason: Refusal = Refusal.INVALID
 
 
-Event = Runs | Started | StepBegan | Ended | Refused
+Event = KnownRuns | Started | StepBegan | Ended | StartRefused
 Tell = Callable[[Event], None]
 
 
 class Driver(Protocol):
-    """Four orders; none waits. What happens is told through the callback the driver was made with."""
+    """Four orders; none waits. Events go to the callback that the driver was made with."""
 
-    def start(self, run: Run) -> None:
+    def start(self, run: RunRequest) -> None:
         """Begin a run; an id that is known is not begun again."""
 
-    def stop(self, id: str, grace_ms: int, why: str) -> None:
+    def stop(self, id: str, grace_ms: int, why: StopReason, detail: str = "") -> None:
         """TERM, grace, KILL. Asked again, the shorter grace holds."""
 
     def forget(self, id: str) -> None:

@@ -9,43 +9,44 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.model.errors import Invalid
 from roost.ports.blobs import Blobs
 from roost.ports.store import Store, StoreError
-from roost.server import say
-from roost.server.authority import Unavailable
+from roost.server.agents.gateway import Gateway
+from roost.server.agents.log_store import LogHub
+from roost.server.cluster.member import ClusterMember, make_member
 from roost.server.config import ServerConfig, check_config
-from roost.server.controller_listen import choose_port, controller_address
-from roost.server.engine import Clock, Engine
-from roost.server.gateway import Gateway
-from roost.server.history import History
-from roost.server.hooks import Hooks
-from roost.server.join import Joining
-from roost.server.journal import Journal
-from roost.server.logs import LogHub
-from roost.server.metrics import Census, Metrics
-from roost.server.perform import Perform
+from roost.server.controller.listen import choose_port, controller_address
+from roost.server.engine.engine import Clock, Engine
+from roost.server.engine.executor import Executor
+from roost.server.engine.recording import Journal
+from roost.server.feed.change_log import Watch
+from roost.server.history.service import History
+from roost.server.http.server import Web, listen
+from roost.server.observability import logging
+from roost.server.observability.metrics import CountCache, Metrics
+from roost.server.pki.authority import AuthorityUnavailable
+from roost.server.pki.bootstrap import Enrol, agents_addresses, secure
+from roost.server.pki.enrolment import Joining
+from roost.server.pki.secrets import Secrets
+from roost.server.pki.tls import ServerTls
 from roost.server.plugins import load_plugins
-from roost.server.secrets import Secrets
-from roost.server.secure import Enrol, agents_addresses, secure
-from roost.server.team import Team, make_team
-from roost.server.transport import Transport
-from roost.server.watch import Watch
-from roost.server.web import Web, listen
+from roost.server.webhooks.dispatcher import Hooks
 
 if TYPE_CHECKING:
-    from roost.server.controller import Controllers
+    from roost.server.controller.service import Controllers
 
-# Requests under way are decided within a commit; streams end when told. What takes longer is a stuck disk or client.
+# Requests under way are decided within a commit; streams end at once. What takes longer is a stuck disk or client.
 GRACE_S = 5.0
 AGENTS_GRACE_S = 1.0
 EXIT_AT_ONCE = 130
 
 OnReady = Callable[[int, int], None]
 
-log = say.logger("server")
+log = logging.logger("server")
 
 
 class CannotStart(Exception):
@@ -55,7 +56,7 @@ class CannotStart(Exception):
 class Opened(NamedTuple):
     """The doors that are open."""
 
-    transport: Transport
+    transport: ServerTls
     agents_port: int
 
 
@@ -69,13 +70,13 @@ class Parts(NamedTuple):
     joining: Joining
     secrets: Secrets
     history: History | None
-    team: Team | None
+    team: ClusterMember | None
     hooks: Hooks
     controllers: "Controllers | None"
 
 
 def run(config: ServerConfig, on_ready: OnReady | None = None) -> int:
-    """Serve until a signal comes; the exit code. What keeps it from starting is told in one line."""
+    """Serve until a signal comes; the exit code. What keeps it from starting is one line on stderr."""
     import uvloop
 
     try:
@@ -90,7 +91,7 @@ async def serve(
     config: ServerConfig, on_ready: OnReady | None = None, stopping: asyncio.Event | None = None,
     enrol: Enrol | None = None,
 ) -> None:  # fmt: skip
-    """Serve until a signal comes or `stopping` is set. `enrol` gives local nodes certificates before anybody is heard.
+    """Serve until a signal comes or `stopping` is set. `enrol` gives local nodes certificates before the first call.
 
     Raises CannotStart.
     """
@@ -99,7 +100,7 @@ async def serve(
         check_config(config)
     except Invalid as error:
         raise CannotStart(str(error)) from None
-    say.speak(config.log_level, config.log_form)
+    logging.configure(config.log_level, config.log_format)
     stopping = stopping or asyncio.Event()
     async with AsyncExitStack() as stack:
         listener = _listen(config)
@@ -169,22 +170,24 @@ async def _live(
 def _assemble(
     config: ServerConfig, api_port: int, store: Store, logs: LogHub, journal: Journal | None, history: History | None
 ) -> Parts:
-    from roost.server.api.doors import Doors
-    from roost.server.api.routes import make_api
-    from roost.server.auth import App, Auth, Door
-    from roost.server.controller import Controllers
-    from roost.server.forward import Forwarder
-    from roost.server.oidc import Issuer
+    from roost.server.auth.middleware import Auth, AuthMiddleware
+    from roost.server.auth.oidc import Issuer
+    from roost.server.cluster.forwarding import Forwarder, answer
+    from roost.server.controller.service import Controllers
+    from roost.server.engine.questions import Questions
+    from roost.server.http.api.routes import make_api
+    from roost.server.operations.context import Context
+    from roost.server.operations.dispatch import Dispatcher
 
     watch = Watch()
-    perform = Perform(watch, logs, history)
+    perform = Executor(watch, logs, history)
     clock = Clock()
-    team = make_team(store, config, api_port, clock.now_ms)
+    team = make_member(store, config, api_port, clock.now_ms)
     engine = Engine(store, config.settings(), perform, clock, journal, team.leadership if team else None)
     secrets = Secrets(engine)
     gateway = Gateway(engine, logs, secrets)
     perform.attach(gateway)
-    census = Census()
+    census = CountCache()
     issuer = (
         Issuer(config.oidc_issuer, config.oidc_client_id, config.oidc_claim, engine.clock.now_ms)
         if config.oidc_issuer
@@ -195,15 +198,15 @@ def _assemble(
     peers = team.begin(engine, logs) if team is not None else None
     metrics = Metrics(engine, perform, census)
     hooks = perform.hooks = Hooks(engine, config.hook_commands(), to_loopback=config.hooks_to_loopback)
-    doors = Doors(
-        engine, watch, logs, census, metrics, auth, joining, secrets, history, peers, hooks, controller_address(config)
-    )
-    app: App = make_api(doors)
+    context = Context(
+        engine, watch, logs, census, metrics, auth, joining, secrets, Questions(engine), history, peers, hooks,
+        controller_address(config),
+    )  # fmt: skip
     if peers is not None:
-        peers.app = app
-        app = Forwarder(app, engine, peers)
-    controllers = Controllers(app, engine, watch, auth) if config.controllers else None
-    web = Web(Door(app, auth), GRACE_S)
+        peers.answer = partial(answer, context)
+    dispatcher = Dispatcher(context, Forwarder(engine, peers) if peers is not None else None)
+    controllers = Controllers(dispatcher) if config.controllers else None
+    web = Web(AuthMiddleware(make_api(dispatcher), auth), GRACE_S)
     return Parts(engine, gateway, watch, web, joining, secrets, history, team, hooks, controllers)
 
 
@@ -214,7 +217,7 @@ def _open_stores(config: ServerConfig) -> tuple[Store, Blobs]:
 
         return MemoryStore(), MemoryBlobs()
     from roost.blobs.files import FileBlobs
-    from roost.stores.opening import open_store
+    from roost.stores.factory import open_store
 
     try:
         store = open_store(config.store if config.is_shared else str(config.data))
@@ -224,24 +227,24 @@ def _open_stores(config: ServerConfig) -> tuple[Store, Blobs]:
 
 
 def _open_journal(config: ServerConfig) -> Journal | None:
-    """A folder that cannot be written is told now; what goes wrong later is no reason to stop."""
-    if config.record is None:
+    """A folder that cannot be written is an error now; what goes wrong later is no reason to stop."""
+    if config.record_decisions is None:
         return None
     try:
-        config.record.mkdir(mode=0o700, parents=True, exist_ok=True)
+        config.record_decisions.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise CannotStart(f"cannot record into {config.record}: {error.strerror or error}") from None
-    if not os.access(config.record, os.W_OK | os.X_OK):
-        raise CannotStart(f"cannot record into {config.record}: it cannot be written")
-    return Journal(config.record, config.record_max, config.record_total)
+        raise CannotStart(f"cannot record into {config.record_decisions}: {error.strerror or error}") from None
+    if not os.access(config.record_decisions, os.W_OK | os.X_OK):
+        raise CannotStart(f"cannot record into {config.record_decisions}: it cannot be written")
+    return Journal(config.record_decisions, config.record_max, config.record_total)
 
 
 def _open_history(config: ServerConfig) -> History | None:
-    """Its writer opens the file: one that cannot be written is told, and no reason not to start."""
+    """Its writer opens the file: one that cannot be written is logged, and no reason not to start."""
     if not config.keeps_history:
         return None
     history = History(
-        config.data, config.settings(), keep_ms=config.history_keep_ms, bytes_max=config.history_max
+        config.data, config.settings(), retention_ms=config.history_retention_ms, bytes_max=config.history_max
     )  # fmt: skip
     history.start()
     return history
@@ -275,7 +278,7 @@ async def _open_gateway(config: ServerConfig, parts: Parts, api_port: int, enrol
         port = await parts.gateway.start(
             config.agents_host, config.agents_port, secured.certificates, credentials, parts.team
         )  # fmt: skip
-    except (Unavailable, Invalid) as error:
+    except (AuthorityUnavailable, Invalid) as error:
         raise CannotStart(str(error)) from None
     except OSError as error:
         raise CannotStart(f"{error}; choose another --agents-port") from None
@@ -287,7 +290,7 @@ async def _open_gateway(config: ServerConfig, parts: Parts, api_port: int, enrol
     return Opened(secured.transport, port)
 
 
-async def _open_to_controllers(config: ServerConfig, parts: Parts, transport: Transport) -> None:
+async def _open_to_controllers(config: ServerConfig, parts: Parts, transport: ServerTls) -> None:
     if parts.controllers is None or config.controller_listen is None:
         return
     try:
@@ -319,7 +322,7 @@ async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, Opened]) ->
 
 
 @contextmanager
-def _reload_on_hangup(transport: Transport) -> Iterator[None]:
+def _reload_on_hangup(transport: ServerTls) -> Iterator[None]:
     """SIGHUP reads the operator's certificate again, where there is one; elsewhere it means what it always means."""
     loop = asyncio.get_running_loop()
     is_ours = transport.is_operators and threading.current_thread() is threading.main_thread()
@@ -343,13 +346,13 @@ def _signals(stopping: asyncio.Event) -> Iterator[None]:
         stopping.set()
 
     try:
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, stop)
-    except (RuntimeError, ValueError):  # not the main thread: whoever started us stops us
+        for item in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(item, stop)
+    except (RuntimeError, ValueError):  # not the main thread: its owner stops us
         yield
         return
     try:
         yield
     finally:
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(each)
+        for item in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(item)

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from roost.core.state import Settings
-from roost.core.strategies import DEFAULT, check_strategy
+from roost.core.placement.strategies import DEFAULT, check_strategy
+from roost.core.state.records import Settings
 from roost.model.errors import Invalid
-from roost.model.hook import COMMANDS_MAX, Command, read_command
 from roost.model.limits import DURATION_MS_MAX
-from roost.model.names import check_node_name, check_text
-from roost.server.election import Timing, check_timing
-from roost.server.history import BYTES_MAX, BYTES_MIN, KEEP_MS
-from roost.server.journal import FILE_BYTES_MAX, FILE_BYTES_MIN, TOTAL_BYTES_MAX
-from roost.server.oidc import check_url
-from roost.server.say import LEVELS, Form
-from roost.stores.opening import read_place
+from roost.model.records.webhook import COMMANDS_MAX, Command, read_command
+from roost.model.spec.names import check_node_name, check_text
+from roost.server.auth.oidc import check_url
+from roost.server.cluster.election import LeaderTiming, check_timing
+from roost.server.engine.recording import FILE_BYTES_MAX, FILE_BYTES_MIN, TOTAL_BYTES_MAX
+from roost.server.history.service import BYTES_MAX, BYTES_MIN, RETENTION_MS
+from roost.server.observability.logging import LEVELS, Form
+from roost.stores.factory import read_place
 
 Tls = Literal["auto", "on", "off"]
 HistoryKept = Literal["auto", "on", "off"]
@@ -31,7 +31,7 @@ AGENTS_PORT = 8421
 # An agent speaks four times per lease and a server decides within a tenth of it, so one lost word, one slow step and
 # the margin together still fit. Below a second the pauses of an ordinary machine (swapping, a suspended VM) cost work.
 LEASE_MS_MIN = 1_000
-LEASE_MS_MAX = 600_000  # ten minutes: longer, and nobody notices that a machine is gone
+LEASE_MS_MAX = 600_000  # ten minutes: longer, and a machine that is gone is noticed too late
 BEATS_PER_LEASE = 4
 MARGIN_SHARE = 10  # a tenth of a lease for a keeper to have killed what its lease no longer covers
 MARGIN_MS_MIN = 200
@@ -54,10 +54,12 @@ class ServerConfig:
     data: Path
     store: str = field(default="sqlite", repr=False)  # sqlite, memory, or the URL of one that servers share
     name: str = ""  # among the servers that share a store; "": the host's
-    lead_ttl_ms: int = Timing().ttl_ms
-    lead_renew_ms: int = Timing().renew_ms
-    lead_retry_ms: int = Timing().retry_ms
-    hold_ms: int = Timing().hold_ms  # how long agents are answered while the store is away
+    leader_ttl_ms: int = LeaderTiming().ttl_ms
+    leader_renew_ms: int = LeaderTiming().renew_ms
+    leader_retry_ms: int = LeaderTiming().retry_ms
+    store_outage_grace_ms: int = (
+        LeaderTiming().store_outage_grace_ms
+    )  # how long agents are answered while the store is away
     logs: Path | None = None  # a directory that servers share; None: each has its own
     host: str = "127.0.0.1"
     port: int = API_PORT  # 0: any free one
@@ -65,7 +67,7 @@ class ServerConfig:
     agents_port: int = AGENTS_PORT
     controllers: bool = True  # whether outside controllers are listened to, over gRPC
     controller_listen: tuple[str, int] | None = None  # None: as the API, its port + 2, or any if that is in use
-    admin_token: str = field(repr=False)  # of whoever uses the API
+    admin_token: str = field(repr=False)  # of the first user of the API
     advertise: tuple[str, ...] = ()  # names and addresses by which others reach this server; (): as it listens
     tls: Tls = "auto"  # of the API; auto: unless only this machine can reach it
     tls_cert: Path | None = None  # for the API, instead of a certificate of our own CA
@@ -74,33 +76,33 @@ class ServerConfig:
     key_command: str = field(default="", repr=False)
     new_authority: bool = False  # put a new CA into the place of the old one: all nodes join again
     certificate_ms: int = CERTIFICATE_MS  # how long certificates of servers and nodes are good
-    oidc_issuer: str = ""  # who vouches for persons; "": nobody, there are only tokens
+    oidc_issuer: str = ""  # who vouches for persons; "": there are only tokens
     oidc_client_id: str = ""  # as which the issuer knows this server
     oidc_claim: str = "email"  # what of an identity is the subject that members are known by
     strategy: str = DEFAULT
     lease_ms: int = 4_000
     seed: int = 0
-    patience_ms: int = 30_000  # who waits longer gets a place kept for it; 0: at once
+    backfill_after_ms: int = 30_000  # an instance pending for longer gets a backfill reservation; 0: at once
     preempt_margin: int = 20  # by how much a priority must be higher to stop what runs; 0: it never does
-    record: Path | None = None  # where history is written; None: nowhere
+    record_decisions: Path | None = None  # where history is written; None: nowhere
     record_max: int = FILE_BYTES_MAX
     record_total: int = TOTAL_BYTES_MAX
     history: HistoryKept = "auto"  # auto: unless nothing else is kept either
-    history_keep_ms: int = KEEP_MS
+    history_retention_ms: int = RETENTION_MS
     history_max: int = BYTES_MAX
     hooks: tuple[str, ...] = field(default=(), repr=False)  # commands of this host: NAME[:EVENT,...]=COMMAND
     hooks_to_loopback: bool = False  # webhooks may go to this host itself
     log_level: str = "info"
-    log_form: Form = "auto"
+    log_format: Form = "auto"
 
     @property
     def is_shared(self) -> bool:
         """Whether other servers may use the same store."""
         return self.store.startswith(SHARED)
 
-    def timing(self) -> Timing:
+    def timing(self) -> LeaderTiming:
         """How fast leadership changes hands."""
-        return Timing(self.lead_ttl_ms, self.lead_renew_ms, self.lead_retry_ms, self.hold_ms)
+        return LeaderTiming(self.leader_ttl_ms, self.leader_renew_ms, self.leader_retry_ms, self.store_outage_grace_ms)
 
     def serves_tls(self) -> bool:
         """Whether the API is spoken to over TLS."""
@@ -115,7 +117,7 @@ class ServerConfig:
 
     def hook_commands(self) -> tuple[Command, ...]:
         """The command hooks. Raises Invalid."""
-        return tuple(read_command(each, "hooks") for each in self.hooks)
+        return tuple(read_command(hook, "hooks") for hook in self.hooks)
 
     def settings(self) -> Settings:
         """What of this the core reads."""
@@ -125,10 +127,10 @@ class ServerConfig:
             lease_ms=self.lease_ms,
             lease_margin_ms=margin,
             seed=self.seed,
-            patience_ms=self.patience_ms,
+            backfill_after_ms=self.backfill_after_ms,
             preempt_margin=self.preempt_margin,
             grace_ms=self.timing().grace_ms if self.is_shared else 0,
-            # Else whoever has the certificate of a node could make up work of any project, and read its secrets.
+            # Else the holder of a node's certificate could make up work of any project, and read its secrets.
             adopts=self.store == "memory",
         )
 
@@ -142,18 +144,18 @@ def check_config(config: ServerConfig) -> None:
     if config.log_level not in LEVELS:
         raise Invalid("log_level", f"a level is {', '.join(LEVELS)}, not {config.log_level!r:.60}")
     if not LEASE_MS_MIN <= config.lease_ms <= LEASE_MS_MAX:
-        words = f"a lease is {LEASE_MS_MIN:,} to {LEASE_MS_MAX:,} ms, so that {BEATS_PER_LEASE} beats fit into it"
-        raise Invalid("lease_ms", f"{words}; not {config.lease_ms:,}")
+        message = f"a lease is {LEASE_MS_MIN:,} to {LEASE_MS_MAX:,} ms, so that {BEATS_PER_LEASE} beats fit into it"
+        raise Invalid("lease_ms", f"{message}; not {config.lease_ms:,}")
     if not 0 <= config.seed <= SEED_MAX:
         raise Invalid("seed", f"a seed is 0 to {SEED_MAX}, not {config.seed}")
-    if not 0 <= config.patience_ms <= DURATION_MS_MAX:
-        raise Invalid("patience_ms", f"patience is 0 to {DURATION_MS_MAX:,} ms, not {config.patience_ms:,}")
+    if not 0 <= config.backfill_after_ms <= DURATION_MS_MAX:
+        raise Invalid("backfill_after_ms", f"it is 0 to {DURATION_MS_MAX:,} ms, not {config.backfill_after_ms:,}")
     if not 0 <= config.preempt_margin <= PREEMPT_MARGIN_MAX:
-        words = f"a margin is 0 (nothing is stopped for a priority) to {PREEMPT_MARGIN_MAX}"
-        raise Invalid("preempt_margin", f"{words}, not {config.preempt_margin:,}")
+        message = f"a margin is 0 (nothing is stopped for a priority) to {PREEMPT_MARGIN_MAX}"
+        raise Invalid("preempt_margin", f"{message}, not {config.preempt_margin:,}")
     if not FILE_BYTES_MIN <= config.record_max <= config.record_total:
-        words = f"a file of history has at least {FILE_BYTES_MIN:,} bytes, and at most as many as all together"
-        raise Invalid("record_max", f"{words}; not {config.record_max:,} of {config.record_total:,}")
+        message = f"a file of history has at least {FILE_BYTES_MIN:,} bytes, and at most as many as all together"
+        raise Invalid("record_max", f"{message}; not {config.record_max:,} of {config.record_total:,}")
     _check_history(config)
     controller_port = config.controller_listen[1] if config.controller_listen else 0
     ports = (("port", config.port), ("agents_port", config.agents_port), ("controller_listen", controller_port))
@@ -203,8 +205,8 @@ def _check_certificates(config: ServerConfig) -> None:
 def _check_store(config: ServerConfig) -> None:
     if not config.is_shared:
         if config.store not in ("sqlite", "memory"):
-            words = "a store is sqlite, memory, postgresql://USER@HOST/DATABASE or etcd://HOST:2379,HOST:2379/PREFIX"
-            raise Invalid("store", f"{words}, not {config.store!r:.60}")
+            message = "a store is sqlite, memory, postgresql://USER@HOST/DATABASE or etcd://HOST:2379,HOST:2379/PREFIX"
+            raise Invalid("store", f"{message}, not {config.store!r:.60}")
         return
     read_place(config.store)
     if not config.agents_port:
@@ -217,8 +219,8 @@ def _check_store(config: ServerConfig) -> None:
 def _check_history(config: ServerConfig) -> None:
     if config.history not in ("auto", "on", "off"):
         raise Invalid("history", f"history is auto, on or off, not {config.history!r:.60}")
-    if not 0 < config.history_keep_ms <= DURATION_MS_MAX:
-        raise Invalid("history_keep_ms", f"history is kept for 1 to {DURATION_MS_MAX:,} ms; or set history to off")
+    if not 0 < config.history_retention_ms <= DURATION_MS_MAX:
+        raise Invalid("history_retention_ms", f"history is kept for 1 to {DURATION_MS_MAX:,} ms; or set history to off")
     if config.history_max < BYTES_MIN:
         raise Invalid("history_max", f"a history has at least {BYTES_MIN:,} bytes, not {config.history_max:,}")
 
@@ -240,7 +242,7 @@ def _check_oidc(config: ServerConfig) -> None:
 def _check_hooks(config: ServerConfig) -> None:
     if len(config.hooks) > COMMANDS_MAX:
         raise Invalid("hooks", f"a server has at most {COMMANDS_MAX} command hooks, not {len(config.hooks)}")
-    names = [each.name for each in config.hook_commands()]
+    names = [command.name for command in config.hook_commands()]
     for name in names:
         if names.count(name) > 1:
             raise Invalid("hooks", f"there are two command hooks {name}")

@@ -6,7 +6,7 @@ placed without a filter its operator counts on would be placed wrongly.
 
 from importlib.metadata import EntryPoint, entry_points
 
-from roost.core.plugins import Registry
+from roost.core.placement.registry import Registry
 from roost.model.errors import Invalid
 
 GROUP = "roost.plugins"
@@ -16,7 +16,7 @@ _loaded: dict[tuple[str, str], Registry] = {}  # by name and value: a process th
 
 def load_plugins() -> tuple[str, ...]:
     """Load every plug-in that is installed; the names of the strategies they brought. Raises Invalid."""
-    for entry in sorted(entry_points(group=GROUP), key=lambda each: (each.name, each.value)):
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry_point: (entry_point.name, entry_point.value)):
         if (entry.name, entry.value) not in _loaded:
             _loaded[entry.name, entry.value] = _load(entry)
     return tuple(strategy.name for registry in _loaded.values() for strategy in registry.strategies)
@@ -27,10 +27,10 @@ def _load(entry: EntryPoint) -> Registry:
     try:
         register = entry.load()
         register(registry)
-    except Exception as error:  # whatever somebody else's code raises is told with the name of the plug-in
+    except Exception as error:  # what foreign code raises is shown with the name of the plug-in
         package = f" of {entry.dist.name} {entry.dist.version}" if entry.dist is not None else ""
         reason = str(error) or type(error).__name__
-        words = f"the plug-in {entry.name}{package} ({entry.value}) cannot be loaded: {reason}"
-        raise Invalid("plugins", words, code="plugin") from error
+        message = f"the plug-in {entry.name}{package} ({entry.value}) cannot be loaded: {reason}"
+        raise Invalid("plugins", message, code="plugin") from error
     registry.install()
     return registry

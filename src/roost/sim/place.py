@@ -6,24 +6,27 @@ from typing import Any
 import msgspec
 import ryaml
 
-from roost.core.blockers import Blocked, blockers_of
-from roost.core.claim import Claim
-from roost.core.fleet import GPU
-from roost.core.load import load
-from roost.core.scorers import ONE
-from roost.core.state import Settings, State
+from roost.core.explain.blockers import Blocked, blockers_of
+from roost.core.placement.scorers import SCORE_MAX
+from roost.core.placement.strategies import DEFAULT, check_strategy
+from roost.core.replica import load
+from roost.core.state.allocation import Allocation
+from roost.core.state.fleet import GPU
+from roost.core.state.records import Settings
+from roost.core.state.state import State
 from roost.core.step import step
-from roost.core.strategies import DEFAULT, check_strategy
 from roost.model import limits
-from roost.model.document import check_document, check_labels, encode_document, read_document, read_resource
 from roost.model.errors import Invalid, RoostError
-from roost.model.events import Drain, Event, Heard, Joined, Parted, Submit, Wanted
-from roost.model.frames import Hello, Usage
-from roost.model.names import check_name, check_node_name, check_text
-from roost.model.node import Facts
-from roost.model.placement import taints_of
-from roost.model.workload import Policy, Workload
+from roost.model.events import Drain, Event, HeartbeatsReceived, NodeConnected, NodeDisconnected, Submit, WorkloadSpec
+from roost.model.protocol import Hello, Usage
+from roost.model.records.node import Facts
+from roost.model.records.workload import Policy, Workload
+from roost.model.spec.document import check_document, check_labels, encode_document, read_document, read_resource
+from roost.model.spec.names import check_name, check_node_name, check_text
+from roost.model.spec.placement import taints_of
+from roost.model.states import WorkloadKind
 from roost.ports.store import Snapshot
+from roost.schema.reason_text import render_text
 
 FILE_BYTES_MAX = 64 * 1024 * 1024  # 10,000 nodes and 100,000 workloads are some 20 MB
 DRIVERS = ("container", "process", "qemu")  # of a node that does not say which it has
@@ -66,15 +69,15 @@ class FleetFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Given(msgspec.Struct):
-    """The file, checked: what the core is told."""
+    """The file, checked: the input of the core."""
 
     settings: Settings
     nodes: list[tuple[str, Facts, str, dict[str, int]]]  # (name, facts, status, used)
-    wanted: list[Wanted]
+    wanted: list[WorkloadSpec]
     measured: dict[str, Usage] = {}
 
 
-class Placement(msgspec.Struct, omit_defaults=True):
+class PlacedInstance(msgspec.Struct, omit_defaults=True):
     """An instance that found a node; `scores` of the candidates that were kept, the chosen one first."""
 
     instance: str
@@ -85,31 +88,31 @@ class Placement(msgspec.Struct, omit_defaults=True):
     ports: dict[str, int] = {}
 
 
-class Reason(msgspec.Struct):
+class PlacementReason(msgspec.Struct):
     """One reason, and for how many nodes it holds."""
 
     reason: str
     nodes: int
 
 
-class Pending(msgspec.Struct):
+class PendingInstance(msgspec.Struct):
     """An instance that found none, and why."""
 
     instance: str
     code: str
     online: int
-    words: str
-    blockers: list[Reason]
+    message: str
+    blockers: list[PlacementReason]
 
 
-class Outcome(msgspec.Struct):
+class PlacementOutcome(msgspec.Struct):
     """Where everything went."""
 
-    placements: list[Placement]
-    pending: list[Pending]
+    placements: list[PlacedInstance]
+    pending: list[PendingInstance]
 
 
-def place_file(text: bytes) -> Outcome:
+def place_file(text: bytes) -> PlacementOutcome:
     """Read a file, place what it wants, and say where and why."""
     given = read_file(text)
     state = _fleet(given)
@@ -123,7 +126,7 @@ def place_file(text: bytes) -> Outcome:
 
 
 def read_file(text: bytes) -> Given:
-    """Check every field; whatever is wrong is told with its path."""
+    """Check every field; an error names the path."""
     if len(text) > FILE_BYTES_MAX:
         raise Invalid("$", f"a file may have {FILE_BYTES_MAX} bytes; this one has {len(text)}")
     try:
@@ -135,15 +138,15 @@ def read_file(text: bytes) -> Given:
     try:
         file = msgspec.convert(raw, FleetFile)
     except msgspec.ValidationError as error:
-        raise _told(error) from None
+        raise _reported(error) from None
     check_strategy(file.strategy, "strategy")
     names: dict[str, int] = {}
-    nodes = [_node(each, f"nodes[{index}]", names) for index, each in enumerate(file.nodes)]
-    wanted = [_wanted(each, f"workloads[{index}]") for index, each in enumerate(file.workloads)]
+    nodes = [_node(fleet_node, f"nodes[{index}]", names) for index, fleet_node in enumerate(file.nodes)]
+    wanted = [_wanted(workload, f"workloads[{index}]") for index, workload in enumerate(file.workloads)]
     measured = {
-        each.name: _usage(each.measured, f"nodes[{index}].measured")
-        for index, each in enumerate(file.nodes)
-        if each.measured
+        fleet_node.name: _usage(fleet_node.measured, f"nodes[{index}].measured")
+        for index, fleet_node in enumerate(file.nodes)
+        if fleet_node.measured
     }
     return Given(Settings(strategy=file.strategy or DEFAULT, seed=file.seed), nodes, wanted, measured)
 
@@ -198,72 +201,78 @@ def _amounts(raw: dict[str, Any], path: str) -> dict[str, int]:
     return amounts
 
 
-def _wanted(raw: object, path: str) -> Wanted:
+def _wanted(raw: object, path: str) -> WorkloadSpec:
     document = read_document(raw, path)
-    if document.steps is None and not document.command and not document.image and document.kind != "vm":
+    if document.steps is None and not document.command and not document.image and document.kind != WorkloadKind.VM:
         document.command = NO_WORK
     policy = check_document(document, path)
     check_strategy(policy.ask.strategy, f"{path}.placement.strategy")
-    return Wanted(document.project, document.name, document.count, policy, encode_document(document, path))
+    return WorkloadSpec(document.project, document.name, document.count, policy, encode_document(document, path))
 
 
 def _fleet(given: Given) -> State:
     """The nodes say hello; then those that do not take work leave, and what is in use is counted."""
     state = load(Snapshot(0, []), now=1, settings=given.settings)
     hellos: list[Event] = [
-        Joined(number, Hello(name, name, facts, sent_ms=1)) for number, (name, facts, _, _) in enumerate(given.nodes)
+        NodeConnected(number, Hello(name, name, facts, sent_ms=1))
+        for number, (name, facts, _, _) in enumerate(given.nodes)
     ]
     step(state, hellos, now=1)
     leaving: list[Event] = []
     for number, (name, _, status, used) in enumerate(given.nodes):
         if status in OFFLINE:
-            leaving.append(Parted(name, state.nodes[name].session))
+            leaving.append(NodeDisconnected(name, state.nodes[name].session))
         elif status in DRAINING:
             leaving.append(Drain(number, name))
         taken = tuple(sorted((resource, amount) for resource, amount in used.items() if amount))
         for held in _claims(taken):
-            state.contacts[name].ghosts[-1 - len(state.contacts[name].ghosts)] = held
+            state.liveness[name].orphans[-1 - len(state.liveness[name].orphans)] = held
             state.fleet.take(name, held)
-    step(state, [*leaving, Heard((), tuple(given.measured.items()))], now=2)
+    step(state, [*leaving, HeartbeatsReceived((), tuple(given.measured.items()))], now=2)
     return state
 
 
-def _claims(taken: tuple[tuple[str, int], ...]) -> list[Claim]:
+def _claims(taken: tuple[tuple[str, int], ...]) -> list[Allocation]:
     """What is in use, as claims: whole devices first, then a share of the next one."""
     if not taken:
         return []
     whole, share = divmod(dict(taken).get("gpu", 0), GPU)
-    claims = [Claim(taken, tuple(range(whole)), GPU)]
-    return [*claims, Claim((), (whole,), share)] if share else claims
+    claims = [Allocation(taken, tuple(range(whole)), GPU)]
+    return [*claims, Allocation((), (whole,), share)] if share else claims
 
 
-def _outcome(state: State, wanted: list[Wanted]) -> Outcome:
-    workloads = [state.workloads[f"{each.project}/{each.name}"] for each in wanted]
-    named = Counter(each.name for each in workloads)
-    shown = {each.key: each.name if named[each.name] == 1 else each.key for each in workloads}
+def _outcome(state: State, wanted: list[WorkloadSpec]) -> PlacementOutcome:
+    workloads = [state.workloads[spec.key] for spec in wanted]
+    named = Counter(workload.name for workload in workloads)
+    shown = {workload.key: workload.name if named[workload.name] == 1 else workload.key for workload in workloads}
     blocked: dict[tuple[str, Policy, str], Blocked] = {}
-    outcome = Outcome([], [])
+    outcome = PlacementOutcome([], [])
     for workload in workloads:
         for index in range(workload.count):
             name = f"{shown[workload.key]}.{index}"
             instance = state.instances.get(f"{workload.key}.{index}")
             if instance is not None and instance.decision is not None:
-                scores = {node: score / ONE for node, score in instance.decision.candidates}
+                scores = {node: score / SCORE_MAX for node, score in instance.decision.candidates}
                 ports = dict(zip(workload.policy.ports, instance.ports, strict=True))
-                placed = Placement(name, instance.node, instance.decision.strategy, scores, instance.devices, ports)
+                placed = PlacedInstance(
+                    name, instance.node, instance.decision.strategy, scores, instance.devices, ports
+                )
                 outcome.placements.append(placed)
             else:
                 outcome.pending.append(_pending(state, name, workload, blocked))
     return outcome
 
 
-def _pending(state: State, name: str, workload: Workload, known: dict[tuple[str, Policy, str], Blocked]) -> Pending:
-    key = (workload.project, workload.policy, workload.key if state.fleet.crowd.repelled else "")
+def _pending(
+    state: State, name: str, workload: Workload, known: dict[tuple[str, Policy, str], Blocked]
+) -> PendingInstance:
+    key = (workload.project, workload.policy, workload.key if state.fleet.topology.anti_affinity else "")
     if key not in known:
         known[key] = blockers_of(state, workload)
     why = known[key]
     assert why.code != "placeable", f"{name} has room and was not placed"
-    return Pending(name, why.code, why.online, why.words(), [Reason(each.reason, each.nodes) for each in why.blockers])
+    reasons = [PlacementReason(render_text(blocker.reason), blocker.nodes) for blocker in why.blockers]
+    return PendingInstance(name, why.code, why.online, render_text(why.text()), reasons)
 
 
 def _located(error: RoostError, wanted: int) -> RoostError:
@@ -272,7 +281,7 @@ def _located(error: RoostError, wanted: int) -> RoostError:
     return error
 
 
-def _told(error: msgspec.ValidationError) -> Invalid:
+def _reported(error: msgspec.ValidationError) -> Invalid:
     text, _, where = str(error).partition(" - at `")
     field = where.rstrip("`").removeprefix("$").removeprefix(".")
     if text.startswith("Object contains unknown field"):

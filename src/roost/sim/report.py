@@ -1,4 +1,4 @@
-"""A report of replays side by side: one page with its plots in it, the plots as files, and the figures as JSON."""
+"""Replays of traces, and a report of several side by side: one page with its plots, the plots as files, JSON."""
 
 import re
 from base64 import b64encode
@@ -9,11 +9,9 @@ from io import BytesIO
 from math import ceil
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-
-from roost.sim.replay import Replay, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 EXTRA = "matplotlib"  # what draws; the extra `plots`
 BARS_ACROSS = 3  # bar charts beside each other: still readable on a page 1,000 pixels wide
-LOG_SCALE_FROM = 50  # largest over smallest; above it the small bars of a linear scale cannot be told apart
+LOG_SCALE_FROM = 50  # largest over smallest; above it the small bars of a linear scale look the same
 LINEAR_BELOW = 10_000  # where zero is among such values: the smallest that still gets a place of its own
 SIZE = (9.0, 4.0)  # inches of a plot
 BAR_HEIGHT = 0.35  # inches per bar
@@ -33,6 +31,28 @@ table { border-collapse: collapse; display: block; overflow-x: auto }
 th, td { padding: .3em .8em; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap }
 th:first-child, td:first-child { text-align: left }
 img { max-width: 100% }"""
+
+Point = tuple[float, float]
+
+
+class Series(msgspec.Struct, frozen=True):
+    """One line of a plot."""
+
+    name: str  # the plot it belongs to: utilisation, wait, fragmentation, nodes
+    unit: str
+    points: list[Point]  # `along` says what x is
+    along: str = "hours"
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """One trace under one strategy or queue order: means over seeds where chance takes part."""
+
+    trace: str
+    strategy: str
+    metrics: dict[str, float]
+    spread: dict[str, float] = {}  # standard deviation over seeds, by the metric's name
+    series: tuple[Series, ...] = ()
+    details: dict[str, Any] = {}  # what is no figure: yes or no, words, and lists of rows that have the same names
 
 
 def can_draw() -> bool:
@@ -83,7 +103,7 @@ def _lines(name: str, replays: Sequence[Replay]) -> "Figure":
         axes.set_xlabel(series.along)
         axes.set_ylabel(series.unit)
     _scale(axes, [y for _, series in _of_name(name, replays) for _, y in series.points], "y")
-    axes.set_title(_words(name))
+    axes.set_title(_message(name))
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
@@ -109,7 +129,7 @@ def _bars(replays: Sequence[Replay]) -> "Figure":
         axes.barh([replay.strategy for replay in shown], values, xerr=spread if any(spread) else None, height=0.6)
         axes.invert_yaxis()
         _scale(axes, values, "x")
-        axes.set_title(_words(name), fontsize="medium")
+        axes.set_title(_message(name), fontsize="medium")
     for axes in charts[len(names) :]:
         axes.set_axis_off()
     return figure
@@ -140,10 +160,10 @@ def _png(figure: "Figure") -> bytes:
 
 def _page(title: str, replays: Sequence[Replay], plots: dict[str, bytes]) -> str:
     names = metric_names(replays)
-    head = "".join(f"<th>{escape(_words(name))}</th>" for name in ("", *names))
+    head = "".join(f"<th>{escape(_message(name))}</th>" for name in ("", *names))
     rows = "\n".join(f"<tr><td>{escape(replay.strategy)}</td>{_cells(replay, names)}</tr>" for replay in replays)
     images = "\n".join(
-        f'<p><img alt="{escape(_words(name))}" src="data:image/png;base64,{b64encode(image).decode()}"></p>'
+        f'<p><img alt="{escape(_message(name))}" src="data:image/png;base64,{b64encode(image).decode()}"></p>'
         for name, image in plots.items()
     )
     return (
@@ -158,17 +178,17 @@ def _details(replay: Replay) -> str:
     parts = []
     for name, value in replay.details.items():
         if not isinstance(value, list):
-            parts.append(f"<p>{escape(replay.strategy)}: {escape(_words(name))}: {_told(value)}</p>\n")
+            parts.append(f"<p>{escape(replay.strategy)}: {escape(_message(name))}: {_reported(value)}</p>\n")
         elif value:
-            head = "".join(f"<th>{escape(_words(column))}</th>" for column in value[0])
+            head = "".join(f"<th>{escape(_message(column))}</th>" for column in value[0])
             rows = "\n".join(
-                "<tr>" + "".join(f"<td>{_told(cell)}</td>" for cell in row.values()) + "</tr>" for row in value
+                "<tr>" + "".join(f"<td>{_reported(cell)}</td>" for cell in row.values()) + "</tr>" for row in value
             )
             parts.append(f"<table>\n<tr>{head}</tr>\n{rows}\n</table>\n")
     return "".join(parts)
 
 
-def _told(value: object) -> str:
+def _reported(value: object) -> str:
     if value is None:
         return "-"
     return escape(("yes" if value else "no") if isinstance(value, bool) else str(value))
@@ -184,7 +204,7 @@ def _cells(replay: Replay, names: Sequence[str]) -> str:
     return "".join(cells)
 
 
-def _words(name: str) -> str:
+def _message(name: str) -> str:
     return name.replace("_", " ")
 
 

@@ -6,9 +6,8 @@ from itertools import islice
 
 import msgspec
 
-from roost.sim import mutants_living
-from roost.sim.mutants import MUTANTS, mutated
-from roost.sim.simulate import Outcome, simulate
+from roost.sim.mutants.core import MUTANTS, mutated
+from roost.sim.run import SeedOutcome, simulate
 
 CHUNK = 10  # seeds per message between processes: a third of a second of work
 FAILURES_MAX = 20  # kept with their stories; after that there is something to repair first
@@ -22,9 +21,9 @@ class Tally(msgspec.Struct):
     commits: int = 0
     runs: int = 0
     virtual_ms: int = 0
-    failures: list[Outcome] = []
+    failures: list[SeedOutcome] = []
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: SeedOutcome) -> None:
         """One more."""
         self.seeds += 1
         self.steps += outcome.steps
@@ -57,7 +56,7 @@ def run_seeds(seeds: Sequence[int], jobs: int, progress: Callable[[Tally], None]
 
 def catch(mutant: str, seeds: Sequence[int]) -> Caught:
     """Live through seeds with one rule switched off, until it is noticed."""
-    rule = " ".join((MUTANTS[mutant].__doc__ or "").split())
+    rule = MUTANTS[mutant].rule
     with mutated(mutant):
         for seed in seeds:
             outcome = simulate(seed)
@@ -68,8 +67,7 @@ def catch(mutant: str, seeds: Sequence[int]) -> Caught:
 
 def worlds_for(mutant: str, seeds: Sequence[int]) -> list[int]:
     """As many seeds, of worlds that are about what a mutant breaks: those of odd seeds have work over time in them."""
-    is_living = MUTANTS[mutant].__module__ == mutants_living.__name__
-    return [2 * seed + is_living for seed in seeds]
+    return [2 * seed + MUTANTS[mutant].themes for seed in seeds]
 
 
 def catch_all(seeds: Sequence[int], jobs: int) -> Iterator[Caught]:
@@ -81,7 +79,7 @@ def catch_all(seeds: Sequence[int], jobs: int) -> Iterator[Caught]:
         yield from pool.map(catch, MUTANTS, [worlds_for(mutant, seeds) for mutant in MUTANTS])
 
 
-def _outcomes(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
+def _outcomes(seeds: Sequence[int], jobs: int) -> Iterator[SeedOutcome]:
     if jobs == 1:
         yield from map(simulate, seeds)
         return
@@ -94,5 +92,5 @@ def _outcomes(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
             running += [pool.submit(_chunk, chunk) for chunk in islice(waiting, 1)]
 
 
-def _chunk(seeds: Sequence[int]) -> list[Outcome]:
+def _chunk(seeds: Sequence[int]) -> list[SeedOutcome]:
     return [simulate(seed) for seed in seeds]

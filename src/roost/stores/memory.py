@@ -4,36 +4,39 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from roost.ports.store import Behind, Change, Fenced, Lead, News, Snapshot, Unavailable
+from roost.ports import store as port
 
-COMMITS_MAX = 10_000  # kept for those who follow; whoever is further behind loads again
+COMMITS_MAX = 10_000  # kept for followers; one that is further behind loads again
 
 
 class Memory:
     """What a store remembers, without asyncio. Several `MemoryStore`s on one `Memory` are several servers."""
 
     def __init__(self, commits_max: int = COMMITS_MAX) -> None:
-        self.lead_now = Lead()
+        self.lead_now = port.Lead()
         self._revision = 0
-        self._records: dict[tuple[str, str], Change] = {}
-        self._commits: deque[Sequence[Change]] = deque(maxlen=commits_max)  # the last ones, up to `_revision`
+        self._records: dict[tuple[str, str], port.Change] = {}
+        self._commits: deque[Sequence[port.Change]] = deque(maxlen=commits_max)  # the last ones, up to `_revision`
         self.listeners: dict[object, Callable[[], None]] = {}  # called when something is new
 
-    def lead(self, identity: str, seen: Lead | None = None) -> int:
-        """Fence every earlier epoch and return the new one."""
+    def lead(self, identity: str, seen: port.Lead | None = None) -> port.LeadTaken | port.Fenced:
+        """Fence every earlier epoch."""
         if seen is not None and seen != self.lead_now:
-            raise Fenced(f"{self.lead_now.identity or 'nobody'} leads with epoch {self.lead_now.epoch} by now")
-        self._told(Lead(self.lead_now.epoch + 1, identity))
-        return self.lead_now.epoch
+            return port.Fenced(f"{self.lead_now.identity or 'no server'} leads with epoch {self.lead_now.epoch} by now")
+        self._reported(port.Lead(self.lead_now.epoch + 1, identity))
+        return port.LeadTaken(self.lead_now.epoch)
 
-    def renew(self, epoch: int, heir: str = "") -> None:
-        """The lead is still there, or is given up."""
-        self._check(epoch)
-        self._told(self.lead_now._replace(beat=self.lead_now.beat + 1, heir=heir))
+    def renew(self, epoch: int, successor: str = "") -> port.LeadRenewed | port.Fenced:
+        """The lead is kept or released."""
+        if not self._leads(epoch):
+            return self._fenced(epoch)
+        self._reported(self.lead_now._replace(renewals=self.lead_now.renewals + 1, successor=successor))
+        return port.LeadRenewed()
 
-    def apply(self, epoch: int, changes: Sequence[Change]) -> int:
-        """Apply all changes or none and return the new revision."""
-        self._check(epoch)
+    def apply(self, epoch: int, changes: Sequence[port.Change]) -> port.Committed | port.Fenced:
+        """Apply all changes or none."""
+        if not self._leads(epoch):
+            return self._fenced(epoch)
         for change in changes:
             _check(change)
         for change in changes:
@@ -43,69 +46,76 @@ class Memory:
                 self._records[change[:2]] = change
         self._revision += 1
         self._commits.append(tuple(changes))
-        self._told(self.lead_now)
-        return self._revision
+        self._reported(self.lead_now)
+        return port.Committed(self._revision)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> port.Snapshot:
         """Everything applied so far. The list is the caller's own."""
-        return Snapshot(self._revision, list(self._records.values()))
+        return port.Snapshot(self._revision, list(self._records.values()))
 
-    def since(self, revision: int) -> News:
+    def since(self, revision: int) -> port.News | port.Behind:
         """Everything after a revision."""
         count = self._revision - revision
         if not 0 <= count <= len(self._commits):
-            raise Behind(f"revision {revision} is not known here; {self._revision} is the newest")
+            return port.Behind(f"revision {revision} is not known here; {self._revision} is the newest")
         commits = list(self._commits)[len(self._commits) - count :]
-        return News(self._revision, [change for commit in commits for change in commit], self.lead_now)
+        return port.News(self._revision, [change for commit in commits for change in commit], self.lead_now)
 
-    def _check(self, epoch: int) -> None:
+    def _leads(self, epoch: int) -> bool:
+        return epoch == self.lead_now.epoch and epoch >= 1
+
+    def _fenced(self, epoch: int) -> port.Fenced:
         now = self.lead_now
-        if epoch != now.epoch or epoch < 1:
-            raise Fenced(f"epoch {epoch} may not commit: {now.identity or 'nobody'} leads with epoch {now.epoch}")
+        return port.Fenced(f"epoch {epoch} may not commit: {now.identity or 'no server'} leads with epoch {now.epoch}")
 
-    def _told(self, lead: Lead) -> None:
+    def _reported(self, lead: port.Lead) -> None:
         self.lead_now = lead
         for listener in list(self.listeners.values()):
             listener()
 
 
-def _check(change: Change) -> None:
+def _check(change: port.Change) -> None:
     # A twin refuses what a store on disk would refuse, so that a mistake shows in the fast tests already.
     if change.value is not None and not isinstance(change.value, bytes):
         raise TypeError(f"{change.kind} {change.key}: a value is bytes, not {type(change.value).__name__}")
     (change.kind + change.key).encode()
 
 
+CLOSED = port.Unavailable("the store is closed")
+
+
 class MemoryStore:
-    """The SharedStore port on a `Memory`; its own one unless told."""
+    """The SharedStore port on a `Memory`; its own one unless given."""
 
     def __init__(self, memory: Memory | None = None) -> None:
         self._memory = memory if memory is not None else Memory()
         self._closed = False
 
-    async def lead(self, identity: str, seen: Lead | None = None) -> int:
-        return self._open().lead(identity, seen)
+    async def lead(self, identity: str, seen: port.Lead | None = None) -> port.LeadResult:
+        return CLOSED if self._closed else self._memory.lead(identity, seen)
 
-    async def renew(self, epoch: int, heir: str = "") -> None:
-        self._open().renew(epoch, heir)
+    async def renew(self, epoch: int, successor: str = "") -> port.RenewResult:
+        return CLOSED if self._closed else self._memory.renew(epoch, successor)
 
-    async def load(self) -> Snapshot:
-        return self._open().snapshot()
+    async def load(self) -> port.LoadResult:
+        return CLOSED if self._closed else self._memory.snapshot()
 
-    async def commit(self, epoch: int, changes: Sequence[Change]) -> int:
-        return self._open().apply(epoch, changes)
+    async def commit(self, epoch: int, changes: Sequence[port.Change]) -> port.CommitResult:
+        return CLOSED if self._closed else self._memory.apply(epoch, changes)
 
-    async def follow(self, revision: int) -> AsyncIterator[News]:
-        memory, wake, mine = self._open(), asyncio.Event(), object()
+    async def follow(self, revision: int) -> AsyncIterator[port.FollowResult]:
+        memory, wake, mine = self._memory, asyncio.Event(), object()
         memory.listeners[mine] = wake.set
         try:
-            while True:
+            while not self._closed:
                 wake.clear()
-                news = memory.since(revision)
-                revision = news.revision
-                yield news
+                update = memory.since(revision)
+                yield update
+                if isinstance(update, port.Behind):
+                    return
+                revision = update.revision
                 await wake.wait()
-                self._open()
+            yield CLOSED
         finally:
             del memory.listeners[mine]
 
@@ -113,8 +123,3 @@ class MemoryStore:
         self._closed = True
         for listener in list(self._memory.listeners.values()):
             listener()
-
-    def _open(self) -> Memory:
-        if self._closed:
-            raise Unavailable("the store is closed")
-        return self._memory

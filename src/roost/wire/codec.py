@@ -2,10 +2,10 @@
 
 import msgspec
 
-from roost.model.frames import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
 from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
-from roost.model.node import Facts
-from roost.model.secret import Handed
+from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
+from roost.model.records.node import Facts
+from roost.model.records.secret import Handed
 from roost.wire import agent_pb2 as pb
 
 
@@ -15,34 +15,25 @@ def pack_agent(frame: Hello | Beat) -> pb.AgentFrame:
         return pb.AgentFrame(hello=_pack_hello(frame))
     usage = frame.usage and pb.Usage(cpu_milli=frame.usage.cpu_milli, memory=frame.usage.memory, disk=frame.usage.disk)
     beat = pb.Beat(
-        session=frame.session,
-        sequence=frame.sequence,
-        sent_ms=frame.sent_ms,
-        generation=frame.generation,
-        reports=[_pack_report(report) for report in frame.reports],
-        usage=usage or None,
-        lacking=frame.lacking,
+        session=frame.session, sequence=frame.sequence, sent_ms=frame.sent_ms, generation=frame.generation,
+        reports=[_pack_report(report) for report in frame.reports], usage=usage or None, lacking=frame.lacking,
         leaving=frame.leaving,
-    )
+    )  # fmt: skip
     return pb.AgentFrame(beat=beat)
 
 
 def unpack_agent(frame: pb.AgentFrame) -> Hello | Beat | None:
-    """What an agent said; None for a kind of frame this version does not know."""
+    """What an agent sent; None for a kind of frame this version does not know."""
     kind = frame.WhichOneof("frame")
     if kind == "beat":
         beat = frame.beat
         usage = beat.usage
         return Beat(
-            beat.session,
-            beat.sequence,
-            beat.sent_ms,
-            beat.generation,
+            beat.session, beat.sequence, beat.sent_ms, beat.generation,
             tuple([_unpack_report(report) for report in beat.reports]),
-            Usage(usage.cpu_milli, usage.memory, usage.disk) if beat.HasField("usage") else None,
-            beat.lacking,
+            Usage(usage.cpu_milli, usage.memory, usage.disk) if beat.HasField("usage") else None, beat.lacking,
             beat.leaving,
-        )
+        )  # fmt: skip
     return _unpack_hello(frame.hello) if kind == "hello" else None
 
 
@@ -51,39 +42,26 @@ def pack_server(frame: Welcome | Answer) -> pb.ServerFrame:
     orders = [_pack_order(order) for order in frame.orders] if frame.orders else None
     if isinstance(frame, Welcome):
         welcome = pb.Welcome(
-            session=frame.session,
-            echo_ms=frame.echo_ms,
-            lease_ms=frame.lease_ms,
-            generation=frame.generation,
+            session=frame.session, echo_ms=frame.echo_ms, lease_ms=frame.lease_ms, generation=frame.generation,
             orders=orders,
-        )
+        )  # fmt: skip
         return pb.ServerFrame(welcome=welcome)
     answer = pb.Answer(
-        session=frame.session,
-        echo_ms=frame.echo_ms,
-        acknowledged=frame.acknowledged,
-        base=frame.base,
-        generation=frame.generation,
-        whole=frame.whole,
-        orders=orders,
-    )
+        session=frame.session, echo_ms=frame.echo_ms, acknowledged=frame.acknowledged, base=frame.base,
+        generation=frame.generation, whole=frame.whole, orders=orders,
+    )  # fmt: skip
     return pb.ServerFrame(answer=answer)
 
 
 def unpack_server(frame: pb.ServerFrame) -> Welcome | Answer | None:
-    """What a server said; None for a kind of frame this version does not know."""
+    """What a server sent; None for a kind of frame this version does not know."""
     kind = frame.WhichOneof("frame")
     if kind == "answer":
         answer = frame.answer
         return Answer(
-            answer.session,
-            answer.echo_ms,
-            answer.acknowledged,
-            answer.base,
-            answer.generation,
-            answer.whole,
+            answer.session, answer.echo_ms, answer.acknowledged, answer.base, answer.generation, answer.whole,
             _unpack_orders(answer.orders),
-        )
+        )  # fmt: skip
     if kind == "welcome":
         welcome = frame.welcome
         return Welcome(
@@ -93,53 +71,22 @@ def unpack_server(frame: pb.ServerFrame) -> Welcome | Answer | None:
 
 
 def _pack_hello(hello: Hello) -> pb.Hello:
-    facts = hello.facts
     return pb.Hello(
-        node=hello.node,
-        identity=hello.identity,
-        sent_ms=hello.sent_ms,
-        facts=pb.Facts(
-            resources=facts.resources,
-            labels=facts.labels,
-            zone=facts.zone,
-            rack=facts.rack,
-            region=facts.region,
-            pool=facts.pool,
-            arch=facts.arch,
-            drivers=facts.drivers,
-            gpu_model=facts.gpu_model,
-            taints=facts.taints,
-            address=facts.address,
-            port_first=facts.port_first,
-            port_last=facts.port_last,
-        ),
+        node=hello.node, identity=hello.identity, sent_ms=hello.sent_ms,
+        facts=pb.Facts(**msgspec.structs.asdict(hello.facts)),
         runs=[pb.Held(run=_pack_run(run), report=_pack_report(report)) for run, report in hello.runs],
-    )
+    )  # fmt: skip
 
 
 def _unpack_hello(hello: pb.Hello) -> Hello:
-    facts = hello.facts
-    return Hello(
-        hello.node,
-        hello.identity,
-        Facts(
-            dict(facts.resources),
-            dict(facts.labels),
-            facts.zone,
-            facts.rack,
-            facts.region,
-            facts.pool,
-            facts.arch,
-            tuple(facts.drivers),
-            facts.gpu_model,
-            tuple(facts.taints),
-            facts.address,
-            facts.port_first or PORT_ANY_FIRST,
-            facts.port_last or PORT_ANY_LAST,
-        ),
-        hello.sent_ms,
-        tuple([(_unpack_run(held.run), _unpack_report(held.report)) for held in hello.runs]),
-    )
+    packed = hello.facts
+    facts = Facts(
+        dict(packed.resources), dict(packed.labels), packed.zone, packed.rack, packed.region, packed.pool, packed.arch,
+        tuple(packed.drivers), packed.gpu_model, tuple(packed.taints), packed.address,
+        packed.port_first or PORT_ANY_FIRST, packed.port_last or PORT_ANY_LAST,
+    )  # fmt: skip
+    runs = tuple([(_unpack_run(run.run), _unpack_report(run.report)) for run in hello.runs])
+    return Hello(hello.node, hello.identity, facts, hello.sent_ms, runs)
 
 
 def _pack_order(order: Order) -> pb.Order:
@@ -177,71 +124,32 @@ def _unpack_order(run: pb.Run) -> Run:
 
 def _pack_run(run: Run) -> pb.Run:
     return pb.Run(
-        token=run.token,
-        workload=run.workload,
-        index=run.index,
-        attempt=run.attempt,
-        document=run.document,
-        timeout_ms=run.timeout_ms,
-        grace_ms=run.grace_ms,
-        leased=run.leased,
-        submitted_ms=run.submitted_ms,
-        serial=run.serial,
-        devices=run.devices,
-        ports=run.ports,
-        after=run.after,
-        version=run.version,
+        token=run.token, workload=run.workload, index=run.index, attempt=run.attempt, document=run.document,
+        timeout_ms=run.timeout_ms, grace_ms=run.grace_ms, leased=run.leased, submitted_ms=run.submitted_ms,
+        serial=run.serial, devices=run.devices, ports=run.ports, after=run.after, version=run.version,
         env=[pb.Variable(name=name, value=value) for name, value in run.env] if run.env else None,
-    )
+    )  # fmt: skip
 
 
 def _unpack_run(run: pb.Run) -> Run:
     return Run(
-        run.token,
-        run.workload,
-        run.index,
-        run.attempt,
-        run.document,
-        run.timeout_ms,
-        run.grace_ms,
-        run.leased,
-        run.submitted_ms,
-        run.serial,
-        tuple(run.devices),
-        tuple(run.ports),
-        run.version or 1,
-        tuple([(each.name, each.value) for each in run.env]),
-        run.after,
-    )
+        run.token, run.workload, run.index, run.attempt, run.document, run.timeout_ms, run.grace_ms, run.leased,
+        run.submitted_ms, run.serial, tuple(run.devices), tuple(run.ports), run.version or 1,
+        tuple([(variable.name, variable.value) for variable in run.env]), run.after,
+    )  # fmt: skip
 
 
 def _pack_report(report: Report) -> pb.Report:
     return pb.Report(
-        token=report.token,
-        state=report.state,
-        started_ago_ms=report.started_ago_ms,
-        ended_ago_ms=report.ended_ago_ms,
-        cause=report.cause,
-        code=report.code,
-        signal=report.signal,
-        step=report.step,
-        error=report.error,
-        log_size=report.log_size,
-        unready=not report.ready,
-    )
+        token=report.token, state=report.state, started_ago_ms=report.started_ago_ms,
+        ended_ago_ms=report.ended_ago_ms, cause=report.cause, code=report.code, signal=report.signal,
+        step=report.step, error=report.error, log_size=report.log_size, unready=not report.ready,
+    )  # fmt: skip
 
 
 def _unpack_report(report: pb.Report) -> Report:
     return Report(
-        report.token,
-        report.state,
-        report.started_ago_ms,
-        report.ended_ago_ms,
-        report.cause,
-        report.code if report.HasField("code") else None,
-        report.signal if report.HasField("signal") else None,
-        report.step,
-        report.error,
-        not report.unready,
-        report.log_size,
-    )
+        report.token, report.state, report.started_ago_ms, report.ended_ago_ms, report.cause,
+        report.code if report.HasField("code") else None, report.signal if report.HasField("signal") else None,
+        report.step, report.error, not report.unready, report.log_size,
+    )  # fmt: skip

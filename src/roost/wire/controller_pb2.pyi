@@ -5,7 +5,7 @@ What an outside controller says to Roost: schedule, update, unschedule, run, and
 
 Rules for whoever changes this file: fields are only added; a number is never used again, and neither is a name; what
 is not known is ignored on both sides; nothing that was optional becomes needed; v1 stays. tests/controller holds
-every field number to a list. docs/controller.md explains it all.
+every field number to a list. docs/guides/controllers.md explains it all.
 """
 
 from collections import abc as _abc
@@ -335,14 +335,15 @@ class Stage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STATE_FIELD_NUMBER: _builtins.int
-    CAUSE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     AT_MS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     STEP_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     state: _builtins.str
-    cause: _builtins.str
+    message: _builtins.str
     at_ms: _builtins.int
     revision: _builtins.int
     attempt: _builtins.int
@@ -350,20 +351,23 @@ class Stage(_message.Message):
     """empty: none, or not known any more"""
     step: _builtins.int
     """the step that runs, from 0"""
+    reason: _builtins.str
+    """the code of a reason: docs/reference/reasons.md"""
     def __init__(
         self,
         *,
         state: _builtins.str = ...,
-        cause: _builtins.str = ...,
+        message: _builtins.str = ...,
         at_ms: _builtins.int = ...,
         revision: _builtins.int = ...,
         attempt: _builtins.int = ...,
         node: _builtins.str = ...,
         step: _builtins.int = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "cause", b"cause", "node", b"node", "revision", b"revision", "state", b"state", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ms", b"at_ms", "attempt", b"attempt", "message", b"message", "node", b"node", "reason", b"reason", "revision", b"revision", "state", b"state", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -453,28 +457,32 @@ class Result(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STATE_FIELD_NUMBER: _builtins.int
-    CAUSE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     SIGNAL_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """succeeded, failed, timed_out, cancelled, expired, rejected; gone: it is not kept any more"""
-    cause: _builtins.str
+    message: _builtins.str
     exit_code: _builtins.int
     signal: _builtins.int
     attempt: _builtins.int
+    reason: _builtins.str
+    """the code"""
     def __init__(
         self,
         *,
         state: _builtins.str = ...,
-        cause: _builtins.str = ...,
+        message: _builtins.str = ...,
         exit_code: _builtins.int | None = ...,
         signal: _builtins.int | None = ...,
         attempt: _builtins.int = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "exit_code", b"exit_code", "signal", b"signal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "attempt", b"attempt", "cause", b"cause", "exit_code", b"exit_code", "signal", b"signal", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "attempt", b"attempt", "exit_code", b"exit_code", "message", b"message", "reason", b"reason", "signal", b"signal", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -546,14 +554,14 @@ class WatchFrame(_message.Message):
     CHANGES_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
     RESET_FIELD_NUMBER: _builtins.int
-    WORDS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     WHOLE_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     mark: _builtins.str
     """where to go on from; not in every frame"""
     reset: _builtins.bool
     """forget what you know: everything is told anew, because ..."""
-    words: _builtins.str
+    reason: _builtins.str
     """... of this"""
     whole: _builtins.bool
     """everything was told; from here on only what changes"""
@@ -567,13 +575,13 @@ class WatchFrame(_message.Message):
         changes: _abc.Iterable[Global___Change] | None = ...,
         mark: _builtins.str = ...,
         reset: _builtins.bool = ...,
-        words: _builtins.str = ...,
+        reason: _builtins.str = ...,
         whole: _builtins.bool = ...,
         metrics: _abc.Iterable[Global___Metrics] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "mark", b"mark", "metrics", b"metrics", "reset", b"reset", "whole", b"whole", "words", b"words"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "mark", b"mark", "metrics", b"metrics", "reason", b"reason", "reset", b"reset", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -697,20 +705,26 @@ class Workload(_message.Message):
     COUNT_FIELD_NUMBER: _builtins.int
     COUNTS_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
-    CAUSE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     SUBMITTED_MS_FIELD_NUMBER: _builtins.int
     FINISHED_MS_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     name: _builtins.str
     kind: _builtins.str
     state: _builtins.str
     count: _builtins.int
     priority: _builtins.int
-    cause: _builtins.str
+    message: _builtins.str
     submitted_ms: _builtins.int
     finished_ms: _builtins.int
     version: _builtins.int
+    result: _builtins.str
+    """of Schedule and Update: created, changed or unchanged"""
+    reason: _builtins.str
+    """the code"""
     @_builtins.property
     def counts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """instances by state, those that never ran included"""
@@ -725,14 +739,16 @@ class Workload(_message.Message):
         count: _builtins.int = ...,
         counts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         priority: _builtins.int = ...,
-        cause: _builtins.str = ...,
+        message: _builtins.str = ...,
         submitted_ms: _builtins.int = ...,
         finished_ms: _builtins.int = ...,
         version: _builtins.int = ...,
+        result: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "count", b"count", "counts", b"counts", "finished_ms", b"finished_ms", "kind", b"kind", "name", b"name", "priority", b"priority", "project", b"project", "state", b"state", "submitted_ms", b"submitted_ms", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "counts", b"counts", "finished_ms", b"finished_ms", "kind", b"kind", "message", b"message", "name", b"name", "priority", b"priority", "project", b"project", "reason", b"reason", "result", b"result", "state", b"state", "submitted_ms", b"submitted_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -748,7 +764,7 @@ class Instance(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
-    CAUSE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     SINCE_MS_FIELD_NUMBER: _builtins.int
     STARTED_MS_FIELD_NUMBER: _builtins.int
     FINISHED_MS_FIELD_NUMBER: _builtins.int
@@ -762,13 +778,14 @@ class Instance(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
     SICK_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     name: _builtins.str
     index: _builtins.int
     state: _builtins.str
     attempt: _builtins.int
     node: _builtins.str
-    cause: _builtins.str
+    message: _builtins.str
     since_ms: _builtins.int
     started_ms: _builtins.int
     finished_ms: _builtins.int
@@ -785,6 +802,8 @@ class Instance(_message.Message):
     """of a service: ready to be used"""
     sick: _builtins.str
     """what its health check said last, if that was not well"""
+    reason: _builtins.str
+    """the code"""
     @_builtins.property
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stage]:
         """what happened to it in this commit; from Get with an index: its story"""
@@ -798,7 +817,7 @@ class Instance(_message.Message):
         state: _builtins.str = ...,
         attempt: _builtins.int = ...,
         node: _builtins.str = ...,
-        cause: _builtins.str = ...,
+        message: _builtins.str = ...,
         since_ms: _builtins.int = ...,
         started_ms: _builtins.int = ...,
         finished_ms: _builtins.int = ...,
@@ -812,10 +831,11 @@ class Instance(_message.Message):
         version: _builtins.int = ...,
         ready: _builtins.bool = ...,
         sick: _builtins.str = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "exit_code", b"exit_code", "signal", b"signal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "attempt", b"attempt", "cause", b"cause", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "index", b"index", "losses", b"losses", "name", b"name", "node", b"node", "project", b"project", "ready", b"ready", "sick", b"sick", "signal", b"signal", "since_ms", b"since_ms", "stages", b"stages", "started_ms", b"started_ms", "state", b"state", "step", b"step", "token", b"token", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "attempt", b"attempt", "exit_code", b"exit_code", "failures", b"failures", "finished_ms", b"finished_ms", "index", b"index", "losses", b"losses", "message", b"message", "name", b"name", "node", b"node", "project", b"project", "ready", b"ready", "reason", b"reason", "sick", b"sick", "signal", b"signal", "since_ms", b"since_ms", "stages", b"stages", "started_ms", b"started_ms", "state", b"state", "step", b"step", "token", b"token", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -996,3 +1016,1107 @@ class Node(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Node: _TypeAlias = Node  # noqa: Y015
+
+@_typing.final
+class WhyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    BRIEF_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    name: _builtins.str
+    index: _builtins.int
+    """not given: the first that is pending"""
+    brief: _builtins.bool
+    """without suggestions and without an estimate: quick"""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        name: _builtins.str = ...,
+        index: _builtins.int | None = ...,
+        brief: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "index", b"index"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "brief", b"brief", "index", b"index", "name", b"name", "project", b"project"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__index: _TypeAlias = _typing.Literal["index"]  # noqa: Y015
+    _WhichOneofArgType__index: _TypeAlias = _typing.Literal["_index", b"_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index) -> _WhichOneofReturnType__index | None: ...
+
+Global___WhyRequest: _TypeAlias = WhyRequest  # noqa: Y015
+
+@_typing.final
+class WhyReply(_message.Message):
+    """Names as in the REST API."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INSTANCE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    BLOCKERS_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
+    ELIGIBLE_FIELD_NUMBER: _builtins.int
+    CONSIDERED_FIELD_NUMBER: _builtins.int
+    CANDIDATES_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    SUGGESTIONS_FIELD_NUMBER: _builtins.int
+    CONTRADICTION_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    QUEUED_BEFORE_FIELD_NUMBER: _builtins.int
+    ESTIMATE_FIELD_NUMBER: _builtins.int
+    instance: _builtins.str
+    state: _builtins.str
+    message: _builtins.str
+    code: _builtins.str
+    node: _builtins.str
+    strategy: _builtins.str
+    eligible: _builtins.int
+    considered: _builtins.int
+    verdict: _builtins.str
+    """of a pending instance: wait or never"""
+    position: _builtins.int
+    """in the queue; 1 is next"""
+    @_builtins.property
+    def blockers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Blocker]: ...
+    @_builtins.property
+    def candidates(self) -> _containers.RepeatedCompositeFieldContainer[Global___Candidate]: ...
+    @_builtins.property
+    def suggestions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Suggestion]: ...
+    @_builtins.property
+    def contradiction(self) -> _containers.RepeatedCompositeFieldContainer[Global___Need]: ...
+    @_builtins.property
+    def queued_before(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def estimate(self) -> Global___Estimate: ...
+    def __init__(
+        self,
+        *,
+        instance: _builtins.str = ...,
+        state: _builtins.str = ...,
+        message: _builtins.str = ...,
+        code: _builtins.str = ...,
+        blockers: _abc.Iterable[Global___Blocker] | None = ...,
+        node: _builtins.str = ...,
+        strategy: _builtins.str = ...,
+        eligible: _builtins.int = ...,
+        considered: _builtins.int = ...,
+        candidates: _abc.Iterable[Global___Candidate] | None = ...,
+        verdict: _builtins.str = ...,
+        suggestions: _abc.Iterable[Global___Suggestion] | None = ...,
+        contradiction: _abc.Iterable[Global___Need] | None = ...,
+        position: _builtins.int = ...,
+        queued_before: _abc.Iterable[_builtins.str] | None = ...,
+        estimate: Global___Estimate | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "candidates", b"candidates", "code", b"code", "considered", b"considered", "contradiction", b"contradiction", "eligible", b"eligible", "estimate", b"estimate", "instance", b"instance", "message", b"message", "node", b"node", "position", b"position", "queued_before", b"queued_before", "state", b"state", "strategy", b"strategy", "suggestions", b"suggestions", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WhyReply: _TypeAlias = WhyReply  # noqa: Y015
+
+@_typing.final
+class Blocker(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILTER_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    filter: _builtins.str
+    reason: _builtins.str
+    nodes: _builtins.int
+    code: _builtins.str
+    def __init__(
+        self,
+        *,
+        filter: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        nodes: _builtins.int = ...,
+        code: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "filter", b"filter", "nodes", b"nodes", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Blocker: _TypeAlias = Blocker  # noqa: Y015
+
+@_typing.final
+class Candidate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    score: _builtins.float
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        score: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "score", b"score"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Candidate: _TypeAlias = Candidate  # noqa: Y015
+
+@_typing.final
+class Suggestion(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AmountsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class FactsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    KIND_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    AMOUNTS_FIELD_NUMBER: _builtins.int
+    INSTANCES_FIELD_NUMBER: _builtins.int
+    FACTS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    message: _builtins.str
+    node: _builtins.str
+    path: _builtins.str
+    @_builtins.property
+    def amounts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    @_builtins.property
+    def instances(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def facts(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        message: _builtins.str = ...,
+        node: _builtins.str = ...,
+        path: _builtins.str = ...,
+        amounts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        instances: _abc.Iterable[_builtins.str] | None = ...,
+        facts: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amounts", b"amounts", "facts", b"facts", "instances", b"instances", "kind", b"kind", "message", b"message", "node", b"node", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Suggestion: _TypeAlias = Suggestion  # noqa: Y015
+
+@_typing.final
+class Need(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    message: _builtins.str
+    nodes: _builtins.int
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        message: _builtins.str = ...,
+        nodes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "nodes", b"nodes", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Need: _TypeAlias = Need  # noqa: Y015
+
+@_typing.final
+class Estimate(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    EARLIEST_MS_FIELD_NUMBER: _builtins.int
+    LIKELY_MS_FIELD_NUMBER: _builtins.int
+    LATEST_MS_FIELD_NUMBER: _builtins.int
+    message: _builtins.str
+    earliest_ms: _builtins.int
+    likely_ms: _builtins.int
+    latest_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        message: _builtins.str = ...,
+        earliest_ms: _builtins.int = ...,
+        likely_ms: _builtins.int = ...,
+        latest_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earliest_ms", b"earliest_ms", "latest_ms", b"latest_ms", "likely_ms", b"likely_ms", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Estimate: _TypeAlias = Estimate  # noqa: Y015
+
+@_typing.final
+class PlanRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOCUMENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def documents(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """as ScheduleRequest has them"""
+
+    def __init__(
+        self,
+        *,
+        documents: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documents", b"documents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanRequest: _TypeAlias = PlanRequest  # noqa: Y015
+
+@_typing.final
+class PlanReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    UNCHANGED_FIELD_NUMBER: _builtins.int
+    PLACED_FIELD_NUMBER: _builtins.int
+    PENDING_FIELD_NUMBER: _builtins.int
+    STOPPED_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    revision: _builtins.int
+    changes: _builtins.bool
+    @_builtins.property
+    def created(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def changed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def unchanged(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def placed(self) -> _containers.RepeatedCompositeFieldContainer[Global___Placing]: ...
+    @_builtins.property
+    def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___Pending]: ...
+    @_builtins.property
+    def stopped(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stopping]: ...
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+        revision: _builtins.int = ...,
+        changes: _builtins.bool = ...,
+        created: _abc.Iterable[_builtins.str] | None = ...,
+        changed: _abc.Iterable[_builtins.str] | None = ...,
+        unchanged: _abc.Iterable[_builtins.str] | None = ...,
+        placed: _abc.Iterable[Global___Placing] | None = ...,
+        pending: _abc.Iterable[Global___Pending] | None = ...,
+        stopped: _abc.Iterable[Global___Stopping] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed", b"changed", "changes", b"changes", "created", b"created", "pending", b"pending", "placed", b"placed", "revision", b"revision", "stopped", b"stopped", "token", b"token", "unchanged", b"unchanged"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlanReply: _TypeAlias = PlanReply  # noqa: Y015
+
+@_typing.final
+class Placing(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INSTANCE_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
+    PORTS_FIELD_NUMBER: _builtins.int
+    instance: _builtins.str
+    node: _builtins.str
+    strategy: _builtins.str
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def ports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        instance: _builtins.str = ...,
+        node: _builtins.str = ...,
+        strategy: _builtins.str = ...,
+        devices: _abc.Iterable[_builtins.int] | None = ...,
+        ports: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "instance", b"instance", "node", b"node", "ports", b"ports", "strategy", b"strategy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Placing: _TypeAlias = Placing  # noqa: Y015
+
+@_typing.final
+class Pending(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    BLOCKERS_FIELD_NUMBER: _builtins.int
+    workload: _builtins.str
+    count: _builtins.int
+    code: _builtins.str
+    message: _builtins.str
+    @_builtins.property
+    def blockers(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingReason]: ...
+    def __init__(
+        self,
+        *,
+        workload: _builtins.str = ...,
+        count: _builtins.int = ...,
+        code: _builtins.str = ...,
+        message: _builtins.str = ...,
+        blockers: _abc.Iterable[Global___PendingReason] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "code", b"code", "count", b"count", "message", b"message", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pending: _TypeAlias = Pending  # noqa: Y015
+
+@_typing.final
+class PendingReason(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    code: _builtins.str
+    message: _builtins.str
+    nodes: _builtins.int
+    def __init__(
+        self,
+        *,
+        code: _builtins.str = ...,
+        message: _builtins.str = ...,
+        nodes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PendingReason: _TypeAlias = PendingReason  # noqa: Y015
+
+@_typing.final
+class Stopping(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INSTANCE_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    instance: _builtins.str
+    node: _builtins.str
+    message: _builtins.str
+    def __init__(
+        self,
+        *,
+        instance: _builtins.str = ...,
+        node: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance", b"instance", "message", b"message", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Stopping: _TypeAlias = Stopping  # noqa: Y015
+
+@_typing.final
+class ListNodesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    status: _builtins.str
+    """empty: any"""
+    limit: _builtins.int
+    """at most 1,000; 0: 1,000"""
+    after: _builtins.str
+    """`next` of the page before"""
+    def __init__(
+        self,
+        *,
+        status: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListNodesRequest: _TypeAlias = ListNodesRequest  # noqa: Y015
+
+@_typing.final
+class ListNodesReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    next: _builtins.str
+    """empty: there are no more"""
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Node]: ...
+    def __init__(
+        self,
+        *,
+        nodes: _abc.Iterable[Global___Node] | None = ...,
+        next: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next", b"next", "nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListNodesReply: _TypeAlias = ListNodesReply  # noqa: Y015
+
+@_typing.final
+class NodeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeRequest: _TypeAlias = NodeRequest  # noqa: Y015
+
+@_typing.final
+class GetNodeReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    INSTANCES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def node(self) -> Global___Node: ...
+    @_builtins.property
+    def instances(self) -> _containers.RepeatedCompositeFieldContainer[Global___Instance]:
+        """the first hundred"""
+
+    def __init__(
+        self,
+        *,
+        node: Global___Node | None = ...,
+        instances: _abc.Iterable[Global___Instance] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["instances", b"instances", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetNodeReply: _TypeAlias = GetNodeReply  # noqa: Y015
+
+@_typing.final
+class DrainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DEADLINE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    deadline: _builtins.str
+    """how long jobs may finish, such as 10m; empty: they move at once"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        deadline: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainRequest: _TypeAlias = DrainRequest  # noqa: Y015
+
+@_typing.final
+class DrainPreview(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    revision: _builtins.int
+    whole: _builtins.bool
+    """everything that has to go at once has a place"""
+    @_builtins.property
+    def leaving(self) -> _containers.RepeatedCompositeFieldContainer[Global___Leaving]: ...
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        revision: _builtins.int = ...,
+        whole: _builtins.bool = ...,
+        leaving: _abc.Iterable[Global___Leaving] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leaving", b"leaving", "node", b"node", "revision", b"revision", "whole", b"whole"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainPreview: _TypeAlias = DrainPreview  # noqa: Y015
+
+@_typing.final
+class Leaving(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    MAY_FINISH_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    name: _builtins.str
+    index: _builtins.int
+    node: _builtins.str
+    strategy: _builtins.str
+    code: _builtins.str
+    message: _builtins.str
+    may_finish: _builtins.bool
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        name: _builtins.str = ...,
+        index: _builtins.int = ...,
+        node: _builtins.str = ...,
+        strategy: _builtins.str = ...,
+        code: _builtins.str = ...,
+        message: _builtins.str = ...,
+        may_finish: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "index", b"index", "may_finish", b"may_finish", "message", b"message", "name", b"name", "node", b"node", "project", b"project", "strategy", b"strategy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Leaving: _TypeAlias = Leaving  # noqa: Y015
+
+@_typing.final
+class CreateJoinTokenRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POOL_FIELD_NUMBER: _builtins.int
+    USES_FIELD_NUMBER: _builtins.int
+    UNLIMITED_FIELD_NUMBER: _builtins.int
+    EXPIRES_FIELD_NUMBER: _builtins.int
+    pool: _builtins.str
+    uses: _builtins.int
+    """not given: one"""
+    unlimited: _builtins.bool
+    """any number of uses"""
+    expires: _builtins.str
+    """such as 1h; empty: one hour"""
+    def __init__(
+        self,
+        *,
+        pool: _builtins.str = ...,
+        uses: _builtins.int | None = ...,
+        unlimited: _builtins.bool = ...,
+        expires: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_uses", b"_uses", "uses", b"uses"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_uses", b"_uses", "expires", b"expires", "pool", b"pool", "unlimited", b"unlimited", "uses", b"uses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__uses: _TypeAlias = _typing.Literal["uses"]  # noqa: Y015
+    _WhichOneofArgType__uses: _TypeAlias = _typing.Literal["_uses", b"_uses"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__uses) -> _WhichOneofReturnType__uses | None: ...
+
+Global___CreateJoinTokenRequest: _TypeAlias = CreateJoinTokenRequest  # noqa: Y015
+
+@_typing.final
+class CreateJoinTokenReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    ABOUT_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    @_builtins.property
+    def about(self) -> Global___JoinToken: ...
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+        about: Global___JoinToken | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["about", b"about"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["about", b"about", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateJoinTokenReply: _TypeAlias = CreateJoinTokenReply  # noqa: Y015
+
+@_typing.final
+class JoinToken(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
+    USES_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    pool: _builtins.str
+    uses: _builtins.int
+    """left; not given: any number"""
+    created_ms: _builtins.int
+    expires_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        pool: _builtins.str = ...,
+        uses: _builtins.int | None = ...,
+        created_ms: _builtins.int = ...,
+        expires_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_uses", b"_uses", "uses", b"uses"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_uses", b"_uses", "created_ms", b"created_ms", "expires_ms", b"expires_ms", "id", b"id", "pool", b"pool", "uses", b"uses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__uses: _TypeAlias = _typing.Literal["uses"]  # noqa: Y015
+    _WhichOneofArgType__uses: _TypeAlias = _typing.Literal["_uses", b"_uses"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__uses) -> _WhichOneofReturnType__uses | None: ...
+
+Global___JoinToken: _TypeAlias = JoinToken  # noqa: Y015
+
+@_typing.final
+class ListJoinTokensRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListJoinTokensRequest: _TypeAlias = ListJoinTokensRequest  # noqa: Y015
+
+@_typing.final
+class ListJoinTokensReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___JoinToken]: ...
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[Global___JoinToken] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListJoinTokensReply: _TypeAlias = ListJoinTokensReply  # noqa: Y015
+
+@_typing.final
+class RevokeJoinTokenRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeJoinTokenRequest: _TypeAlias = RevokeJoinTokenRequest  # noqa: Y015
+
+@_typing.final
+class RevokeJoinTokenReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeJoinTokenReply: _TypeAlias = RevokeJoinTokenReply  # noqa: Y015
+
+@_typing.final
+class HistoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    name: _builtins.str
+    """how the name begins"""
+    state: _builtins.str
+    """empty: any"""
+    since: _builtins.str
+    """RFC 3339, or a duration ago such as 2h"""
+    until: _builtins.str
+    limit: _builtins.int
+    """at most 1,000; 0: 100"""
+    after: _builtins.str
+    """`next` of the page before"""
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        name: _builtins.str = ...,
+        state: _builtins.str = ...,
+        since: _builtins.str = ...,
+        until: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit", "name", b"name", "project", b"project", "since", b"since", "state", b"state", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryRequest: _TypeAlias = HistoryRequest  # noqa: Y015
+
+@_typing.final
+class HistoryReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    next: _builtins.str
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finished]: ...
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[Global___Finished] | None = ...,
+        next: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "next", b"next"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryReply: _TypeAlias = HistoryReply  # noqa: Y015
+
+@_typing.final
+class Finished(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class CountsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    SERIAL_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    SUBMITTED_MS_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    FINISHED_MS_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
+    ATTEMPTS_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    name: _builtins.str
+    serial: _builtins.int
+    kind: _builtins.str
+    state: _builtins.str
+    count: _builtins.int
+    submitted_ms: _builtins.int
+    started_ms: _builtins.int
+    finished_ms: _builtins.int
+    node: _builtins.str
+    exit_code: _builtins.int
+    attempts: _builtins.int
+    message: _builtins.str
+    priority: _builtins.int
+    reason: _builtins.str
+    """the code"""
+    @_builtins.property
+    def counts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        name: _builtins.str = ...,
+        serial: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        state: _builtins.str = ...,
+        count: _builtins.int = ...,
+        counts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        submitted_ms: _builtins.int = ...,
+        started_ms: _builtins.int = ...,
+        finished_ms: _builtins.int = ...,
+        node: _builtins.str = ...,
+        exit_code: _builtins.int | None = ...,
+        attempts: _builtins.int = ...,
+        message: _builtins.str = ...,
+        priority: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "attempts", b"attempts", "count", b"count", "counts", b"counts", "exit_code", b"exit_code", "finished_ms", b"finished_ms", "kind", b"kind", "message", b"message", "name", b"name", "node", b"node", "priority", b"priority", "project", b"project", "reason", b"reason", "serial", b"serial", "started_ms", b"started_ms", "state", b"state", "submitted_ms", b"submitted_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
+    _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
+
+Global___Finished: _TypeAlias = Finished  # noqa: Y015
+
+@_typing.final
+class EventsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    WHAT_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    workload: _builtins.str
+    index: _builtins.int
+    node: _builtins.str
+    kind: _builtins.str
+    what: _builtins.str
+    since: _builtins.str
+    until: _builtins.str
+    limit: _builtins.int
+    """at most 1,000; 0: 100"""
+    after: _builtins.str
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        workload: _builtins.str = ...,
+        index: _builtins.int | None = ...,
+        node: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        what: _builtins.str = ...,
+        since: _builtins.str = ...,
+        until: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        after: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "index", b"index"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "after", b"after", "index", b"index", "kind", b"kind", "limit", b"limit", "node", b"node", "project", b"project", "since", b"since", "until", b"until", "what", b"what", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__index: _TypeAlias = _typing.Literal["index"]  # noqa: Y015
+    _WhichOneofArgType__index: _TypeAlias = _typing.Literal["_index", b"_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index) -> _WhichOneofReturnType__index | None: ...
+
+Global___EventsRequest: _TypeAlias = EventsRequest  # noqa: Y015
+
+@_typing.final
+class EventsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITEMS_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    next: _builtins.str
+    @_builtins.property
+    def items(self) -> _containers.RepeatedCompositeFieldContainer[Global___Event]: ...
+    def __init__(
+        self,
+        *,
+        items: _abc.Iterable[Global___Event] | None = ...,
+        next: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "next", b"next"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventsReply: _TypeAlias = EventsReply  # noqa: Y015
+
+@_typing.final
+class Event(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    AT_MS_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    PROJECT_FIELD_NUMBER: _builtins.int
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    WHAT_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    WHO_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    id: _builtins.int
+    at_ms: _builtins.int
+    revision: _builtins.int
+    kind: _builtins.str
+    project: _builtins.str
+    workload: _builtins.str
+    index: _builtins.int
+    node: _builtins.str
+    what: _builtins.str
+    message: _builtins.str
+    who: _builtins.str
+    reason: _builtins.str
+    """the code"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.int = ...,
+        at_ms: _builtins.int = ...,
+        revision: _builtins.int = ...,
+        kind: _builtins.str = ...,
+        project: _builtins.str = ...,
+        workload: _builtins.str = ...,
+        index: _builtins.int | None = ...,
+        node: _builtins.str = ...,
+        what: _builtins.str = ...,
+        message: _builtins.str = ...,
+        who: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "index", b"index"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_index", b"_index", "at_ms", b"at_ms", "id", b"id", "index", b"index", "kind", b"kind", "message", b"message", "node", b"node", "project", b"project", "reason", b"reason", "revision", b"revision", "what", b"what", "who", b"who", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__index: _TypeAlias = _typing.Literal["index"]  # noqa: Y015
+    _WhichOneofArgType__index: _TypeAlias = _typing.Literal["_index", b"_index"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__index) -> _WhichOneofReturnType__index | None: ...
+
+Global___Event: _TypeAlias = Event  # noqa: Y015

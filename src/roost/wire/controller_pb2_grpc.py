@@ -35,44 +35,109 @@ class ControllerStub:
             channel: A grpc.Channel.
         """
         self.Schedule = channel.unary_unary(
-                '/roost.v1.Controller/Schedule',
+                '/roost.controller.v1.Controller/Schedule',
                 request_serializer=roost_dot_wire_dot_controller__pb2.ScheduleRequest.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_controller__pb2.ScheduleReply.FromString,
                 _registered_method=True)
         self.Update = channel.unary_unary(
-                '/roost.v1.Controller/Update',
+                '/roost.controller.v1.Controller/Update',
                 request_serializer=roost_dot_wire_dot_controller__pb2.UpdateRequest.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_controller__pb2.Workload.FromString,
                 _registered_method=True)
         self.Unschedule = channel.unary_unary(
-                '/roost.v1.Controller/Unschedule',
+                '/roost.controller.v1.Controller/Unschedule',
                 request_serializer=roost_dot_wire_dot_controller__pb2.UnscheduleRequest.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_controller__pb2.Workload.FromString,
                 _registered_method=True)
         self.Get = channel.unary_unary(
-                '/roost.v1.Controller/Get',
+                '/roost.controller.v1.Controller/Get',
                 request_serializer=roost_dot_wire_dot_controller__pb2.GetRequest.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_controller__pb2.GetReply.FromString,
                 _registered_method=True)
         self.List = channel.unary_unary(
-                '/roost.v1.Controller/List',
+                '/roost.controller.v1.Controller/List',
                 request_serializer=roost_dot_wire_dot_controller__pb2.ListRequest.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_controller__pb2.ListReply.FromString,
                 _registered_method=True)
         self.Run = channel.unary_stream(
-                '/roost.v1.Controller/Run',
+                '/roost.controller.v1.Controller/Run',
                 request_serializer=roost_dot_wire_dot_controller__pb2.RunRequest.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_controller__pb2.RunFrame.FromString,
                 _registered_method=True)
         self.Attach = channel.unary_stream(
-                '/roost.v1.Controller/Attach',
+                '/roost.controller.v1.Controller/Attach',
                 request_serializer=roost_dot_wire_dot_controller__pb2.AttachRequest.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_controller__pb2.RunFrame.FromString,
                 _registered_method=True)
         self.Watch = channel.unary_stream(
-                '/roost.v1.Controller/Watch',
+                '/roost.controller.v1.Controller/Watch',
                 request_serializer=roost_dot_wire_dot_controller__pb2.WatchRequest.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_controller__pb2.WatchFrame.FromString,
+                _registered_method=True)
+        self.Why = channel.unary_unary(
+                '/roost.controller.v1.Controller/Why',
+                request_serializer=roost_dot_wire_dot_controller__pb2.WhyRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.WhyReply.FromString,
+                _registered_method=True)
+        self.Plan = channel.unary_unary(
+                '/roost.controller.v1.Controller/Plan',
+                request_serializer=roost_dot_wire_dot_controller__pb2.PlanRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.PlanReply.FromString,
+                _registered_method=True)
+        self.ListNodes = channel.unary_unary(
+                '/roost.controller.v1.Controller/ListNodes',
+                request_serializer=roost_dot_wire_dot_controller__pb2.ListNodesRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.ListNodesReply.FromString,
+                _registered_method=True)
+        self.GetNode = channel.unary_unary(
+                '/roost.controller.v1.Controller/GetNode',
+                request_serializer=roost_dot_wire_dot_controller__pb2.NodeRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.GetNodeReply.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/roost.controller.v1.Controller/Drain',
+                request_serializer=roost_dot_wire_dot_controller__pb2.DrainRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.Node.FromString,
+                _registered_method=True)
+        self.PreviewDrain = channel.unary_unary(
+                '/roost.controller.v1.Controller/PreviewDrain',
+                request_serializer=roost_dot_wire_dot_controller__pb2.DrainRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.DrainPreview.FromString,
+                _registered_method=True)
+        self.Cordon = channel.unary_unary(
+                '/roost.controller.v1.Controller/Cordon',
+                request_serializer=roost_dot_wire_dot_controller__pb2.NodeRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.Node.FromString,
+                _registered_method=True)
+        self.Uncordon = channel.unary_unary(
+                '/roost.controller.v1.Controller/Uncordon',
+                request_serializer=roost_dot_wire_dot_controller__pb2.NodeRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.Node.FromString,
+                _registered_method=True)
+        self.CreateJoinToken = channel.unary_unary(
+                '/roost.controller.v1.Controller/CreateJoinToken',
+                request_serializer=roost_dot_wire_dot_controller__pb2.CreateJoinTokenRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.CreateJoinTokenReply.FromString,
+                _registered_method=True)
+        self.ListJoinTokens = channel.unary_unary(
+                '/roost.controller.v1.Controller/ListJoinTokens',
+                request_serializer=roost_dot_wire_dot_controller__pb2.ListJoinTokensRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.ListJoinTokensReply.FromString,
+                _registered_method=True)
+        self.RevokeJoinToken = channel.unary_unary(
+                '/roost.controller.v1.Controller/RevokeJoinToken',
+                request_serializer=roost_dot_wire_dot_controller__pb2.RevokeJoinTokenRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.RevokeJoinTokenReply.FromString,
+                _registered_method=True)
+        self.History = channel.unary_unary(
+                '/roost.controller.v1.Controller/History',
+                request_serializer=roost_dot_wire_dot_controller__pb2.HistoryRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.HistoryReply.FromString,
+                _registered_method=True)
+        self.Events = channel.unary_unary(
+                '/roost.controller.v1.Controller/Events',
+                request_serializer=roost_dot_wire_dot_controller__pb2.EventsRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.EventsReply.FromString,
                 _registered_method=True)
 
 
@@ -135,6 +200,93 @@ class ControllerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Why(self, request, context):
+        """Why an instance is where it is, or why it is pending.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Plan(self, request, context):
+        """What scheduling workloads would do; nothing is done.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListNodes(self, request, context):
+        """Nodes by name, page by page; and one with what runs there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetNode(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Take a node out of service: nothing new starts there, and what runs finishes or moves. Twice is fine.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PreviewDrain(self, request, context):
+        """Where everything on a node would go if it was drained now; nothing is done.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Cordon(self, request, context):
+        """Keep new work from a node; what runs there stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Uncordon(self, request, context):
+        """Put a node back into service: one that drains or is cordoned.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateJoinToken(self, request, context):
+        """Tokens with which machines become nodes. The secret is in the reply to Create, and nowhere else.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListJoinTokens(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeJoinToken(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def History(self, request, context):
+        """Finished workloads, newest first; and events.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Events(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControllerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -178,11 +330,76 @@ def add_ControllerServicer_to_server(servicer, server):
                     request_deserializer=roost_dot_wire_dot_controller__pb2.WatchRequest.FromString,
                     response_serializer=roost_dot_wire_dot_controller__pb2.WatchFrame.SerializeToString,
             ),
+            'Why': grpc.unary_unary_rpc_method_handler(
+                    servicer.Why,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.WhyRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.WhyReply.SerializeToString,
+            ),
+            'Plan': grpc.unary_unary_rpc_method_handler(
+                    servicer.Plan,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.PlanRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.PlanReply.SerializeToString,
+            ),
+            'ListNodes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListNodes,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.ListNodesRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.ListNodesReply.SerializeToString,
+            ),
+            'GetNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetNode,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.NodeRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.GetNodeReply.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.DrainRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.Node.SerializeToString,
+            ),
+            'PreviewDrain': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreviewDrain,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.DrainRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.DrainPreview.SerializeToString,
+            ),
+            'Cordon': grpc.unary_unary_rpc_method_handler(
+                    servicer.Cordon,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.NodeRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.Node.SerializeToString,
+            ),
+            'Uncordon': grpc.unary_unary_rpc_method_handler(
+                    servicer.Uncordon,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.NodeRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.Node.SerializeToString,
+            ),
+            'CreateJoinToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateJoinToken,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.CreateJoinTokenRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.CreateJoinTokenReply.SerializeToString,
+            ),
+            'ListJoinTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListJoinTokens,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.ListJoinTokensRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.ListJoinTokensReply.SerializeToString,
+            ),
+            'RevokeJoinToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeJoinToken,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.RevokeJoinTokenRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.RevokeJoinTokenReply.SerializeToString,
+            ),
+            'History': grpc.unary_unary_rpc_method_handler(
+                    servicer.History,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.HistoryRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.HistoryReply.SerializeToString,
+            ),
+            'Events': grpc.unary_unary_rpc_method_handler(
+                    servicer.Events,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.EventsRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.EventsReply.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
-            'roost.v1.Controller', rpc_method_handlers)
+            'roost.controller.v1.Controller', rpc_method_handlers)
     server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('roost.v1.Controller', rpc_method_handlers)
+    server.add_registered_method_handlers('roost.controller.v1.Controller', rpc_method_handlers)
 
 
  # This class is part of an EXPERIMENTAL API.
@@ -203,7 +420,7 @@ class Controller:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/roost.v1.Controller/Schedule',
+            '/roost.controller.v1.Controller/Schedule',
             roost_dot_wire_dot_controller__pb2.ScheduleRequest.SerializeToString,
             roost_dot_wire_dot_controller__pb2.ScheduleReply.FromString,
             options,
@@ -230,7 +447,7 @@ class Controller:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/roost.v1.Controller/Update',
+            '/roost.controller.v1.Controller/Update',
             roost_dot_wire_dot_controller__pb2.UpdateRequest.SerializeToString,
             roost_dot_wire_dot_controller__pb2.Workload.FromString,
             options,
@@ -257,7 +474,7 @@ class Controller:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/roost.v1.Controller/Unschedule',
+            '/roost.controller.v1.Controller/Unschedule',
             roost_dot_wire_dot_controller__pb2.UnscheduleRequest.SerializeToString,
             roost_dot_wire_dot_controller__pb2.Workload.FromString,
             options,
@@ -284,7 +501,7 @@ class Controller:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/roost.v1.Controller/Get',
+            '/roost.controller.v1.Controller/Get',
             roost_dot_wire_dot_controller__pb2.GetRequest.SerializeToString,
             roost_dot_wire_dot_controller__pb2.GetReply.FromString,
             options,
@@ -311,7 +528,7 @@ class Controller:
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/roost.v1.Controller/List',
+            '/roost.controller.v1.Controller/List',
             roost_dot_wire_dot_controller__pb2.ListRequest.SerializeToString,
             roost_dot_wire_dot_controller__pb2.ListReply.FromString,
             options,
@@ -338,7 +555,7 @@ class Controller:
         return grpc.experimental.unary_stream(
             request,
             target,
-            '/roost.v1.Controller/Run',
+            '/roost.controller.v1.Controller/Run',
             roost_dot_wire_dot_controller__pb2.RunRequest.SerializeToString,
             roost_dot_wire_dot_controller__pb2.RunFrame.FromString,
             options,
@@ -365,7 +582,7 @@ class Controller:
         return grpc.experimental.unary_stream(
             request,
             target,
-            '/roost.v1.Controller/Attach',
+            '/roost.controller.v1.Controller/Attach',
             roost_dot_wire_dot_controller__pb2.AttachRequest.SerializeToString,
             roost_dot_wire_dot_controller__pb2.RunFrame.FromString,
             options,
@@ -392,9 +609,360 @@ class Controller:
         return grpc.experimental.unary_stream(
             request,
             target,
-            '/roost.v1.Controller/Watch',
+            '/roost.controller.v1.Controller/Watch',
             roost_dot_wire_dot_controller__pb2.WatchRequest.SerializeToString,
             roost_dot_wire_dot_controller__pb2.WatchFrame.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Why(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/Why',
+            roost_dot_wire_dot_controller__pb2.WhyRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.WhyReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Plan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/Plan',
+            roost_dot_wire_dot_controller__pb2.PlanRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.PlanReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListNodes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/ListNodes',
+            roost_dot_wire_dot_controller__pb2.ListNodesRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.ListNodesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/GetNode',
+            roost_dot_wire_dot_controller__pb2.NodeRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.GetNodeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/Drain',
+            roost_dot_wire_dot_controller__pb2.DrainRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.Node.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreviewDrain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/PreviewDrain',
+            roost_dot_wire_dot_controller__pb2.DrainRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.DrainPreview.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Cordon(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/Cordon',
+            roost_dot_wire_dot_controller__pb2.NodeRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.Node.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Uncordon(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/Uncordon',
+            roost_dot_wire_dot_controller__pb2.NodeRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.Node.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateJoinToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/CreateJoinToken',
+            roost_dot_wire_dot_controller__pb2.CreateJoinTokenRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.CreateJoinTokenReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListJoinTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/ListJoinTokens',
+            roost_dot_wire_dot_controller__pb2.ListJoinTokensRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.ListJoinTokensReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeJoinToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/RevokeJoinToken',
+            roost_dot_wire_dot_controller__pb2.RevokeJoinTokenRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.RevokeJoinTokenReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def History(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/History',
+            roost_dot_wire_dot_controller__pb2.HistoryRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.HistoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Events(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/Events',
+            roost_dot_wire_dot_controller__pb2.EventsRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.EventsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,7 +5,7 @@ What an outside controller says to Roost: schedule, update, unschedule, run, and
 
 Rules for whoever changes this file: fields are only added; a number is never used again, and neither is a name; what
 is not known is ignored on both sides; nothing that was optional becomes needed; v1 stays. tests/controller holds
-every field number to a list. docs/controller.md explains it all.
+every field number to a list. docs/guides/controllers.md explains it all.
 """
 
 from collections import abc as _abc
@@ -52,6 +52,28 @@ class ControllerStub:
     """Follow an action that is there already, from a position on."""
     Watch: _grpc.UnaryStreamMultiCallable[_controller_pb2.WatchRequest, _controller_pb2.WatchFrame]
     """Everything that may be seen, and then every change of it."""
+    Why: _grpc.UnaryUnaryMultiCallable[_controller_pb2.WhyRequest, _controller_pb2.WhyReply]
+    """Why an instance is where it is, or why it is pending."""
+    Plan: _grpc.UnaryUnaryMultiCallable[_controller_pb2.PlanRequest, _controller_pb2.PlanReply]
+    """What scheduling workloads would do; nothing is done."""
+    ListNodes: _grpc.UnaryUnaryMultiCallable[_controller_pb2.ListNodesRequest, _controller_pb2.ListNodesReply]
+    """Nodes by name, page by page; and one with what runs there."""
+    GetNode: _grpc.UnaryUnaryMultiCallable[_controller_pb2.NodeRequest, _controller_pb2.GetNodeReply]
+    Drain: _grpc.UnaryUnaryMultiCallable[_controller_pb2.DrainRequest, _controller_pb2.Node]
+    """Take a node out of service: nothing new starts there, and what runs finishes or moves. Twice is fine."""
+    PreviewDrain: _grpc.UnaryUnaryMultiCallable[_controller_pb2.DrainRequest, _controller_pb2.DrainPreview]
+    """Where everything on a node would go if it was drained now; nothing is done."""
+    Cordon: _grpc.UnaryUnaryMultiCallable[_controller_pb2.NodeRequest, _controller_pb2.Node]
+    """Keep new work from a node; what runs there stays."""
+    Uncordon: _grpc.UnaryUnaryMultiCallable[_controller_pb2.NodeRequest, _controller_pb2.Node]
+    """Put a node back into service: one that drains or is cordoned."""
+    CreateJoinToken: _grpc.UnaryUnaryMultiCallable[_controller_pb2.CreateJoinTokenRequest, _controller_pb2.CreateJoinTokenReply]
+    """Tokens with which machines become nodes. The secret is in the reply to Create, and nowhere else."""
+    ListJoinTokens: _grpc.UnaryUnaryMultiCallable[_controller_pb2.ListJoinTokensRequest, _controller_pb2.ListJoinTokensReply]
+    RevokeJoinToken: _grpc.UnaryUnaryMultiCallable[_controller_pb2.RevokeJoinTokenRequest, _controller_pb2.RevokeJoinTokenReply]
+    History: _grpc.UnaryUnaryMultiCallable[_controller_pb2.HistoryRequest, _controller_pb2.HistoryReply]
+    """Finished workloads, newest first; and events."""
+    Events: _grpc.UnaryUnaryMultiCallable[_controller_pb2.EventsRequest, _controller_pb2.EventsReply]
 
 @_typing.type_check_only
 class ControllerAsyncStub(ControllerStub):
@@ -72,6 +94,28 @@ class ControllerAsyncStub(ControllerStub):
     """Follow an action that is there already, from a position on."""
     Watch: _aio.UnaryStreamMultiCallable[_controller_pb2.WatchRequest, _controller_pb2.WatchFrame]  # type: ignore[assignment]
     """Everything that may be seen, and then every change of it."""
+    Why: _aio.UnaryUnaryMultiCallable[_controller_pb2.WhyRequest, _controller_pb2.WhyReply]  # type: ignore[assignment]
+    """Why an instance is where it is, or why it is pending."""
+    Plan: _aio.UnaryUnaryMultiCallable[_controller_pb2.PlanRequest, _controller_pb2.PlanReply]  # type: ignore[assignment]
+    """What scheduling workloads would do; nothing is done."""
+    ListNodes: _aio.UnaryUnaryMultiCallable[_controller_pb2.ListNodesRequest, _controller_pb2.ListNodesReply]  # type: ignore[assignment]
+    """Nodes by name, page by page; and one with what runs there."""
+    GetNode: _aio.UnaryUnaryMultiCallable[_controller_pb2.NodeRequest, _controller_pb2.GetNodeReply]  # type: ignore[assignment]
+    Drain: _aio.UnaryUnaryMultiCallable[_controller_pb2.DrainRequest, _controller_pb2.Node]  # type: ignore[assignment]
+    """Take a node out of service: nothing new starts there, and what runs finishes or moves. Twice is fine."""
+    PreviewDrain: _aio.UnaryUnaryMultiCallable[_controller_pb2.DrainRequest, _controller_pb2.DrainPreview]  # type: ignore[assignment]
+    """Where everything on a node would go if it was drained now; nothing is done."""
+    Cordon: _aio.UnaryUnaryMultiCallable[_controller_pb2.NodeRequest, _controller_pb2.Node]  # type: ignore[assignment]
+    """Keep new work from a node; what runs there stays."""
+    Uncordon: _aio.UnaryUnaryMultiCallable[_controller_pb2.NodeRequest, _controller_pb2.Node]  # type: ignore[assignment]
+    """Put a node back into service: one that drains or is cordoned."""
+    CreateJoinToken: _aio.UnaryUnaryMultiCallable[_controller_pb2.CreateJoinTokenRequest, _controller_pb2.CreateJoinTokenReply]  # type: ignore[assignment]
+    """Tokens with which machines become nodes. The secret is in the reply to Create, and nowhere else."""
+    ListJoinTokens: _aio.UnaryUnaryMultiCallable[_controller_pb2.ListJoinTokensRequest, _controller_pb2.ListJoinTokensReply]  # type: ignore[assignment]
+    RevokeJoinToken: _aio.UnaryUnaryMultiCallable[_controller_pb2.RevokeJoinTokenRequest, _controller_pb2.RevokeJoinTokenReply]  # type: ignore[assignment]
+    History: _aio.UnaryUnaryMultiCallable[_controller_pb2.HistoryRequest, _controller_pb2.HistoryReply]  # type: ignore[assignment]
+    """Finished workloads, newest first; and events."""
+    Events: _aio.UnaryUnaryMultiCallable[_controller_pb2.EventsRequest, _controller_pb2.EventsReply]  # type: ignore[assignment]
 
 class ControllerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -137,5 +181,105 @@ class ControllerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_controller_pb2.WatchFrame], _abc.AsyncIterator[_controller_pb2.WatchFrame]]:
         """Everything that may be seen, and then every change of it."""
+
+    @_abc_1.abstractmethod
+    def Why(
+        self,
+        request: _controller_pb2.WhyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.WhyReply, _abc.Awaitable[_controller_pb2.WhyReply]]:
+        """Why an instance is where it is, or why it is pending."""
+
+    @_abc_1.abstractmethod
+    def Plan(
+        self,
+        request: _controller_pb2.PlanRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.PlanReply, _abc.Awaitable[_controller_pb2.PlanReply]]:
+        """What scheduling workloads would do; nothing is done."""
+
+    @_abc_1.abstractmethod
+    def ListNodes(
+        self,
+        request: _controller_pb2.ListNodesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.ListNodesReply, _abc.Awaitable[_controller_pb2.ListNodesReply]]:
+        """Nodes by name, page by page; and one with what runs there."""
+
+    @_abc_1.abstractmethod
+    def GetNode(
+        self,
+        request: _controller_pb2.NodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.GetNodeReply, _abc.Awaitable[_controller_pb2.GetNodeReply]]: ...
+
+    @_abc_1.abstractmethod
+    def Drain(
+        self,
+        request: _controller_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.Node, _abc.Awaitable[_controller_pb2.Node]]:
+        """Take a node out of service: nothing new starts there, and what runs finishes or moves. Twice is fine."""
+
+    @_abc_1.abstractmethod
+    def PreviewDrain(
+        self,
+        request: _controller_pb2.DrainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.DrainPreview, _abc.Awaitable[_controller_pb2.DrainPreview]]:
+        """Where everything on a node would go if it was drained now; nothing is done."""
+
+    @_abc_1.abstractmethod
+    def Cordon(
+        self,
+        request: _controller_pb2.NodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.Node, _abc.Awaitable[_controller_pb2.Node]]:
+        """Keep new work from a node; what runs there stays."""
+
+    @_abc_1.abstractmethod
+    def Uncordon(
+        self,
+        request: _controller_pb2.NodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.Node, _abc.Awaitable[_controller_pb2.Node]]:
+        """Put a node back into service: one that drains or is cordoned."""
+
+    @_abc_1.abstractmethod
+    def CreateJoinToken(
+        self,
+        request: _controller_pb2.CreateJoinTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.CreateJoinTokenReply, _abc.Awaitable[_controller_pb2.CreateJoinTokenReply]]:
+        """Tokens with which machines become nodes. The secret is in the reply to Create, and nowhere else."""
+
+    @_abc_1.abstractmethod
+    def ListJoinTokens(
+        self,
+        request: _controller_pb2.ListJoinTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.ListJoinTokensReply, _abc.Awaitable[_controller_pb2.ListJoinTokensReply]]: ...
+
+    @_abc_1.abstractmethod
+    def RevokeJoinToken(
+        self,
+        request: _controller_pb2.RevokeJoinTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.RevokeJoinTokenReply, _abc.Awaitable[_controller_pb2.RevokeJoinTokenReply]]: ...
+
+    @_abc_1.abstractmethod
+    def History(
+        self,
+        request: _controller_pb2.HistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.HistoryReply, _abc.Awaitable[_controller_pb2.HistoryReply]]:
+        """Finished workloads, newest first; and events."""
+
+    @_abc_1.abstractmethod
+    def Events(
+        self,
+        request: _controller_pb2.EventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.EventsReply, _abc.Awaitable[_controller_pb2.EventsReply]]: ...
 
 def add_ControllerServicer_to_server(servicer: ControllerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

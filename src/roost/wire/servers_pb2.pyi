@@ -85,40 +85,32 @@ class Presence(_message.Message):
 Global___Presence: _TypeAlias = Presence  # noqa: Y015
 
 @_typing.final
-class ForwardedRequest(_message.Message):
+class ForwardedCall(_message.Message):
+    """An operation that only the leader can perform, with its arguments as msgpack."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
-    METHOD_FIELD_NUMBER: _builtins.int
-    PATH_FIELD_NUMBER: _builtins.int
-    QUERY_FIELD_NUMBER: _builtins.int
-    HEADERS_FIELD_NUMBER: _builtins.int
-    BODY_FIELD_NUMBER: _builtins.int
+    OPERATION_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
     CALLER_FIELD_NUMBER: _builtins.int
-    method: _builtins.str
-    path: _builtins.str
-    query: _builtins.bytes
-    body: _builtins.bytes
-    @_builtins.property
-    def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Header]: ...
+    operation: _builtins.str
+    arguments: _builtins.bytes
     @_builtins.property
     def caller(self) -> Global___Caller: ...
     def __init__(
         self,
         *,
-        method: _builtins.str = ...,
-        path: _builtins.str = ...,
-        query: _builtins.bytes = ...,
-        headers: _abc.Iterable[Global___Header] | None = ...,
-        body: _builtins.bytes = ...,
+        operation: _builtins.str = ...,
+        arguments: _builtins.bytes = ...,
         caller: Global___Caller | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "caller", b"caller", "headers", b"headers", "method", b"method", "path", b"path", "query", b"query"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "caller", b"caller", "operation", b"operation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ForwardedRequest: _TypeAlias = ForwardedRequest  # noqa: Y015
+Global___ForwardedCall: _TypeAlias = ForwardedCall  # noqa: Y015
 
 @_typing.final
 class Caller(_message.Message):
@@ -174,53 +166,68 @@ class Caller(_message.Message):
 Global___Caller: _TypeAlias = Caller  # noqa: Y015
 
 @_typing.final
-class Header(_message.Message):
+class ForwardedReply(_message.Message):
+    """First `taken`, then answers as msgpack; or a refusal. A large answer comes in several pieces."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
-    NAME_FIELD_NUMBER: _builtins.int
-    VALUE_FIELD_NUMBER: _builtins.int
-    name: _builtins.bytes
-    value: _builtins.bytes
+    TAKEN_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    taken: _builtins.bool
+    data: _builtins.bytes
+    more: _builtins.bool
+    """the rest of this answer follows"""
+    @_builtins.property
+    def refusal(self) -> Global___Refusal: ...
     def __init__(
         self,
         *,
-        name: _builtins.bytes = ...,
-        value: _builtins.bytes = ...,
+        taken: _builtins.bool = ...,
+        data: _builtins.bytes = ...,
+        more: _builtins.bool = ...,
+        refusal: Global___Refusal | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "more", b"more", "refusal", b"refusal", "taken", b"taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Header: _TypeAlias = Header  # noqa: Y015
+Global___ForwardedReply: _TypeAlias = ForwardedReply  # noqa: Y015
 
 @_typing.final
-class ForwardedPiece(_message.Message):
+class Refusal(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STATUS_FIELD_NUMBER: _builtins.int
-    HEADERS_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    PARAMS_FIELD_NUMBER: _builtins.int
     status: _builtins.int
-    """of the first piece"""
-    data: _builtins.bytes
-    @_builtins.property
-    def headers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Header]: ...
+    code: _builtins.str
+    message: _builtins.str
+    path: _builtins.str
+    params: _builtins.bytes
+    """the facts as msgpack"""
     def __init__(
         self,
         *,
         status: _builtins.int = ...,
-        headers: _abc.Iterable[Global___Header] | None = ...,
-        data: _builtins.bytes = ...,
+        code: _builtins.str = ...,
+        message: _builtins.str = ...,
+        path: _builtins.str = ...,
+        params: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "headers", b"headers", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "params", b"params", "path", b"path", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___ForwardedPiece: _TypeAlias = ForwardedPiece  # noqa: Y015
+Global___Refusal: _TypeAlias = Refusal  # noqa: Y015
 
 @_typing.final
 class LogRequest(_message.Message):

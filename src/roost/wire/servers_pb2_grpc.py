@@ -46,8 +46,8 @@ class ServersStub:
                 _registered_method=True)
         self.Forward = channel.unary_stream(
                 '/roost.server.v1.Servers/Forward',
-                request_serializer=roost_dot_wire_dot_servers__pb2.ForwardedRequest.SerializeToString,
-                response_deserializer=roost_dot_wire_dot_servers__pb2.ForwardedPiece.FromString,
+                request_serializer=roost_dot_wire_dot_servers__pb2.ForwardedCall.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_servers__pb2.ForwardedReply.FromString,
                 _registered_method=True)
         self.FetchLog = channel.unary_stream(
                 '/roost.server.v1.Servers/FetchLog',
@@ -74,7 +74,7 @@ class ServersServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Forward(self, request, context):
-        """A request of a client that only the leader can answer; its answer in pieces, the first with the head.
+        """An operation of a client that only the leader can perform.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -102,8 +102,8 @@ def add_ServersServicer_to_server(servicer, server):
             ),
             'Forward': grpc.unary_stream_rpc_method_handler(
                     servicer.Forward,
-                    request_deserializer=roost_dot_wire_dot_servers__pb2.ForwardedRequest.FromString,
-                    response_serializer=roost_dot_wire_dot_servers__pb2.ForwardedPiece.SerializeToString,
+                    request_deserializer=roost_dot_wire_dot_servers__pb2.ForwardedCall.FromString,
+                    response_serializer=roost_dot_wire_dot_servers__pb2.ForwardedReply.SerializeToString,
             ),
             'FetchLog': grpc.unary_stream_rpc_method_handler(
                     servicer.FetchLog,
@@ -190,8 +190,8 @@ class Servers:
             request,
             target,
             '/roost.server.v1.Servers/Forward',
-            roost_dot_wire_dot_servers__pb2.ForwardedRequest.SerializeToString,
-            roost_dot_wire_dot_servers__pb2.ForwardedPiece.FromString,
+            roost_dot_wire_dot_servers__pb2.ForwardedCall.SerializeToString,
+            roost_dot_wire_dot_servers__pb2.ForwardedReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,8 +38,8 @@ class ServersStub:
     """A standby is with its leader for as long as this stream lasts. The leader says one word at once."""
     Status: _grpc.UnaryUnaryMultiCallable[_servers_pb2.StatusRequest, _servers_pb2.Presence]
     """How a server stands."""
-    Forward: _grpc.UnaryStreamMultiCallable[_servers_pb2.ForwardedRequest, _servers_pb2.ForwardedPiece]
-    """A request of a client that only the leader can answer; its answer in pieces, the first with the head."""
+    Forward: _grpc.UnaryStreamMultiCallable[_servers_pb2.ForwardedCall, _servers_pb2.ForwardedReply]
+    """An operation of a client that only the leader can perform."""
     FetchLog: _grpc.UnaryStreamMultiCallable[_servers_pb2.LogRequest, _servers_pb2.LogPiece]
     """The bytes of a log that this server has, in pieces; none: it has no such log."""
 
@@ -50,8 +50,8 @@ class ServersAsyncStub(ServersStub):
     """A standby is with its leader for as long as this stream lasts. The leader says one word at once."""
     Status: _aio.UnaryUnaryMultiCallable[_servers_pb2.StatusRequest, _servers_pb2.Presence]  # type: ignore[assignment]
     """How a server stands."""
-    Forward: _aio.UnaryStreamMultiCallable[_servers_pb2.ForwardedRequest, _servers_pb2.ForwardedPiece]  # type: ignore[assignment]
-    """A request of a client that only the leader can answer; its answer in pieces, the first with the head."""
+    Forward: _aio.UnaryStreamMultiCallable[_servers_pb2.ForwardedCall, _servers_pb2.ForwardedReply]  # type: ignore[assignment]
+    """An operation of a client that only the leader can perform."""
     FetchLog: _aio.UnaryStreamMultiCallable[_servers_pb2.LogRequest, _servers_pb2.LogPiece]  # type: ignore[assignment]
     """The bytes of a log that this server has, in pieces; none: it has no such log."""
 
@@ -75,10 +75,10 @@ class ServersServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def Forward(
         self,
-        request: _servers_pb2.ForwardedRequest,
+        request: _servers_pb2.ForwardedCall,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_servers_pb2.ForwardedPiece], _abc.AsyncIterator[_servers_pb2.ForwardedPiece]]:
-        """A request of a client that only the leader can answer; its answer in pieces, the first with the head."""
+    ) -> _typing.Union[_abc.Iterator[_servers_pb2.ForwardedReply], _abc.AsyncIterator[_servers_pb2.ForwardedReply]]:
+        """An operation of a client that only the leader can perform."""
 
     @_abc_1.abstractmethod
     def FetchLog(

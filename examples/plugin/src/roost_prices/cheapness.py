@@ -5,9 +5,9 @@ Scores are integers, so that every machine decides the same; `score_one` must sa
 
 import numpy as np
 
-from roost.core.fleet import Fleet, Ints
-from roost.core.scorers import ONE
-from roost.model.workload import Ask
+from roost.core.placement.scorers import SCORE_MAX
+from roost.core.state.fleet import Fleet, Ints
+from roost.model.records.workload import Ask
 
 CEILING = 100_000  # thousandths: prices from 100.000 on are all the same
 
@@ -27,4 +27,4 @@ def _score(labels: dict[str, str]) -> int:
     if not whole.isdecimal() or (part and not part.isdecimal()):
         return 0
     price = int(whole) * 1_000 + int(part[:3].ljust(3, "0"))
-    return ONE - min(price, CEILING) * (ONE // CEILING)
+    return SCORE_MAX - min(price, CEILING) * (SCORE_MAX // CEILING)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from roost.core.fleet import Fleet, Mask
-from roost.model.workload import Ask
+from roost.core.state.fleet import Fleet, Mask
+from roost.model.records.workload import Ask
 
 
 def mask(fleet: Fleet, ask: Ask) -> Mask | None:
@@ -13,7 +13,7 @@ def mask(fleet: Fleet, ask: Ask) -> Mask | None:
     return np.array(["quarantine" not in facts.labels for facts in fleet.facts], np.bool_)
 
 
-def words(fleet: Fleet, ask: Ask, failing: Mask) -> str:
+def explain(fleet: Fleet, ask: Ask, failing: Mask) -> str:
     """What `roost why` tells of those that will not."""
     reasons = {fleet.facts[row].labels["quarantine"]: None for row in np.flatnonzero(failing)}
     return f"quarantine: {', '.join(reasons)}"

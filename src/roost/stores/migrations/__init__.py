@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Migration(NamedTuple):
-    """One step up. The file holds statements only: whoever runs it opens and ends the transaction."""
+    """One step up. The file holds statements only: the caller opens and ends the transaction."""
 
     version: int
     name: str

@@ -19,11 +19,11 @@ CREATE TABLE lead (
     revision bigint  NOT NULL,
     epoch    bigint  NOT NULL,
     identity text    NOT NULL,
-    beat     bigint  NOT NULL,
-    heir     text    NOT NULL
+    renewals     bigint  NOT NULL,
+    successor     text    NOT NULL
 ) WITH (fillfactor = 10);
 
-INSERT INTO lead (one, revision, epoch, identity, beat, heir) VALUES (1, 0, 0, '', 0, '');
+INSERT INTO lead (one, revision, epoch, identity, renewals, successor) VALUES (1, 0, 0, '', 0, '');
 
 -- The newest commits, for those who follow: one row each without a gap. The leader cuts off the oldest now and then.
 CREATE TABLE log (

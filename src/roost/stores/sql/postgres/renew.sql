@@ -1,7 +1,7 @@
--- The lead is still there, or with an heir is given up. No row: somebody else has it.
+-- The lead is still there, or with a successor is given up. No row: somebody else has it.
 WITH renewed AS (
-    UPDATE lead SET beat = beat + 1, heir = $2
+    UPDATE lead SET renewals = renewals + 1, successor = $2
     WHERE epoch = $1 AND epoch > 0
-    RETURNING beat
+    RETURNING renewals
 )
-SELECT beat, pg_notify(current_schema(), '') FROM renewed
+SELECT renewals, pg_notify(current_schema(), '') FROM renewed

@@ -1,0 +1,18 @@
+"""A burst: many instances at once onto a thousand agents over real gRPC, every transition durable."""
+
+from roost.model.states import InstanceState
+from roost_lab.bench.figure import Figure, Spent, figure
+from roost_lab.bench.product import Product, services
+
+BOUND = 2_000
+TINY = {"agents": 4, "instances": 40}
+
+
+def measure(agents: int = 1_000, instances: int = 10_000) -> list[Figure]:
+    """Instances submitted in one request and running everywhere, per second of the server's CPU."""
+    with Product(agents=0) as product, product.pretenders(agents):
+        with Spent(product.pid) as spent:
+            product.client.workloads.submit_batch(services("burst", instances))
+            product.wait_for_instances(InstanceState.RUNNING, instances)
+    rate, seconds = instances / spent.cpu_s, round(spent.wall_s, 2)
+    return [figure("burst_per_cpu_s", rate, "1/s", bound=BOUND, better="higher", agents=agents, seconds=seconds)]

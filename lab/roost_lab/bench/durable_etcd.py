@@ -1,0 +1,123 @@
+"""Durable changes on etcd: the store's commits, against bare transactions with the same puts on the same cluster."""
+
+import asyncio
+import contextlib
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+
+from roost.ports.store import Change, require
+from roost.stores.etcd.client import OPTIONS
+from roost.stores.etcd.store import EtcdStore
+from roost.wire import etcd_pb2 as pb
+from roost.wire import etcd_pb2_grpc as services
+from roost_lab.bench.figure import Figure, Missing, figure
+from roost_lab.bench.product import free_ports
+
+MEMBERS = 3
+GROUP = 100  # changes of one commit: below etcd's 128 operations
+VALUE = b"x" * 600  # about what an instance takes
+CALLERS = 64
+START_S = 30
+TINY = {"groups": 2, "rounds": 1}
+
+
+def measure(groups: int = 40, rounds: int = 6) -> list[Figure]:
+    """Changes per second of both, the ratio, and small commits of many callers.
+
+    Both take turns in rounds, so that the rest of the machine's load meets both.
+    """
+    if shutil.which("etcd") is None:
+        raise Missing("etcd is not installed; `python tools/components.py` installs it")
+    with tempfile.TemporaryDirectory(prefix="roost-bench-") as folder, _cluster(Path(folder)) as endpoints:
+        ours_s, bare_s, small_s = asyncio.run(_measure(endpoints, groups, rounds))
+    changes = GROUP * groups * rounds
+    ours, bare = changes / ours_s, changes / bare_s
+    small = CALLERS * groups / small_s
+    return [
+        figure("etcd_changes_per_s", ours, "1/s", better="higher", members=MEMBERS, changes=changes, group=GROUP),
+        figure("etcd_bare_puts_per_s", bare, "1/s", better="higher", members=MEMBERS, puts=changes, group=GROUP),
+        figure("etcd_changes_ratio", ours / bare, "of bare etcd", better="higher", bound=0.30, goal=0.50),
+        figure("etcd_small_commits_per_s", small, "1/s", better="higher", callers=CALLERS),
+    ]
+
+
+async def _measure(endpoints: list[str], groups: int, rounds: int) -> tuple[float, float, float]:
+    store = EtcdStore(endpoints, "/ours")
+    await _ready(store)
+    epoch = require(await store.lead("bench")).epoch
+    require(await store.commit(epoch, []))  # whatever is done once
+    channel = grpc.aio.insecure_channel(endpoints[0], options=OPTIONS)
+    kv = services.KVStub(channel)
+    await kv.Range(pb.RangeRequest(key=b"/bare"))
+    ours_s = bare_s = 0.0
+    for number in range(rounds):
+        keys = [[f"{number}/{group}/{index}" for index in range(GROUP)] for group in range(groups)]
+        began = time.perf_counter()
+        for group in keys:
+            require(await store.commit(epoch, [Change("instance", key, VALUE) for key in group]))
+        ours_s += time.perf_counter() - began
+        began = time.perf_counter()
+        for group in keys:
+            await kv.Txn(_bare(group))
+        bare_s += time.perf_counter() - began
+    small_s = await _small(store, epoch, groups)
+    await channel.close()
+    await store.close()
+    return ours_s, bare_s, small_s
+
+
+async def _small(store: EtcdStore, epoch: int, commits: int) -> float:
+    async def caller(number: int) -> None:
+        for index in range(commits):
+            require(await store.commit(epoch, [Change("instance", f"small/{number}", b"%d" % index + VALUE)]))
+
+    began = time.perf_counter()
+    await asyncio.gather(*(caller(number) for number in range(CALLERS)))
+    return time.perf_counter() - began
+
+
+def _bare(keys: list[str]) -> pb.TxnRequest:
+    puts = [pb.PutRequest(key=b"/bare/" + key.encode(), value=VALUE) for key in keys]
+    return pb.TxnRequest(success=[pb.RequestOp(request_put=put) for put in puts])
+
+
+async def _ready(store: EtcdStore) -> None:
+    """A load waits by itself until the members have found each other, but not as long as a busy machine may take."""
+    for _ in range(START_S):
+        with contextlib.suppress(Exception):
+            require(await store.load())
+            return
+    raise SystemExit("durable_etcd: etcd did not start")
+
+
+@contextlib.contextmanager
+def _cluster(folder: Path) -> Iterator[list[str]]:
+    """Three members on this machine's disk, with fsync; killed at the end."""
+    ports = free_ports(2 * MEMBERS)
+    clients, peers = ([f"127.0.0.1:{port}" for port in part] for part in (ports[:MEMBERS], ports[MEMBERS:]))
+    everybody = ",".join(f"n{number}=http://{peer}" for number, peer in enumerate(peers))
+    members = [
+        subprocess.Popen(
+            [
+                *("etcd", f"--name=n{number}", f"--data-dir={folder / str(number)}"),
+                *(f"--listen-client-urls=http://{client}", f"--advertise-client-urls=http://{client}"),
+                *(f"--listen-peer-urls=http://{peer}", f"--initial-advertise-peer-urls=http://{peer}"),
+                f"--initial-cluster={everybody}",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for number, (client, peer) in enumerate(zip(clients, peers, strict=True))
+    ]
+    try:
+        yield clients
+    finally:
+        for member in members:
+            member.kill()
+            member.wait()

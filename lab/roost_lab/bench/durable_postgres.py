@@ -1,0 +1,135 @@
+"""Durable changes on PostgreSQL: the store's commits, against plain asyncpg writing the same batches to one table."""
+
+import asyncio
+import contextlib
+import os
+import pwd
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncpg  # type: ignore[import-untyped]
+
+from roost.ports.store import Change, require
+from roost.stores.postgres.store import PostgresStore
+from roost_lab.bench.figure import Figure, Missing, figure
+from roost_lab.bench.product import free_ports
+
+URL = "ROOST_BENCH_POSTGRES"  # the server to measure; without it a private one is started
+SCHEMA = "roost_bench"
+PLAIN = "roost_bench_plain"
+
+KEYS = 20_000
+VALUE_BYTES = 600  # an instance with a story
+BATCH = 64
+
+UPSERT = f"""INSERT INTO {PLAIN} SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bytea[])
+    ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value"""
+
+
+TINY = {"rounds": 1, "batches_per_round": 2, "records": KEYS}
+
+
+def measure(rounds: int = 5, batches_per_round: int = 60, records: int = 100_000) -> list[Figure]:
+    """Changes per second of the store and of plain asyncpg, their ratio, and the time to load.
+
+    Both take turns in rounds, so that the rest of the machine's load meets both.
+    """
+    with postgres_server() as url:
+        ours, plain, load_s = asyncio.run(_measure(url, rounds, batches_per_round, records))
+    return [
+        figure("postgres_changes_per_s", ours, "1/s", better="higher", batch=BATCH, bytes=VALUE_BYTES),
+        figure("postgres_plain_changes_per_s", plain, "1/s", better="higher", batch=BATCH, bytes=VALUE_BYTES),
+        figure("postgres_changes_ratio", ours / plain, "of asyncpg", better="higher", bound=0.30, goal=0.50),
+        figure("postgres_load_s", load_s, "s", goal=1.0, records=records, bytes=VALUE_BYTES),
+    ]
+
+
+async def _measure(url: str, rounds: int, batches_per_round: int, records: int) -> tuple[float, float, float]:
+    chance = random.Random(1)
+    async with clean(url) as connection:
+        store = PostgresStore(url, SCHEMA)
+        epoch = require(await store.lead("bench")).epoch
+        ours_s = plain_s = 0.0
+        changes = 0
+        await connection.execute(f"CREATE TABLE {PLAIN} (kind bytea, key bytea, value bytea, PRIMARY KEY (kind, key))")
+        for _ in range(rounds):
+            batches = [_batch(chance) for _ in range(batches_per_round)]
+            changes += sum(map(len, batches))
+            began = time.perf_counter()
+            for batch in batches:
+                require(await store.commit(epoch, batch))
+            between = time.perf_counter()
+            for batch in batches:
+                columns = [kind.encode() for kind, _, _ in batch], [key.encode() for _, key, _ in batch]
+                await connection.execute(UPSERT, *columns, [value for _, _, value in batch])
+            ours_s += between - began
+            plain_s += time.perf_counter() - between
+        require(await store.commit(epoch, [_change(number, chance) for number in range(records)]))
+        began = time.perf_counter()
+        assert len(require(await store.load()).records) == records
+        load_s = time.perf_counter() - began
+        await store.close()
+    return changes / ours_s, changes / plain_s, load_s
+
+
+def _batch(chance: random.Random) -> list[Change]:
+    return [_change(number, chance) for number in chance.sample(range(KEYS), BATCH)]
+
+
+def _change(number: int, chance: random.Random) -> Change:
+    return Change("instance", f"default/bench/{number}", chance.randbytes(VALUE_BYTES))
+
+
+@contextlib.asynccontextmanager
+async def clean(url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection, with nothing of an earlier run there and nothing of this one afterwards."""
+    connection = await asyncpg.connect(url)
+    wipe = f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; DROP TABLE IF EXISTS {PLAIN}"
+    try:
+        await connection.execute(wipe)
+        yield connection
+        await connection.execute(wipe)
+    finally:
+        await connection.close()
+
+
+@contextlib.contextmanager
+def postgres_server() -> Iterator[str]:
+    """The URL of the server to measure; a private one with its own settings, fsync included, if none is named."""
+    if url := os.environ.get(URL):
+        yield url
+        return
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    programs = shutil.which("pg_ctl") or (folders and folders[-1] / "pg_ctl")
+    if not programs:
+        raise Missing(f"there is no PostgreSQL to measure: install it, or set {URL} to the URL of one")
+    with tempfile.TemporaryDirectory(prefix="roost-bench-") as directory:
+        (port,) = free_ports(1)
+        control = [*_unprivileged(directory), str(Path(programs).resolve()), "-D", f"{directory}/data"]
+        options = f"-c listen_addresses=127.0.0.1 -p {port} -k {directory}"
+        try:
+            _run(*control, "-o", "-A trust -U postgres", "init", within=directory)
+            _run(*control, "-w", "-l", f"{directory}/log", "-o", options, "start", within=directory)
+            yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        finally:
+            if Path(directory, "data", "postmaster.pid").exists():
+                _run(*control, "-w", "-m", "immediate", "stop", within=directory)
+
+
+def _unprivileged(directory: str) -> list[str]:
+    """PostgreSQL does not run as root."""
+    if os.geteuid() != 0:
+        return []
+    user = pwd.getpwnam("postgres")
+    os.chown(directory, user.pw_uid, user.pw_gid)
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--init-groups"]
+
+
+def _run(*command: str, within: str) -> None:
+    # Not to a pipe: the server inherits it, and it would not end before the server does.
+    subprocess.run(command, check=True, cwd=within, stdout=subprocess.DEVNULL, timeout=120)

@@ -1,0 +1,111 @@
+"""Agents over real gRPC that only pretend to run what they are given: a thousand fit on one machine.
+
+`python -m roost_lab.bench.pretenders HOST:PORT JOIN-TOKEN FIRST COUNT` lets COUNT of them join and stay connected.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import uvloop
+
+from roost.agent.actor import Actor, Halt, Start
+from roost.agent.connection.enrolment import join
+from roost.agent.connection.identity import NodeIdentity, credentials_of
+from roost.agent.connection.stream import OPTIONS
+from roost.model.protocol import Answer, Welcome
+from roost.model.records.enrolment import Bundle, JoinToken, read_token
+from roost.model.records.node import Facts
+from roost.wire import agent_pb2_grpc
+from roost.wire.codec import pack_agent, unpack_server
+
+BEAT_S = 1.0
+JOIN_AT_ONCE = 50
+CERTIFICATES_AT_ONCE = 16
+ROOM = {"cpu": 16_000, "memory": 1 << 36, "disk": 1 << 38}
+
+
+async def main(address: str, token: str, first: int, count: int) -> None:
+    """Connect all, say so, and beat until killed."""
+    gate = asyncio.Semaphore(JOIN_AT_ONCE)
+    connected = asyncio.Semaphore(0)
+    bundles = await join_all(read_token(token), [f"node-{number:05}" for number in range(first, first + count)])
+    async with asyncio.TaskGroup() as tasks:
+        for bundle in bundles:
+            tasks.create_task(_live(address, bundle, gate, connected))
+        for _ in bundles:
+            await connected.acquire()
+        print("connected", flush=True)
+
+
+async def join_all(token: JoinToken, names: list[str]) -> list[Bundle]:
+    """One certificate for each: they share commits when several ask at once."""
+    with tempfile.TemporaryDirectory(prefix="roost-pretenders-") as folder:
+
+        def join_one(name: str) -> Bundle:
+            os.mkdir(f"{folder}/{name}")
+            return join(NodeIdentity(f"{folder}/{name}"), token, name)
+
+        with ThreadPoolExecutor(CERTIFICATES_AT_ONCE) as threads:
+            return list(threads.map(join_one, names))
+
+
+@asynccontextmanager
+async def welcomed(address: str, bundle: Bundle, room: dict[str, int]) -> AsyncIterator[tuple[Actor, Any]]:
+    """A node that the server has welcomed, and its stream."""
+    actor = Actor(bundle.name, bundle.name, Facts(room))
+    async with grpc.aio.secure_channel(address, credentials_of(bundle), options=OPTIONS) as channel:
+        stream = agent_pb2_grpc.AgentsStub(channel).Connect()  # type: ignore[no-untyped-call]
+        await stream.write(pack_agent(actor.hello(now_ms())))
+        welcome = unpack_server(await stream.read())
+        assert isinstance(welcome, Welcome), welcome
+        actor.welcomed(welcome, now_ms())
+        yield actor, stream
+
+
+async def _live(address: str, bundle: Bundle, gate: asyncio.Semaphore, connected: asyncio.Semaphore) -> None:
+    await gate.acquire()
+    async with welcomed(address, bundle, ROOM) as (actor, stream), asyncio.TaskGroup() as tasks:
+        gate.release()
+        connected.release()
+        event = asyncio.Event()
+        tasks.create_task(_listen(stream, actor, event))
+        while True:
+            try:
+                async with asyncio.timeout(BEAT_S):
+                    await event.wait()
+            except TimeoutError:
+                pass
+            event.clear()
+            await stream.write(pack_agent(actor.beat(now_ms())))
+
+
+async def _listen(stream: Any, actor: Actor, update: asyncio.Event) -> None:
+    """Start at once whatever is ordered, and say so soon; stop at once what is to stop."""
+    while True:
+        answer = unpack_server(await stream.read())
+        assert isinstance(answer, Answer), answer
+        now = now_ms()
+        for action in actor.answered(answer, now):
+            if isinstance(action, Start):
+                actor.started(action.run.token, now, now)
+                update.set()
+            elif isinstance(action, Halt):
+                actor.ended(action.token, "stopped", None, 15, 0, "", now, now)
+                update.set()
+
+
+def now_ms() -> int:
+    """Monotonic milliseconds."""
+    return time.monotonic_ns() // 1_000_000
+
+
+if __name__ == "__main__":
+    uvloop.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))

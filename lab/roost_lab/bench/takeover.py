@@ -1,0 +1,113 @@
+"""Taking over: a standby that mirrors 100,000 placed jobs, from the moment its leader is killed to its first answer.
+
+Two real servers on a real PostgreSQL, and apart from them the one function that the new leader cannot answer before.
+"""
+
+import asyncio
+import secrets
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from roost.core.replica import mirror, take_over
+from roost.core.state.records import Settings
+from roost.ports.store import Change, Snapshot, require
+from roost.server.engine.engine import Clock
+from roost.stores.memory import Memory, MemoryStore
+from roost.stores.postgres.store import PostgresStore
+from roost_lab.bench.durable_postgres import SCHEMA, clean, postgres_server
+from roost_lab.bench.figure import Figure, Spent, figure
+from roost_lab.bench.product import Product
+from roost_lab.bench.restart import fill
+
+COMMIT_RECORDS = 5_000  # some megabytes
+LOOK_S = 0.002
+TINY = {"instances": 200, "tries": 1, "kills": 1}
+
+
+def measure(instances: int = 100_000, tries: int = 3, kills: int = 3) -> list[Figure]:
+    """How long no server leads, what that costs the standby, and how much of it is the core's.
+
+    The core is measured without servers; the best of several tries counts, because machines are shared.
+    """
+    array, jobs = asyncio.run(_snapshot(instances, 1)), asyncio.run(_snapshot(instances, instances))
+    array_s, jobs_s = (min(_take_over_s(each, instances) for _ in range(tries)) for each in (array, jobs))
+    with tempfile.TemporaryDirectory(prefix="roost-bench-") as folder, postgres_server() as url:
+        asyncio.run(_store(url, jobs.records))
+        try:
+            took = _kill_leaders(Path(folder), f"{url}{'&' if '?' in url else '?'}schema={SCHEMA}", kills)
+        finally:
+            asyncio.run(_wipe(url))
+    walls, cpus = sorted(round(spent.wall_s, 3) for spent in took), sorted(round(spent.cpu_s, 3) for spent in took)
+    return [
+        figure("takeover_s", walls[-1], "s", bound=3.0, goal=1.0, instances=instances, all=walls),
+        figure("takeover_cpu_s", cpus[-1], "s", goal=1.0, instances=instances, all=cpus),
+        figure("takeover_core_s", jobs_s, "s", bound=1.0, instances=instances, workloads=instances),
+        figure("takeover_core_array_s", array_s, "s", bound=1.0, instances=instances, workloads=1),
+    ]
+
+
+async def _snapshot(instances: int, workloads: int) -> Snapshot:
+    memory = Memory()
+    await fill(MemoryStore(memory), instances, workloads)
+    return memory.snapshot()
+
+
+def _take_over_s(snapshot: Snapshot, instances: int) -> float:
+    """CPU seconds of beginning to decide with a warm mirror."""
+    state, now = mirror(snapshot, Settings()), Clock().now_ms()
+    assert len(state.instances) == instances
+    began = time.process_time()
+    take_over(state, now, unclean=True)
+    return time.process_time() - began
+
+
+async def _store(url: str, records: Sequence[Change]) -> None:
+    await _wipe(url)
+    store = PostgresStore(url, SCHEMA)
+    epoch = require(await store.lead("bench")).epoch
+    for start in range(0, len(records), COMMIT_RECORDS):
+        require(await store.commit(epoch, records[start : start + COMMIT_RECORDS]))
+    await store.close()
+
+
+async def _wipe(url: str) -> None:
+    async with clean(url):
+        pass
+
+
+def _kill_leaders(folder: Path, url: str, kills: int) -> list[Spent]:
+    """Two servers; the leader is killed and comes back as the standby, again and again."""
+    key, token = folder / "cluster.key", secrets.token_urlsafe(16)
+    key.write_text(secrets.token_hex(32))
+    took = []
+    with ExitStack() as stack:
+        pair = {}
+        for name in ("s1", "s2"):
+            options = ("--store", url, "--name", name, "--key-file", str(key))
+            server = Product(agents=0, data=folder / name, token=token, options=options)
+            pair[name] = stack.enter_context(server)
+        for number in range(kills):
+            pair["s1"].wait_until(lambda: _is_warm(pair["s1"]), look_s=LOOK_S)
+            roles = {server.role: server.name for server in pair["s1"].client.servers.list().items}
+            took.append(_kill(pair[roles["leader"]], pair[roles["standby"]], f"first-{number}"))
+            pair[roles["leader"]].start_server()
+    return took
+
+
+def _is_warm(server: Product) -> bool:
+    """One leads, and the other has come as far: both hold everything."""
+    shown = server.client.servers.list().items
+    roles = sorted(server.role for server in shown)
+    return roles == ["leader", "standby"] and len({server.revision for server in shown}) == 1
+
+
+def _kill(leader: Product, standby: Product, name: str) -> Spent:
+    """What the standby spends from the leader's end until it has taken a job in, durably."""
+    with Spent(standby.pid) as spent:
+        leader.kill_server()
+        document = {"name": name, "command": ["/bin/true"]}
+        standby.wait_until(lambda: standby.client.workloads.submit(document, same_ok=True), look_s=LOOK_S)
+    return spent

@@ -1,0 +1,111 @@
+"""A burst of 200 `why` questions while 2,000 jobs flow: how much longer heartbeats wait for their answers.
+
+`python -m roost_lab.bench.why_burst HOST:PORT JOIN-TOKEN` is one agent without room for work that sends a heartbeat
+every few milliseconds. For each line that it reads it prints the waits since the last line, as JSON.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from roost.client import Client
+from roost_lab.bench.figure import Figure, figure
+from roost_lab.bench.product import Product, helper_process, next_line
+
+PAUSE_S = 0.005
+BATCH = 20
+BOUND_MS = 20.0
+SHARE = 0.99
+TINY = {"agents": 4, "jobs": 40, "questions": 4, "askers": 2}
+
+
+def measure(agents: int = 100, jobs: int = 2_000, questions: int = 200, askers: int = 20) -> list[Figure]:
+    """The p99 of heartbeat answers with the questions, less the same without them."""
+
+    def flow_and_ask() -> None:
+        with ThreadPoolExecutor(askers) as threads:
+            asking = threads.map(lambda _: _ask(product, questions // askers), range(askers))
+            _flow(product, "asked", jobs)
+            list(asking)
+
+    with Product(agents=0) as product, product.pretenders(agents):
+        token = product.client.join_tokens.create().token
+        with helper_process("why_burst", product.agents_address, token) as probe:
+            product.client.workloads.submit({"name": "huge", "command": "true", "resources": {"cpu": 10_000}})
+            alone = _waits(probe, lambda: _flow(product, "alone", jobs))
+            asked = _waits(probe, flow_and_ask)
+    before, after = _percentile(alone), _percentile(asked)
+    detail: dict[str, Any] = {
+        "alone_p99_ms": round(before, 2), "asked_p99_ms": round(after, 2), "alone_max_ms": round(max(alone), 2),
+        "asked_max_ms": round(max(asked), 2), "beats": len(asked), "questions": questions, "jobs": jobs,
+    }  # fmt: skip
+    return [figure("why_burst_beat_p99_ms", after - before, "ms", bound=BOUND_MS, **detail)]
+
+
+def _flow(product: Product, name: str, jobs: int) -> None:
+    """Submit jobs in small batches, and cancel each batch while the next ones start."""
+    batches = [[f"{name}-{at + each}" for each in range(BATCH)] for at in range(0, jobs, BATCH)]
+    for before, batch in zip([[], *batches], [*batches, []], strict=True):
+        if batch:
+            resources = {"cpu": "100m"}
+            product.client.workloads.submit_batch(
+                [{"name": each, "command": "x", "resources": resources} for each in batch]
+            )
+        for each in before:
+            product.client.workloads.cancel("default", each)
+
+
+def _ask(product: Product, questions: int) -> None:
+    with Client(product.client.url, product.admin_token) as client:
+        for _ in range(questions):
+            client.workloads.why("default", "huge")
+
+
+def _waits(probe: "subprocess.Popen[str]", during: Callable[[], None]) -> list[float]:
+    """How long heartbeats waited while something was done, in milliseconds."""
+    assert probe.stdin is not None
+    print(file=probe.stdin, flush=True)
+    next_line(probe)
+    during()
+    print(file=probe.stdin, flush=True)
+    found: list[float] = json.loads(next_line(probe))
+    return found
+
+
+def _percentile(waits: list[float]) -> float:
+    return sorted(waits)[int(len(waits) * SHARE)]
+
+
+async def _probe(address: str, token: str) -> None:
+    """The agent. Its beats are answered one by one."""
+    from roost.model.records.enrolment import read_token
+    from roost.wire.codec import pack_agent, unpack_server
+    from roost_lab.bench.pretenders import join_all, now_ms, welcomed
+
+    (bundle,) = await join_all(read_token(token), ["probe"])
+    waits: list[float] = []
+    async with welcomed(address, bundle, {}) as (actor, stream):
+        print("connected", flush=True)
+        telling = asyncio.ensure_future(asyncio.to_thread(_print_waits, waits))
+        while not telling.done():
+            began = time.perf_counter()
+            await stream.write(pack_agent(actor.beat(now_ms())))
+            actor.answered(unpack_server(await stream.read()), now_ms())  # type: ignore[arg-type]
+            waits.append((time.perf_counter() - began) * 1_000)
+            await asyncio.sleep(PAUSE_S)
+
+
+def _print_waits(waits: list[float]) -> None:
+    for _ in sys.stdin:
+        found = waits[:]
+        del waits[: len(found)]
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_probe(sys.argv[1], sys.argv[2]))

@@ -1,0 +1,137 @@
+"""The formulas of the openb paper that are no strategies of Roost: whole hundredths, and ties go to the first node.
+
+Constants are the paper's: all nodes are measured against one of 128 cores and 8 GPUs.
+"""
+
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+
+from roost.core.placement.scorers import SCORE_MAX
+from roost.core.placement.strategies import STRATEGIES, Strategy, pick_best, pick_drawn
+from roost.core.state.fleet import GPU, Fleet, Ints
+from roost.model.records.workload import Ask
+
+CORES = 128_000  # milli-cores of the largest node
+GPUS = 8_000  # thousandths of GPUs of the largest node
+PERCENT = SCORE_MAX // 100
+SIZES = (1, 2, 4, 8)  # of asks for whole devices; with shares these are the shapes that clustering tells apart
+
+Reported = Callable[[int, Ask], None]
+
+
+class Policy:
+    """A strategy for one run, and whoever wants to know what was placed where."""
+
+    def __init__(self, strategy: Strategy, report: Reported | None = None) -> None:
+        self.strategy = strategy
+        self.reported = report
+
+
+def policy_of(name: str, nodes: int, chance: Random) -> Policy:
+    """The policy of that name, fresh for a run on so many nodes."""
+    if name == "gpu_clustering":
+        clustering = Clustering(nodes)
+        return Policy(Strategy(name, ((clustering, 1),), pick_best), clustering.reported)
+    if name == "random":
+        return Policy(Strategy(name, (), pick_drawn, chance=True, devices=_drawn(chance)))
+    scorers = {"best_fit": BestFit(), "least_loaded": LeastAllocated(), "gpu_packing": Packing()}
+    if name in scorers:
+        return Policy(Strategy(name, ((scorers[name], 1),), pick_best))
+    return Policy(STRATEGIES[name])
+
+
+class Percent:
+    """A scorer in whole hundredths; one row is a slice of one, because nobody waits for it."""
+
+    def score(self, fleet: Fleet, ask: Ask) -> Ints:
+        """The scores of all rows."""
+        return np.clip(self.percent(fleet, ask, slice(0, len(fleet))), 0, 100) * PERCENT
+
+    def score_one(self, fleet: Fleet, ask: Ask, row: int) -> int:
+        """The score of one row."""
+        return int(np.clip(self.percent(fleet, ask, slice(row, row + 1)), 0, 100)[0]) * PERCENT
+
+    def percent(self, fleet: Fleet, ask: Ask, rows: slice) -> Ints:
+        """Hundredths of some rows; where the ask does not fit any number will do."""
+        raise NotImplementedError
+
+
+class BestFit(Percent):
+    """100 (1 - half of the cpu left - half of the GPU left)."""
+
+    def percent(self, fleet: Fleet, ask: Ask, rows: slice) -> Ints:
+        """Hundredths of some rows."""
+        whole = 2 * CORES * GPUS
+        return 100 * (whole - _left(fleet, ask, rows)) // whole
+
+
+class LeastAllocated(Percent):
+    """The usual default of other schedulers: 100 (half of the cpu left + half of the GPU left)."""
+
+    def percent(self, fleet: Fleet, ask: Ask, rows: slice) -> Ints:
+        """Hundredths of some rows."""
+        return 100 * _left(fleet, ask, rows) // (2 * CORES * GPUS)
+
+
+class Packing(Percent):
+    """First shared devices, the fullest most; then free devices of nodes in use; then whole nodes."""
+
+    def percent(self, fleet: Fleet, ask: Ask, rows: slice) -> Ints:
+        """Hundredths of some rows."""
+        devices = fleet.devices[rows]
+        there = np.count_nonzero(fleet.device_total[rows], axis=1)
+        if not ask.gpu_count:
+            return np.zeros(len(devices), np.int64)
+        unused = (devices == fleet.device_total[rows]).all(axis=1)
+        tightest = np.where(devices >= ask.gpu_milli, devices, GPU).min(axis=1, initial=GPU)
+        shared = np.maximum(100 - -(-tightest // 100), 50)
+        taken = np.where(tightest >= GPU, max(50 - ask.gpu_count, 33), shared)
+        return np.where(unused, np.maximum(33 - there, there), taken)
+
+
+class Clustering(Percent):
+    """First nodes that run only asks of this shape, then those that run it among others, then unused ones."""
+
+    def __init__(self, nodes: int) -> None:
+        self._run = np.zeros((nodes, 1 + len(SIZES)), np.int64)
+
+    def reported(self, row: int, ask: Ask) -> None:
+        """What was placed where."""
+        if ask.gpu_count:
+            self._run[row, _column(ask)] += 1
+
+    def percent(self, fleet: Fleet, ask: Ask, rows: slice) -> Ints:
+        """Hundredths of some rows."""
+        run = self._run[rows]
+        if not ask.gpu_count:
+            return np.zeros(len(run), np.int64)
+        mine = run[:, _column(ask)] > 0
+        others = run.sum(axis=1) > run[:, _column(ask)]
+        company = np.where(mine, np.where(others, 50, 75), np.where(others, 0, 25))
+        free = fleet.total["gpu"][rows] - fleet.used["gpu"][rows]
+        return company + 25 * (GPUS - free) // GPUS
+
+
+def _left(fleet: Fleet, ask: Ask, rows: slice) -> Ints:
+    """What is left of cpu and GPU after placing, each as a part of the largest node, times 2 CORES GPUS / 2."""
+    cpu = fleet.total["cpu"][rows] - fleet.used["cpu"][rows] - dict(ask.resources).get("cpu", 0)
+    gpu = fleet.total["gpu"][rows] - fleet.used["gpu"][rows] - ask.gpu_milli * ask.gpu_count
+    return np.asarray(cpu * GPUS + gpu * CORES)
+
+
+def _column(ask: Ask) -> int:
+    """The shape of an ask for clustering: shares are one, more devices than any size count as the largest."""
+    if ask.gpu_milli < GPU:
+        return 0
+    return 1 + next((index for index, size in enumerate(SIZES) if ask.gpu_count <= size), len(SIZES) - 1)
+
+
+def _drawn(chance: Random) -> Callable[[Fleet, Ask, int], tuple[int, ...]]:
+    def devices(fleet: Fleet, ask: Ask, row: int) -> tuple[int, ...]:
+        """Whole devices as they come; for a share any that has it left."""
+        fitting = [device for device, left in enumerate(fleet.devices[row].tolist()) if left >= ask.gpu_milli]
+        return tuple(fitting[: ask.gpu_count]) if ask.gpu_milli >= GPU else (chance.choice(fitting),)
+
+    return devices

@@ -1,0 +1,278 @@
+"""What this host offers and how much of it is in use: from /proc and cgroups, bounded by what our group may use."""
+
+import os
+from collections.abc import Collection
+from typing import NamedTuple
+
+import msgspec
+
+from roost.keeper import cgroup
+from roost.model.limits import DEFAULT_POOL, PORT_ANY_FIRST, PORT_ANY_LAST
+from roost.model.protocol import Usage
+from roost.model.records.node import Facts
+
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386", "i386": "386"}
+OWN_FILES_MAX = 10_000  # how many of our own files are counted: a hundred milliseconds at worst, when an agent starts
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class OfferOverrides(msgspec.Struct, frozen=True):
+    """What the agent's options set instead; None and nothing: as found. `share`: one of so many agents here."""
+
+    cpu_m: int | None = None
+    memory: int | None = None
+    disk: int | None = None
+    resources: dict[str, int] = {}  # other things to count
+    labels: dict[str, str] = {}
+    zone: str = ""
+    rack: str = ""
+    region: str = ""
+    pool: str = DEFAULT_POOL
+    gpu_model: str = ""
+    address: str = ""
+    taints: tuple[str, ...] = ()
+    share: int = 1
+    number: int = 1  # which of them this is
+
+
+class Bounds(NamedTuple):
+    """What the cgroups above us allow; None: no bound."""
+
+    cpu_m: int | None
+    memory: int | None
+
+
+class Used(NamedTuple):
+    """What one run has used: processor time so far, and resident memory now."""
+
+    cpu_ms: int
+    rss: int
+
+
+def facts(data_dir: str, wishes: OfferOverrides | None = None, *, proc: str = "/proc") -> Facts:
+    """What this host offers, or the part of it that is this agent's."""
+    wishes = wishes or OfferOverrides()
+    bounds = bounds_of(f"{proc}/self")
+    gpus = gpu_models(proc) if wishes.number == 1 else []  # devices have numbers: two agents would give the same away
+    found = {"cpu": cpu_m(bounds), "memory": memory(bounds, proc), "disk": disk(data_dir)}
+    resources = {name: amount // wishes.share for name, amount in found.items()}
+    if gpus:
+        resources["gpu"] = len(gpus) * 1000
+    for name, asked in (("cpu", wishes.cpu_m), ("memory", wishes.memory), ("disk", wishes.disk)):
+        if asked is not None:
+            resources[name] = asked
+    ports = (PORT_ANY_LAST - PORT_ANY_FIRST + 1) // wishes.share  # agents of one machine give out ports of their own
+    first = PORT_ANY_FIRST + (wishes.number - 1) * ports
+    host = os.uname()
+    labels = {"os": host.sysname.lower(), "kernel": host.release, "hostname": host.nodename, "limits": limits()[0]}
+    return Facts(
+        resources=resources | wishes.resources,
+        labels=labels | wishes.labels,
+        zone=wishes.zone,
+        rack=wishes.rack,
+        region=wishes.region,
+        pool=wishes.pool,
+        arch=ARCHITECTURES.get(host.machine, host.machine),
+        drivers=("process",),
+        gpu_model=wishes.gpu_model or (gpus[0] if len(set(gpus)) == 1 else ""),
+        taints=wishes.taints,
+        address=wishes.address,
+        port_first=first,
+        port_last=first + ports - 1,
+    )
+
+
+def limits() -> tuple[str, str]:
+    """How a run's limits are enforced here: "v2", "v1" or "none", and what cannot be and why."""
+    found = cgroup.detect()
+    return found.kind, found.reason
+
+
+def cpu_m(bounds: Bounds) -> int:
+    """Milli-cores: the processors we may run on, or less where a quota says so."""
+    cores = len(os.sched_getaffinity(0)) * 1000
+    return cores if bounds.cpu_m is None else min(cores, bounds.cpu_m)
+
+
+def memory(bounds: Bounds, proc: str = "/proc") -> int:
+    """Bytes: the machine's, or less where a limit says so."""
+    total = meminfo(proc)["MemTotal"]
+    return total if bounds.memory is None else min(total, bounds.memory)
+
+
+def disk(data_dir: str) -> int:
+    """Bytes we could have: what is free where our data lies, and what we hold already."""
+    place = data_dir
+    while not os.path.exists(place):
+        place = os.path.dirname(place) or "."
+    found = os.statvfs(place)
+    return found.f_bavail * found.f_frsize + own_files(data_dir)
+
+
+def own_files(data_dir: str) -> int:
+    """What our own files take up, as far as we count. Without it a restarted agent would offer less each time."""
+    total = seen = 0
+    folders = [data_dir]
+    while folders and seen < OWN_FILES_MAX:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    seen += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+        except OSError:  # gone while we looked, or not ours to see
+            continue
+    return total
+
+
+def gpu_models(proc: str = "/proc") -> list[str]:
+    """The model of each GPU: NVIDIA's driver says what it has, and nothing is loaded to ask it.
+
+    A node has one model or none to name: a request for one must not get another.
+    """
+    place = f"{proc}/driver/nvidia/gpus"
+    try:
+        devices = sorted(os.listdir(place))
+    except OSError:
+        return []
+    return [_gpu_model(cgroup.read(f"{place}/{device}/information")) for device in devices]
+
+
+def _gpu_model(information: str) -> str:
+    lines = (line.partition(":") for line in information.splitlines())
+    return next((" ".join(value.split()) for name, _, value in lines if name.strip() == "Model"), "")
+
+
+def bounds_of(process: str = "/proc/self") -> Bounds:
+    """The tightest quota and limit on the way from a process's group to the top."""
+    cpu = [cpu_bound(group) for group in groups_above(process, "cpu")]
+    mem = [memory_bound(group) for group in groups_above(process, "memory")]
+    return Bounds(
+        min((bound for bound in cpu if bound is not None), default=None),
+        min((bound for bound in mem if bound is not None), default=None),
+    )
+
+
+def groups_above(process: str, controller: str) -> list[str]:
+    """The directories of a process's group and all above it, for one controller (v1) or all of them (v2)."""
+    mounts = cgroup.mounts_of(cgroup.read(f"{process}/mountinfo"))
+    own = cgroup.groups_of(cgroup.read(f"{process}/cgroup"))
+    mount, path = mounts.get(controller), next((own[names] for names in own if controller in names.split(",")), None)
+    if mount is None or path is None:
+        mount, path = mounts.get("cgroup2"), own.get("")
+    if mount is None or path is None:
+        return []
+    here, top = cgroup.place_of(mount, path), mount[0]
+    found = [here]
+    while len(here) > len(top):
+        here = os.path.dirname(here)
+        found.append(here)
+    return found
+
+
+def cpu_bound(group: str) -> int | None:
+    """Milli-cores a group may use."""
+    arguments = cgroup.read(f"{group}/cpu.max").split()
+    if not arguments:
+        arguments = [cgroup.read(f"{group}/cpu.cfs_quota_us"), cgroup.read(f"{group}/cpu.cfs_period_us")]
+    if len(arguments) < 2 or not arguments[0].isdigit() or not arguments[1].isdigit() or arguments[1] == "0":
+        return None  # "max", -1, or no such file
+    return int(arguments[0]) * 1000 // int(arguments[1])
+
+
+def memory_bound(group: str) -> int | None:
+    """Bytes a group may use. v1 says "no limit" with a number that no machine has."""
+    message = cgroup.read(f"{group}/memory.max") or cgroup.read(f"{group}/memory.limit_in_bytes")
+    return int(message) if message.isdigit() and int(message) < 1 << 60 else None
+
+
+def meminfo(proc: str = "/proc") -> dict[str, int]:
+    """What the kernel says about memory, in bytes."""
+    lines = (line.split() for line in cgroup.read(f"{proc}/meminfo").splitlines())
+    return {arguments[0].rstrip(":"): int(arguments[1]) * 1024 for arguments in lines if len(arguments) > 1}
+
+
+class UsageMeter:
+    """What is in use now. A group with bounds of its own measures itself; otherwise the whole machine is measured.
+
+    One of several agents on a machine says its share of it, so that the ratio to what it offers is right.
+    """
+
+    def __init__(self, data_dir: str, share: int = 1, *, proc: str = "/proc") -> None:
+        self.data_dir = data_dir
+        self.share = share
+        self.proc = proc
+        bounds = bounds_of(f"{proc}/self")
+        self.cpu_group = _first(groups_above(f"{proc}/self", "cpuacct")) if bounds.cpu_m is not None else ""
+        self.memory_group = _first(groups_above(f"{proc}/self", "memory")) if bounds.memory is not None else ""
+        self.last_busy_ms = self.busy_ms()
+        self.last_at_ms: int | None = None
+
+    def usage(self, now: int) -> Usage:
+        """Milli-cores since the last time asked (0 the first time), and bytes of memory and disk."""
+        busy_ms = self.busy_ms()
+        past_ms = now - self.last_at_ms if self.last_at_ms is not None else 0
+        milli = max(0, busy_ms - self.last_busy_ms) * 1000 // past_ms if past_ms > 0 else 0
+        self.last_busy_ms, self.last_at_ms = busy_ms, now
+        found = os.statvfs(self.data_dir)
+        used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        return Usage(milli // self.share, self.memory_used() // self.share, used // self.share)
+
+    def busy_ms(self) -> int:
+        """Processor time spent so far, all processors together."""
+        group = self.cpu_group
+        if group and (v2 := values(cgroup.read(f"{group}/cpu.stat")).get("usage_usec")):
+            return v2 // 1000
+        if group and (v1 := cgroup.read(f"{group}/cpuacct.usage")):
+            return int(v1) // 1_000_000
+        first = cgroup.read(f"{self.proc}/stat").split("\n", 1)[0].split()
+        user, nice, system, _idle, _wait, irq, softirq = (int(word) for word in first[1:8])
+        return (user + nice + system + irq + softirq) * 1000 // _TICKS
+
+    def memory_used(self) -> int:
+        """What could not be had without taking it from a process: caches that can be dropped do not count."""
+        group = self.memory_group
+        if group:
+            used = cgroup.read(f"{group}/memory.current") or cgroup.read(f"{group}/memory.usage_in_bytes")
+            existing = values(cgroup.read(f"{group}/memory.stat"))
+            return max(0, int(used or 0) - existing.get("total_inactive_file", existing.get("inactive_file", 0)))
+        found = meminfo(self.proc)
+        return found["MemTotal"] - found.get("MemAvailable", found["MemFree"])
+
+    def pressure(self) -> dict[str, float]:
+        """Share of the last ten seconds in which something waited, in percent; empty where the kernel does not say."""
+        found: dict[str, float] = {}
+        for name in ("cpu", "memory", "io"):
+            arguments = cgroup.read(f"{self.proc}/pressure/{name}").split()
+            if len(arguments) > 1 and arguments[1].startswith("avg10="):
+                found[name] = float(arguments[1][6:])
+        return found
+
+
+def used_by(groups: Collection[int], *, proc: str = "/proc") -> dict[int, Used]:
+    """What process groups (a run's pid is its group) have used: one walk over /proc for all, 15 us a process."""
+    found = {group: Used(0, 0) for group in groups}
+    for name in os.listdir(proc) if groups else ():
+        if not name.isdigit():
+            continue
+        arguments = cgroup.read(f"{proc}/{name}/stat").rpartition(")")[2].split()  # a name may hold anything, also ")"
+        if len(arguments) < 22 or int(arguments[2]) not in found:
+            continue
+        before = found[int(arguments[2])]
+        ticks = sum(int(word) for word in arguments[11:15])  # its own and those of children it has waited for
+        found[int(arguments[2])] = Used(before.cpu_ms + ticks * 1000 // _TICKS, before.rss + int(arguments[21]) * _PAGE)
+    return found
+
+
+def values(text: str) -> dict[str, int]:
+    """Lines of a name and a number."""
+    pairs = (line.split() for line in text.splitlines())
+    return {arguments[0]: int(arguments[1]) for arguments in pairs if len(arguments) == 2 and arguments[1].isdigit()}
+
+
+def _first(groups: list[str]) -> str:
+    return groups[0] if groups else ""

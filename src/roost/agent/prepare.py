@@ -1,0 +1,157 @@
+"""From an order of the server to a run of the driver: its steps, environment, limits, places, health, and a note."""
+
+import base64
+
+import msgspec
+
+from roost.agent.health.probe import CHECK_MARK, ProbeTarget
+from roost.keeper.run import environment as keepers_environment
+from roost.model.errors import Invalid
+from roost.model.protocol import Run
+from roost.model.records.secret import Handed, Hidden
+from roost.model.spec.document import Document, commands, decode_document, read_resource, secrets_of
+from roost.model.spec.service import check_of
+from roost.ports import driver
+
+_ENCODE = msgspec.msgpack.Encoder().encode
+_DECODE = msgspec.msgpack.Decoder(Run).decode
+_HEALTH_KEY = msgspec.msgpack.encode("health")
+
+
+def prepare(run: Run, node: str, directory: str, log: str, handed: Handed | None = None) -> driver.RunRequest:
+    """What to tell the driver. Raises Invalid when this order cannot be carried out here."""
+    document = _read(run)
+    return driver.RunRequest(
+        id=str(run.token),
+        steps=[driver.StepCommand(argv, ignore_failure) for argv, ignore_failure in commands(document)],
+        env=environment(run, document, node),
+        secrets=secrets(document, handed),
+        dir=_folder(run, directory),
+        log=log,
+        timeout_ms=run.timeout_ms,
+        grace_ms=run.grace_ms,
+        limits=limits(document),
+        leased=run.leased,
+        note=note(run),
+        after=str(run.after) if run.after else "",
+    )
+
+
+def environment(run: Run, document: Document, node: str) -> dict[str, str]:
+    """What the user wrote, and what a run can know of itself and of what it was given."""
+    return {
+        **{name: value for name, value in document.env.items() if isinstance(value, str)},
+        **dict(run.env),
+        "ROOST_PROJECT": document.project,
+        "ROOST_WORKLOAD": document.name,
+        "ROOST_VERSION": str(run.version),
+        "ROOST_INDEX": str(run.index),
+        "ROOST_COUNT": str(document.count),
+        "ROOST_ATTEMPT": str(run.attempt),
+        "ROOST_ATTEMPT_TOKEN": str(run.token),
+        "ROOST_NODE": node,
+        **_given(run, document),
+    }
+
+
+def health(run: Run, node: str, directory: str, mark: str) -> ProbeTarget | None:
+    """How to find out whether a run is well; None: its document does not say. Raises Invalid, as the server would.
+
+    A command has the run's place and environment, as the keeper made them, but not its secrets: those were for the run.
+    """
+    if _HEALTH_KEY not in run.document:  # looking for the word is cheaper than reading, and most have none
+        return None
+    document = _read(run)
+    check = check_of(document.health, document.ports, document.kind, "health")
+    if check is None:
+        return None
+    if check.argv:
+        place = _folder(run, directory)
+        env = keepers_environment(environment(run, document, node), {}, str(run.token), place, mark)
+        return ProbeTarget(check, directory=place, env=env | {CHECK_MARK: "1"})
+    return ProbeTarget(check, check.port if isinstance(check.port, int) else _ports(run, document).get(check.port, 0))
+
+
+def secrets(document: Document, handed: Handed | None) -> Hidden:
+    """The variables that are secrets, in base64: a value may be any bytes. Raises Invalid when one is not to be had."""
+    values = handed.values if handed is not None else {}
+    if handed is not None and handed.refusal:
+        raise Invalid("", handed.refusal)
+    found = Hidden()
+    for variable, name in secrets_of(document).items():
+        if name not in values:
+            raise Invalid("", f"secret {name} cannot be opened: the server has not sent it")
+        found[variable] = base64.b64encode(values[name]).decode()
+    return found
+
+
+def _given(run: Run, document: Document) -> dict[str, str]:
+    """GPUs by their numbers, and ports by their names."""
+    given: dict[str, str] = {}
+    if run.devices:
+        given["CUDA_VISIBLE_DEVICES"] = given["ROOST_GPUS"] = ",".join(map(str, run.devices))
+        given["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # otherwise numbers would mean something else where models differ
+    if run.ports:
+        ports = _ports(run, document)
+        given |= {f"PORT_{name.upper().replace('-', '_')}": str(port) for name, port in ports.items()}
+        given["ROOST_PORTS"] = ",".join(f"{name}={port}" for name, port in ports.items())
+    return given
+
+
+def _read(run: Run) -> Document:
+    try:
+        return decode_document(run.document)
+    except msgspec.MsgspecError as error:
+        raise Invalid("document", f"this agent cannot read it: {error}") from None
+
+
+def _ports(run: Run, document: Document) -> dict[str, int]:
+    return dict(zip(document.ports, run.ports, strict=False))
+
+
+def _folder(run: Run, directory: str) -> str:
+    return f"{directory}/work/{run.token}"
+
+
+def limits(document: Document) -> driver.Limits | None:
+    """Only what was asked for is enforced: a run without a stated need may use what is free."""
+    asked = document.resources
+    if "cpu" not in asked and "memory" not in asked:
+        return None
+    cpu_m = read_resource("cpu", asked.get("cpu", 0), "resources.cpu")
+    return driver.Limits(cpu_m, read_resource("memory", asked.get("memory", 0), "resources.memory"))
+
+
+def log_name(run: Run) -> str:
+    """What the server calls the log of an attempt."""
+    return f"{run.workload}/{run.serial}/{run.index}.{run.attempt}"
+
+
+def log_file(name: str) -> str:
+    """The name of the file that holds this log."""
+    return name.replace("/", "~")
+
+
+def log_path(directory: str, name: str) -> str:
+    """Where a log is written to."""
+    return f"{directory}/logs/{log_file(name)}"
+
+
+def note(run: Run) -> str:
+    """The order itself, kept by the keeper for the agent that comes after us."""
+    return base64.b64encode(_ENCODE(run.bare())).decode()
+
+
+def waits_for(run: Run, existing: driver.KnownRun) -> Run:
+    """The order with the attempt it really waits for: the one it names may have gone before it began."""
+    if existing.state != "waiting" or not existing.after.isdecimal() or int(existing.after) == run.after:
+        return run
+    return msgspec.structs.replace(run, after=int(existing.after))
+
+
+def from_note(text: str) -> Run | None:
+    """The order back; None: this is not a note of ours."""
+    try:
+        return _DECODE(base64.b64decode(text, validate=True))
+    except (ValueError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,1 @@
+"""Commands about logins, tokens, roles and secrets."""

@@ -1,0 +1,269 @@
+"""roost ci: pipelines of actions: run one, check a file, list and show runs, run again what failed."""
+
+import os
+from typing import Any
+
+import click
+
+from roost.cli.ci.file import read_checked, read_jobs, retry_run, tree
+from roost.cli.ci.follow import RunFollower
+from roost.cli.ci.output import JsonLines, Lines
+from roost.cli.ci.runs import PipelineRun, elements_of, find_run, list_runs
+from roost.cli.ci.stages import HEADER, Stage, exit_code, result_of, rows_of
+from roost.cli.common.exit_codes import BROKEN_PIPE, NOT_PLACED
+from roost.cli.common.explanation import BLOCKED_CODES, UNKNOWN, explain
+from roost.cli.common.interrupts import Interrupts
+from roost.cli.common.output import ago, echo_err, print_json, print_table, took
+from roost.cli.common.session import connect, json_option, pairs, project_option
+from roost.cli.common.targets import TARGET, Target, in_project
+from roost.client import Client
+from roost.model.spec.pipeline import Pipeline
+
+RUN_BYTES = 3  # six hexadecimal digits: two runs of one pipeline do not meet by chance, and one that does is refused
+SIGNAL_BASE = 128
+REASONS_MAX = 10  # first pending actions whose reason is shown
+
+only_option = click.option(
+    "--only", multiple=True, metavar="ACTION", help="Only this action and its dependencies; repeatable."
+)
+
+
+@click.group()
+def ci() -> None:
+    """Run pipelines: actions with dependencies, as jobs on the nodes.
+
+    Examples:
+      roost ci check pipeline.yaml          what would run, in order; needs no server
+      roost ci run pipeline.yaml            run it, stream all logs, return the code of the first failure
+      roost ci run pipeline.yaml --var VERSION=1.2 --only test
+      roost ci list
+      roost ci retry RUN                    only actions that did not succeed
+
+    A pipeline is a file:
+      name: web
+      env: {CI: "1"}                 # for all actions
+      actions:
+        - name: build
+          steps: [make]
+        - name: test
+          needs: [build]             # runs when build has succeeded; {build: finished}: with any result
+          steps: [make test]
+          each: ["3.11", "3.12"]     # one instance per value, in $ROOST_VALUE
+
+    Every action is a job with the labels pipeline, run and action, placed like any other: `image`, `resources`,
+    `timeout`, `retries`, `placement`, `env` and so on as in a workload document. Actions do not share a directory.
+
+    Next: docs/guides/pipelines.md; `roost ci run --help` for exit codes.
+    """
+
+
+@ci.command()
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--var", "variables", multiple=True, callback=pairs, metavar="K=V", help="Environment variable of all actions."
+)
+@only_option
+@click.option("--no-follow", is_flag=True, help="Submit it, print the run, and exit.")
+@click.option("--retention", default="", metavar="DURATION", help="Retention of records and logs. [default: 7d]")
+@click.option("-p", "--project", default="", envvar="ROOST_PROJECT", help="Project of the run, if the file has none.")
+@json_option
+@click.pass_context
+def run(
+    ctx: click.Context, file: str, variables: tuple[str, ...], only: tuple[str, ...], no_follow: bool, retention: str,
+    project: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Run a pipeline and stream the output of its actions.
+
+    Every line has the name of its action as prefix. All actions are submitted in one request, all or none. stdout has
+    only their output; stderr has their progress. Ctrl-C cancels all actions and waits until they have stopped; a
+    second one exits at once.
+
+    Examples:
+      roost ci run pipeline.yaml
+      roost ci run pipeline.yaml --var VERSION=1.2 --var DEBUG=1
+      roost ci run pipeline.yaml --only test               test and its dependencies
+      run=$(roost ci run pipeline.yaml --no-follow) && roost wait ci:$run
+      generate | roost ci run -
+
+    Exit code: 0 when all actions succeeded, else that of the first failure: its code, 128 + N for signal N,
+    124 for a timeout, 1 when it was cancelled or could not be started. 130 after Ctrl-C. With
+    --no-follow 4 when all actions are pending.
+    Next: `roost ci show RUN`, `roost ci retry RUN`, `roost logs PIPELINE-RUN-ACTION`.
+    """
+    given = dict(variable.split("=", 1) for variable in variables)
+    jobs = read_jobs(file, os.urandom(RUN_BYTES).hex(), given, only, retention, project)
+    with connect() as client:
+        if no_follow:
+            made, _ = jobs.submit(client)
+            ctx.exit(_leave(client, made, as_json))
+        with Interrupts() as interrupts:  # before it is submitted: from then on there is something to cancel
+            made, since = jobs.submit(client)
+            stages = [Stage(*item) for item in zip(made.workloads, jobs.documents, strict=True)]
+            ctx.exit(_follow(client, made, stages, since, interrupts, as_json))
+
+
+@ci.command()
+@click.argument("file", metavar="FILE")
+@only_option
+@json_option
+def check(file: str, only: tuple[str, ...], as_json: bool) -> None:
+    """Validate a pipeline and show what would run, in order.
+
+    Every action is listed below its last dependency. No server is needed.
+
+    Examples:
+      roost ci check pipeline.yaml
+      roost ci check pipeline.yaml --only test --json
+
+    Exit code: 0 valid, 2 invalid.
+    Next: `roost ci run FILE`.
+    """
+    pipeline = read_checked(file, only)
+    if as_json:
+        print_json(_reported(pipeline))
+        return
+    for line in tree(pipeline):
+        click.echo(line)
+
+
+@ci.command("list")
+@click.argument("pipeline", default="", metavar="[PIPELINE]")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many at most.")
+@project_option
+@json_option
+def list_(pipeline: str, limit: int, project: str, as_json: bool) -> None:
+    """List runs, newest first.
+
+    Examples:
+      roost ci list
+      roost ci list web --limit 5
+
+    Next: `roost ci show RUN`.
+    """
+    with connect() as client:
+        found = list_runs(client, project, pipeline)[:limit]
+    if as_json:
+        print_json([{**_about(run), "actions": run.workloads} for run in found])
+        return
+    header = ("RUN", "PIPELINE", "STATE", "DONE", "TIME", "SUBMITTED")
+    print_table(header, [_row(run) for run in found])
+    if not found:
+        echo_err("there are no runs here; `roost ci run FILE` makes one")
+
+
+@ci.command()
+@click.argument("target", type=TARGET, metavar="RUN")
+@project_option
+@json_option
+def show(target: Target, project: str, as_json: bool) -> None:
+    """Show the actions of a run: state, time, exit code, node.
+
+    Examples:
+      roost ci show 3f9a1c
+      roost ci show web-3f9a1c --json
+
+    Next: `roost logs NAME-RUN-ACTION`, `roost why NAME-RUN-ACTION`, `roost ci retry RUN`.
+    """
+    target = in_project(target, project)
+    with connect() as client:
+        found = find_run(client, target.project, target.name)
+        results = [result_of(workload, elements_of(client, workload)) for workload in found.workloads]
+    if as_json:
+        print_json({**_about(found), "actions": [result._asdict() for result in results]})
+        return
+    click.echo(f"Run:       {found}\nState:     {found.state}\nSubmitted: {ago(found.submitted_ms)}")
+    click.echo(f"Time:      {took(found.submitted_ms, found.finished_ms)}\n")
+    print_table(HEADER, rows_of(results))
+
+
+@ci.command()
+@click.argument("target", type=TARGET, metavar="RUN")
+@click.option("--no-follow", is_flag=True, help="Request it, and exit.")
+@project_option
+@json_option
+@click.pass_context
+def retry(ctx: click.Context, target: Target, no_follow: bool, project: str, as_json: bool) -> None:
+    """Retry the actions that did not succeed.
+
+    These are failed actions, and those cancelled because of them. Succeeded actions stay.
+
+    Examples:
+      roost ci retry 3f9a1c
+      roost ci retry 3f9a1c --no-follow && roost wait ci:3f9a1c
+
+    Exit code: as with `roost ci run`.
+    Next: `roost ci show RUN`.
+    """
+    target = in_project(target, project)
+    with connect() as client:
+        found = find_run(client, target.project, target.name)
+        with Interrupts() as interrupts:
+            stages, since, again = retry_run(client, found)
+            if not again:
+                echo_err(f"all finished actions of {found} succeeded: nothing to retry")
+            found = found._replace(workloads=[stage.workload for stage in stages])
+            if no_follow or not again:
+                ctx.exit(_leave(client, found, as_json) if again else 0)
+            ctx.exit(_follow(client, found, stages, since, interrupts, as_json))
+
+
+def _follow(client: Client, found: PipelineRun, stages: list[Stage], since: int, interrupts: Any, as_json: bool) -> int:
+    """Follow to the end; the exit code is that of the action that failed first."""
+    tell = (JsonLines if as_json else Lines)(found, stages)
+    following = RunFollower(client, found, stages, tell, interrupts)
+    interrupts.patience = 2
+    try:
+        tell.begin(stages)
+        results = following.follow(since)
+        if not following.watcher.left:
+            code = SIGNAL_BASE + interrupts.last if interrupts.count else exit_code(results)
+            tell.finish(results, code)
+            return code
+    except BrokenPipeError:
+        following.cancel_all()  # stdout is closed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return BROKEN_PIPE
+    echo_err(f"left; `roost wait ci:{found.id}` waits until it has stopped")
+    return SIGNAL_BASE + int(interrupts.last)
+
+
+def _leave(client: Client, made: PipelineRun, as_json: bool) -> int:
+    """Say which run it is. 4: no action has a place yet."""
+    if as_json:
+        print_json({**_about(made), "actions": made.workloads})
+    else:
+        click.echo(made.id)
+    if any(workload.state != "queued" for workload in made.workloads):
+        return 0
+    found = [explain(client, workload.project, workload.name) for workload in made.workloads[:REASONS_MAX]]
+    if any(why.state != "queued" or why.code in ("placeable", UNKNOWN) for why in found):
+        return 0
+    for message in dict.fromkeys(why.message for why in found if why.code in BLOCKED_CODES):
+        echo_err(message)
+    return NOT_PLACED
+
+
+def _about(found: PipelineRun) -> dict[str, Any]:
+    return {
+        "run": found.id, "pipeline": found.pipeline, "project": found.project, "state": found.state,
+        "submitted_ms": found.submitted_ms, "finished_ms": found.finished_ms,
+    }  # fmt: skip
+
+
+def _row(found: PipelineRun) -> tuple[str, ...]:
+    done = sum(workload.is_over for workload in found.workloads)
+    return (
+        found.id,
+        found.pipeline,
+        found.state,
+        f"{done} of {len(found.workloads)}",
+        took(found.submitted_ms, found.finished_ms),
+        ago(found.submitted_ms),
+    )
+
+
+def _reported(pipeline: Pipeline) -> dict[str, Any]:
+    actions = [
+        {"name": action.name, "needs": {need.action: need.when for need in action.needs}} for action in pipeline.actions
+    ]
+    return {"name": pipeline.name, "project": pipeline.project, "actions": actions}

@@ -1,0 +1,137 @@
+"""From a pipeline file to jobs on a server: read, checked here, submitted in one request, retried one by one."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from roost.cli.ci.runs import PipelineRun, elements_of
+from roost.cli.ci.stages import Stage
+from roost.cli.common.array_file import directory_of, with_action_values
+from roost.cli.common.exit_codes import USAGE, Failure, exit_code_of
+from roost.cli.work.apply import read_file
+from roost.client import Client
+from roost.client.errors import ApiError
+from roost.model.errors import Invalid
+from roost.model.limits import DEFAULT_PROJECT
+from roost.model.spec.pipeline import Action, Pipeline, chosen, document_of, read_pipeline
+
+EXAMPLE_RUN = "000000"  # ID of the run if a file is only checked
+
+
+class Jobs(NamedTuple):
+    """A pipeline whose jobs are ready to be submitted."""
+
+    file: str
+    pipeline: Pipeline
+    run: str
+    documents: list[dict[str, Any]]
+
+    def submit(self, client: Client) -> tuple[PipelineRun, int]:
+        """Submit all of them, or none. The run, and a revision from before it."""
+        pipeline = self.pipeline
+        since = client.workloads.page(pipeline.project, self.documents[0]["name"]).revision
+        try:
+            made = client.workloads.submit_batch(self.documents)
+        except ApiError as error:
+            where = _place_in_file(error.path, pipeline.actions)
+            raise Failure(f"{self.file}: {where}{error.message}", error.hint, exit_code_of(error)) from None
+        return PipelineRun(pipeline.project, pipeline.name, self.run, list(made)), since
+
+
+def read_jobs(
+    file: str, run: str, variables: Mapping[str, str], only: Sequence[str], retention: str, project: str
+) -> Jobs:
+    """The jobs of a file. Errors name the path in it."""
+    pipeline = read_checked(file, only, variables, retention, project)
+    return Jobs(
+        file, pipeline, run, [document_of(pipeline, action, run, variables, retention) for action in pipeline.actions]
+    )
+
+
+def read_checked(
+    file: str,
+    only: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+    retention: str = "",
+    project: str = "",
+) -> Pipeline:
+    """Whether a server would accept the file, as far as a client can check."""
+    found = list(read_file(file))
+    if len(found) != 1:
+        message = (
+            f"a file holds one pipeline; this one has {len(found)} documents" if found else "there is nothing in it"
+        )
+        raise Failure(f"{file}: {message}", exit_code=USAGE)
+    raw = with_action_values(found[0][1], file, directory_of(file))
+    if isinstance(raw, dict) and project:
+        raw = {"project": project, **raw}
+    try:
+        pipeline = chosen(read_pipeline(raw), only)
+        for action in pipeline.actions:
+            document_of(pipeline, action, EXAMPLE_RUN, variables or {}, retention)
+    except Invalid as error:
+        raise Failure(f"{file}: {error}", exit_code=USAGE) from None
+    return pipeline
+
+
+def retry_run(client: Client, run: PipelineRun) -> tuple[list[Stage], int, int]:
+    """Retry all actions that did not succeed, dependencies first. Stages, the revision before, number of retries."""
+    since = client.workloads.page(run.project, run.workloads[0].name).revision
+    existing = [client.workloads.get(workload.project, workload.name) for workload in run.workloads]
+    stages = [Stage(workload, workload.document, elements_of(client, workload)) for workload in existing]
+    again = 0
+    for stage in stages:
+        if stage.workload.is_over and stage.workload.state != "succeeded":
+            retried = client.workloads.retry(stage.workload.project, stage.workload.name)
+            stage.workload, stage.reported = retried, retried.is_over
+            again += 1
+    return stages, since, again
+
+
+def tree(pipeline: Pipeline) -> list[str]:
+    """The actions in order, each below the last one that it needs: that is when it can run."""
+    below: dict[str, list[Action]] = {}
+    places = {action.name: number for number, action in enumerate(pipeline.actions)}
+    for action in pipeline.actions:
+        last = max((need.action for need in action.needs), key=lambda name: places[name], default="")
+        below.setdefault(last, []).append(action)
+    where = "" if pipeline.project == DEFAULT_PROJECT else f" of project {pipeline.project}"
+    lines = [(f"{pipeline.name}{where}", "")]
+    stack = [("", action, action is below[""][-1]) for action in reversed(below.get("", []))]
+    while stack:
+        indent, action, is_last = stack.pop()
+        lines.append((f"{indent}{'└── ' if is_last else '├── '}{action.name}", _about(action)))
+        inner = below.get(action.name, [])
+        deeper = indent + ("    " if is_last else "│   ")
+        stack += [(deeper, item, item is inner[-1]) for item in reversed(inner)]
+    width = max(len(name) for name, _ in lines)
+    return [f"{name.ljust(width)}  {about}".rstrip() for name, about in lines]
+
+
+def _about(action: Action) -> str:
+    """Driver, steps, elements and dependencies."""
+    fields = action.fields
+    steps = len(fields["steps"])
+    elements = len(fields["each"]) if "each" in fields else fields.get("count", 1)
+    arguments = [
+        str(fields["image"]) if fields.get("image") else "process",
+        f"{steps} step{'s' if steps > 1 else ''}",
+        f"{elements} elements" if elements != 1 else "",
+        "after " + " and ".join(_need(need.action, need.when) for need in action.needs) if action.needs else "",
+    ]
+    return ", ".join(filter(None, arguments))
+
+
+def _need(action: str, when: str) -> str:
+    return action if when == "succeeded" else f"{action} ({when})"
+
+
+def _place_in_file(path: str, actions: Sequence[Action]) -> str:
+    """Where in the file the field is that the server speaks of: [2].env.A is of the third job submitted."""
+    if not path:
+        return ""
+    number, field = 0, path
+    if path.startswith("["):
+        head, _, field = path[1:].partition("]")
+        number = int(head) if head.isdigit() and int(head) < len(actions) else 0
+    field = field.lstrip(".").replace("after", "needs", 1)
+    return f"{actions[number].path}{'.' if field else ''}{field}: "

@@ -1,0 +1,143 @@
+"""Stages: what is known of each action of a run while it is followed, and what came of it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from roost.cli.common.exit_codes import FAILED
+from roost.cli.common.output import took
+from roost.cli.work.run import exit_code_of
+from roost.model.spec.pipeline import ACTION
+from roost.model.states import FINISHED, InstanceState
+from roost.schema.feed import EndingView
+from roost.schema.work import InstanceView, WorkloadView
+
+HEADER = ("ACTION", "STATE", "TIME", "EXIT", "NODE", "WHY")
+BEGUN = FINISHED | {
+    InstanceState.RUNNING,
+    InstanceState.STOPPING,
+}  # states of an attempt that may have written something
+NEVER_RAN = ("cancelled", "expired", "rejected")  # ends that need no beginning
+
+
+class Result(NamedTuple):
+    """State or result of an action."""
+
+    action: str
+    state: str
+    exit_code: int | None  # of the first element that did not succeed; 0 if all did; None: it has none (yet)
+    code: int  # what a command that waits for it ends with
+    started_ms: int | None
+    finished_ms: int | None
+    node: str
+    message: str
+    elements: int
+
+
+class Stage:
+    """One action: its workload, its elements, and whose logs are being read."""
+
+    def __init__(
+        self, workload: WorkloadView, document: Mapping[str, Any], instances: Iterable[InstanceView] = ()
+    ) -> None:
+        self.workload = workload
+        self.needs = _needs(workload.project, document)
+        self.action = workload.labels.get(ACTION, workload.name)
+        self.instances = {instance.index: instance for instance in instances}
+        # What was written before it was followed is not printed again; an attempt that comes now is.
+        self.attempts = {instance.index: instance.attempt for instance in self.instances.values()}
+        self.followed: dict[int, None] = {}
+        self.logs_open = 0
+        self.gone = False  # it is finished and deleted
+        self.reported = workload.is_over  # its end was reported
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is finished."""
+        return self.gone or self.workload.is_over
+
+    @property
+    def is_running(self) -> bool:
+        """Whether anything of it has a place."""
+        return not self.is_over and self.workload.state != "queued"
+
+    def label(self, index: int) -> str:
+        """Prefix of its lines."""
+        return self.action if self.workload.count == 1 else f"{self.action}.{index}"
+
+    def wants_log(self, instance: InstanceView) -> bool:
+        """Whether an element has a log that is not read yet."""
+        is_new = instance.attempt > self.attempts.get(instance.index, 0)
+        return is_new and instance.state in BEGUN and instance.index not in self.followed
+
+    def misses(self) -> bool:
+        """Whether it is finished and the ends of some elements are unknown: they ended together, or never ran."""
+        if self.gone or not self.workload.is_over or (not self.instances and self.workload.state in NEVER_RAN):
+            return False
+        return sum(instance.is_over for instance in self.instances.values()) < self.workload.count
+
+    def result(self) -> Result:
+        """Its state, or its result."""
+        result = result_of(self.workload, list(self.instances.values()), self.action)
+        if self.gone and result.state not in FINISHED:
+            return result._replace(state="gone", code=FAILED, message="it was deleted, and its result is unknown")
+        return result
+
+
+def result_of(workload: WorkloadView, instances: Sequence[InstanceView], action: str = "") -> Result:
+    """State or result of an action, from its workload and its elements."""
+    ordered = sorted(instances, key=lambda instance: instance.index)
+    bad = [instance for instance in ordered if instance.is_over and instance.state != "succeeded"]
+    first = bad[0] if bad else ordered[0] if ordered else None
+    state = workload.state
+    if not workload.is_over and len(ordered) == workload.count and all(instance.is_over for instance in ordered):
+        state = bad[0].state if bad else "succeeded"  # it was not kept: its elements are all that is known
+    exit_code = first.exit_code if first is not None and first.is_over else None
+    starts = [instance.started_ms for instance in ordered if instance.started_ms]
+    ends = [instance.finished_ms for instance in ordered if instance.finished_ms]
+    return Result(
+        action=action or workload.labels.get(ACTION, workload.name),
+        state=state,
+        exit_code=exit_code,
+        code=_code(state, bad[0] if bad else None),
+        started_ms=min(starts, default=None),
+        finished_ms=workload.finished_ms or (max(ends, default=None) if state in FINISHED else None),
+        node=first.node if first is not None else "",
+        message=(first.message if first is not None else "") or workload.message,
+        elements=workload.count,
+    )
+
+
+def exit_code(results: Sequence[Result]) -> int:
+    """The code of the action that failed first. What was cancelled is the consequence, so it comes last."""
+    bad = [result for result in results if result.state != "succeeded"]
+    bad.sort(key=lambda item: (item.state == "cancelled", item.finished_ms or 0))
+    return bad[0].code if bad else 0
+
+
+def rows_of(results: Sequence[Result]) -> list[tuple[str, ...]]:
+    """The table at the end: a line for each action."""
+    return [
+        (
+            result.action if result.elements == 1 else f"{result.action} ({result.elements})",
+            result.state,
+            took(result.started_ms, result.finished_ms),
+            "-" if result.exit_code is None else str(result.exit_code),
+            result.node or "-",
+            result.message if result.state != "succeeded" else "",
+        )
+        for result in results
+    ]
+
+
+def _needs(project: str, document: Mapping[str, Any]) -> list[str]:
+    """The workloads that are over before this one starts."""
+    blocks = [item if isinstance(item, dict) else {"workload": item} for item in document.get("after", [])]
+    return [f"{project}/{block['workload']}" for block in blocks if block.get("when") != "started"]
+
+
+def _code(state: str, bad: InstanceView | None) -> int:
+    if state == "succeeded":
+        return 0
+    if state == "cancelled" or bad is None:
+        return FAILED
+    return exit_code_of(EndingView(bad.state, bad.attempt, bad.message, bad.exit_code, bad.signal))

@@ -1,0 +1,1 @@
+"""What commands share: sessions, output, exit codes."""

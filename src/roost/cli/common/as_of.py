@@ -1,0 +1,86 @@
+"""Times of the past on the command line: how they are written, and how they are shown."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from roost.cli.common.output import echo_err
+
+if TYPE_CHECKING:
+    from roost.client import Client
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+EXAMPLES = "a duration ago (2h), a time (14:30, 2026-01-31, 2026-01-31T14:30, with Z or +01:00 if not local)"
+
+
+class PastType(click.ParamType[str]):
+    """A time that has been, as the server reads it: RFC 3339, a duration ago, or @REVISION."""
+
+    name = "TIME"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from roost.model.errors import Invalid
+        from roost.model.spec.units import duration_ms, is_moment
+
+        try:
+            if not value or value.startswith("@"):
+                return value
+            if not is_moment(value):
+                duration_ms(value, "")
+                return value
+            return _with_zone(value)
+        except (Invalid, ValueError):
+            self.fail(f"{value!r:.60} is none; give {EXAMPLES}, or @REVISION where a state is meant", param, ctx)
+
+
+PAST = PastType()
+
+
+def at_option(command: Decorated) -> Decorated:
+    """--at: as it was."""
+    message = "Show the state at a time: 2h (ago), 14:30, 2026-01-31T14:30 or @REVISION."
+    return click.option("--at", type=PAST, default="", metavar="TIME", help=message)(command)
+
+
+def period_options(command: Decorated) -> Decorated:
+    """--since and --until."""
+    until = click.option("--until", type=PAST, default="", metavar="TIME", help="Only before this time.")
+    since = click.option(
+        "--since", type=PAST, default="", metavar="TIME", help="Only after this time: 2h (ago), 14:30."
+    )
+    return since(until(command))
+
+
+def settle(client: "Client", at: str) -> str:
+    """The commit of a time, for all requests of a command; shown on stderr."""
+    if not at:
+        return ""
+    moment = client.history.moment(at)
+    echo_err(
+        f"as of {day_and_time(moment.at_ms)} (revision {moment.revision})" + (f"; {moment.gap}" if moment.gap else "")
+    )
+    return moment.token
+
+
+def day_and_time(at_ms: int) -> str:
+    """For people: local time, with its day."""
+    local = datetime.fromtimestamp(at_ms / 1_000).astimezone()
+    return local.strftime("%Y-%m-%d %H:%M:%S") + f".{at_ms % 1_000:03d}"
+
+
+def rfc3339(at_ms: int | None) -> str | None:
+    """For programs."""
+    if not at_ms:
+        return None
+    return datetime.fromtimestamp(at_ms / 1_000).astimezone().isoformat(timespec="milliseconds")
+
+
+def _with_zone(value: str) -> str:
+    """What is written without a zone is local; what has no day is today's."""
+    text = value.strip()
+    today = datetime.now().astimezone()
+    moment = datetime.fromisoformat(text if "-" in text else f"{today.date()}T{text}")
+    return (moment if moment.tzinfo else moment.astimezone()).isoformat()

@@ -1,0 +1,74 @@
+"""Exit codes, and errors with what to do next."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import click
+
+from roost.client.errors import ApiError, ClientError, NotConfigured, Unreachable, WaitTimedOut
+from roost.model.errors import Invalid
+
+DONE = 0
+FAILED = 1
+USAGE = 2
+WOULD_CHANGE = 3
+NOT_PLACED = 4
+TIMED_OUT = 124
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+NO_SERVER = 255
+
+_WRONG_REQUEST = (400, 413, 422)
+_UNAUTHENTICATED = 401
+_NO_SERVICE = 503
+TOKEN_HINT = "check ROOST_TOKEN, or `token` in the file of ROOST_CONFIG; users run `roost login`"
+
+
+class Failure(click.ClickException):
+    """The end of a command that did not do what was asked."""
+
+    def __init__(self, message: str, hint: str = "", exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.exit_code = exit_code  # type: ignore[misc]  # each end has its own
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"roost: {self.message}", file=file, err=True)
+        if self.hint:
+            click.echo(f"       {self.hint}", file=file, err=True)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what can go wrong on the way into an exit code and a sentence."""
+    try:
+        yield
+    except ClientError as error:
+        hint = TOKEN_HINT if isinstance(error, ApiError) and error.status == _UNAUTHENTICATED else error.hint
+        raise Failure(str(error), hint, exit_code_of(error)) from None
+    except Invalid as error:
+        raise Failure(str(error), exit_code=USAGE) from None
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("roost_lab"):
+            raise
+        raise Failure("this command needs the lab package", "pip install 'roost[lab]'", USAGE) from None
+    except BrokenPipeError:
+        # stdout is closed (`roost logs x | head`). What is still in stdout's buffer has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(BROKEN_PIPE) from None
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+def exit_code_of(error: ClientError) -> int:
+    """The exit code for what a client ran into."""
+    if isinstance(error, NotConfigured | Unreachable):
+        return NO_SERVER
+    if isinstance(error, WaitTimedOut):
+        return TIMED_OUT
+    if isinstance(error, ApiError):
+        return USAGE if error.status in _WRONG_REQUEST else NO_SERVER if error.status == _NO_SERVICE else FAILED
+    return FAILED

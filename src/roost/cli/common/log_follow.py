@@ -1,0 +1,115 @@
+"""Following the logs of one or many instances at once, in one thread, until all are finished."""
+
+import sys
+from binascii import b2a_base64
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from roost.cli.common.output import print_json_line, write_bytes
+from roost.cli.common.targets import Target
+from roost.client import Client
+from roost.client.logs import read_piece
+from roost.client.stream import StreamFollower, next_of
+from roost.schema.feed import AttemptView, EndingView
+
+AT_ONCE_MAX = 64  # streams open at a time; the next instance is followed when one of them ends
+
+Tick = Callable[[bool], float | None]
+
+
+class LogSink:
+    """Where the bytes of one instance go: to stdout, as they are."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    def write(self, data: bytes) -> None:
+        """Bytes of its log."""
+        write_bytes(data)
+        sys.stdout.buffer.flush()
+
+    def attempt(self, attempt: AttemptView) -> None:
+        """Another attempt begins."""
+
+    def end(self, ending: EndingView) -> None:
+        """It is finished."""
+
+
+class PrefixSink(LogSink):
+    """Whole lines with the instance in front, for several of them side by side."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        self._prefix = f"{target} | ".encode()
+        self._rest = b""
+
+    def write(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if lines:
+            super().write(b"".join(self._prefix + line + b"\n" for line in lines))
+
+    def end(self, ending: EndingView) -> None:
+        if self._rest:
+            super().write(self._prefix + self._rest + b"\n")
+            self._rest = b""
+
+
+class JsonSink(LogSink):
+    """One line of JSON for each thing that happens; bytes are base64, because they may be no text."""
+
+    def write(self, data: bytes) -> None:
+        self._tell("output", data=b2a_base64(data, newline=False).decode())
+
+    def attempt(self, attempt: AttemptView) -> None:
+        self._tell("attempt", attempt=attempt.attempt, node=attempt.node, message=attempt.message)
+
+    def end(self, ending: EndingView) -> None:
+        self._tell("end", state=ending.state, attempt=ending.attempt, message=ending.message,
+                   exit_code=ending.exit_code, signal=ending.signal)  # fmt: skip
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        target = self.target
+        print_json_line(
+            {"event": event, "project": target.project, "name": target.name, "index": target.index, **fields}
+        )
+
+
+def follow_all(
+    client: Client, targets: Sequence[Target], kind: type[LogSink], *, attempt: int = 0, tick: Tick | None = None,
+    wake_fd: int = -1,
+) -> dict[Target, EndingView]:  # fmt: skip
+    """Follow until all are over. `tick(something came)` is asked how long to wait, or None: stop following."""
+    waiting = list(reversed(targets))
+    following: dict[StreamFollower, LogSink] = {}
+    endings: dict[Target, EndingView] = {}
+    came = False
+    try:
+        while waiting or following:
+            while waiting and len(following) < AT_ONCE_MAX:
+                target = waiting.pop()
+                assert target.index is not None
+                follower = client.logs.follow(target.project, target.name, target.index, attempt=attempt)
+                following[follower] = kind(target)
+            timeout_s = tick(came) if tick is not None else -1.0
+            if timeout_s is None:
+                break
+            found = next_of(list(following), None if timeout_s < 0 else timeout_s, wake_fd)
+            if found is None:
+                continue
+            ready, event = found
+            piece = read_piece(event)
+            sink = following[ready]
+            came = came or piece is not None
+            if isinstance(piece, bytes):
+                sink.write(piece)
+            elif isinstance(piece, AttemptView):
+                sink.attempt(piece)
+            elif isinstance(piece, EndingView):
+                sink.end(piece)
+                endings[sink.target] = piece
+                del following[ready]
+                ready.close()
+    finally:
+        for other_follower in following:
+            other_follower.close()
+    return endings

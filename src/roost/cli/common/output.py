@@ -1,0 +1,146 @@
+"""What people and programs read: aligned tables, relative times, quantities, JSON."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TextIO, TypeVar
+
+import click
+
+from roost.model.spec.units import show_bytes, show_cpu, show_duration
+
+T = TypeVar("T")
+
+COLORS = {
+    "succeeded": "green", "running": "green", "ready": "green",
+    "failed": "red", "timed_out": "red", "lost": "red", "expired": "red", "rejected": "red",
+    "queued": "yellow", "stopping": "yellow", "suspect": "yellow", "draining": "yellow",
+    "cordoned": "yellow", "cancelled": "bright_black", "drained": "bright_black",
+}  # fmt: skip
+
+
+def print_json(value: Any) -> None:
+    """One document, indented for people when it goes to a terminal, one line otherwise."""
+    import msgspec
+
+    encoded = msgspec.json.encode(value)
+    click.echo(msgspec.json.format(encoded, indent=2 if sys.stdout.isatty() else 0))
+
+
+def write_bytes(data: bytes) -> None:
+    """Write all of it to stdout, which may be unbuffered and then takes a part when its reader closes."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[sys.stdout.buffer.write(rest) :]
+
+
+def print_list(
+    found: Sequence[T], as_json: bool, header: Sequence[str], row: Callable[[T], Sequence[str]], empty: str = ""
+) -> None:
+    """Objects of one kind, as a table or JSON; `empty` says what to do if there are none."""
+    if as_json:
+        print_json(found)
+        return
+    print_table(header, [row(item) for item in found])
+    if empty and not found:
+        echo_err(empty)
+
+
+def print_fields(fields: dict[str, str], width: int) -> None:
+    """One object, a line for each field that has a value; the values begin in column `width`."""
+    for name, value in fields.items():
+        if value:
+            click.echo(f"{name + ':':<{width}}{value}")
+
+
+def print_result(value: Any, as_json: bool, message: str) -> None:
+    """The result of a change: JSON for programs, or a sentence on stderr."""
+    if as_json:
+        print_json(value)
+    else:
+        echo_err(message)
+
+
+def print_json_line(value: Any) -> None:
+    """One event of a stream."""
+    import msgspec
+
+    write_bytes(msgspec.json.encode(value) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, err: bool = False) -> None:
+    """Columns as wide as they have to be; states in colour on a terminal; the last column is cut to the width of it."""
+    if not rows:
+        return
+    widths = [max(len(line[column]) for line in (header, *rows)) for column in range(len(header))]
+    room = _terminal_width(sys.stderr if err else sys.stdout)
+    for number, line in enumerate((header, *rows)):
+        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        if room and len(text) > room:
+            text = text[: room - 1] + "…"
+        click.echo(click.style(text, bold=True) if number == 0 else _painted(text, line, widths), err=err)
+
+
+def echo_err(message: str) -> None:
+    """To stderr, never among the output."""
+    click.echo(f"roost: {message}", err=True)
+
+
+def ago(at_ms: int | None, now_ms: int | None = None) -> str:
+    """`3s ago`, `2h5m ago`; a dash for what has not happened."""
+    if not at_ms:
+        return "-"
+    passed = max(0, (now_ms or int(time.time() * 1_000)) - at_ms)
+    return "now" if passed < 1_000 else f"{show_duration(passed // 1_000 * 1_000)} ago"
+
+
+def took(start_ms: int | None, end_ms: int | None, now_ms: int | None = None) -> str:
+    """How long something took, or has taken so far."""
+    if not start_ms:
+        return "-"
+    passed = max(0, (end_ms or now_ms or int(time.time() * 1_000)) - start_ms)
+    return show_duration(passed if passed < 10_000 else passed // 1_000 * 1_000)
+
+
+def clock(at_ms: int) -> str:
+    """The time of day, with milliseconds: lines of one story lie close together."""
+    return time.strftime("%H:%M:%S", time.localtime(at_ms / 1_000)) + f".{at_ms % 1_000:03d}"
+
+
+def moment(at_ms: int) -> str:
+    """The local day and time, in seconds."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1_000))
+
+
+def amount(name: str, value: int) -> str:
+    """A resource as people write it: cpu_milli 1500 is 1.5, memory 4294967296 is 4GiB."""
+    if name.endswith("_milli"):
+        return show_cpu(value)
+    if name in ("memory", "disk"):
+        return show_bytes(value)
+    return str(value)
+
+
+def plain(name: str) -> str:
+    """A resource without its unit: cpu_milli is cpu."""
+    return name.removesuffix("_milli")
+
+
+def _painted(text: str, cells: Sequence[str], widths: Sequence[int]) -> str:
+    """A line with the first state in colour, found by its column."""
+    start = 0
+    for cell, width in zip(cells, widths, strict=True):
+        color, end = COLORS.get(cell), start + len(cell)
+        if color and end <= len(text):
+            return text[:start] + click.style(text[start:end], fg=color) + text[end:]
+        start += width + 2
+    return text
+
+
+def _terminal_width(stream: TextIO) -> int:
+    if not stream.isatty():
+        return 0
+    import shutil
+
+    return shutil.get_terminal_size().columns

@@ -1,0 +1,1 @@
+"""`roost doctor`: what is wrong, and what to do next."""

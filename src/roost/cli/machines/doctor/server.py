@@ -1,0 +1,283 @@
+"""Checks of `roost doctor` about servers: latency, certificates, versions, clocks, leadership, nodes and history."""
+
+import socket
+import ssl
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from roost import __version__
+from roost.cli.machines.doctor.command import DoctorCheck, Level, bad, ok, warn
+from roost.cli.machines.doctor.work import look_at_work, names_shown
+from roost.client import Client
+from roost.client.config import Config
+from roost.client.errors import ApiError, ClientError, Unreachable
+from roost.client.transport import CONNECT_TIMEOUT_S, Transport, tls_context
+from roost.model.spec.units import show_duration
+from roost.model.states import InstanceState
+from roost.schema.nodes import NodeView
+from roost.schema.servers import StatusView, TimingView
+
+REQUESTS = 20
+
+# A server on the same continent answers in a few hundredths of a second; beyond a second people wait for commands.
+LATENCY_WARN_MS, LATENCY_BAD_MS = 100, 1_000
+
+# A commit is a write to a disk; 50 ms is what a slow one takes, and more is felt in every placement.
+COMMIT_WARN_MS = 50
+COMMITS_MIN = 20  # the first ones make files grow
+
+# Times are shown, certificates and logins begin and end by the clock. Leases and the lead do not depend on it.
+SKEW_WARN_MS, SKEW_BAD_MS = 1_000, 60_000
+
+# A standby is behind by what is on its way; a thousand commits are more than that.
+LAG_WARN = 1_000
+
+CERTIFICATE_SHARE = 10  # certificates are renewed long before their last tenth
+
+
+class ServerReport(msgspec.Struct, frozen=True):
+    """A server as another release may describe it. Missing fields are not checked."""
+
+    name: str = ""
+    role: str = ""
+    revision: int = 0
+    now_ms: int = 0
+    version: str = ""
+    failed: str = ""
+    api: str = ""
+
+
+class ServerReports(msgspec.Struct, frozen=True):
+    """What `GET /v1/servers` answers. A server with a store of its own has no timing."""
+
+    items: list[ServerReport] = []
+    timing: TimingView | None = None
+
+
+def look_at_server(config: Config) -> Iterator[DoctorCheck]:
+    """All checks of one URL of the client configuration."""
+    transport = Transport(config.url, config.token, config.ca)
+    try:
+        transport.call("GET", "/livez")
+    except Unreachable as error:
+        yield bad("server", str(error), error.hint)
+        return
+    except ApiError as error:
+        message = f"{config.url} is no server of Roost: {error}"
+        yield bad("server", message, "check ROOST_CONFIG; is there a proxy?")
+        return
+    try:
+        yield _certificate(config)
+        yield _latency(transport)
+        yield from _standing(config, transport)
+    except Unreachable as error:
+        yield bad("server", f"it stopped answering: {error}", "check its log")
+    except ClientError as error:
+        yield bad("server", f"{config.url} refuses: {error}", error.hint or "is the token still good?")
+    finally:
+        transport.close()
+
+
+def _standing(config: Config, transport: Transport) -> Iterator[DoctorCheck]:
+    with Client(*config) as client:
+        asked = time.time()
+        status = client.status()
+        middle_ms = (asked + time.time()) * 500
+        yield _ready(config.url, status)
+        yield _version("server", status.version)
+        yield _clock("the server", status.now_ms - middle_ms)
+        counters = _counters(transport)
+        commit_ms = _commit_ms(counters)
+        yield from _work(counters, commit_ms)
+        yield from _servers(config, transport, middle_ms, commit_ms)
+        nodes = client.nodes.list()
+        yield from _nodes(nodes, status)
+        yield from look_at_work(client, status, nodes)
+        yield from _history(status)
+
+
+def _ready(url: str, status: StatusView) -> DoctorCheck:
+    if not status.ready:
+        message = f"{url} answers, but cannot decide"
+        return bad("server", message, f"check its log; {url}/readyz has the reason")
+    return ok("server", f"{url} answers and decides, revision {status.revision:,}")
+
+
+def _version(about: str, version: str, name: str = "the server") -> DoctorCheck:
+    if version == __version__:
+        return ok(about, f"{name} and this client are Roost {version}")
+    message = f"{name} is Roost {version}, this client is {__version__}"
+    return warn(about, message, "upgrade the older one; servers first")
+
+
+def _certificate(config: Config) -> DoctorCheck:
+    parts = urlsplit(config.url)
+    if parts.scheme != "https":
+        if parts.hostname in ("127.0.0.1", "::1", "localhost"):
+            return ok("tls", "plain HTTP, on this machine only")
+        return warn("tls", "plain HTTP: tokens can be read on the way", "docs/guides/access.md: serve over TLS")
+    address = (parts.hostname or "", parts.port or 443)
+    try:
+        with socket.create_connection(address, CONNECT_TIMEOUT_S) as plain:
+            with tls_context(config.ca).wrap_socket(plain, server_hostname=address[0]) as secure:
+                shown: Any = secure.getpeercert()
+    except OSError as error:
+        return bad("tls", f"no TLS connection: {error}", "check `ca` in the client configuration")
+    begins, ends = (ssl.cert_time_to_seconds(shown[name]) for name in ("notBefore", "notAfter"))
+    left_s = ends - time.time()
+    message = f"the certificate is valid for another {show_duration(max(0, int(left_s)) * 1_000)}"
+    if left_s < (ends - begins) / CERTIFICATE_SHARE:
+        return warn("tls", message, "renew it; the log of the server shows why it was not renewed")
+    return ok("tls", message)
+
+
+def _latency(transport: Transport) -> DoctorCheck:
+    """Of small requests over one connection."""
+    took_ms = []
+    for _ in range(REQUESTS):
+        began = time.perf_counter()
+        transport.call("GET", "/livez")
+        took_ms.append((time.perf_counter() - began) * 1_000)
+    median = statistics.median(took_ms)
+    message = f"a small request takes {median:.1f} ms (median of {REQUESTS}; the slowest {max(took_ms):.1f} ms)"
+    if median < LATENCY_WARN_MS:
+        return ok("latency", message)
+    level: Level = "bad" if median >= LATENCY_BAD_MS else "warn"
+    return DoctorCheck(level, "latency", message, "check the load of the server, and the network")
+
+
+def _servers(config: Config, transport: Transport, middle_ms: float, commit_ms: float) -> Iterator[DoctorCheck]:
+    """All servers that share the store."""
+    try:
+        servers = msgspec.json.decode(transport.call("GET", "/v1/servers").body, type=ServerReports)
+    except ApiError as error:
+        if error.status not in (404, 405):
+            yield warn("servers", f"the list of servers is not readable: {error}", "use a token with a higher role")
+        return
+    except msgspec.MsgspecError:
+        yield warn("servers", "the server answers in a format that this client does not know", "upgrade it")
+        return
+    if servers.timing is None and len(servers.items) <= 1:
+        return
+    leaders = sum(server.role == "leader" for server in servers.items)
+    if leaders != 1:
+        message = f"{leaders} of {len(servers.items)} servers are leaders"
+        yield bad("servers", message, "check their logs; a failover takes seconds")
+    if len(servers.items) == 1:
+        yield warn("servers", "there is no standby", "start a second one with the same --store")
+    newest = max((server.revision for server in servers.items), default=0)
+    for server in servers.items:
+        yield from _server(config, server, newest, middle_ms)
+    if servers.timing is not None:
+        yield _timing(servers.timing, commit_ms)
+
+
+def _server(config: Config, server: ServerReport, newest: int, middle_ms: float) -> Iterator[DoctorCheck]:
+    name = server.name or "a server without a name"
+    if server.failed:
+        yield bad("servers", f"{name}: {server.failed}", "start it again, or check its log")
+        return
+    behind = newest - server.revision
+    message = f"{name} is {server.role or 'there'}" + (f", {behind:,} commits behind" if behind else "")
+    if behind > LAG_WARN:
+        yield warn("servers", message, "it follows too slowly: check its load and its store")
+    else:
+        yield ok("servers", message)
+    if server.version and server.version != __version__:
+        yield _version("servers", server.version, name)
+    if server.now_ms and abs(server.now_ms - middle_ms) >= SKEW_WARN_MS:
+        yield _clock(name, server.now_ms - middle_ms)
+    if server.api and server.api.rstrip("/") != config.url:
+        try:
+            Transport(server.api, "", config.ca).call("GET", "/livez")
+        except ClientError as error:
+            yield warn("servers", f"{name} cannot be reached from here: {error}", "check its --advertise")
+
+
+def _timing(timing: TimingView, commit_ms: float) -> DoctorCheck:
+    message = f"lasts {timing.ttl_ms:,} ms, renewed every {timing.renew_ms:,} ms"
+    # Two renewals may fail in a row, and one takes about as long as a commit; with slower ones there is no time left.
+    if timing.renew_ms + 2 * (timing.retry_ms + commit_ms) >= timing.ttl_ms:
+        message += f"; with commits of {commit_ms:.0f} ms that is too short"
+        return warn("lead", message, "make the store faster, or --leader-ttl longer")
+    return ok("lead", message)
+
+
+def _clock(name: str, skew_ms: float) -> DoctorCheck:
+    off = abs(round(skew_ms))
+    if off < SKEW_WARN_MS:
+        return ok("clock", f"{name} and this machine differ by less than a second")
+    message = f"the clock of {name} is {show_duration(off)} {'ahead of' if skew_ms > 0 else 'behind'} this machine's"
+    return DoctorCheck("bad" if off >= SKEW_BAD_MS else "warn", "clock", message, "synchronise both with NTP")
+
+
+def _nodes(nodes: list[NodeView], status: StatusView) -> Iterator[DoctorCheck]:
+    if not nodes:
+        yield warn("nodes", "there are none: nothing can run", "`roost join-tokens create`, `roost agent`")
+        return
+    ready = sum(node.status == "ready" for node in nodes)
+    waiting = status.instances.get(InstanceState.QUEUED, 0)
+    wait = f"{waiting:,} instance{'s' * (waiting != 1)} pending"
+    message = f"{ready:,} of {len(nodes):,} are ready; {wait}"
+    if ready:
+        yield ok("nodes", message)
+    else:
+        yield bad("nodes", f"{message}: nothing can start", "`roost nodes`; check the agents")
+    patience = show_duration(status.lease_ms)
+    for found, what, then in (
+        ([node for node in nodes if node.status == "lost"], "lost",
+         "start their agents, or `roost nodes remove NAME`"),
+        ([node for node in nodes if node.status == "suspect"], "suspect",
+         f"wait {patience}, then check the agent and the network"),
+        ([node for node in nodes if node.status == "lost" and node.running], "lost and still holding work",
+         "pinned work waits for its node: start its agent, or cancel the work"),
+        ([node for node in nodes if node.running and 0 < (node.drain_until_ms or 0) < status.now_ms],
+         "still working after their drain deadline", "`roost nodes show NAME` lists its work"),
+    ):  # fmt: skip
+        if found:
+            yield warn("nodes", f"{what}: {names_shown([node.name for node in found])}", then)
+
+
+def _history(status: StatusView) -> Iterator[DoctorCheck]:
+    if status.history is None:
+        return
+    if status.history.failed:
+        message = f"nothing is written: {status.history.failed}"
+        yield bad("history", message, "make room or repair it; what happens meanwhile is missing there")
+    elif status.history.gaps:
+        message = f"{status.history.gaps} times something was missed"
+        yield warn("history", message, "the disk was too slow or full: check the log of the server")
+    else:
+        yield ok("history", f"up to revision {status.history.revision:,}")
+
+
+def _counters(transport: Transport) -> dict[str, float]:
+    """Counters of `GET /metrics` by name; none if our role does not allow it."""
+    try:
+        page = transport.call("GET", "/metrics").body.decode()
+    except ApiError:
+        return {}
+    pairs = (line.rsplit(" ", 1) for line in page.splitlines() if line and line[0] != "#" and "{" not in line)
+    return {name: float(value) for name, value in pairs}
+
+
+def _commit_ms(counters: dict[str, float]) -> float:
+    """How long a commit takes; 0: there were too few to tell."""
+    commits = counters.get("roost_commit_seconds_count", 0)
+    return counters.get("roost_commit_seconds_sum", 0) / commits * 1_000 if commits >= COMMITS_MIN else 0.0
+
+
+def _work(counters: dict[str, float], commit_ms: float) -> Iterator[DoctorCheck]:
+    if commit_ms:
+        message, is_slow = f"a commit takes {commit_ms:.1f} ms on average", commit_ms >= COMMIT_WARN_MS
+        yield DoctorCheck(
+            "warn" if is_slow else "ok", "commits", message, "the store's disk is slow" if is_slow else ""
+        )
+    failed = counters.get("roost_effects_failed_total", 0)
+    if failed:
+        yield warn("effects", f"{failed:,.0f} could not be carried out", "the server's log names them")

@@ -1,0 +1,130 @@
+"""What `roost doctor` finds on this machine: room on the disk, and with --store the state itself."""
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from roost.cli.machines.doctor.command import DoctorCheck, bad, ok, warn
+from roost.cli.start.datadir import data_home
+from roost.model.spec.units import show_bytes
+from roost.ports.store import Snapshot, StoreError, require
+from roost.server.cluster.election import read_identity
+from roost.server.maintenance.verify import examine
+from roost.stores.factory import Place, open_store, read_place
+from roost.stores.inspect import StoreStatus, inspector
+
+# A log of 16 to 64 MB and a checkpoint have to fit beside what is there, and logs grow unattended.
+FREE_BAD = 256 << 20
+FREE_WARN = 2 << 30
+FREE_WARN_SHARE = 20  # a twentieth of the disk
+
+# A renewal is one such read and a write; the lead is lost after 1.5 s.
+READ_WARN_MS = 50.0
+READS = 5
+
+DATA_FILES = ("roost.db", "admin.token")  # what makes a directory a server's
+
+
+def look_at_disk() -> Iterator[DoctorCheck]:
+    """Room for the data directory, if the server is on this machine."""
+    return (_room(directory) for directory in _data_directories())
+
+
+def look_at_store(url: str) -> Iterator[DoctorCheck]:
+    """Latency, leader and consistency of a store. Nothing is written."""
+    place = read_place(url)
+    try:
+        sight, line = asyncio.run(_reach(place))
+        if not sight.there:
+            yield bad("store", f"there is no store of Roost: {place}", "check the URL")
+            return
+        yield line
+        yield _lead(sight)
+        if sight.holder:
+            yield ok("state", "its server has the file for itself; what is inside can be seen when it is stopped")
+        elif sight.outdated:
+            yield warn("state", "an earlier release made it", "start a server of this release with it once")
+        else:
+            yield asyncio.run(_soundness(url))
+    except StoreError as error:
+        yield bad("store", str(error), "nothing can be decided without the store")
+
+
+def _data_directories() -> Iterator[Path]:
+    named = [Path(os.environ[name]) for name in ("ROOST_DATA",) if os.environ.get(name)]
+    if os.environ.get("ROOST_CONFIG"):
+        named.append(Path(os.environ["ROOST_CONFIG"]).absolute().parent)
+    seen = set()
+    for directory in (*named, data_home()):
+        if directory not in seen and any((directory / name).exists() for name in DATA_FILES):
+            seen.add(directory)
+            yield directory
+
+
+def _room(directory: Path) -> DoctorCheck:
+    usage = shutil.disk_usage(directory)
+    message = f"{show_bytes(usage.free)} of {show_bytes(usage.total)} free for {directory}"
+    if usage.free < FREE_BAD:
+        return bad("disk", message, "make room: without it nothing can be committed")
+    if usage.free < min(FREE_WARN, usage.total // FREE_WARN_SHARE):
+        return warn("disk", message, "make room before it is used up")
+    return ok("disk", message)
+
+
+async def _reach(place: Place) -> tuple[StoreStatus, DoctorCheck]:
+    """A connection and some small reads."""
+    looking = inspector(place)
+    try:
+        began = time.perf_counter()
+        sight = await looking.inspect()
+        connect_ms = (time.perf_counter() - began) * 1_000
+        took_ms = []
+        for _ in range(READS):
+            began = time.perf_counter()
+            sight = await looking.inspect()
+            took_ms.append((time.perf_counter() - began) * 1_000)
+    finally:
+        await looking.close()
+    read_ms = sorted(took_ms)[READS // 2]
+    message = f"{place}: reached in {connect_ms:.1f} ms, a small read takes {read_ms:.1f} ms"
+    if read_ms >= READ_WARN_MS:
+        return sight, warn("store", message, "slow: check its load and the network")
+    return sight, ok("store", message)
+
+
+def _lead(sight: StoreStatus) -> DoctorCheck:
+    if sight.holder:
+        return ok("lead", f"led by {sight.holder}")
+    if not sight.lead.epoch:
+        return ok("lead", "it has no leader now")
+    identity = read_identity(sight.lead.identity)
+    name = identity.name if identity else sight.lead.identity
+    since = f"epoch {sight.lead.epoch:,}; revision {sight.revision:,}"
+    if sight.lead.successor:
+        return ok("lead", f"it has no leader now; the last was {name}, {since}")
+    return ok("lead", f"led by {name}, renewed {sight.lead.renewals:,} times, {since}")
+
+
+async def _soundness(url: str) -> DoctorCheck:
+    began = time.perf_counter()
+    snapshot = await _load(url)
+    took = time.perf_counter() - began
+    found = examine(snapshot, int(time.time() * 1_000))
+    message = f"{found.records:,} records, {found.bytes:,} bytes, read in {took:.1f} s"
+    if not found.wrong:
+        return ok("state", f"{message}; sound")
+    first = found.findings[0]
+    example = f"{first.kind} {first.key} {first.message}".strip()
+    then = "keep a copy, then `roost store check` with the same URL names everything"
+    return bad("state", f"{message}; not sound, {found.wrong:,} found: {example}", then)
+
+
+async def _load(url: str) -> Snapshot:
+    store = open_store(url)
+    try:
+        return require(await store.load())
+    finally:
+        await store.close()

@@ -1,0 +1,88 @@
+"""roost join-tokens: invite machines to become nodes."""
+
+import time
+
+import click
+
+from roost.cli.common.output import ago, echo_err, print_json, print_list
+from roost.cli.common.session import connect, json_option, listing
+from roost.model.spec.units import show_duration
+from roost.schema.enrolment import JoinTokenView
+
+HEADER = ("ID", "POOL", "USES LEFT", "EXPIRES IN", "CREATED")
+UNLIMITED = "unlimited"
+
+
+class UsesType(click.ParamType[int | None]):
+    """A number, or `unlimited` (None)."""
+
+    name = "N|unlimited"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
+        if value == UNLIMITED:
+            return None
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor {UNLIMITED}", param, ctx)
+
+
+@listing("join-tokens")
+@json_option
+def join_tokens(as_json: bool) -> None:
+    """List join tokens (never their secrets); create and revoke them.
+
+    Examples:
+      roost join-tokens
+      roost join-tokens create --pool ci --uses 10 --expires 1d
+      roost join-tokens revoke 3fa29b01c4
+
+    Next: `roost agent --join TOKEN` on the new node.
+    """
+    with connect() as client:
+        found = client.join_tokens.list()
+    print_list(found, as_json, HEADER, _row, "there are no join tokens; `roost join-tokens create` makes one")
+
+
+@join_tokens.command()
+@click.option("--pool", default="", help="Pool of the nodes that join with it. [default: set by the agent]")
+@click.option("--uses", type=UsesType(), default=1, show_default=True, help="Number of machines that can join with it.")
+@click.option("--expires", default="1h", show_default=True, metavar="DURATION", help="Lifetime of the token.")
+@json_option
+def create(pool: str, uses: int | None, expires: str, as_json: bool) -> None:
+    """Create a join token and print it.
+
+    Examples:
+      roost join-tokens create
+      roost join-tokens create --pool gpu --uses unlimited --expires 30d
+      ssh gpu-1 "roost agent --join $(roost join-tokens create --pool gpu)"
+
+    Next: `roost agent --join TOKEN` on that machine. The token is printed now and never again.
+    """
+    with connect() as client:
+        made = client.join_tokens.create(pool=pool, uses=uses, expires=expires)
+    if as_json:
+        print_json(made)
+    else:
+        click.echo(made.token)
+
+
+@join_tokens.command()
+@click.argument("id", metavar="ID")
+def revoke(id: str) -> None:
+    """Revoke a join token.
+
+    Examples:
+      roost join-tokens revoke 3fa29b01c4
+
+    Next: `roost join-tokens`. Nodes that joined with it stay; `roost nodes remove NODE` removes one.
+    """
+    with connect() as client:
+        client.join_tokens.delete(id)
+    echo_err(f"join token {id} is revoked")
+
+
+def _row(token: JoinTokenView) -> tuple[str, ...]:
+    left_ms = max(0, token.expires_ms - time.time_ns() // 1_000_000)
+    uses = UNLIMITED if token.uses is None else str(token.uses)
+    return token.id, token.pool or "-", uses, show_duration(left_ms), ago(token.created_ms)

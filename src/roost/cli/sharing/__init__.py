@@ -1,0 +1,1 @@
+"""Commands about projects, pools and reservations."""

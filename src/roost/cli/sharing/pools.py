@@ -1,0 +1,253 @@
+"""roost pools: groups of nodes: allocation, settings and status."""
+
+from typing import Any
+
+import click
+
+from roost.cli.common.output import amount, echo_err, plain, print_fields, print_json, print_list, print_result
+from roost.cli.common.session import connect, existing, json_option, listing, pairs
+from roost.model.spec.units import show_duration
+from roost.schema.pools import PoolView
+
+HEADER = ("POOL", "STATUS", "NODES", "STRATEGY", "CPU", "MEMORY", "DISK", "OVERCOMMIT")
+COLUMNS = ("cpu_milli", "memory", "disk")
+FIELDS = ("strategy", "overcommit", "labels", "taints", "zone", "rack", "region", "projects", "when_failed",
+          "fallback", "fail_after")  # fmt: skip
+GONE = {"move": "moved", "cancel": "cancelled"}
+SERVERS_OWN = "default"  # in place of a strategy: the server's
+
+
+@listing("pools")
+@json_option
+def pools(as_json: bool) -> None:
+    """List pools with nodes and allocation; set them; mark one as failed or drain it.
+
+    Examples:
+      roost pools
+      roost pools show ci
+      roost pools set ci --strategy best_fit --overcommit cpu=1.5 --label disk=nvme
+      roost pools set ci --when-failed move --fallback spare --fail-after 5m
+      roost pools mark ci failed --reason "power is out"      its unfinished work is moved or cancelled
+      roost pools mark ci ready
+      roost pools drain ci                                    no new work; jobs finish, services move
+      roost pools unset ci
+
+    Next: `roost nodes` for the machines. A node names its pool itself: `roost agent --pool ci`.
+    """
+    with connect() as client:
+        found = client.pools.list()
+    print_list(found, as_json, HEADER, _row, "there are no pools; the first node brings one, or `roost pools set NAME`")
+
+
+@pools.command()
+@click.argument("name", metavar="POOL")
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """Show one pool: status, settings, allocation.
+
+    Examples:
+      roost pools show ci
+      roost pools show ci --json
+
+    Next: `roost pools set POOL`.
+    """
+    with connect() as client:
+        pool = client.pools.get(name)
+    if as_json:
+        print_json(pool)
+        return
+    print_fields(_fields_shown(pool), 13)
+
+
+@pools.command("set")
+@click.argument("name", metavar="POOL")
+@click.option("--strategy", default=None, help="Placement strategy. [default: the server's]")
+@click.option(
+    "--overcommit",
+    multiple=True,
+    callback=pairs,
+    metavar="NAME=RATIO",
+    help="Overcommit ratio of cpu or memory: cpu=1.5.",
+)
+@click.option("--label", "labels", multiple=True, callback=pairs, metavar="NAME=VALUE", help="Label of its nodes.")
+@click.option(
+    "--taint", "taints", multiple=True, metavar="TAINT", help="Taint of its nodes; `:soft` means prefer other nodes."
+)
+@click.option("--zone", default=None, help="Default for its nodes.")
+@click.option("--rack", default=None, help="Default for its nodes.")
+@click.option("--region", default=None, help="Default for its nodes.")
+@click.option(
+    "--project",
+    "projects",
+    multiple=True,
+    metavar="PROJECT",
+    help="Projects that may use it; repeatable. [default: all]",
+)
+@click.option("--when-failed", default=None, metavar="move|cancel", help="What happens to unfinished work if it fails.")
+@click.option("--fallback", default=None, metavar="POOL", help="Pool that takes its work if it fails.")
+@click.option(
+    "--fail-after",
+    default=None,
+    metavar="DURATION",
+    help="Mark it as failed after this long without a connected node. [default: never]",
+)
+@click.option(
+    "--clear",
+    "cleared",
+    multiple=True,
+    type=click.Choice(FIELDS),
+    metavar="FIELD",
+    help=f"Reset to the default: {', '.join(FIELDS)}.",
+)
+@json_option
+def set_(name: str, cleared: tuple[str, ...], as_json: bool, **given: Any) -> None:
+    """Set strategy, labels, taints and failover of a pool.
+
+    Examples:
+      roost pools set ci --strategy best_fit             for workloads that name this pool and no strategy
+      roost pools set ci --overcommit cpu=1.5            a node of 4 cores may allocate 6
+      roost pools set ci --overcommit cpu=1              no overcommit
+      roost pools set gpu --label disk=nvme --taint gpu  defaults of its nodes
+      roost pools set gpu --project ml --project vision  only for these projects
+      roost pools set ci --when-failed move --fallback spare --fail-after 5m
+      roost pools set ci --clear projects --clear strategy
+
+    Other settings and running work stay. Labels and overcommit are merged; taints
+    and projects are replaced.
+
+    Next: `roost pools show POOL`.
+    """
+    wanted = {field: value for field, value in given.items() if value not in (None, ())}
+    if not wanted and not cleared:
+        raise click.UsageError("nothing to set: give --strategy, --overcommit, --label, ...; --help names all")
+    if "overcommit" in wanted:
+        wanted["overcommit"] = {pair: _ratio(pair, value) for pair, value in _pairs(wanted["overcommit"])}
+    if "labels" in wanted:
+        wanted["labels"] = dict(_pairs(wanted["labels"]))
+    if wanted.get("strategy") == SERVERS_OWN:
+        wanted["strategy"] = ""
+    with connect() as client:
+        fields = _fields(existing(lambda: client.pools.get(name)))
+        fields = {field: value for field, value in fields.items() if field not in cleared}
+        for added in ("overcommit", "labels"):
+            if added in wanted:
+                wanted[added] = {**fields.get(added, {}), **wanted[added]}
+        pool = client.pools.set(name, **{**fields, **wanted})
+    print_result(
+        pool, as_json, f"pool {pool.name}: strategy {pool.strategy or SERVERS_OWN}, overcommit {_overcommit(pool)}"
+    )
+
+
+@pools.command()
+@click.argument("name", metavar="POOL")
+@click.argument("status", type=click.Choice(["failed", "ready"]))
+@click.option("--reason", default="", help="Reason, recorded with the work that is moved or cancelled.")
+@json_option
+def mark(name: str, status: str, reason: str, as_json: bool) -> None:
+    """Mark a pool as failed, or as ready again after a failure or a drain.
+
+    Examples:
+      roost pools mark ci failed --reason "power is out"
+      roost pools mark ci ready
+
+    A failed pool takes no new work. Work that runs there or is pending only for it is moved or cancelled, by
+    `--when-failed`. Pending work goes to the fallback, or stays pending. Work on disconnected nodes moves after their
+    leases. A ready pool takes new work again.
+
+    Next: `roost pools show POOL`; `roost pools mark POOL ready` when it works again.
+    """
+    if status == "failed" and not reason:
+        raise click.UsageError("a failed pool needs a reason: --reason TEXT")
+    _mark(name, status, reason, as_json)
+
+
+@pools.command()
+@click.argument("name", metavar="POOL")
+@click.option("--reason", default="", help="Reason.")
+@json_option
+def drain(name: str, reason: str, as_json: bool) -> None:
+    """Drain a pool: no new work, jobs finish, services move within their limits.
+
+    Examples:
+      roost pools drain old --reason "to be sold"
+
+    Next: `roost pools show POOL`; `roost pools mark POOL ready` to take it back.
+    """
+    _mark(name, "draining", reason, as_json)
+
+
+@pools.command()
+@click.argument("name", metavar="POOL")
+@json_option
+def unset(name: str, as_json: bool) -> None:
+    """Remove the settings of a pool; its nodes stay.
+
+    Examples:
+      roost pools unset ci
+
+    Next: `roost pools`. Its nodes stay.
+    """
+    with connect() as client:
+        client.pools.delete(name)
+    print_result({"name": name}, as_json, f"the settings of pool {name} are removed; its nodes stay")
+
+
+def _row(pool: PoolView) -> tuple[str, ...]:
+    rooms = [(name, pool.resources.get(name)) for name in COLUMNS]
+    shown = [f"{amount(name, room.used)}/{amount(name, room.limit)}" if room else "-" for name, room in rooms]
+    nodes = str(pool.nodes) if pool.ready == pool.nodes else f"{pool.nodes} ({pool.ready} ready)"
+    return pool.name, pool.status, nodes, pool.strategy or SERVERS_OWN, *shown, _overcommit(pool)
+
+
+def _fields_shown(pool: PoolView) -> dict[str, str]:
+    by = f" (by {pool.failed_by})" if pool.failed_by and pool.status == "failed" else ""
+    fallback = f"; its work goes to pool {pool.fallback}" if pool.fallback else ""
+    silence = show_duration(pool.fail_after_ms) if pool.fail_after_ms else ""
+    places = ", ".join(f"{kind} {value}" for kind in ("zone", "rack", "region") if (value := getattr(pool, kind)))
+    return {
+        "Pool": pool.name,
+        "Status": f"{pool.status}{by}{f': {pool.reason}' if pool.reason else ''}",
+        "Nodes": f"{pool.nodes}, {pool.ready} ready",
+        "Strategy": f"{pool.strategy or SERVERS_OWN}; overcommit {_overcommit(pool)}",
+        "Labels": ", ".join(f"{name}={value}" for name, value in sorted(pool.labels.items())),
+        "Taints": ", ".join(pool.taints),
+        "Where": places,
+        "For": ", ".join(pool.projects) or ("other projects only" if pool.restricted else "everybody"),
+        "If it fails": f"unfinished work is {GONE[pool.when_failed]}{fallback}"
+                       + (f"; it is marked failed after {silence} without a connected node" if silence else ""),
+        **{plain(name): f"{amount(name, room.used)} of {amount(name, room.limit)} allocated"
+           for name, room in pool.resources.items()},
+    }  # fmt: skip
+
+
+def _mark(name: str, status: str, reason: str, as_json: bool) -> None:
+    with connect() as client:
+        pool = client.pools.mark(name, status, reason)
+    if as_json:
+        print_json(pool)
+    else:
+        status_text = "has failed" if pool.status == "failed" else f"is {pool.status}"
+        echo_err(f"pool {pool.name} {status_text}" + (f": {pool.reason}" if pool.reason else ""))
+
+
+def _pairs(given: tuple[str, ...]) -> list[list[str]]:
+    return [name.split("=", 1) for name in given]
+
+
+def _fields(pool: PoolView | None) -> dict[str, Any]:
+    """What is set for a pool."""
+    if pool is None:
+        return {}
+    fields = {field: getattr(pool, field) for field in FIELDS if field != "fail_after"}
+    return fields | {"fail_after": pool.fail_after_ms / 1_000 if pool.fail_after_ms else None}
+
+
+def _overcommit(pool: PoolView) -> str:
+    return ", ".join(f"{plain(name)} {ratio:g}" for name, ratio in pool.overcommit.items() if ratio != 1) or "-"
+
+
+def _ratio(name: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a ratio like 1.5", param_hint=f"--overcommit {name}") from None

@@ -1,0 +1,124 @@
+"""roost projects: weights, quotas and allocation of projects."""
+
+from collections.abc import Mapping
+
+import click
+
+from roost.cli.common.output import amount, plain, print_list, print_result
+from roost.cli.common.session import connect, existing, json_option, listing, pairs
+from roost.schema.projects import ProjectView
+
+HEADER = ("PROJECT", "WEIGHT", "SHARE", "PENDING", "ALLOCATED/QUOTA")
+NO_LIMIT = "none"
+
+
+@listing("projects")
+@json_option
+def projects(as_json: bool) -> None:
+    """List projects: weight, share of the fleet, allocation and quota; set and unset them.
+
+    SHARE is the dominant share: the largest fraction of the fleet that a project has allocated of any resource. When
+    resources are short, the project with the smallest share for its weight is first.
+
+    Examples:
+      roost projects
+      roost projects set web --weight 2 --quota cpu=10 --quota instances=5
+      roost projects unset web
+
+    Next: `roost why NAME` shows a quota that blocks a workload; docs/guides/queue.md has the rules.
+    """
+    with connect() as client:
+        found = client.projects.list()
+    empty = "there are no projects yet; one begins with its first workload, or with `roost projects set NAME`"
+    print_list(found, as_json, HEADER, _row, empty)
+
+
+@projects.command("set")
+@click.argument("name", metavar="PROJECT")
+@click.option("--weight", type=int, default=None, help="Weight of its fair share. [default: 1]")
+@click.option(
+    "--quota",
+    multiple=True,
+    callback=pairs,
+    metavar="NAME=AMOUNT",
+    help="Maximum allocation: cpu=10, memory=4GiB, gpu=2, instances=5, any resource; cpu=none: no limit.",
+)
+@click.option("--borrow/--no-borrow", default=None, help="Allow use above the quota, of what all quotas leave free.")
+@click.option("--count-only/--enforce", "counted", default=None, help="Only display the quota, or enforce it.")
+@json_option
+def set_(
+    name: str, weight: int | None, quota: tuple[str, ...], borrow: bool | None, counted: bool | None, as_json: bool
+) -> None:
+    """Set weight and quota of a project.
+
+    Examples:
+      roost projects set web --weight 2                      twice the share of a project of weight 1
+      roost projects set web --quota cpu=10 --quota memory=64GiB --quota instances=50
+      roost projects set web --quota cpu=none                remove the limit of cpu
+      roost projects set web --borrow                        above its quota, with what all quotas leave free
+      roost projects set web --count-only                    display the quota, do not enforce it
+
+    Other settings stay. Running work above a lower quota continues.
+
+    Next: `roost projects`.
+    """
+    given = dict(resource.split("=", 1) for resource in quota)
+    if weight is None and not quota and borrow is None and counted is None:
+        raise click.UsageError("nothing to set: give --weight, --quota, --borrow or --count-only")
+    with connect() as client:
+        known = existing(lambda: client.projects.get(name))
+        limits = _written(known.quota) if known else {}
+        limits |= given
+        project = client.projects.set(
+            name,
+            weight=weight if weight is not None else known.weight if known else 1,
+            quota={limit: most for limit, most in limits.items() if most != NO_LIMIT},
+            borrow=borrow if borrow is not None else bool(known and known.borrow),
+            counted=counted if counted is not None else bool(known and known.counted),
+        )
+    print_result(project, as_json, f"project {project.name}: weight {project.weight}, quota {_format_quota(project)}")
+
+
+@projects.command()
+@click.argument("name", metavar="PROJECT")
+@json_option
+def unset(name: str, as_json: bool) -> None:
+    """Remove the settings of a project; its workloads stay.
+
+    Examples:
+      roost projects unset web
+
+    Next: `roost projects`. Its workloads stay; it has weight 1 and no quota from now on.
+    """
+    with connect() as client:
+        client.projects.delete(name)
+    print_result({"name": name}, as_json, f"project {name} has weight 1 and no quota")
+
+
+def format_allocated(allocated: Mapping[str, int], quota: Mapping[str, int]) -> str:
+    """`cpu 3/10, instances 3`: what is held, and of how much where there is a limit."""
+    shown = []
+    for name in sorted({*allocated, *quota}, key=lambda item: (item not in quota, item)):
+        most = f"/{amount(name, quota[name])}" if name in quota else ""
+        shown.append(f"{plain(name)} {amount(name, allocated.get(name, 0))}{most}")
+    return ", ".join(shown) or "-"
+
+
+def _row(project: ProjectView) -> tuple[str, ...]:
+    share = f"{100 * project.share:.1f}%" + (f" of {plain(project.dominant)}" if project.dominant else "")
+    message = format_allocated(project.allocated, project.quota)
+    notes = [word for word, holds in (("may borrow", project.borrow), ("counted only", project.counted)) if holds]
+    allocated = f"{message} ({', '.join(notes)})" if notes and project.quota else message
+    return project.name, str(project.weight), share, str(project.waiting), allocated
+
+
+def _format_quota(project: ProjectView) -> str:
+    if not project.quota:
+        return "none"
+    message = ", ".join(f"{plain(name)} {amount(name, most)}" for name, most in project.quota.items())
+    return message + (", may borrow" if project.borrow else "") + (", counted only" if project.counted else "")
+
+
+def _written(quota: Mapping[str, int]) -> dict[str, str]:
+    """A quota as it is written: cpu_milli 1500 is cpu 1500m."""
+    return {plain(name): f"{most}m" if name.endswith("_milli") else str(most) for name, most in quota.items()}

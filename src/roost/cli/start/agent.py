@@ -1,0 +1,119 @@
+"""roost agent: make this machine a node. The process becomes the keeper, which starts the agent and all work."""
+
+import os
+import socket
+from pathlib import Path
+
+import click
+
+from roost.cli.common.exit_codes import Failure
+from roost.cli.common.output import echo_err
+from roost.cli.common.session import pairs
+from roost.cli.start.datadir import data_home
+from roost.cli.start.local_nodes import agent_argv, keeper_argv
+from roost.cli.start.options import taint_option
+
+
+@click.command()
+@click.option(
+    "--join", default="", envvar="ROOST_JOIN", metavar="TOKEN", show_envvar=True,
+    help="Join token, or @FILE. Ignored after this machine has joined.",
+)  # fmt: skip
+@click.option(
+    "--server", default="", metavar="HOST:PORT", help="Address of the server for agents. [default: from the join token]"
+)
+@click.option("--name", default=socket.gethostname, show_default="host name", help="The node's name.")
+@click.option("--dir", "directory", type=click.Path(path_type=Path),
+              help="Directory for work and logs. [default: user data/agent]")  # fmt: skip
+@click.option(
+    "--label", "labels", multiple=True, callback=pairs, metavar="K=V", help="Label for placement rules; repeatable."
+)
+@click.option("--zone", default="", help="Zone of the node.")
+@click.option("--rack", default="", help="Rack of the node.")
+@click.option("--region", default="", help="Region of the node.")
+@click.option(
+    "--address", default="", metavar="HOST",
+    help="Address of services on this node. [default: its IP address on the route to the server]",
+)  # fmt: skip
+@click.option("--pool", default="", help="Pool of the node, if its join token has none.")
+@click.option("--cpu", default="", help="Cores, like 4 or 500m. [default: all]")
+@click.option("--memory", default="", help="Memory, like 8GiB. [default: all]")
+@click.option("--disk", default="", help="Disk, like 100GiB. [default: free space of --dir]")
+@click.option("--gpu", default="", help="GPUs. [default: all NVIDIA GPUs]")
+@click.option("--gpu-model", "gpu_model", default="", help="Model of the GPUs. [default: detected]")
+@taint_option
+@click.option("--resource", "resources", multiple=True, callback=pairs, metavar="K=N", help="Other countable resource.")
+def agent(
+    join: str, server: str, name: str, directory: Path | None, labels: tuple[str, ...], resources: tuple[str, ...],
+    taints: tuple[str, ...], **facts: str,
+) -> None:  # fmt: skip
+    """Make this machine a node.
+
+    The agent's keeper stays in the foreground: it is the parent of all work, and restarts the agent when it dies.
+    Ctrl-C or SIGTERM stops the work, then the agent.
+
+    Examples:
+      roost agent --join roost-join-...            the first time; `roost join-tokens create` prints the token
+      roost agent                                  after that
+      roost agent --join @token --name gpu-1 --taint gpu --label disk=nvme --zone a
+
+    Next: `roost nodes` on any machine with a client.toml shows the new node.
+    """
+    from roost.agent.config import read_options
+
+    home = (directory or data_home() / "agent").absolute()
+    options = ["--server", server] if server else []
+    options += ["--name", name, "--dir", str(home)]
+    for option, value in facts.items():
+        options += [f"--{option.replace('_', '-')}", value] if value else []
+    for option, values in (("--label", labels), ("--resource", resources), ("--taint", taints)):
+        options += [word for value in values for word in (option, value)]
+    read_options(options, dict(os.environ))  # a keeper would start an agent that cannot be again and again
+    _become_node(home, name, join)
+    os.environ.pop("ROOST_JOIN", None)  # work must not see it
+    argv = keeper_argv(home, agent_argv(*options))
+    os.execv(argv[0], argv)
+
+
+def _become_node(home: Path, name: str, join: str) -> None:
+    """Make sure that this machine has a valid certificate."""
+    from roost.agent.connection.identity import NodeIdentity, check_own, now_ms
+    from roost.model.records.enrolment import read_token
+
+    identity = NodeIdentity(str(home))
+    try:
+        bundle = identity.read()
+    except ValueError as error:
+        raise Failure(
+            f"{identity.path} cannot be read: {error}", "remove it and join again with --join TOKEN"
+        ) from None
+    if bundle is not None and (bundle.expires_ms > now_ms() or not join):
+        check_own(bundle, name)
+        if bundle.expires_ms <= now_ms():
+            hint = "make a token with `roost join-tokens create` and start once with --join TOKEN"
+            raise Failure(f"the certificate of node {name} has expired", hint)
+        return
+    if not join:
+        hint = "make a token with `roost join-tokens create` where you have a client.toml, and add --join TOKEN"
+        raise Failure(f"this machine has not joined a server: there is no certificate in {home}", hint)
+    token = read_token(_text(join))
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    from roost.agent.connection.enrolment import EnrolmentRefused, EnrolmentUnreachable
+    from roost.agent.connection.enrolment import join as ask
+
+    try:
+        ask(identity, token, name)
+    except EnrolmentRefused as error:
+        raise Failure(f"not joined: {error}") from None
+    except EnrolmentUnreachable as error:
+        raise Failure(f"not joined: {error}", "is the server running, and can this machine reach it?") from None
+    echo_err(f"joined as {name}")
+
+
+def _text(join: str) -> str:
+    if not join.startswith("@"):
+        return join
+    try:
+        return Path(join[1:]).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"--join: {join[1:]} cannot be read: {getattr(error, 'strerror', None) or error}") from None

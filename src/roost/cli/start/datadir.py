@@ -1,0 +1,74 @@
+"""A server's directory: made on first use, with tokens that only its owner can read, used by one process at a time."""
+
+import fcntl
+import os
+import secrets
+from pathlib import Path
+
+from roost.cli.common.exit_codes import Failure
+
+TOKEN_BYTES = 24  # 192 bits: not to be guessed
+ADMIN_TOKEN = "admin.token"  # the root token of the API
+CLIENT_CONFIG = "client.toml"
+AUTHORITY = "ca.pem"  # as in server/pki/bootstrap.py, which is too heavy to import here
+
+
+def data_home() -> Path:
+    """~/.local/share/roost, or where XDG says."""
+    base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(base).expanduser() / "roost"
+
+
+class DataDir:
+    """The directory and what is in it. Hold on to it: the lock goes with it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = _lock(self.path)
+        except OSError as error:
+            raise Failure(
+                f"{self.path} cannot be used: {error.strerror}", "choose another one with --data DIR"
+            ) from None
+        self.admin_token_path = self.path / ADMIN_TOKEN
+        self.client_config_path = self.path / CLIENT_CONFIG
+        # It is written when the server is ready; an old one would point to an old address.
+        self.client_config_path.unlink(missing_ok=True)
+
+    def admin_token(self) -> str:
+        """Made on first use, kept over restarts."""
+        return _token(self.admin_token_path)
+
+    def authority(self) -> str:
+        """The CA's certificate, which the server leaves here when it is ready."""
+        return (self.path / AUTHORITY).read_text(encoding="ascii")
+
+
+def _lock(path: Path) -> int:
+    fd = os.open(path / "server.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        pid = os.read(fd, 20).decode().strip() or "unknown"
+        os.close(fd)
+        message = f"another server (pid {pid}) uses {path}"
+        raise Failure(
+            message, f"talk to it with ROOST_CONFIG={path / CLIENT_CONFIG}, or choose another --data DIR"
+        ) from None
+    os.ftruncate(fd, 0)
+    os.write(fd, f"{os.getpid()}\n".encode())
+    return fd
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        token = ""
+    if not token:
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "w", encoding="ascii") as file:
+            file.write(token + "\n")
+    return token

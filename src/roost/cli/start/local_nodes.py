@@ -1,0 +1,155 @@
+"""Local nodes: their keepers are started, found again after a crash, watched and ended from here."""
+
+import fcntl
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+KEEPER = Path(__file__).resolve().parents[2] / "keeper" / "__main__.py"
+LOCK_NAME = "keeper.lock"  # held by a keeper for as long as it lives, with its pid inside
+STARTED_NAME = "started.json"  # how the keeper of this directory was started
+LOG_NAME = "keeper.log"
+AGENT_LOG_NAME = "agent.log"
+LAST_WORDS_BYTES = 4_096  # of a log, to tell why a keeper ended
+
+
+def keeper_argv(directory: Path, agent_argv: list[str], agent_log: Path | None = None) -> list[str]:
+    """The command line of a keeper: a Python without site-packages, so that it starts at once.
+
+    Without a log of its own, the agent writes where the keeper does.
+    """
+    log = ["--agent-log", str(agent_log)] if agent_log else []
+    return [sys.executable, "-I", "-S", str(KEEPER), "--dir", str(directory), *log, "--", *agent_argv]
+
+
+def agent_argv(*options: str) -> list[str]:
+    """The command line of an agent."""
+    return [sys.executable, "-P", "-m", "roost.agent", *options]  # -P: a file random.py where we stand is not ours
+
+
+class KeeperHandle:
+    """A keeper of a local node: our child, or one that outlived an earlier `roost up`."""
+
+    def __init__(self, name: str, directory: Path, pid: int, *, adopted: bool) -> None:
+        self.name = name
+        self.directory = directory
+        self.pid = pid
+        self.adopted = adopted
+        self.pidfd = os.pidfd_open(pid)
+
+    def terminate(self) -> None:
+        """Ask it to end its work, its agent and itself. Asked twice, it gives no more grace."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """The last resort: what it ran is killed by the next keeper of this directory."""
+        self._signal(signal.SIGKILL)
+
+    def reap(self) -> str:
+        """It has ended (its pidfd is readable): a message about how."""
+        os.close(self.pidfd)
+        self.pidfd = -1
+        if self.adopted:
+            return "ended"
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+    def last_output(self) -> str:
+        """The end of what it wrote."""
+        return _tail(self.directory / LOG_NAME)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.pidfd >= 0:
+            try:
+                signal.pidfd_send_signal(self.pidfd, number)
+            except ProcessLookupError:
+                return
+
+
+def start_keeper(name: str, directory: Path, agent: list[str]) -> KeeperHandle:
+    """Start a keeper in a session of its own, so that Ctrl-C in a terminal is for `roost up` alone.
+
+    One that is still there and was started in the same way is taken over with all it runs; any other is ended first.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    argv = keeper_argv(directory, agent, directory / AGENT_LOG_NAME)
+    pid = running_keeper(directory)
+    if pid:
+        left = KeeperHandle(name, directory, pid, adopted=True)
+        if _started(directory) == argv:
+            return left
+        _end(left)
+    (directory / STARTED_NAME).write_text(json.dumps(argv), encoding="utf-8")
+    log = str(directory / LOG_NAME)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    pid = os.posix_spawn(
+        argv[0],
+        argv,
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+    return KeeperHandle(name, directory, pid, adopted=False)
+
+
+def end_strangers(directory: Path, wanted: list[str]) -> None:
+    """End keepers that an earlier `roost up` left behind."""
+    for lock in sorted(directory.glob(f"*/{LOCK_NAME}")):
+        pid = running_keeper(lock.parent)
+        if pid and lock.parent.name not in wanted:
+            _end(KeeperHandle(lock.parent.name, lock.parent, pid, adopted=True))
+
+
+def running_keeper(directory: Path) -> int:
+    """The pid of the keeper that holds a directory, or 0."""
+    try:
+        fd = os.open(directory / LOCK_NAME, os.O_RDWR)
+    except FileNotFoundError:
+        return 0
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return int(os.read(fd, 20) or 0)
+    finally:
+        os.close(fd)
+    return 0
+
+
+def pids_of(directory: Path) -> list[int]:
+    """Everything that the keeper of a directory has started: its agent, and all work on its node."""
+    from roost.keeper.processes import MARK, mark_of
+
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in pids if mark_of(pid, MARK) == str(directory)]
+
+
+def _end(keeper: KeeperHandle) -> None:
+    import select
+
+    keeper.terminate()
+    select.select([keeper.pidfd], [], [])
+    keeper.reap()
+
+
+def _started(directory: Path) -> list[str]:
+    try:
+        argv = json.loads((directory / STARTED_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return argv if isinstance(argv, list) else []
+
+
+def _tail(path: Path) -> str:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - LAST_WORDS_BYTES))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""

@@ -1,0 +1,154 @@
+"""Options of the commands that start a server: those of both, of `roost server` alone, and of nodes."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from roost.cli.common.session import DURATION, SIZE
+
+if TYPE_CHECKING:
+    from roost.cli.start.datadir import DataDir
+    from roost.client.config import Config
+    from roost.server.config import ServerConfig
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+LISTEN = "127.0.0.1:8420"  # as in server/config.py, which is too heavy to import before the agents have been started
+FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+class ListenAddress(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def reachable(self, port: int = 0) -> "ListenAddress":
+        """The same from this machine: a client cannot connect to "all addresses"."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1"}.get(self.host, self.host)
+        return ListenAddress(host, port or self.port)
+
+
+class AddressType(click.ParamType[ListenAddress]):
+    """HOST:PORT, or a port alone."""
+
+    name = "HOST:PORT"
+
+    def convert(
+        self, value: str | ListenAddress, param: click.Parameter | None, ctx: click.Context | None
+    ) -> ListenAddress:
+        if isinstance(value, ListenAddress):
+            return value
+        host, _, port = value.rpartition(":")
+        if not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+            self.fail(f"{value!r} is not like 127.0.0.1:8420", param, ctx)
+        return ListenAddress(host.strip("[]") or "127.0.0.1", int(port))
+
+
+ADDRESS = AddressType()
+
+
+def option(*names: str, help: str, **settings: Any) -> Callable[[Decorated], Decorated]:
+    """An option of a server, which an environment variable of the same name sets: --leader-ttl, $ROOST_LEADER_TTL."""
+    variable = names[0].partition("/")[0].removeprefix("--").replace("-", "_").upper()
+    return click.option(*names, help=help, **{"envvar": f"ROOST_{variable}", **settings})
+
+
+def options(*added: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
+    """A decorator that adds these options, in this order."""
+
+    def decorate(command: Decorated) -> Decorated:
+        for add in reversed(added):
+            command = add(command)
+        return command
+
+    return decorate
+
+
+taint_option = click.option(
+    "--taint", "taints", multiple=True, metavar="KEY[=VALUE][:soft]",
+    help="Taint: only workloads that tolerate it are placed here; `:soft` means prefer other nodes.",
+)  # fmt: skip
+shared_options = options(
+    option("--backfill-after", "backfill_after_ms", type=DURATION, show_envvar=True,
+           help="Pending time before a backfill reservation is made; 0: at once. [default: 30s]"),
+    option("--preempt-margin", type=click.IntRange(0, 100), metavar="N", show_envvar=True,
+           help="Priority difference that allows preemption; 0: no preemption by priority. [default: 20]"),
+    option("--record-decisions", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", show_envvar=True,
+           help="Record all input and decisions here, for `roost sim replay`."),
+    option("--record-max", type=SIZE, help="Maximum size of one recording; then a new file begins. [default: 1GiB]"),
+    option("--record-total", type=SIZE, help="Maximum size of all; the oldest are deleted. [default: 10GiB]"),
+    option("--history", type=click.Choice(["auto", "on", "off"]), show_envvar=True,
+           help="Store finished workloads and events, for `roost history`; auto: unless the store is memory."),
+    option("--history-retention", "history_retention_ms", type=DURATION,
+           help="Retention of the history. [default: 90d]"),
+    option("--history-max", type=SIZE,
+           help="Maximum size of the history; the oldest entries are deleted. [default: 10GiB]"),
+    option("--advertise", multiple=True, metavar="HOST",
+           help="Name or address by which others reach this server; repeatable. [default: the listen address]"),
+    option("--tls", type=click.Choice(["auto", "on", "off"]), default="auto", show_default=True,
+           help="TLS for the API; auto: unless it listens on loopback only."),
+    option("--tls-cert", type=FILE, metavar="FILE",
+           help="Your certificate for the API, PEM; read again when it changes. [default: one of Roost's CA]"),
+    option("--tls-key", type=FILE, metavar="FILE", help="The key of --tls-cert."),
+    option("--key-file", "key_files", type=FILE, multiple=True, metavar="FILE",
+           help="Key that encrypts secrets at rest, 64 hexadecimal digits. Repeatable: the first encrypts, "
+                "all decrypt. [default: DATA/seal.key]"),
+    option("--key-command", default="", metavar="COMMAND", help="Command that prints that key."),
+    option("--certificate-life", "certificate_ms", type=DURATION,
+           help="Lifetime of certificates; renewed automatically. [default: 30d]"),
+    click.option("--new-authority", is_flag=True, help="Replace the CA: all nodes must join again."),
+    click.option("--hook", "hooks", multiple=True, metavar="NAME[:EVENT,...]=COMMAND",
+                 help="Run a command on this host for each event (JSON on standard input): docs/guides/webhooks.md."),
+    option("--hooks-to-loopback", is_flag=True, help="Allow webhooks to this host."),
+    option("--controller-listen", type=ADDRESS, help="Address for controllers. [default: the port of the API + 2]"),
+    option("--controllers/--no-controllers", default=True, help="Serve the gRPC API for controllers."),
+)  # fmt: skip
+server_options = options(
+    option("--data", type=click.Path(path_type=Path), help="Data directory."),
+    option("--store", default="sqlite", metavar="STORE", show_default=True,
+           help="sqlite, memory (nothing is stored), postgresql://... or etcd://... (shared by servers)."),
+    option("--name", metavar="NAME", help="Server name. [default: the host name]"),
+    option("--logs", type=click.Path(path_type=Path), metavar="DIRECTORY",
+           help="Directory of logs; may be shared by servers. [default: DATA/logs]"),
+    option("--leader-ttl", "leader_ttl_ms", type=DURATION,
+           help="A leader that does not renew for this long is replaced. [default: 1.5s]"),
+    option("--leader-renew", "leader_renew_ms", type=DURATION, help="Interval of renewals. [default: 400ms]"),
+    option("--leader-retry", "leader_retry_ms", type=DURATION,
+           help="Interval after a failed renewal. [default: 150ms]"),
+    option("--store-outage-grace", "store_outage_grace_ms", type=DURATION,
+           help="How long agents are answered while the store is away. [default: 60s]"),
+    option("--listen", type=ADDRESS, default=LISTEN, show_default=True, help="Address of the API."),
+    option("--agents-listen", type=ADDRESS, help="Address for agents. [default: the next port]"),
+    option("--strategy", default="", envvar="SCHEDULING_STRATEGY",
+           help="Placement strategy. [default: least_loaded]"),
+    option("--lease", "lease_ms", type=int, envvar="ROOST_LEASE_MS", metavar="MS",
+           help="A node without contact for this long is lost."),
+    shared_options,
+    option("--oidc-issuer", metavar="URL", show_envvar=True,
+           help="OpenID issuer whose users may log in: docs/guides/access.md."),
+    option("--oidc-client-id", metavar="ID", help="Client ID of Roost at the issuer."),
+    option("--oidc-claim", metavar="NAME", help="Claim that names a user. [default: email]"),
+    option("--seed", type=int, default=0, help="Seed of randomised strategies."),
+    option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True,
+           help="Log level."),
+    option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", show_default=True,
+           help="auto: text for a terminal, JSON otherwise."),
+)  # fmt: skip
+
+
+def client_config(config: "ServerConfig", home: "DataDir", address: str) -> "Config":
+    """How to reach a server that is ready at HOST:PORT, from this machine."""
+    from roost.client.config import Config
+
+    if not config.serves_tls():
+        return Config(f"http://{address}", config.admin_token)
+    if config.tls_cert is None:
+        return Config(f"https://{address}", config.admin_token, home.authority())
+    host = config.advertise[0] if config.advertise else address.rpartition(":")[0]
+    return Config(f"https://{host}:{address.rpartition(':')[2]}", config.admin_token)

@@ -1,0 +1,246 @@
+"""roost up: a server and local nodes in one command, and nothing left when it ends."""
+
+import gc
+import os
+import random
+import signal
+import socket
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from roost.cli.common.exit_codes import Failure
+from roost.cli.common.output import echo_err
+from roost.cli.start.datadir import DataDir, data_home
+from roost.cli.start.local_nodes import KeeperHandle, agent_argv, end_strangers, start_keeper
+from roost.cli.start.options import ADDRESS, LISTEN, ListenAddress, client_config, shared_options, taint_option
+
+if TYPE_CHECKING:
+    from roost.server.config import ServerConfig
+    from roost.server.pki.certificates import Certificates
+
+AGENTS_MAX = 64  # local nodes are for trying things out; each is two processes
+QUIET_PORTS = range(20_000, 32_000)  # below those the kernel gives to connections: free now is free in a second
+QUIET_PORTS_TRIED = 50
+END_S_MAX = 20.0  # keepers give work 5 s and their agent 3 s to end; slower ones are killed
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), help="Data directory. [default: ~/.local/share/roost]")
+@click.option(
+    "--listen", type=ADDRESS, default=LISTEN, show_default=True, help="Address of the API; port 0: any free port."
+)
+@click.option("--agents-listen", type=ADDRESS, help="Address for agents. [default: the next port]")
+@click.option(
+    "--agents", type=click.IntRange(0, AGENTS_MAX), default=1, show_default=True, help="Local nodes, node-1 to node-N."
+)
+@click.option("--strategy", default="", help="Placement strategy. [default: $SCHEDULING_STRATEGY or least_loaded]")
+@click.option("--gpu", default="", help="GPUs of each node. [default: node-1 has all NVIDIA GPUs]")
+@click.option("--gpu-model", default="", help="Model of the GPUs. [default: detected]")
+@taint_option
+@click.option(
+    "--lease", "lease_ms", type=int, default=None, metavar="MS", help="A node without contact for this long is lost."
+)
+@shared_options
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", help="Log level."
+)
+def up(
+    data: Path | None, listen: ListenAddress, agents_listen: ListenAddress | None, agents: int, strategy: str,
+    lease_ms: int | None, log_level: str, gpu: str, gpu_model: str, taints: tuple[str, ...],
+    **more: int | str | bool | Path | tuple[str | Path, ...] | None,
+) -> None:  # fmt: skip
+    """Start a server and local nodes.
+
+    It stays in the foreground. Ctrl-C or SIGTERM stops the server, the work and the nodes; interrupted work runs again
+    after the next `roost up`. Tokens, certificates and data are in the data directory.
+
+    Examples:
+      roost up                              one node, everything in ~/.local/share/roost
+      roost up --data ./trial --agents 3    three nodes, each with a third of this machine
+      roost up --listen 0.0.0.0:8420 --agents-listen 0.0.0.0:8421      for other machines as well
+
+    Next, in another terminal: export ROOST_CONFIG=DIR/client.toml, then `roost run -- echo hello`.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    home = DataDir(data or data_home())
+    listen, agents_listen = _addresses(listen, agents_listen)
+    admin_token = home.admin_token()
+    keepers: list[KeeperHandle] = []
+    offer = _offer(gpu, gpu_model, taints)
+    try:
+        # First of all the agents: they start while the server is still being imported.
+        names = [f"node-{number}" for number in range(1, agents + 1)]
+        end_strangers(home.path / "nodes", names)
+        for name in names:
+            keepers.append(_start(home, name, agents_listen, agents, offer))
+        gc.disable()  # importing the server makes no garbage, and looking for it costs a seventh of that time
+        config = _config(
+            data=home.path, host=listen.host, port=listen.port, agents_host=agents_listen.host,
+            agents_port=agents_listen.port, admin_token=admin_token, strategy=strategy, lease_ms=lease_ms,
+            log_level=log_level, **more,
+        )  # fmt: skip
+        _serve(config, home, keepers)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        end_keepers(keepers)
+
+
+def end_keepers(keepers: list[KeeperHandle]) -> None:
+    """Stop all of them and wait. A second Ctrl-C shortens the grace of the work."""
+    import select
+    import time
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
+    left = [keeper for keeper in keepers if keeper.pidfd >= 0]
+    for keeper in left:
+        keeper.terminate()
+    deadline = time.monotonic() + END_S_MAX
+    while left:
+        try:
+            over = select.select([keeper.pidfd for keeper in left], [], [], max(0.0, deadline - time.monotonic()))[0]
+        except KeyboardInterrupt:
+            for keeper in left:
+                keeper.terminate()
+            continue
+        if not over:
+            for keeper in left:
+                echo_err(f"{keeper.name} does not end; killed")
+                keeper.kill()
+            deadline = time.monotonic() + END_S_MAX
+            continue
+        for keeper in [keeper for keeper in left if keeper.pidfd in over]:
+            keeper.reap()
+            left.remove(keeper)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _addresses(listen: ListenAddress, agents: ListenAddress | None) -> tuple[ListenAddress, ListenAddress]:
+    """Both addresses; the agents' with a real port, because agents start before the server listens."""
+    if agents is None:
+        agents = ListenAddress(listen.host, listen.port + 1 if listen.port else 0)
+    _check_free(listen, "--listen")
+    if agents.port:
+        _check_free(agents, "--agents-listen")
+        return listen, agents
+    for port in random.sample(QUIET_PORTS, QUIET_PORTS_TRIED):
+        try:
+            _check_free(agents._replace(port=port), "--agents-listen")
+        except Failure:
+            continue
+        return listen, agents._replace(port=port)
+    raise Failure(f"found no free port for agents on {agents.host}", "choose one with --agents-listen")
+
+
+def _check_free(address: ListenAddress, option: str) -> None:
+    """Better to find out before anything was started."""
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address.host, address.port))
+        except OSError as error:
+            hint = f"is another `roost up` running? Choose another address with {option}; port 0 is any free one"
+            raise Failure(f"cannot listen on {address}: {error.strerror or error}", hint) from None
+
+
+def _offer(gpu: str, gpu_model: str, taints: tuple[str, ...]) -> list[str]:
+    """The resources of the nodes, validated here rather than by an agent that fails to start."""
+    offer = [word for taint in taints for word in ("--taint", taint)]
+    offer += [
+        word for option, value in (("--gpu", gpu), ("--gpu-model", gpu_model)) if value for word in (option, value)
+    ]
+    if offer:
+        from roost.agent.config import check_offer
+
+        check_offer(offer)
+    return offer
+
+
+def _start(home: DataDir, name: str, server: ListenAddress, agents: int, offer: list[str]) -> KeeperHandle:
+    directory = home.path / "nodes" / name
+    options = ["--server", str(server.reachable()), "--name", name, "--dir", str(directory), *offer]
+    if agents > 1:
+        options += ["--slice", f"{name.removeprefix('node-')}/{agents}"]
+    if agents > len(os.sched_getaffinity(0)):
+        options += ["--cpu", "1"]  # a slice of less could not even hold what asks for nothing in particular
+    return start_keeper(name, directory, agent_argv(*options))
+
+
+def _config(**given: object) -> "ServerConfig":
+    from roost.server.config import ServerConfig, from_environment
+
+    settings = {name: value for name, value in given.items() if value not in (None, "")}
+    strategy = from_environment(os.environ).get("strategy")
+    if strategy:
+        settings.setdefault("strategy", strategy)
+    return ServerConfig(**settings)  # type: ignore[arg-type]
+
+
+def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle]) -> None:
+    """Serve until a signal arrives; report keepers that end before."""
+    import asyncio
+
+    import uvloop
+
+    from roost.client.config import write_config
+    from roost.server.app import CannotStart, serve
+
+    def ready(port: int, agents_port: int) -> None:
+        gc.enable()
+        loop = asyncio.get_running_loop()
+        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # a closed terminal; nohup ignores it
+            loop.add_signal_handler(signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM)
+        for keeper in keepers:
+            loop.add_reader(keeper.pidfd, _ended, loop, keeper)
+        answer = client_config(config, home, str(ListenAddress(config.host, port).reachable()))
+        write_config(home.client_config_path, answer)
+        _greet(answer.url, home, keepers, agents_port)
+
+    async def enrol(certificates: "Certificates") -> None:
+        for keeper in keepers:
+            await _enrol(certificates, keeper)
+
+    def _ended(loop: asyncio.AbstractEventLoop, keeper: KeeperHandle) -> None:
+        loop.remove_reader(keeper.pidfd)
+        how = keeper.reap()
+        echo_err(f"the keeper of {keeper.name} has {how}: {keeper.last_output() or 'no output'}")
+        echo_err(f"its work moves to other nodes; restart `roost up` to bring {keeper.name} back")
+
+    try:
+        uvloop.run(serve(config, ready, enrol=enrol))
+    except CannotStart as error:
+        raise Failure(str(error)) from None
+
+
+async def _enrol(certificates: "Certificates", keeper: KeeperHandle) -> None:
+    """See to it that a local node has a certificate. Its agent is being started meanwhile and waits for the file."""
+    from roost.agent.connection.identity import NodeIdentity, bundle_of, make_request, now_ms
+
+    identity = NodeIdentity(str(keeper.directory))
+    try:
+        bundle = identity.read()
+    except ValueError:
+        bundle = None
+    if bundle is not None and certificates.is_current(keeper.name, bundle.certificate) and now_ms() < bundle.renew_ms:
+        return
+    key, request = make_request(keeper.name)
+    identity.write(bundle_of(keeper.name, key, await certificates.enrol(keeper.name, request, local=True)))
+
+
+def _greet(url: str, home: DataDir, keepers: list[KeeperHandle], agents_port: int) -> None:
+    nodes = ", ".join(keeper.name for keeper in keepers) or "none yet; `roost agent` adds one"
+    click.echo(f"Roost is up at {url} (agents: port {agents_port}; nodes: {nodes})")
+    click.echo("Talk to it from another terminal:")
+    click.echo(f"  export ROOST_CONFIG={home.client_config_path}")
+    click.echo("  roost run -- echo hello")
+    click.echo("Ctrl-C stops it.")
+    sys.stdout.flush()

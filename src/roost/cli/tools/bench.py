@@ -1,0 +1,89 @@
+"""roost bench: what Roost costs on this machine, one JSON line per figure."""
+
+import sys
+
+import click
+import msgspec
+
+NAMES = (
+    "place", "memory", "durable", "durable_postgres", "durable_etcd", "tasks", "restart", "takeover", "at", "rest",
+    "burst", "actions", "controllers", "why_burst",
+)  # fmt: skip
+
+
+@click.group(invoke_without_command=True)
+@click.pass_context
+def bench(ctx: click.Context) -> None:
+    """Measure this Roost on this machine.
+
+    Examples:
+      roost bench                    all figures, some minutes
+      roost bench run tasks memory   some of them
+      roost bench place --nodes 10000 --shapes 50
+
+    Figures with a bound say `ok`; the exit code is 1 when one is missed. Ratios are taken within one run, because
+    machines differ and are shared; CPU times are those of whole process trees.
+    """
+    if ctx.invoked_subcommand is None:
+        _measure(NAMES, tiny=False)
+
+
+@bench.command()
+@click.argument("names", nargs=-1, type=click.Choice(NAMES), required=True)
+@click.option(
+    "--tiny", is_flag=True, help="A tiny size: the figures mean nothing, it only shows that the benchmark runs."
+)
+def run(names: tuple[str, ...], tiny: bool) -> None:
+    """Run some benchmarks."""
+    _measure(names, tiny=tiny)
+
+
+@bench.command()
+@click.option("--nodes", type=click.IntRange(1, 200_000), default=5_000, show_default=True)
+@click.option("--count", type=click.IntRange(1, 1_000_000), default=10_000, show_default=True)
+@click.option("--shapes", type=click.IntRange(1, 10_000), default=20, show_default=True)
+@click.option("--rules", is_flag=True, help="Half of the asks have affinity rules (near, apart, spread).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def place(nodes: int, count: int, shapes: int, rules: bool, as_json: bool) -> None:
+    """Placements per CPU second: all filters active, all nodes considered, each placement seeing those before it."""
+    from roost_lab.bench.place import rate
+
+    found = rate(nodes, count, shapes, rules=rules)
+    if as_json:
+        answer = {
+            "placements_per_cpu_s": round(found, 1),
+            "nodes": nodes,
+            "count": count,
+            "shapes": shapes,
+            "rules": rules,
+        }
+        click.echo(msgspec.json.encode(answer))
+    else:
+        what = "with rules about company" if rules else "without rules about company"
+        click.echo(f"{found:,.0f} placements per CPU second: {count:,} of {shapes} shapes on {nodes:,} nodes, {what}")
+
+
+def _measure(names: tuple[str, ...], *, tiny: bool) -> None:
+    from importlib import import_module
+
+    from roost_lab.bench.figure import Missing
+
+    from roost.server.observability import logging
+
+    logging.configure("warning")  # parts of a server in this process write logs
+    missed = []
+    for name in names:
+        click.echo(f"measuring {name} ...", err=True)
+        try:
+            group = import_module(f"roost_lab.bench.{name}")
+            figures = group.measure(**(group.TINY if tiny else {}))
+        except Missing as error:
+            click.echo(f"{name}: {error}", err=True)
+            continue
+        for figure in figures:
+            click.echo(msgspec.json.encode(figure))
+            if figure.ok is False and not tiny:
+                missed.append(figure.figure)
+    if missed:
+        click.echo(f"missed: {', '.join(missed)}", err=True)
+        sys.exit(1)

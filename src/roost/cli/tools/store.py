@@ -1,0 +1,345 @@
+"""roost store: copy, check, back up and restore the state."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from roost.cli.common.exit_codes import FAILED, Failure
+from roost.cli.common.output import ago, echo_err, print_json, print_table
+from roost.cli.common.session import DURATION, json_option
+from roost.model.spec.units import show_bytes
+
+if TYPE_CHECKING:
+    from roost.ports.store import Snapshot
+    from roost.server.maintenance.verify import Examined
+    from roost.stores.factory import Place
+    from roost.stores.inspect import StoreStatus
+
+SERVER = "server"  # in place of a URL: the server that the client is configured for
+T = TypeVar("T")
+
+FINDINGS_SHOWN = 20  # on a terminal; --json has more
+
+watch_option = click.option(
+    "--watch", "watch_ms", type=DURATION, default=5_000, show_default="5s", metavar="DURATION",
+    help="How long to watch a shared store for a live leader: longer than its --leader-ttl.",
+)  # fmt: skip
+force_option = click.option("--force", is_flag=True, help="Empty the store first, if it is not.")
+
+
+@click.group()
+def store() -> None:
+    """Copy, check, back up and restore the state.
+
+    These commands access the store directly. Run them where it is reachable, as the user of the server.
+
+    Examples:
+      roost store check /var/lib/roost
+      roost store copy sqlite:/var/lib/roost postgresql://roost@db-1/roost
+      roost store backup etcd://h1:2379,h2:2379/roost tonight.roost
+      roost store restore tonight.roost sqlite:/var/lib/roost-new
+
+    A store is named by its URL, as with `roost server --store`:
+      DIRECTORY or sqlite:DIRECTORY              roost.db in a server's data directory
+      postgresql://USER@HOST/DATABASE            one schema; ?schema=NAME if it is not `roost`
+      etcd://HOST:2379,HOST:2379/PREFIX          the keys below a prefix
+
+    Next: docs/guides/stores.md compares the stores. `roost doctor` checks everything around them.
+    """
+
+
+@store.command()
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@force_option
+@click.option("--live", is_flag=True, help="Copy although FROM has a live leader: the state of this moment.")
+@watch_option
+def copy(source: str, target: str, force: bool, live: bool, watch_ms: int) -> None:
+    """Copy the content of one store to another.
+
+    Stop the servers of FROM first: their later changes would be missing in TO. TO must not be in use. Every record is
+    compared at the end. The revision continues, and so do watchers.
+
+    Examples:
+      roost store copy /var/lib/roost postgresql://roost@db-1/roost
+      roost store copy postgresql://roost@db-1/roost etcd://h1:2379/roost --force
+      roost store copy --live postgresql://roost@db-1/roost /tmp/look-at-this
+
+    Next: `roost store check TO`, then `roost server --store TO` (a directory: --data TO) with the key of the
+    secrets (--key-file FROM/seal.key). Keep FROM until it runs.
+    """
+    from roost.server.maintenance.backup import as_of_now, revision_as_of_now
+
+    of, to = _kept_place(source), _kept_place(target)
+    if str(of) == str(to):
+        raise Failure(f"{of} cannot be copied to itself")
+    if not live:
+        _refuse_led(of, watch_ms, "it would go on without TO; stop its servers, or copy this moment with --live")
+    before = None if live else _seen(of)
+    snapshot = _read(source)
+    echo_err(f"{of} has {len(snapshot.records):,} records at revision {snapshot.revision:,}")
+    records, revision = snapshot.records, snapshot.revision
+    if live:
+        now_ms = _now_ms()
+        records, revision = as_of_now(records, now_ms), revision_as_of_now(revision, now_ms, now_ms)
+    _fill(target, to, records, revision, force, watch_ms)
+    if before is not None and _seen(of) != before:
+        raise Failure(
+            f"{of} was used while it was copied: {to} has the state of before", "stop its servers, copy again"
+        )
+
+
+@store.command()
+@click.argument("url")
+@json_option
+@click.pass_context
+def check(ctx: click.Context, url: str, as_json: bool) -> None:
+    """Check that a store is consistent; exit with 1 if it is not.
+
+    Every record is decoded, and the state is compared with the invariants. Nothing is written. PostgreSQL and etcd can
+    be checked while servers use them.
+
+    Examples:
+      roost store check /var/lib/roost
+      roost store check postgresql://roost@db-1/roost --json
+
+    Next: if it exits with 1, save a copy and restore the last backup with `roost store restore`.
+    """
+    import msgspec
+
+    from roost.server.maintenance.verify import examine
+
+    place = _kept_place(url)
+    sight = _seen(place)
+    examined = examine(_load(url, place), _now_ms())
+    if as_json:
+        lead = sight.lead._asdict() if sight.lead.epoch else None
+        print_json({"store": str(place), "sound": not examined.wrong, "lead": lead, **msgspec.structs.asdict(examined)})
+    else:
+        click.echo(f"Store:    {place}, revision {examined.revision:,}")
+        click.echo(f"Lead:     {_format_lead(sight.lead, examined.unclean_takeover_ms)}")
+        _show(examined)
+    if examined.wrong:
+        ctx.exit(FAILED)
+
+
+@store.command()
+@click.argument("url")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@json_option
+def backup(url: str, file: Path, as_json: bool) -> None:
+    """Write the content of a store into a file.
+
+    PostgreSQL and etcd may be in use: the file has the state of one revision. SQLite is locked by its server: stop it,
+    or use `server` as URL (admins). The file has mode 0600, because it holds secrets.
+
+    Examples:
+      roost store backup postgresql://roost@db-1/roost /backup/roost-monday
+      roost store backup etcd://h1:2379,h2:2379/roost /backup/roost-monday
+      roost store backup /var/lib/roost /backup/roost-monday        while the server is stopped
+      roost store backup server /backup/roost-monday                of your server, while it runs
+
+    Next: `roost store restore FILE URL` restores it, into any kind of store. Test it once.
+    """
+    from roost.server.maintenance.backup import write_backup
+
+    place, snapshot = _told_by_server() if url == SERVER else (str(_kept_place(url)), _read(url))
+    try:
+        header = write_backup(file.absolute(), snapshot, place, _now_ms())
+    except OSError as error:
+        raise Failure(f"{file} cannot be written: {error.strerror or error}; there is no backup") from None
+    if as_json:
+        print_json(header)
+        return
+    size = show_bytes(file.stat().st_size)
+    click.echo(f"{file}: {len(snapshot.records):,} records at revision {snapshot.revision:,} of {place}, {size}")
+
+
+@store.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("url")
+@force_option
+@watch_option
+def restore(file: Path, url: str, force: bool, watch_ms: int) -> None:
+    """Restore a backup into a store.
+
+    Stop all servers of the store first. A damaged or incomplete file is refused before anything is written. The
+    revision jumps ahead, because clients may have seen later changes: they list again.
+
+    Examples:
+      roost store restore /backup/roost-monday sqlite:/var/lib/roost-new
+      roost store restore /backup/roost-monday postgresql://roost@db-1/roost --force
+
+    Next: `roost store check URL`, then start the servers. Agents report their work: attempts that the backup knows
+    continue, others are stopped.
+    """
+    from roost.model.errors import Unreadable
+    from roost.server.maintenance.backup import as_of_now, read_backup, revision_as_of_now
+
+    place = _kept_place(url)
+    try:
+        header, records = read_backup(file)
+    except Unreadable as error:
+        raise Failure(f"{error}; nothing was changed", "take another backup") from None
+    except OSError as error:
+        raise Failure(f"{file} cannot be read: {error.strerror or error}; nothing was changed") from None
+    echo_err(
+        f"{file} has {len(records):,} records at revision {header.revision:,} of {header.store}, {ago(header.taken_ms)}"
+    )
+    now_ms = _now_ms()
+    revision = revision_as_of_now(header.revision, header.taken_ms, now_ms)
+    _fill(url, place, as_of_now(records, now_ms), revision, force, watch_ms)
+
+
+def _kept_place(url: str) -> "Place":
+    from roost.model.errors import Invalid
+    from roost.stores.factory import MemoryPlace, read_place
+
+    place = read_place(url)
+    if isinstance(place, MemoryPlace):
+        raise Invalid("store", "nothing is kept in memory that another command could see; name a directory or a URL")
+    return place
+
+
+def _told_by_server() -> tuple[str, "Snapshot"]:
+    """Everything that the server has, as of one revision."""
+    import msgspec
+
+    from roost.cli.common.session import connect
+    from roost.ports.store import Snapshot
+
+    with connect() as client:
+        return f"the server at {client.url}", msgspec.msgpack.decode(client.servers.backup(), type=Snapshot)
+
+
+def _seen(place: "Place") -> "StoreStatus":
+    from roost.stores.inspect import inspect
+
+    return _run(inspect(place))
+
+
+def _read(url: str) -> "Snapshot":
+    """Everything of a store that is there, whole and not empty."""
+    from roost.stores.copy import is_unfinished
+
+    place = _kept_place(url)
+    snapshot = _load(url, place)
+    if is_unfinished(snapshot.records):
+        raise Failure(f"{place} is not whole: a copy into it was not finished", "run that again with --force")
+    if not snapshot.records:
+        raise Failure(f"{place} is empty: there is nothing to copy", "check the URL; is it another schema or prefix?")
+    return snapshot
+
+
+def _load(url: str, place: "Place") -> "Snapshot":
+    """Everything. A store that is not there is not made, and one of an earlier release is not changed."""
+    sight = _seen(place)
+    if not sight.there:
+        raise Failure(f"there is no store of Roost: {place}", "check the URL, and the schema or prefix in it")
+    if sight.holder:
+        raise Failure(f"{place} is in use by {sight.holder}", "stop that server first; it has the file for itself")
+    if sight.outdated:
+        raise Failure(f"{place} was made by an earlier release", "start a server of this release with it once")
+
+    async def load() -> "Snapshot":
+        from roost.ports.store import require
+        from roost.stores.factory import open_store
+
+        store = open_store(url)
+        try:
+            return require(await store.load())
+        finally:
+            await store.close()
+
+    return _run(load())
+
+
+def _fill(url: str, place: "Place", records: list[Any], revision: int, force: bool, watch_ms: int) -> None:
+    from roost.stores.copy import fill
+
+    _refuse_led(place, watch_ms, "stop all servers that use it")
+    sight = _seen(place)
+    if not force and sight.there and _load(url, place).records:
+        raise Failure(f"{place} is not empty", "--force empties it first; `roost store backup` keeps what is there")
+    began = time.monotonic()
+    filled = _run(fill(url, place, records, revision, _progress(began), sight.lead))
+    took = time.monotonic() - began
+    gone = f", instead of {filled.removed:,} that were there" if filled.removed else ""
+    echo_err(
+        f"{place} has {filled.records:,} records at revision {filled.revision:,}{gone}; all compared, {took:.1f} s"
+    )
+
+
+def _refuse_led(place: "Place", watch_ms: int, what_next: str) -> None:
+    from roost.stores.inspect import live_leader
+
+    leader = _run(live_leader(place, watch_ms / 1_000))
+    if leader:
+        raise Failure(f"{place} is led by {_name(leader)}", what_next)
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run an action on a store; its refusals are printed as they are."""
+    from roost.ports.store import StoreError
+
+    try:
+        return asyncio.run(work)
+    except StoreError as error:
+        raise Failure(str(error)) from None
+
+
+def _progress(began: float) -> Any:
+    """On a terminal, a line that counts."""
+
+    def tell(done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            rate = done / max(0.001, time.monotonic() - began)
+            click.echo(f"\r  {done:,} of {total:,} records, {rate:,.0f} a second", nl=done == total, err=True)
+
+    return tell
+
+
+def _show(examined: "Examined") -> None:
+    click.echo(f"Records:  {examined.records:,}, {examined.bytes:,} bytes")
+    rows = [(kind.kind, f"{kind.records:,}", f"{kind.bytes:,}") for kind in examined.kinds]
+    if rows:
+        click.echo()
+        print_table(("KIND", "RECORDS", "BYTES"), rows)
+        click.echo()
+        largest = [(f"{large.kind} {large.key}", f"{large.bytes:,}") for large in examined.largest]
+        print_table(("LARGEST", "BYTES"), largest)
+    click.echo()
+    for finding in examined.findings[:FINDINGS_SHOWN]:
+        name = f"{finding.kind} {finding.key}: " if finding.kind else ""
+        click.echo(f"wrong: {name}{finding.message}")
+    if examined.wrong > FINDINGS_SHOWN:
+        click.echo(f"... and {examined.wrong - FINDINGS_SHOWN:,} more; --json has more of them")
+    click.echo(
+        f"not sound: {examined.wrong:,} found" if examined.wrong else "sound: every record is read, no rule broken"
+    )
+
+
+def _format_lead(lead: Any, unclean_takeover_ms: int) -> str:
+    if not lead.epoch:
+        return "no server"  # the holder of the lock of SQLite is the leader, and we have it
+    message = f"{_name(lead.identity)}, epoch {lead.epoch:,}, renewed {lead.renewals:,} times"
+    if lead.successor:
+        message += "; it has released leadership"
+    return message + (f"; last taken from one that was gone {ago(unclean_takeover_ms)}" if unclean_takeover_ms else "")
+
+
+def _name(identity: str) -> str:
+    """A server's name and address out of what it signed with."""
+    from roost.server.cluster.election import read_identity
+
+    existing = read_identity(identity)
+    return identity if existing is None else f"{existing.name} at {existing.api}" if existing.api else existing.name
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1_000)

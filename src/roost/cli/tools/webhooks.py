@@ -1,0 +1,195 @@
+"""roost hooks: webhooks and their deliveries; for receivers: verification of a signature."""
+
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import click
+
+from roost.cli.common.exit_codes import Failure
+from roost.cli.common.output import ago, echo_err, print_json, print_result, print_table
+from roost.cli.common.session import connect, json_option, listing
+from roost.cli.common.targets import HOOK
+from roost.schema.webhooks import HookView
+
+HEADER = ("HOOK", "STATE", "DELIVERED", "FAILED", "PENDING", "LOST", "LAST", "URL")
+BODY_BYTES_MAX = 1 << 20  # messages have a kilobyte
+SECRET_READ_MAX = 1_024
+
+
+@listing("hooks")
+@json_option
+def hooks(as_json: bool) -> None:
+    """List, set, test and remove webhooks.
+
+    Examples:
+      roost hooks                                              delivery status
+      roost hooks set web/chat --url https://h.example/roost --secret-file key
+      roost hooks test web/chat
+      roost hooks remove web/chat
+
+    Next: docs/guides/webhooks.md shows a receiver. A hook without a project covers all projects (admins only).
+    """
+    with connect() as client:
+        found = client.webhooks.list()
+    if as_json:
+        print_json(found)
+        return
+    print_table(HEADER, [_row(hook) for hook in found])
+    for hook in found:
+        for message in _troubles(hook):
+            echo_err(f"hook {hook.project}/{hook.name}: {message}")
+    if not found:
+        echo_err("there are no hooks; `roost hooks set PROJECT/NAME --url URL` sets one")
+
+
+@hooks.command("set")
+@click.argument("hook", type=HOOK, metavar="[PROJECT/]NAME")
+@click.option("--url", required=True, help="URL of the receiver: http or https.")
+@click.option("--event", "events", multiple=True, metavar="EVENT",
+              help="Event, like instance.failed, node.*; repeatable. [default: every end]")  # fmt: skip
+@click.option(
+    "--workload",
+    default="",
+    metavar="PATTERN",
+    help="Only workloads NAME or PREFIX*; for a hook of all projects PROJECT/NAME.",
+)
+@click.option("--secret-file", type=click.File("rb"), help="File with the signing secret; -: standard input.")
+@click.option("--unsigned", is_flag=True, help="Remove the secret.")
+@click.option("--disabled", is_flag=True, help="Keep it, and send no events.")
+@json_option
+def set_(
+    hook: tuple[str, str], url: str, events: tuple[str, ...], workload: str, secret_file: IO[bytes] | None,
+    unsigned: bool, disabled: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Set a webhook. It receives events from now on.
+
+    Examples:
+      roost hooks set web/chat --url https://h.example/roost        every end in project web, not signed
+      openssl rand -hex 32 | tee key | roost hooks set web/chat --url https://h.example/roost --secret-file -
+      roost hooks set web/red --url https://h.example/red --event instance.failed --workload 'nightly-*'
+      roost hooks set nodes --url https://h.example/nodes --event 'node.*'       of all projects
+
+    The secret is never an argument: other users of this machine and shell histories see arguments.
+
+    Next: `roost hooks test web/chat`. A hook keeps its secret unless another one is given.
+    """
+    if secret_file is not None and unsigned:
+        raise click.UsageError("--secret-file and --unsigned contradict each other")
+    secret = None if unsigned else _text(_secret(secret_file)) if secret_file is not None else ""
+    with connect() as client:
+        found = client.webhooks.set(
+            *hook, url=url, events=events, workload=workload, enabled=not disabled, secret=secret
+        )
+    if as_json:
+        print_json(found)
+        return
+    how = "signed" if found.signed else "not signed"
+    echo_err(f"hook {found.project}/{found.name} is set: {', '.join(found.events)}; messages are {how}")
+
+
+@hooks.command()
+@click.argument("hook", type=HOOK, metavar="[PROJECT/]NAME")
+@json_option
+def remove(hook: tuple[str, str], as_json: bool) -> None:
+    """Delete a webhook.
+
+    Examples:
+      roost hooks remove web/chat
+
+    Next: `roost hooks`. Its pending events are dropped.
+    """
+    with connect() as client:
+        client.webhooks.delete(*hook)
+    print_result({"project": hook[0], "name": hook[1]}, as_json, f"hook {hook[0]}/{hook[1]} is deleted")
+
+
+@hooks.command()
+@click.argument("hook", type=HOOK, metavar="[PROJECT/]NAME")
+@json_option
+def test(hook: tuple[str, str], as_json: bool) -> None:
+    """Send a ping and show the answer; exit code 1 if it was not accepted.
+
+    Examples:
+      roost hooks test web/chat
+      roost hooks test command:pager          a command hook of the server
+
+    Next: `roost hooks` shows the deliveries.
+    """
+    with connect() as client:
+        tried = client.webhooks.test(*hook)
+    if as_json:
+        print_json(tried)
+    elif tried.ok:
+        echo_err(f"hook {hook[0]}/{hook[1]} took the ping in {tried.took_ms} ms")
+    if not tried.ok:
+        raise Failure(f"hook {hook[0]}/{hook[1]} did not take the ping: {tried.message}")
+
+
+@hooks.command()
+@click.option("--secret-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True,
+              help="File with the signing secret.")  # fmt: skip
+@click.option("--signature", required=True, help="Value of the header Roost-Signature.")
+@click.option("--max-age", type=click.IntRange(1, 10**9), default=300, show_default=True, metavar="SECONDS",
+              help="Maximum age of a signature.")  # fmt: skip
+def verify(secret_file: Path, signature: str, max_age: int) -> None:
+    """Verify the signature of a message; its body comes from standard input.
+
+    Examples:
+      roost hooks verify --secret-file key --signature "$HTTP_ROOST_SIGNATURE" < body.json
+
+    It needs no server. Exit code 1: wrong secret, changed message, or old signature.
+
+    Next: docs/guides/webhooks.md shows the same in a program.
+    """
+    from roost.model.errors import Invalid
+    from roost.model.records.webhook import check_signature
+
+    body = sys.stdin.buffer.read(BODY_BYTES_MAX + 1)
+    if len(body) > BODY_BYTES_MAX:
+        raise click.UsageError(f"a message has at most {BODY_BYTES_MAX:,} bytes")
+    with secret_file.open("rb") as file:
+        secret = _secret(file)
+    try:
+        check_signature(secret, signature, body, int(time.time()), max_age)
+    except Invalid as error:
+        raise Failure(f"the signature is not right: {error.message}") from None
+    echo_err("the signature is right")
+
+
+def _secret(file: IO[bytes]) -> bytes:
+    """A secret without the newline that editors and `openssl rand` put behind it."""
+    value = file.read(SECRET_READ_MAX).removesuffix(b"\n").removesuffix(b"\r")
+    if not value:
+        raise click.UsageError("the secret is empty")
+    return value
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise click.UsageError("the secret is not text; `openssl rand -hex 32` makes one that is") from None
+
+
+def _row(hook: HookView) -> tuple[str, ...]:
+    state = "disabled" if not hook.enabled else "failing" if hook.last_error and hook.waiting else "ok"
+    return (
+        f"{hook.project}/{hook.name}", state, str(hook.delivered), str(hook.failed), str(hook.waiting),
+        str(hook.given_up + hook.dropped), ago(hook.last_ms), "a command" if hook.command else hook.url,
+    )  # fmt: skip
+
+
+def _troubles(hook: HookView) -> list[str]:
+    """What its operator should know."""
+    message = []
+    if hook.last_error and hook.waiting:
+        message.append(f"the last try failed: {hook.last_error}")
+    if hook.given_up:
+        message.append(f"{hook.given_up:,} events were given up after an hour of trying")
+    if hook.dropped:
+        message.append(f"{hook.dropped:,} events were dropped: more waited than there is room for")
+    if hook.missing:
+        message.append(hook.missing)
+    return message

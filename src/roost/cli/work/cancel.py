@@ -1,0 +1,66 @@
+"""roost cancel and retry: stop workloads or instances, or run them again."""
+
+import click
+
+from roost.cli.common.output import echo_err, print_json
+from roost.cli.common.session import connect, json_option, project_option
+from roost.cli.common.targets import TARGET, Target, in_project
+
+
+@click.command()
+@click.argument("targets", type=TARGET, nargs=-1, required=True, metavar="NAME[.INDEX]...")
+@project_option
+@json_option
+def cancel(targets: tuple[Target, ...], project: str, as_json: bool) -> None:
+    """Stop workloads or single instances.
+
+    Pending instances are cancelled at once. Running ones get SIGTERM, their grace period, then SIGKILL. Finished ones
+    do not change.
+
+    Examples:
+      roost cancel train
+      roost cancel train.3 train.4
+      roost cancel train && roost wait train      until it has stopped
+
+    Next: `roost show NAME` shows how it ended; `roost retry NAME` runs it again.
+    """
+    done = []
+    with connect() as client:
+        for target in targets:
+            target = in_project(target, project)
+            done.append(client.workloads.cancel(target.project, target.name, target.index))
+            if not as_json:
+                echo_err(f"{target} is {_state(done[-1].state)}")
+    if as_json:
+        print_json(done)
+
+
+@click.command()
+@click.argument("targets", type=TARGET, nargs=-1, required=True, metavar="NAME[.INDEX]...")
+@click.option("--failed", is_flag=True, help="Only failed and timed-out instances.")
+@project_option
+@json_option
+def retry(targets: tuple[Target, ...], failed: bool, project: str, as_json: bool) -> None:
+    """Retry instances that failed, timed out or were cancelled; a named instance is retried whatever its result.
+
+    Examples:
+      roost retry train           all instances that did not succeed
+      roost retry train.3         this one, whatever its result
+      roost retry train --failed  only failed and timed-out instances, not cancelled ones
+      roost retry train && roost wait train
+
+    Next: `roost logs -f NAME` follows the new attempt.
+    """
+    done = []
+    with connect() as client:
+        for target in targets:
+            target = in_project(target, project)
+            done.append(client.workloads.retry(target.project, target.name, target.index, failed=failed))
+            if not as_json:
+                echo_err(f"{target} is pending for its next attempt")
+    if as_json:
+        print_json(done)
+
+
+def _state(state: str) -> str:
+    return "stopping" if state == "running" else state

@@ -1,0 +1,90 @@
+"""roost events: the history of transitions and requests."""
+
+from typing import Any
+
+import click
+import msgspec
+
+from roost.cli.common.as_of import day_and_time, period_options, rfc3339
+from roost.cli.common.output import echo_err, print_json, print_json_line, print_table
+from roost.cli.common.session import connect, json_option
+from roost.cli.common.targets import TARGET, Target, in_project
+from roost.model.limits import DEFAULT_PROJECT
+from roost.schema.history import EventView
+
+HEADER = ("TIME", "OBJECT", "EVENT", "NODE", "PRINCIPAL", "REASON")
+LIMIT = 100
+
+
+@click.command()
+@click.argument("target", type=TARGET, required=False, metavar="[NAME[.INDEX]]")
+@click.option("-f", "--follow", is_flag=True, help="Follow new events.")
+@click.option("-p", "--project", default="", help="Only of this project.")
+@click.option("--node", default="", help="Only of this node.")
+@click.option("--kind", default="", help="Only this kind: instance, workload, node, project, audit, ...")
+@click.option("--what", default="", help="Only this event: placed, failed, lost, submitted, ...")
+@period_options
+@click.option("--limit", type=click.IntRange(1, 100_000), default=LIMIT, show_default=True, help="How many at most.")
+@json_option
+def events(
+    target: Target | None, follow: bool, project: str, node: str, kind: str, what: str, since: str, until: str,
+    limit: int, as_json: bool,
+) -> None:  # fmt: skip
+    """List events, oldest first: transitions of instances, nodes and workloads, settings, and requests by principal.
+
+    Examples:
+      roost events                          the last 100
+      roost events -f                       follow new events
+      roost events train.7                  all events of one instance
+      roost events --node node-1 --since 1d
+      roost events --what lost --json
+
+    Next: `roost show NAME --story` for one workload, `roost ps --at TIME` for a past state.
+    """
+    wanted: dict[str, Any] = {"project": project, "node": node, "kind": kind, "what": what}
+    if target is not None:
+        target = in_project(target, project or DEFAULT_PROJECT)
+        wanted |= {"project": target.project, "workload": target.name, "index": target.index}
+    if follow and until:
+        raise click.UsageError("--until and --follow do not go together")
+    with connect() as client:
+        found = client.events.list(**wanted, since=since, until=until, limit=limit) if since or not follow else []
+        found.reverse()
+        if not follow:
+            _print(found, as_json)
+            if not found:
+                echo_err("no event matches, or it was deleted; `roost history` shows finished workloads")
+            return
+        for event in found:
+            _print_one(event, as_json)
+        for event in client.events.follow(**wanted, since=found[-1].id if found else None):
+            _print_one(event, as_json)
+
+
+def _print(found: list[EventView], as_json: bool) -> None:
+    if as_json:
+        print_json([_reported(event) for event in found])
+    else:
+        print_table(HEADER, [_row(event) for event in found])
+
+
+def _print_one(event: EventView, as_json: bool) -> None:
+    if as_json:
+        print_json_line(_reported(event))
+    else:
+        click.echo("  ".join(part for part in _row(event) if part != "-"))
+
+
+def _row(event: EventView) -> tuple[str, ...]:
+    if event.workload:
+        to = str(Target(event.project, event.workload, event.index))
+    else:
+        to = event.node if event.kind == "node" else event.kind
+    node = event.node if event.kind != "node" else ""
+    return day_and_time(event.at_ms), to, event.what, node or "-", event.who or "-", event.message or "-"
+
+
+def _reported(event: EventView) -> dict[str, Any]:
+    answer = msgspec.structs.asdict(event)
+    answer["at"] = rfc3339(answer.pop("at_ms"))
+    return answer

@@ -1,0 +1,169 @@
+"""roost run: submit a command, stream its output, return its exit code."""
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from roost.cli.common.exit_codes import BROKEN_PIPE, FAILED, NOT_PLACED, TIMED_OUT
+from roost.cli.common.explanation import BLOCKED_CODES, UNKNOWN, explain, pending_reasons
+from roost.cli.common.interrupts import Interrupts, Watcher
+from roost.cli.common.log_follow import JsonSink, LogSink, PrefixSink, follow_all
+from roost.cli.common.output import echo_err, print_json, print_json_line
+from roost.cli.common.session import connect, json_option, pairs, project_option
+from roost.cli.common.targets import Target
+from roost.client import Client
+from roost.schema.feed import EndingView
+from roost.schema.work import WorkloadView
+
+SUFFIX_BYTES = 3  # six hexadecimal digits: names of one command do not meet by chance
+NAME_LENGTH_MAX = 40  # of the part made from the command
+SIGNAL_BASE = 128
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] COMMAND [ARG]...")
+@click.option("--name", default="", help="Name of the job. [default: from the command]")
+@click.option("--cpu", help="Cores, like 2, 0.5 or 500m. [default: 1, without a limit]")
+@click.option("--memory", help="Like 512MiB or 4GiB.")
+@click.option("--disk", help="Like 10GiB.")
+@click.option("--gpu", type=int, help="Whole GPUs.")
+@click.option("--resource", "resources", multiple=True, callback=pairs, metavar="K=N", help="Other countable resource.")
+@click.option(
+    "-e", "--env", "variables", multiple=True, metavar="K=V", help="Environment variable; K alone: its value here."
+)
+@click.option("--timeout", metavar="DURATION", help="Time limit of an attempt, like 10m.")
+@click.option("--queue-timeout", metavar="DURATION", help="Time limit of the pending state.")
+@click.option("--grace", metavar="DURATION", help="Between SIGTERM and SIGKILL when it is stopped. [default: 10s]")
+@click.option("--priority", type=int, help="0 to 100, higher first. [default: 50]")
+@click.option("--count", type=int, default=1, show_default=True, help="Number of instances.")
+@click.option("--pool", default="", help="Only on nodes of this pool.")
+@click.option("--require", multiple=True, metavar="EXPR", help="A rule about the node, like \"zone == 'a'\".")
+@click.option("--strategy", default="", help="Placement strategy. [default: the server's]")
+@click.option("--retries", type=int, help="Retries after a lost node. [default: 3]")
+@click.option("--no-fenced", is_flag=True, help="Not fenced: start it elsewhere as soon as its node is disconnected.")
+@click.option("-d", "--detach", is_flag=True, help="Submit it, print its name, and exit.")
+@project_option
+@json_option
+@click.pass_context
+def run(ctx: click.Context, argv: tuple[str, ...], detach: bool, as_json: bool, **given: Any) -> None:
+    """Run a command on a node, stream its output, return its exit code.
+
+    Ctrl-C cancels it and waits until it has stopped; a second Ctrl-C exits at once.
+
+    Examples:
+      roost run -- echo hello
+      roost run --cpu 2 --memory 4GiB --timeout 10m -- make test
+      roost run -d --name nightly --require "labels.disk == 'nvme'" -- ./backup.sh
+      roost run --count 10 --no-fenced -- sh -c 'echo I am $ROOST_INDEX'
+
+    Exit code: that of the command; 128 + N for signal N, 124 for a timeout, 1 when it could not be
+    started, 4 (with -d) when it is pending.
+    Next: with -d, `roost logs -f NAME` and `roost wait NAME`.
+    """
+    document = make_document(argv, given)
+    with connect() as client:
+        if detach:
+            ctx.exit(_leave(client, client.workloads.submit(document), as_json))
+        with Interrupts() as interrupts:  # before it is submitted: from then on there is something to cancel
+            ctx.exit(_attach(client, client.workloads.submit(document), interrupts, as_json))
+
+
+def make_document(argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
+    """The workload that the options describe. The server adds defaults."""
+    amounts = {name: given[name] for name in ("cpu", "memory", "disk", "gpu") if given[name] is not None}
+    amounts |= dict(resource.split("=", 1) for resource in given["resources"])
+    placement = {name: given[name] for name in ("pool", "strategy") if given[name]}
+    if given["require"]:
+        placement["require"] = list(given["require"])
+    document: dict[str, Any] = {
+        "name": given["name"] or _made_name(argv[0]),
+        "project": given["project"],
+        "command": list(argv),
+        "resources": amounts,
+        "count": given["count"],
+    }
+    optional = {
+        "env": dict(_variable(variable) for variable in given["variables"]),
+        "placement": placement,
+        **{name: given[name] for name in ("timeout", "queue_timeout", "grace", "priority", "retries")},
+        "fenced": False if given["no_fenced"] else None,
+    }
+    return document | {name: value for name, value in optional.items() if value not in (None, {})}
+
+
+def exit_code_of(ending: EndingView) -> int:
+    """The code of the job; 128 + N for signals and 124 for timeouts, as in a shell; 1 for other failures."""
+    if ending.state == "succeeded":
+        return 0
+    if ending.state == "timed_out":
+        return TIMED_OUT
+    if ending.state == "rejected":
+        return NOT_PLACED
+    if ending.signal:
+        return SIGNAL_BASE + ending.signal
+    return ending.exit_code or FAILED
+
+
+def _leave(client: Client, workload: WorkloadView, as_json: bool) -> int:
+    if as_json:
+        print_json(workload)
+    else:
+        click.echo(str(Target(workload.project, workload.name)))
+    if workload.state != "queued":
+        return NOT_PLACED if workload.state == "rejected" else 0
+    why = explain(client, workload.project, workload.name)
+    if why.code in (*BLOCKED_CODES, UNKNOWN):
+        echo_err(why.message)
+    return NOT_PLACED if why.code in BLOCKED_CODES else 0
+
+
+def _attach(client: Client, workload: WorkloadView, interrupts: Interrupts, as_json: bool) -> int:
+    """Follow to the end; the exit code is the first instance's that did not succeed."""
+    targets = [Target(workload.project, workload.name, index) for index in range(workload.count)]
+    kind = JsonSink if as_json else LogSink if workload.count == 1 else PrefixSink
+    if as_json:
+        print_json_line({"event": "submitted", "workload": workload})
+    first = 0 if workload.state == "queued" else 1
+    interrupts.patience = 2
+    watcher = Watcher(
+        workload.name,
+        interrupts,
+        cancel=lambda: client.workloads.cancel(workload.project, workload.name),
+        reasons=lambda: pending_reasons(client, workload.project, workload.name),
+    )
+    try:
+        endings = follow_all(client, targets, kind, attempt=first, tick=watcher.tick, wake_fd=interrupts.fd)
+    except BrokenPipeError:
+        client.workloads.cancel(workload.project, workload.name)  # stdout is closed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return BROKEN_PIPE
+    if watcher.left:
+        echo_err(f"left; `roost wait {workload.name}` waits until it has stopped")
+        return SIGNAL_BASE + interrupts.last
+    bad = [(target, ending) for target, ending in sorted(endings.items(), key=lambda ending: ending[0].index or 0)
+           if ending.state != "succeeded"]  # fmt: skip
+    for target, ending in bad[:5]:
+        if ending.exit_code is None or workload.count > 1:
+            echo_err(f"{target} is {ending.state}: {ending.message}")
+    if interrupts.count:
+        return SIGNAL_BASE + interrupts.last
+    return exit_code_of(bad[0][1]) if bad else 0
+
+
+def _made_name(program: str) -> str:
+    """A name from the command and a random suffix."""
+    base = "".join(
+        character if character.isascii() and character.isalnum() else "-" for character in os.path.basename(program)
+    )
+    return f"{base.strip('-')[:NAME_LENGTH_MAX].strip('-') or 'run'}-{os.urandom(SUFFIX_BYTES).hex()}"
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if separator:
+        return name, value
+    if name not in os.environ:
+        raise click.UsageError(f"--env {name}: there is no such variable here; give it a value with {name}=...")
+    return name, os.environ[name]

@@ -1,0 +1,79 @@
+"""roost services: addresses of services."""
+
+import click
+
+from roost.cli.common.exit_codes import FAILED
+from roost.cli.common.output import echo_err, print_json, print_table
+from roost.cli.common.session import connect, json_option
+from roost.cli.common.targets import TARGET, Target, in_project, usual_project
+from roost.schema.services import AddressView, ServiceView
+
+HEADER = ("SERVICE", "READY", "VERSION", "ADDRESSES")
+HEADER_OF_ONE = ("INSTANCE", "NODE", "HOST", "PORTS", "READY", "VERSION")
+ADDRESSES_SHOWN = 3  # addresses of a service in a list of many
+
+
+@click.command()
+@click.argument("target", type=TARGET, required=False, metavar="[NAME]")
+@click.option("-p", "--project", default="", help="Only of this project; with a NAME, its project.")
+@click.option("--ready", "only_ready", is_flag=True, help="Only ready replicas.")
+@click.option("--plain", is_flag=True, help="Only host:port of ready replicas, one per line.")
+@click.option("--port", default="", metavar="PORT", help="With --plain: this port. [default: the first]")
+@json_option
+@click.pass_context
+def services(
+    ctx: click.Context, target: Target | None, project: str, only_ready: bool, plain: bool, port: str, as_json: bool
+) -> None:  # fmt: skip
+    """List services: the addresses of their replicas, and which are ready.
+
+    Examples:
+      roost services                          all services, with their first ready addresses
+      roost services web                      every running replica
+      roost services web --plain              host:port of ready replicas, one per line
+      curl http://$(roost services web --plain --port http | head -1)/
+
+    Exit code with --plain: 1 if none is ready.
+    Next: `roost show NAME` for its status, `roost why NAME.INDEX` why a replica is not ready.
+    """
+    if port and not plain:
+        raise click.UsageError("--port chooses what --plain prints; give both")
+    with connect() as client:
+        if target is None:
+            found = client.services.list(project=project, ready=only_ready or plain)
+        else:
+            target = in_project(target, usual_project(project))
+            found = [client.services.get(target.project, target.name, ready=only_ready or plain)]
+    if as_json:
+        print_json(found if target is None else found[0])
+    elif plain:
+        lines = [line for service in found for line in _lines(service, port)]
+        click.echo("".join(f"{line}\n" for line in lines), nl=False)
+        ctx.exit(0 if lines else FAILED)
+    elif target is None:
+        print_table(HEADER, [_row(service) for service in found])
+        if not found:
+            echo_err("there is no service; `roost apply -f FILE` starts one of `kind: service`")
+    else:
+        print_table(HEADER_OF_ONE, [_address_row(found[0], address) for address in found[0].addresses])
+        if not found[0].addresses:
+            echo_err(f"none of its replicas {'is ready' if only_ready else 'runs'}; `roost why {target}` shows why")
+
+
+def _row(service: ServiceView) -> tuple[str, ...]:
+    ready = [address for address in service.addresses if address.ready]
+    first = service.ports[0] if service.ports else ""
+    answer = [address.at(first) if first in address.ports else address.host for address in ready[:ADDRESSES_SHOWN]]
+    more = f" and {len(ready) - ADDRESSES_SHOWN} more" if len(ready) > ADDRESSES_SHOWN else ""
+    name = str(Target(service.project, service.name))
+    return name, f"{service.ready}/{service.count}", str(service.version), (", ".join(answer) + more) or "-"
+
+
+def _address_row(service: ServiceView, address: AddressView) -> tuple[str, ...]:
+    name = str(Target(service.project, service.name, address.index))
+    ports = ", ".join(f"{port} {number}" for port, number in address.ports.items()) or "-"
+    return name, address.node, address.host, ports, "yes" if address.ready else "no", str(address.version)
+
+
+def _lines(service: ServiceView, port: str) -> list[str]:
+    wanted = port or (service.ports[0] if service.ports else "")
+    return [address.at(wanted) for address in service.addresses if address.ready and wanted in address.ports]

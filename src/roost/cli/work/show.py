@@ -1,0 +1,198 @@
+"""roost show: one workload or one instance, with its story."""
+
+import shlex
+import time
+from collections.abc import Callable
+
+import click
+
+from roost.cli.common.as_of import at_option, day_and_time, settle
+from roost.cli.common.output import ago, amount, clock, echo_err, plain, print_fields, print_json, print_table, took
+from roost.cli.common.session import connect, json_option, project_option
+from roost.cli.common.targets import TARGET, Target, in_project
+from roost.cli.work.ps import format_state, progress
+from roost.client import Client
+from roost.client.errors import ApiError
+from roost.schema.work import InstanceDetail, InstanceView, WorkloadDetail, WorkloadView
+
+STORIES_MAX = 100  # shown at once: each is a request
+HEADER = ("INSTANCE", "STATE", "NODE", "ATTEMPT", "EXIT", "TOOK", "CAUSE")
+
+
+@click.command()
+@click.argument("target", type=TARGET, metavar="NAME[.INDEX]")
+@project_option
+@click.option(
+    "--story", is_flag=True, help="All transitions of each instance; also of workloads that only the history has."
+)
+@at_option
+@json_option
+def show(target: Target, project: str, story: bool, at: str, as_json: bool) -> None:
+    """Show one workload or one instance, with its story.
+
+    Examples:
+      roost show train            the workload, its instances, and its story if it has one instance
+      roost show train.7          one instance: every attempt, with times and causes
+      roost show train --story    every instance with all transitions; also of old workloads
+      roost show train --at 2h    as it was two hours ago
+      roost show train --json
+
+    Next: `roost logs NAME`, `roost why NAME`, `roost retry NAME`.
+    """
+    target = in_project(target, project)
+    with connect() as client:
+        at = settle(client, at)
+        if story:
+            _print_stories(_stories(client, target, at), as_json)
+            return
+        workload = None if target.index is not None else client.workloads.get(target.project, target.name, at=at)
+        single = target.index if workload is None else 0 if workload.count == 1 else None
+        instance = None if single is None else client.instances.get(target.project, target.name, single, at=at)
+    if as_json:
+        print_json(workload or instance)
+        return
+    if workload is not None:
+        _show_workload(workload)
+    if workload is not None and instance is not None:
+        click.echo()
+    if instance is not None:
+        _show_instance(instance)
+
+
+def _stories(client: Client, target: Target, at: str) -> list[InstanceDetail]:
+    """Each instance with its story: of the workload that is there, or else of the last one of that name."""
+    project, name = target.project, target.name
+    try:
+        if target.index is not None:
+            return [client.instances.get(project, name, target.index, at=at)]
+        begun = [instance.index for instance in client.instances.list(project, name, at=at) if instance.attempt]
+        if len(begun) > STORIES_MAX:
+            echo_err(f"the first {STORIES_MAX} of {len(begun)} that began; name one for its own: {target}.INDEX")
+        return [client.instances.get(project, name, index, at=at) for index in begun[:STORIES_MAX]]
+    except ApiError as error:
+        if error.status != 404 or at:
+            raise
+        api_error = error
+    try:
+        over = client.history.get(project, name, limit=1)[0]
+    except ApiError:
+        raise api_error from None
+    echo_err(f"{target} is finished since {day_and_time(over.finished_ms)}; this is from the history")
+    found = client.history.instances(
+        project, name, over.serial, limit=None if target.index is not None else STORIES_MAX
+    )
+    return [instance for instance in found if target.index in (None, instance.index)]
+
+
+def _print_stories(instances: list[InstanceDetail], as_json: bool) -> None:
+    if as_json:
+        print_json(instances)
+        return
+    for number, instance in enumerate(instances):
+        if number:
+            click.echo()
+        _show_instance(instance)
+        if instance.decision is not None:
+            others = ", ".join(f"{candidate.node} {candidate.score:.3f}" for candidate in instance.decision.candidates)
+            click.echo(f"Decision:   {instance.decision.strategy}, {instance.decision.eligible} eligible: {others}")
+    if not instances:
+        echo_err("no instance has started; `roost why NAME` shows why")
+
+
+def format_exit(instance: InstanceView) -> str:
+    """How the process ended: its exit code, or the signal that ended it."""
+    if instance.signal is not None:
+        return f"signal {instance.signal}"
+    return "-" if instance.exit_code is None else str(instance.exit_code)
+
+
+def _show_workload(workload: WorkloadDetail) -> None:
+    needs = ", ".join(f"{plain(name)} {amount(name, value)}" for name, value in workload.needs.items()) or "nothing"
+    duration = took(workload.submitted_ms, workload.finished_ms)
+    fields = {
+        "Workload": f"{Target(workload.project, workload.name)} ({workload.kind}, project {workload.project})",
+        "State": format_state(workload) + (f": {workload.message}" if workload.message else ""),
+        "Instances": progress(workload),
+        "Version": f"{workload.version}, {workload.change} {ago(workload.changed_ms)}" if workload.version > 1 else "",
+        "Update": format_update(workload) if workload.rollout is not None else "",
+        "Needs": needs + (" each" if workload.count > 1 else ""),
+        "Priority": str(workload.priority),
+        "Submitted": ago(workload.submitted_ms),
+        "Finished": f"{ago(workload.finished_ms)}, after {duration}" if workload.finished_ms else "",
+    }
+    print_fields(fields | _work(workload), 12)
+    if workload.count > 1:
+        click.echo()
+        print_table(HEADER, [_row(instance) for instance in workload.instances])
+        if workload.count > len(workload.instances):
+            echo_err(f"{workload.count - len(workload.instances)} more; name one (NAME.INDEX), or use --json")
+
+
+def format_update(workload: WorkloadView) -> str:
+    """How the change to the present version goes, or went."""
+    rollout = workload.rollout
+    assert rollout is not None
+    available = f"{rollout.done} of {workload.count} available"
+    failed = f", ended {rollout.failures} times by themselves" if rollout.failures else ""
+    if rollout.state == "failed":
+        return f"failed: {rollout.message}"
+    if rollout.state == "waiting":
+        return f"{available}{failed}; the others wait for `roost promote` or `roost rollback`"
+    return "done" if rollout.state == "done" else f"rolling, {available}{failed}"
+
+
+def _work(workload: WorkloadDetail) -> dict[str, str]:
+    command = workload.document.get("command")
+    if command:
+        return {"Command": shlex.join(command) if isinstance(command, list) else str(command)}
+    return {f"Step {number}": step["run"] for number, step in enumerate(workload.document.get("steps") or (), start=1)}
+
+
+def _row(instance: InstanceView) -> tuple[str, ...]:
+    name = str(Target(instance.project, instance.name, instance.index))
+    duration = took(instance.started_ms, instance.finished_ms)
+    attempt = str(instance.attempt) if instance.attempt else "-"
+    cells = (name, _instance_state(instance), instance.node or "-", attempt, format_exit(instance), duration)
+    return *cells, instance.message or "-"
+
+
+def _instance_state(instance: InstanceView) -> str:
+    """The state; of a replica also whether it is unhealthy or in a crash loop."""
+    if instance.crash_loop:
+        return "crash loop"
+    return f"{instance.state}, unhealthy" if instance.health_message else instance.state
+
+
+def _show_instance(instance: InstanceDetail) -> None:
+    duration = took(instance.started_ms, instance.finished_ms)
+    is_replica = instance.version > 1 or instance.ready or instance.health_message or instance.crash_loop
+    fields = {
+        "Instance": f"{Target(instance.project, instance.name, instance.index)} is {instance.state}"
+                    + (f" on {instance.node}" if instance.node else ""),
+        "Cause": instance.message or "-",
+        "Version": f"{instance.version}{_readiness(instance)}" if is_replica else "",
+        "Attempt": str(instance.attempt or "-"),
+        "Ran": f"{duration}, started {ago(instance.started_ms)}" if instance.started_ms else "",
+        "GPUs": ", ".join(map(str, instance.devices)),
+        "Ports": ", ".join(f"{name} {port}" for name, port in instance.ports.items()),
+        "Ended": "" if instance.exit_code is None and instance.signal is None else format_exit(instance),
+    }  # fmt: skip
+    print_fields(fields, 12)
+    if instance.story:
+        click.echo()
+        when = _clock_of(instance)
+        print_table(
+            ("TIME", "STATE", "CAUSE"), [(when(line.at_ms), line.state, line.message) for line in instance.story]
+        )  # fmt: skip
+
+
+def _readiness(instance: InstanceView) -> str:
+    if instance.crash_loop:
+        return f", not ready: it ended {instance.failures} times in a row"
+    return ", ready" if instance.ready else f", not ready: {instance.health_message}" if instance.health_message else ""
+
+
+def _clock_of(instance: InstanceDetail) -> Callable[[int], str]:
+    """The time of day for a story of today, else with its day."""
+    today = day_and_time(time.time_ns() // 1_000_000)[:10]
+    return clock if day_and_time(instance.story[0].at_ms)[:10] == today else day_and_time

@@ -1,0 +1,92 @@
+"""roost wait: until workloads are finished, started, running or ready; all of them, or any."""
+
+from typing import Literal
+
+import click
+
+from roost.cli.common.exit_codes import DONE, FAILED
+from roost.cli.common.output import echo_err, print_json
+from roost.cli.common.session import connect, json_option, project_option
+from roost.cli.common.targets import TARGET, Target, in_project, whole_workload
+from roost.client import Client
+from roost.model.spec.units import duration_ms
+
+RUN_PREFIX = "ci:"  # no workload has a colon in its name
+
+
+@click.command()
+@click.argument("targets", type=TARGET, nargs=-1, required=True, metavar="NAME...")
+@click.option("--timeout", metavar="DURATION", help="Time limit, like 30s or 10m. [default: none]")
+@click.option(
+    "--for", "until", type=click.Choice(["finished", "started", "running", "ready"]), default="finished",
+    show_default=True, help="started: one instance has started; running: all run; ready: all replicas are ready.",
+)  # fmt: skip
+@click.option("--all/--any", "all_of", default=True, help="Wait for all of them, or for the first. [default: all]")
+@project_option
+@json_option
+@click.pass_context
+def wait(
+    ctx: click.Context, targets: tuple[Target, ...], timeout: str | None,
+    until: Literal["finished", "started", "running", "ready"], all_of: bool, project: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Wait until workloads are finished, started, running or ready.
+
+    It does not poll: the server streams changes. With --any, finished workloads are listed, the first one first. A
+    service is ready when all replicas of its current version are. The wait ends when the service ends or its rollout
+    fails.
+
+    Examples:
+      roost wait train
+      roost wait build test deploy --timeout 10m
+      roost wait search-1 search-2 search-3 --any       until the first is finished
+      roost wait ci:3f9a1c                              all actions of a run of a pipeline
+      roost wait web --for ready && curl http://localhost:8080
+
+    Exit code: 0 all succeeded (or run, or are ready), 1 some did not, 124 time limit. With --any that of the first one.
+    Next: `roost show NAME` for details of a failure.
+    """
+    timeout_s = None if timeout is None else duration_ms(timeout, "--timeout") / 1_000
+    with connect() as client:
+        keys = [key for target in targets for key in _keys(client, whole_workload(in_project(target, project)))]
+        if until == "ready":
+            ctx.exit(_wait_ready(client, list(dict.fromkeys(keys)), timeout_s, all_of=all_of, as_json=as_json))
+        done = client.workloads.wait(list(dict.fromkeys(keys)), until, timeout_s, any_of=not all_of)
+    if as_json:
+        print_json(done)
+    wanted = ("succeeded",) if until == "finished" else ("succeeded", "running")
+    bad = [workload for workload in (done if all_of else done[:1]) if workload.state not in wanted]
+    if not as_json:
+        if not all_of:
+            click.echo(str(Target(done[0].project, done[0].name)))
+        for workload in bad:
+            echo_err(
+                f"{Target(workload.project, workload.name)} is {workload.state}"
+                + (f": {workload.message}" if workload.message else "")
+            )
+    ctx.exit(FAILED if bad else 0)
+
+
+def _wait_ready(
+    client: Client, keys: list[tuple[str, str]], timeout_s: float | None, *, all_of: bool, as_json: bool
+) -> int:
+    """Wait for services and report them; the exit code."""
+    found = client.workloads.wait_ready(keys, timeout_s, any_of=not all_of)
+    answer = found if all_of else found[:1]
+    if as_json:
+        print_json([status.workload for status in found])
+    elif not all_of:
+        click.echo(str(Target(answer[0].workload.project, answer[0].workload.name)))
+    for status in answer:
+        if not status.well and not as_json:
+            echo_err(f"{Target(status.workload.project, status.workload.name)} is not ready: {status.message}")
+    return DONE if all(status.well for status in answer) else FAILED
+
+
+def _keys(client: Client, target: Target) -> list[tuple[str, str]]:
+    """The workload of that name, or all actions of a run."""
+    if not target.name.startswith(RUN_PREFIX):
+        return [(target.project, target.name)]
+    from roost.cli.ci.runs import find_run
+
+    run = find_run(client, target.project, target.name.removeprefix(RUN_PREFIX))
+    return [(workload.project, workload.name) for workload in run.workloads]

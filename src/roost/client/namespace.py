@@ -1,0 +1,86 @@
+"""What the namespaces of the client have in common: calls with typed answers, pages, and nouns with set and delete."""
+
+import builtins
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from roost.client.transport import Query, Transport, segment
+
+PAGE = 1_000  # as much as a server gives at once
+DETAILS = 100  # the same for what is large
+
+T = TypeVar("T")
+View = TypeVar("View")
+
+
+class Namespace:
+    """Calls about one noun."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def _call(self, method: str, path: str, kind: type[T], body: Any = None, query: Query | None = None) -> T:
+        """A call with an answer. `body`: anything that can be JSON."""
+        data = None if body is None else msgspec.json.encode(body)
+        return msgspec.json.decode(self._transport.call(method, path, query, data).body, type=kind)
+
+    def _get(self, path: str, kind: type[T], query: Query | None = None) -> T:
+        return self._call("GET", path, kind, None, query)
+
+    def _items(
+        self, path: str, page: type[Any], query: Query | None = None, limit: int | None = None, most: int = 0
+    ) -> builtins.list[Any]:
+        """The items of all pages, or the first ones."""
+        return builtins.list(islice(self._pages(path, page, query or {}, limit, most or PAGE), limit))
+
+    def _pages(self, path: str, page: type[Any], query: Query, limit: int | None, most: int) -> Iterator[Any]:
+        after: str | int | None = None
+        while True:
+            asked: Query = {**query, "limit": min(limit or most, most), "after": after}
+            found = self._get(path, page, asked)
+            yield from found.items
+            after = found.next
+            if after is None:
+                return
+
+
+class Noun(Namespace, Generic[View]):
+    """Records that operators set. A key is a name, or PROJECT and NAME."""
+
+    def __init__(self, transport: Transport, item: str, view: type[View], page: type[Any], listed: str = "") -> None:
+        """`item`: the path of one of them, with {} for the parts of its key."""
+        super().__init__(transport)
+        self._item = item
+        self._listed = listed or item.rpartition("/")[0]
+        self._view = view
+        self._page = page
+
+    def list(self, *project: str) -> builtins.list[View]:
+        """All of them by name; where they belong to a project: those of one project."""
+        return self._items(path_of(self._listed, project), self._page)
+
+    def get(self, *key: str) -> View:
+        """One of them."""
+        return self._get(path_of(self._item, key), self._view)
+
+    def set(self, *key: str, **fields: Any) -> View:
+        """Set one. The fields are those of the request's body; a field that is left out gets its default."""
+        return self._call("PUT", path_of(self._item, key), self._view, given(fields))
+
+    def delete(self, *key: str) -> None:
+        """Delete one, or its settings."""
+        self._transport.call("DELETE", path_of(self._item, key))
+
+
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def path_of(template: str, key: tuple[str, ...]) -> str:
+    if template.count("{}") != len(key):
+        raise TypeError(f"{template} needs {template.count('{}')} names, not {len(key)}")
+    return template.format(*map(segment, key))

@@ -1,0 +1,255 @@
+"""Workloads, their instances and logs, schedules and services."""
+
+import builtins
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from roost.client.logs import LogFollower
+from roost.client.namespace import DETAILS, Namespace
+from roost.client.rollout import RolloutStatus, follow_rollout
+from roost.client.stream import StreamFollower
+from roost.client.transport import Query, segment
+from roost.client.wait import Until, wait_for, wait_ready
+from roost.schema.feed import ChangeView, ResetView
+from roost.schema.plans import PlanView
+from roost.schema.rollouts import VersionPage, VersionView
+from roost.schema.schedules import SchedulePage, ScheduleView
+from roost.schema.services import ServicePage, ServiceView
+from roost.schema.why import WhyView
+from roost.schema.work import (
+    Accepted,
+    Again,
+    Chosen,
+    InstanceDetail,
+    InstancePage,
+    InstanceView,
+    ResultBody,
+    SubmittedView,
+    WorkloadDetail,
+    WorkloadPage,
+    WorkloadView,
+)
+
+NEWS: dict[str, type[ChangeView | ResetView]] = {"change": ChangeView, "reset": ResetView}
+Document = Mapping[str, Any]
+
+
+class ChangeCalls(Namespace):
+    """Every commit, as it happens."""
+
+    def open(
+        self, *, since: int | None = None, kinds: Sequence[str] = (), workload: str = "", prefix: str = ""
+    ) -> StreamFollower:
+        """The events from a revision (or from now) on, resumed when the connection breaks.
+
+        `prefix`: only of workloads whose PROJECT/NAME begins so.
+        """
+        query: Query = {"since": since, "kind": kinds or None, "workload": workload, "prefix": prefix}
+        return StreamFollower(lambda last_id: self._transport.stream("/v1/changes", query, last_id))
+
+    def follow(
+        self, *, since: int | None = None, kinds: Sequence[str] = (), workload: str = ""
+    ) -> Iterator[ChangeView | ResetView]:
+        """Every change from a revision (or from now) on. After a ResetView list again: changes were missed."""
+        with self.open(since=since, kinds=kinds, workload=workload) as follower:
+            while True:
+                event = follower.next()
+                if event is not None and event.name in NEWS:
+                    yield msgspec.json.decode(event.data, type=NEWS[event.name])
+
+
+class WorkloadCalls(Namespace):
+    """Submit, list, explain, cancel; versions and waiting."""
+
+    def submit(self, document: Document, *, same_ok: bool = False) -> SubmittedView:
+        """Submit a workload. With `same_ok` a live workload of that name is no conflict."""
+        return self.submit_new(document, same_ok=same_ok)[0]
+
+    def submit_new(self, document: Document, *, same_ok: bool = False, plan: str = "") -> tuple[SubmittedView, bool]:
+        """Submit a workload, and whether it is new. `plan`: the token of a plan."""
+        query: Query = {"same_ok": same_ok or None, "plan": plan or None}
+        answer = self._transport.call("POST", "/v1/workloads", query, msgspec.json.encode(document))
+        return msgspec.json.decode(answer.body, type=SubmittedView), answer.status == 201
+
+    def submit_batch(
+        self, documents: Sequence[Document], *, same_ok: bool = False, plan: str = ""
+    ) -> builtins.list[SubmittedView]:
+        """Submit many workloads, all or none. `plan`: the token of a plan for them."""
+        query: Query = {"same_ok": same_ok or None, "plan": plan or None}
+        return self._call("POST", "/v1/workloads/batch", Accepted, documents, query).items
+
+    def plan(self, documents: Sequence[Document]) -> PlanView:
+        """What submitting workloads would do; nothing is done. Its token makes a submission do exactly that."""
+        return self._call("POST", "/v1/plans", PlanView, documents)
+
+    def list(
+        self, *, project: str = "", name: str = "", state: str = "", label: str = "", limit: int | None = None,
+        at: str = "",
+    ) -> builtins.list[WorkloadView]:  # fmt: skip
+        """Workloads, newest first. `label`: NAME or NAME=VALUE. `at`: a past state, see `history.moment`."""
+        query: Query = {"project": project, "name": name, "state": state, "label": label, "at": at}
+        return self._items("/v1/workloads", WorkloadPage, query, limit)
+
+    def get(self, project: str, name: str, *, at: str = "") -> WorkloadDetail:
+        """A workload with its document and its first instances."""
+        return self._get(_path(project, name), WorkloadDetail, {"at": at})
+
+    def page(self, project: str, name: str) -> WorkloadPage:
+        """One workload, if it exists, and the revision of the answer: changes can be followed from it."""
+        return self._get("/v1/workloads", WorkloadPage, {"project": project, "name": name})
+
+    def why(self, project: str, name: str, index: int | None = None, *, advice: bool = True) -> WhyView:
+        """Why an instance is placed or pending. Without an index: the first pending one.
+
+        Without advice the answer is short and quick: without suggestions and estimated start.
+        """
+        query: Query = {"index": index, "advice": None if advice else False}
+        return self._get(_path(project, name, "/why"), WhyView, query)
+
+    def cancel(self, project: str, name: str, index: int | None = None) -> WorkloadView:
+        """Stop a workload or one instance; idempotent."""
+        return self._call("POST", _path(project, name, "/cancel"), WorkloadView, Chosen(index))
+
+    def retry(self, project: str, name: str, index: int | None = None, *, failed: bool = False) -> WorkloadView:
+        """Retry instances that did not succeed (`failed`: only failed ones), or one instance whatever its result."""
+        return self._call("POST", _path(project, name, "/retry"), WorkloadView, Again(index, failed))
+
+    def versions(self, project: str, name: str, *, diff: bool = False) -> builtins.list[VersionView]:
+        """The known versions of a workload, newest first; with `diff` what each of them changed."""
+        return self._get(_path(project, name, "/versions"), VersionPage, {"diff": "each" if diff else ""}).items
+
+    def version_diff(self, project: str, name: str, old: int, new: int) -> builtins.list[str]:
+        """What differs between two versions, as lines of a unified diff."""
+        return self._get(_path(project, name, "/versions"), VersionPage, {"diff": f"{old}..{new}"}).diff
+
+    def promote(self, project: str, name: str) -> WorkloadView:
+        """Promote the canaries of a rollout."""
+        return self._call("POST", _path(project, name, "/promote"), WorkloadView)
+
+    def rollback(self, project: str, name: str, version: int | None = None) -> WorkloadView:
+        """Roll back to an earlier version, which becomes a new one; by default the last good one."""
+        body = {} if version is None else {"version": version}
+        return self._call("POST", _path(project, name, "/rollback"), WorkloadView, body)
+
+    def wait(
+        self, keys: Sequence[tuple[str, str]], until: Until = "finished", timeout_s: float | None = None, *,
+        any_of: bool = False,
+    ) -> builtins.list[WorkloadView]:  # fmt: skip
+        """Wait until workloads (PROJECT, NAME) are finished, started or running. Raises WaitTimedOut.
+
+        With `any_of`: until one of them is; those that are by then, the one that ended first in front.
+        """
+        return wait_for(self, self._changes, keys, until, timeout_s, any_of=any_of)
+
+    def wait_ready(
+        self, keys: Sequence[tuple[str, str]], timeout_s: float | None = None, *, any_of: bool = False
+    ) -> builtins.list[RolloutStatus]:
+        """Wait until services (PROJECT, NAME) are ready at their present version, all replicas; or one of them is.
+
+        One that ended, or whose rollout failed or was rolled back, is not waited for and is not `well`.
+        With `any_of`: those that are ready by then, those that are well in front. Raises WaitTimedOut.
+        """
+        return wait_ready(self, self._changes, keys, timeout_s, any_of=any_of)
+
+    def wait_for_version(
+        self,
+        workload: WorkloadView,
+        timeout_s: float | None = None,
+        tell: Callable[[RolloutStatus], object] | None = None,
+    ) -> RolloutStatus:
+        """Wait until a workload is as it was applied: updated and available, or failed. Raises WaitTimedOut.
+
+        `tell` is called with every status on the way.
+        """
+        return follow_rollout(self, self._changes, workload, timeout_s, tell)
+
+    def run_to_end(self, document: Document, timeout_s: float | None = None) -> WorkloadDetail:
+        """Submit a workload and wait until it is finished."""
+        workload = self.submit(document)
+        self.wait([(workload.project, workload.name)], timeout_s=timeout_s)
+        return self.get(workload.project, workload.name)
+
+    @property
+    def _changes(self) -> ChangeCalls:
+        return ChangeCalls(self._transport)
+
+
+class InstanceCalls(Namespace):
+    """The instances of workloads."""
+
+    def list(
+        self, project: str, name: str, *, state: str = "", limit: int | None = None, at: str = ""
+    ) -> builtins.list[InstanceView]:
+        """The instances of a workload, including unstarted ones."""
+        return self._items(_path(project, name, "/instances"), InstancePage, {"state": state, "at": at}, limit)
+
+    def get(self, project: str, name: str, index: int = 0, *, at: str = "") -> InstanceDetail:
+        """An instance with its story and the decision that placed it."""
+        return self._get(_path(project, name, f"/instances/{index}"), InstanceDetail, {"at": at})
+
+    def post_result(
+        self, project: str, name: str, index: int, token: int, code: int, message: str = ""
+    ) -> InstanceView:
+        """Post the result of an attempt; `token` is that of the attempt."""
+        path = _path(project, name, f"/instances/{index}/result")
+        return self._call("POST", path, InstanceView, ResultBody(token, code, message))
+
+
+class LogCalls(Namespace):
+    """The logs of instances. Attempt 0 is the newest."""
+
+    def read(self, project: str, name: str, index: int = 0, *, attempt: int = 0) -> bytes:
+        """What an attempt has written so far."""
+        return b"".join(self.pieces(project, name, index, attempt=attempt))
+
+    def pieces(self, project: str, name: str, index: int = 0, *, attempt: int = 0, offset: int = 0) -> Iterator[bytes]:
+        """The same piece by piece, for logs that do not fit into memory."""
+        path = _path(project, name, f"/instances/{index}/log")
+        while True:
+            answer = self._transport.call("GET", path, {"attempt": attempt, "offset": offset})
+            if answer.body:
+                yield answer.body
+            # A read belongs to one attempt, also when the next one begins meanwhile.
+            attempt = int(answer.headers.get("roost-log-attempt", attempt))
+            offset += len(answer.body)
+            if not answer.body or offset >= int(answer.headers.get("roost-log-size", 0)):
+                return
+
+    def follow(self, project: str, name: str, index: int = 0, *, attempt: int = 0) -> LogFollower:
+        """What an instance writes, as it comes, over all attempts from this one on, until it ends."""
+        path = _path(project, name, f"/instances/{index}/log/follow")
+        return LogFollower(lambda last_id: self._transport.stream(path, {"attempt": attempt}, last_id))
+
+
+class ScheduleCalls(Namespace):
+    """Jobs that run again and again. `coming`: how many of the next ticks are shown."""
+
+    def list(self, *, project: str = "", coming: int = 1) -> builtins.list[ScheduleView]:
+        """All schedules."""
+        return self._items("/v1/schedules", SchedulePage, {"project": project, "next": coming}, most=DETAILS)
+
+    def get(self, project: str, name: str, *, coming: int = 1) -> ScheduleView:
+        """One schedule."""
+        return self._get(f"/v1/schedules/{segment(project)}/{segment(name)}", ScheduleView, {"next": coming})
+
+    def run(self, project: str, name: str) -> WorkloadView:
+        """Run once now, in addition to the ticks. The run is a workload of its own."""
+        return self._call("POST", f"/v1/schedules/{segment(project)}/{segment(name)}/run", WorkloadView)
+
+
+class ServiceCalls(Namespace):
+    """Live services and their addresses. `ready`: only addresses that are ready to be used."""
+
+    def list(self, *, project: str = "", ready: bool = False) -> builtins.list[ServiceView]:
+        """All live services."""
+        return self._items("/v1/services", ServicePage, {"project": project, "ready": ready or None}, most=DETAILS)
+
+    def get(self, project: str, name: str, *, ready: bool = False) -> ServiceView:
+        """One service."""
+        return self._get(f"/v1/services/{segment(project)}/{segment(name)}", ServiceView, {"ready": ready or None})
+
+
+def _path(project: str, name: str, more: str = "") -> str:
+    return f"/v1/workloads/{segment(project)}/{segment(name)}{more}"

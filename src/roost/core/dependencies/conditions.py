@@ -1,0 +1,182 @@
+"""Whether what somebody waits for has come: yes, not yet, or never any more, with a reason."""
+
+from typing import NamedTuple
+
+from roost.core.state.dependencies import ALL
+from roost.core.state.state import State
+from roost.model.reasons.attempts import DependencyUnknown
+from roost.model.reasons.reason import DependencyEnded, Text, joined, shortened
+from roost.model.reasons.subjects import InstanceRef, Ref, WorkloadRef
+from roost.model.records.instance import Instance
+from roost.model.records.workload import After, Workload
+from roost.model.states import FINISHED, WORST_FIRST, InstanceState, Milestone, WorkloadKind
+
+LOOKED_AT_MAX = 10_000  # instances among which the one that failed is looked for: some milliseconds
+LISTED_MAX = 3  # conditions that are told of somebody who waits for many
+CONDITION_TEXT: dict[Milestone | None, str] = {
+    Milestone.SUCCEEDED: "to succeed",
+    Milestone.FINISHED: "to finish",
+    Milestone.STARTED: "to start",
+}
+
+
+class ConditionStatus(NamedTuple):
+    """What is to be said of a condition."""
+
+    satisfied: bool = False
+    impossible: DependencyEnded | DependencyUnknown | None = None  # why it cannot hold any more
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still to be seen."""
+        return not self.satisfied and self.impossible is None
+
+
+SATISFIED = ConditionStatus(satisfied=True)
+OPEN = ConditionStatus()
+
+
+def evaluate(state: State, condition: After, indexes: dict[int, None] | None = None) -> ConditionStatus:
+    """A condition on all of a workload. `indexes`: the instances of which something is new; None: look at all."""
+    other = state.workloads.get(condition.workload)
+    if other is None:  # whatever is forgotten was over
+        unknown = DependencyUnknown(WorkloadRef.of(condition.workload))
+        return SATISFIED if condition.when == Milestone.FINISHED else ConditionStatus(impossible=unknown)
+    if condition.when == Milestone.STARTED:
+        if _has_started(state, other, indexes):
+            return SATISFIED
+        return ConditionStatus(impossible=ended_badly(state, other)) if other.finished_ms else OPEN
+    if not other.finished_ms:
+        return OPEN
+    if condition.when == Milestone.FINISHED:
+        return SATISFIED
+    if other.adopted and sum(state.progress_of(other).counts.values()) < other.count:
+        # No agent reported the rest, which may have failed.
+        return ConditionStatus(impossible=DependencyUnknown(WorkloadRef.of(other.key), is_partial=True))
+    return (
+        SATISFIED
+        if ending_of(state, other) == InstanceState.SUCCEEDED
+        else ConditionStatus(impossible=ended_badly(state, other))
+    )
+
+
+def evaluate_element(state: State, condition: After, index: int) -> ConditionStatus:
+    """A condition on one element of an array."""
+    other = state.workloads.get(condition.workload)
+    if other is None:
+        unknown = DependencyUnknown(WorkloadRef.of(condition.workload), index)
+        return SATISFIED if condition.when == Milestone.FINISHED else ConditionStatus(impossible=unknown)
+    instance = state.instances.get(f"{other.key}.{index}")
+    if instance is not None:
+        now, cause = instance.state, instance.reason
+    elif index < state.placed_count(other):
+        now, cause = InstanceState.FAILED if other.finished_ms else InstanceState.LOST, None
+    else:
+        now = (other.unstarted_end_state if other.finished_ms else None) or InstanceState.QUEUED
+        cause = other.reason
+    if condition.when == Milestone.STARTED and instance is not None and has_run(instance):
+        return SATISFIED
+    if now not in FINISHED:
+        return OPEN
+    if condition.when == Milestone.FINISHED or (
+        condition.when == Milestone.SUCCEEDED and now == InstanceState.SUCCEEDED
+    ):
+        return SATISFIED
+    return ConditionStatus(impossible=DependencyEnded(WorkloadRef.of(other.key), index, now, cause=shortened(cause)))
+
+
+def has_run(instance: Instance) -> bool:
+    """Whether an attempt of it ever began to run."""
+    return instance.started_ms > 0 or any(line.state == "running" for line in instance.story)
+
+
+def ending_of(state: State, workload: Workload) -> InstanceState:
+    """The state in which a workload ended: the worst of its instances."""
+    progress = state.progress.get(workload.key)
+    counts = progress.counts if progress is not None else {}
+    if workload.unstarted_end_state and (progress is None or progress.placed_count < workload.count):
+        counts = counts | {workload.unstarted_end_state: 1}
+    return next((name for name in WORST_FIRST if counts.get(name)), InstanceState.SUCCEEDED)
+
+
+def ended_badly(state: State, workload: Workload) -> DependencyEnded:
+    """How a workload ended that others depend on, and why."""
+    ending, own = ending_of(state, workload), WorkloadRef.of(workload.key)
+    if workload.unstarted_end_state == ending and workload.reason is not None:
+        return DependencyEnded(own, state=ending, cause=shortened(workload.reason))
+    for index in range(min(state.placed_count(workload), LOOKED_AT_MAX)):
+        instance = state.instances.get(f"{workload.key}.{index}")
+        if instance is not None and instance.state == ending:
+            which = index if workload.count > 1 else None
+            return DependencyEnded(own, state=ending, instance=which, cause=shortened(instance.reason))
+    return DependencyEnded(own, state=ending, cause=shortened(workload.reason))
+
+
+def waiting_text(state: State, workload: Workload, index: int | None = None) -> Text:
+    """What a workload, or one of its elements, waits for: `waits for default/build to succeed (it is running)`."""
+    found = [
+        _condition_text(state, condition, index)
+        for condition in workload.pending_conditions
+        if _is_open(state, condition, index)
+    ]
+    return ("waits for ", *_listed(found)) if found else ("is about to be released",)
+
+
+def pending_text(workload: Workload) -> Text:
+    """What a workload waits for, without a look at others."""
+    found: list[Text] = [
+        (WorkloadRef.of(condition.workload), f" {CONDITION_TEXT[condition.when]}")
+        for condition in workload.pending_conditions
+    ]
+    return ("waits for ", *_listed(found)) if found else ()
+
+
+def _has_started(state: State, workload: Workload, indexes: dict[int, None] | None) -> bool:
+    """A job: one of its instances began to run, however it ended. Others: one of them is ready to be used."""
+    looked_at = range(state.placed_count(workload)) if indexes is None or ALL in indexes else indexes
+    for index in looked_at:
+        instance = state.instances.get(f"{workload.key}.{index}")
+        if instance is None:
+            continue
+        if has_run(instance) if workload.policy.kind == WorkloadKind.JOB else instance.ready_since_ms > 0:
+            return True
+    return False
+
+
+def _is_open(state: State, condition: After, index: int | None) -> bool:
+    if condition.each and index is not None:
+        return evaluate_element(state, condition, index).is_open
+    return evaluate(state, condition).is_open
+
+
+def _condition_text(state: State, condition: After, index: int | None) -> Text:
+    other = state.workloads.get(condition.workload)
+    element = index if condition.each else None
+    subject: Ref = WorkloadRef.of(condition.workload)
+    if element is not None:
+        subject = InstanceRef.of(f"{condition.workload}.{element}")
+    what = "to be ready" if _is_service(other) else CONDITION_TEXT[condition.when]
+    return subject, f" {what} ({_format_now(state, other, element)})"
+
+
+def _is_service(workload: Workload | None) -> bool:
+    return workload is not None and workload.policy.kind != WorkloadKind.JOB
+
+
+def _format_now(state: State, other: Workload | None, index: int | None) -> str:
+    if other is None:
+        return "it is not known any more"
+    if index is not None:
+        instance = state.instances.get(f"{other.key}.{index}")
+        return f"it is {instance.state if instance is not None else InstanceState.QUEUED}"
+    counts = state.progress[other.key].counts if other.key in state.progress else {}
+    if other.pending_conditions:
+        return "it waits itself"
+    if any(counts.get(item) for item in (InstanceState.RUNNING, InstanceState.STARTING, InstanceState.PLACED)):
+        return "it is running"
+    return "it is stopping" if counts.get(InstanceState.STOPPING) else "it is queued"
+
+
+def _listed(found: list[Text]) -> Text:
+    more = f" and {len(found) - LISTED_MAX} more" if len(found) > LISTED_MAX else ""
+    return (*joined(", ", found[:LISTED_MAX]), more)

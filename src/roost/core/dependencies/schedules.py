@@ -1,0 +1,156 @@
+"""Ticks of schedules: each makes a run, a workload of its own that is named by the minute.
+
+A tick is dealt with once: the schedule remembers the last one in the same commit that makes its run. What a schedule
+could not do is told in its cause: ticks that were missed, or skipped because the run before is not over.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from roost.core.dependencies.release import wait
+from roost.core.lifecycle.commands import cancel_all, submit
+from roost.core.state.outcome import Step
+from roost.core.state.state import State
+from roost.core.state.timers import TimerKind
+from roost.core.watch import join_schedule, watch_schedule
+from roost.model.errors import Conflict, RoostError
+from roost.model.events import RunNow, Submit, WorkloadSpec
+from roost.model.limits import AFTER_MAX, TEXT_LENGTH_MAX
+from roost.model.reasons.attempts import RunReplaced, TickSkipped, TicksSkipped
+from roost.model.reasons.subjects import WorkloadRef
+from roost.model.records.workload import After, Schedule, Workload
+from roost.model.spec.cron import local_time, ticks_between
+from roost.model.spec.document import check_document, decode_document, encode_document
+from roost.model.states import Milestone, Overlap
+
+RUNS_AT_ONCE_MAX = 100  # made in one step: some hundred kilobytes to commit; the rest is made in the next one
+ON_TIME_MS = 60_000  # a tick that is seen within a minute was not missed: no line of cron is finer than that
+LIVE_RUNS_MAX = AFTER_MAX  # of one schedule at a time: each waits for all before it
+SKIPPED_MAX = 3  # skipped ticks that are named, the last ones
+SAME_MINUTE_MAX = 9  # runs of one schedule that are named by the same minute
+
+
+class Made(NamedTuple):
+    """What became of a tick: a run, or why there is none."""
+
+    run: Workload | None
+    skipped: TickSkipped | None = None
+
+
+def tick(state: State, out: Step, key: str, now: int) -> None:
+    """A schedule is due: make its run. After an outage also the last of those that were missed, as it says."""
+    workload = state.workloads.get(key)
+    if workload is None or workload.finished_ms or workload.unstarted_end_state or workload.policy.schedule is None:
+        return
+    due, missed = _due(workload, workload.policy.schedule, now)
+    if len(due) > RUNS_AT_ONCE_MAX - out.runs_made and out.runs_made:
+        state.at(now + 1, TimerKind.CRON, key)  # not now: whatever is due now is looked at until nothing is
+        return
+    if not due and missed is None:  # an earlier line of it was due now; for the present one there is another timer
+        return
+    skipped: list[TickSkipped] = []
+    for moment in due:
+        made = _run(state, out, workload, moment, now)
+        workload.tick_ms = moment
+        out.runs_made += 1
+        if made.skipped is not None:
+            skipped.append(made.skipped)
+    workload.tick_ms = max(workload.tick_ms, now - ON_TIME_MS)  # those that are not made up for are done with, too
+    workload.reason = msgspec.structs.replace(
+        missed or TicksSkipped(workload.policy.schedule.zone), skipped=tuple(skipped[-SKIPPED_MAX:])
+    )
+    if missed is None and not skipped:
+        workload.reason = None
+    state.touch_workload(workload)
+    watch_schedule(state, workload)
+
+
+def run_now(state: State, out: Step, event: RunNow, now: int) -> None:
+    """Somebody wants a run besides the ticks. Where the run before is not over, the schedule's own rule holds."""
+    workload = state.known_workload(event.workload)
+    if workload.policy.schedule is None:
+        raise Conflict(f"{event.workload} has no schedule; `retry` runs it again", code="no_schedule")
+    if workload.unstarted_end_state or workload.finished_ms:
+        raise Conflict(f"{event.workload} was ended", code="no_schedule", reason=workload.reason)
+    made = _run(state, out, workload, now, now)
+    if made.run is None:
+        assert made.skipped is not None
+        reason = TicksSkipped(workload.policy.schedule.zone, skipped=(made.skipped,))
+        raise Conflict("no run was made", code="run_refused", reason=reason)
+    out.reply(event.request, made.run.key)
+
+
+def live_runs(state: State, key: str) -> list[Workload]:
+    """The runs of a schedule that are not over, the oldest first."""
+    runs = [state.workloads[run] for run in state.runs.get(key, ())]
+    return sorted((workload for workload in runs if not workload.finished_ms), key=lambda run: run.serial)
+
+
+def _due(workload: Workload, schedule: Schedule, now: int) -> tuple[list[int], TicksSkipped | None]:
+    """The ticks to be dealt with now, and those that were missed for good."""
+    late_ms = max(now - ON_TIME_MS, workload.tick_ms)
+    on_time, _ = ticks_between(schedule, late_ms, now, 2)
+    missed, more = ticks_between(schedule, workload.tick_ms, late_ms, schedule.catch_up + 1)
+    made_up = missed[max(0, len(missed) - schedule.catch_up) :] if schedule.catch_up else []
+    left_out = missed[: len(missed) - len(made_up)]
+    if not left_out:
+        return made_up + on_time, None
+    return made_up + on_time, TicksSkipped(schedule.zone, left_out[-1], not more and len(left_out) == 1)
+
+
+def _run(state: State, out: Step, workload: Workload, moment: int, now: int) -> Made:
+    """Make the run of a moment, if the runs before it let it."""
+    schedule = workload.policy.schedule
+    assert schedule is not None, f"{workload.key} has no schedule"
+    before = live_runs(state, workload.key)
+    if before and schedule.overlap == Overlap.SKIP:
+        return Made(None, TickSkipped(moment, "run_active", WorkloadRef.of(before[-1].key)))
+    if len(before) >= LIVE_RUNS_MAX:
+        return Made(None, TickSkipped(moment, "runs_active", count=len(before)))
+    name = _free_name(state, workload, schedule, moment)
+    if isinstance(name, TickSkipped):
+        return Made(None, name)
+    try:
+        wanted = _wanted(workload, name)
+        submit(state, Step(), Submit(0, (wanted,)), now)  # the name is free: there is no effect but the reply
+    except RoostError as error:
+        return Made(None, TickSkipped(moment, "refused", error=str(error)[:TEXT_LENGTH_MAX]))
+    run = state.workloads[f"{wanted.project}/{name}"]
+    run.parent, run.tick_ms = workload.key, moment
+    join_schedule(state, run)
+    if before and schedule.overlap in (Overlap.WAIT, Overlap.REPLACE):
+        named = {condition.workload for condition in run.pending_conditions}
+        wait(
+            state,
+            run,
+            run.pending_conditions
+            + tuple(After(workload.key, Milestone.FINISHED) for workload in before if workload.key not in named),
+        )
+    if schedule.overlap == Overlap.REPLACE:
+        for other_workload in before:
+            cancel_all(state, out, other_workload, RunReplaced(WorkloadRef.of(run.key)), now)
+    state.touch_workload(run)
+    return Made(run)
+
+
+def _free_name(state: State, workload: Workload, schedule: Schedule, moment: int) -> str | TickSkipped:
+    """NAME-YYYYMMDDHHMM by the clocks of its zone; with -2 and so on for a minute that comes again, or was used."""
+    local = local_time(schedule, moment)
+    stem = f"{workload.name}-{local:%Y%m%d%H%M}"
+    for number in range(1 + local.fold, SAME_MINUTE_MAX + 1):
+        name = stem if number == 1 else f"{stem}-{number}"
+        known = state.workloads.get(f"{workload.project}/{name}")
+        if known is None:
+            return name
+        if known.parent != workload.key:
+            return TickSkipped(moment, "name_in_use", WorkloadRef.of(known.key))
+    return TickSkipped(moment, "minute_used", count=SAME_MINUTE_MAX)
+
+
+def _wanted(workload: Workload, name: str) -> WorkloadSpec:
+    """A run as it would be submitted: the same document without the schedule."""
+    document = decode_document(workload.document)
+    document.schedule, document.name = None, name
+    policy = check_document(document)
+    return WorkloadSpec(workload.project, name, workload.count, policy, encode_document(document), workload.values)

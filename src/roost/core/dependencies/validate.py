@@ -1,0 +1,162 @@
+"""What is wrong with whom new workloads want to wait for: nobody of that name, another shape, or a circle."""
+
+from collections.abc import Callable, Container, Iterable, Mapping
+
+from roost.core.state.state import State
+from roost.model.errors import Invalid, RoostError, TooMuch
+from roost.model.events import WorkloadSpec
+from roost.model.records.workload import After, Policy, Workload
+from roost.model.spec.placement import NESTING
+from roost.model.states import Milestone, WorkloadKind
+
+ELEMENTS_AT_ONCE_MAX = 100_000  # of one request, that wait for an element each: a record each, 30 MB in one commit
+
+
+def after_refusal(state: State, new: Mapping[str, WorkloadSpec]) -> tuple[str, RoostError] | None:
+    """Which of the new workloads cannot wait as it wants to, and why; both are by key."""
+    elements = 0
+    for key, wanted in new.items():
+        error = _shape(wanted)
+        for index, condition in enumerate(wanted.policy.after):
+            error = error or _condition(state, new, wanted, condition, f"after[{index}]")
+        if error is not None:
+            return key, error
+        if any(condition.each for condition in wanted.policy.after):
+            elements += wanted.count
+    if elements > ELEMENTS_AT_ONCE_MAX:
+        message = f"{elements:,} elements that wait for an element each; one request may have {ELEMENTS_AT_ONCE_MAX:,}"
+        return next(iter(new)), TooMuch(message, path="after")
+    chain = after_cycle(state, new)
+    if chain:
+        message = f"each waits for the next, so none would ever start: {' after '.join(chain)}"
+        return next(key for key in chain if key in new), Invalid("after", message, code="after_cycle")
+    return None
+
+
+def after_cycle(state: State, new: Mapping[str, WorkloadSpec]) -> list[str]:
+    """The chain that comes back to its beginning, if taking in `new` closes one; else nothing."""
+    return find_cycle(new, lambda key: _waits_for(state, new, key))
+
+
+def _waits_for(state: State, new: Mapping[str, WorkloadSpec], key: str) -> list[str]:
+    if key in new:
+        return [condition.workload for condition in new[key].policy.after]
+    workload = state.workloads.get(key)
+    return [condition.workload for condition in workload.pending_conditions] if workload is not None else []
+
+
+def _shape(wanted: WorkloadSpec) -> Invalid | None:
+    """What does not go together in one workload."""
+    policy = wanted.policy
+    if policy.schedule and policy.gang_size:
+        return Invalid("gang", "the runs of a schedule cannot share a gang with others; `gang: true` is for each run")
+    for index, condition in enumerate(policy.after):
+        if condition.each and policy.kind != WorkloadKind.JOB:
+            return Invalid(f"after[{index}].each", f"only the elements of a job wait for one each, not a {policy.kind}")
+        if condition.each and policy.gang:
+            return Invalid(f"after[{index}].each", "the elements of a gang start together, not each after its own")
+    return None
+
+
+def _condition(
+    state: State, new: Mapping[str, WorkloadSpec], wanted: WorkloadSpec, condition: After, path: str
+) -> Invalid | None:  # fmt: skip
+    other = _other(state, new, condition.workload)
+    name = condition.workload.partition("/")[2]
+    if other is None:
+        return Invalid(f"{path}.workload", f"there is no workload {name}; submit it first or in the same request")
+    policy, count = other
+    if policy.schedule:
+        message = f"{name} runs by a schedule and never ends; wait for one of its runs"
+        return Invalid(f"{path}.workload", message)
+    if policy.kind != WorkloadKind.JOB and condition.when not in (None, Milestone.STARTED):
+        message = f"{name} is a {policy.kind}, which does not end by itself; wait until it has `started`"
+        return Invalid(f"{path}.when", message)
+    if condition.each and policy.kind != WorkloadKind.JOB:
+        return Invalid(f"{path}.each", f"{name} is a {policy.kind}; only elements of a job are waited for one by one")
+    if condition.each and count != wanted.count:
+        message = f"{name} has {count:,} elements, {wanted.name} has {wanted.count:,}; one for one they must be as many"
+        return Invalid(f"{path}.each", message)
+    return None
+
+
+def _other(state: State, new: Mapping[str, WorkloadSpec], key: str) -> tuple[Policy, int] | None:
+    if key in new:
+        return new[key].policy, new[key].count
+    workload = state.workloads.get(key)
+    return (workload.policy, workload.count) if workload is not None else None
+
+
+def find_cycle(starts: Iterable[str], waits_for: Callable[[str], list[str]]) -> list[str]:
+    """The first chain from one of the starts that comes back to one of its own; else nothing."""
+    open_ends: set[str] = set()  # from here no chain comes back; only ever asked for members
+    for start in starts:
+        path: list[str] = []
+        position: dict[str, int] = {}
+        todo: list[tuple[str, bool]] = [(start, False)]
+        while todo:  # depth first and without recursion: a chain may be long
+            key, is_done = todo.pop()
+            if is_done:
+                open_ends.add(path.pop())
+                del position[key]
+            elif key in position:
+                return [*path[position[key] :], key]
+            elif key not in open_ends:
+                position[key] = len(path)
+                path.append(key)
+                todo.append((key, True))
+                todo += [(name, False) for name in reversed(waits_for(key))]
+    return []
+
+
+def affinity_cycle(
+    workloads: Mapping[str, Workload], new: Mapping[str, WorkloadSpec], present: Container[str] = ()
+) -> list[str]:
+    """The chain that comes back to its beginning, if taking in `new` closes one; else nothing.
+
+    Both are by key. `present` are the subjects of which somebody is on a node: nobody waits for them.
+    """
+    return find_cycle(new, lambda key: _must_be_near(key, _policy(key, workloads, new), present))
+
+
+def contradiction_of(workloads: Mapping[str, Workload], new: Mapping[str, WorkloadSpec]) -> tuple[str, str] | None:
+    """Two workloads of which one must be near the other, and that one apart from it; the new one first."""
+    for key, wanted in new.items():
+        for other in _named(wanted.policy):
+            policy, mine = _policy(other, workloads, new), wanted.policy
+            if policy is not None and (_clash(mine, key, policy, other) or _clash(policy, other, mine, key)):
+                return key, other
+    return None
+
+
+def _named(policy: Policy) -> list[str]:
+    """The workloads that hard rules speak of."""
+    rules = policy.ask.affinity.rules if policy.ask.affinity is not None else ()
+    return [rule.selector for rule in rules if not rule.weight and "/" in rule.selector]
+
+
+def _clash(one: Policy, one_key: str, other: Policy, other_key: str) -> bool:
+    """Whether one must be where the other must not be with it."""
+    if one.ask.affinity is None or other.ask.affinity is None:
+        return False
+    nears = [r.by for r in one.ask.affinity.rules if r.kind == "near" and not r.weight and r.selector == other_key]
+    aparts = [r.by for r in other.ask.affinity.rules if r.kind == "apart" and not r.weight and r.selector == one_key]
+    return any(NESTING[near] <= NESTING[apart] for near in nears for apart in aparts)
+
+
+def _policy(key: str, workloads: Mapping[str, Workload], new: Mapping[str, WorkloadSpec]) -> Policy | None:
+    if key in new:
+        return new[key].policy
+    workload = workloads.get(key)
+    return None if workload is None or workload.finished_ms else workload.policy
+
+
+def _must_be_near(key: str, policy: Policy | None, present: Container[str]) -> list[str]:
+    """Workloads that must be somewhere before this one can start."""
+    if policy is None or policy.ask.affinity is None or key in present:
+        return []
+    return [
+        rule.selector
+        for rule in policy.ask.affinity.rules
+        if rule.kind == "near" and not rule.weight and rule.selector != key and "/" in rule.selector
+    ]

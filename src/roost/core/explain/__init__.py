@@ -1,0 +1,1 @@
+"""Explanations: why, plan, drain preview, suggestions, estimates. Never changes the state."""

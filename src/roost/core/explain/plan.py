@@ -1,0 +1,118 @@
+"""Plans: what a submission would do, found out by the real core on a copy; and whether it would still do the same.
+
+`step` is handed in: it checks a plan itself, in the middle of a step, so that nothing comes between check and deed.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from roost.core.explain.why import why
+from roost.core.state.outcome import Step
+from roost.core.state.state import State, overlay
+from roost.model.errors import Conflict, RoostError
+from roost.model.events import Event, Submit
+from roost.model.reasons.reason import BlockerText, joined
+from roost.model.records.instance import Instance
+from roost.model.records.plan import Pending, Placing, Plan, Stopping, differences
+from roost.model.records.workload import Workload
+from roost.model.states import ALLOCATED, InstanceState
+
+PASSES_MAX = 5  # passes of the queue that one plan may take: 10,000 placements, some 3 MB in one commit
+DIFFERENCES_MAX = 10  # listed; the rest is counted
+
+Stepping = Callable[[State, Sequence[Event], int], Step]
+
+
+def make_plan(step: Stepping, state: State, submit: Submit, now: int) -> Plan:
+    """What a submission would do now. Raises what it would be refused with. The state stays as it is."""
+    copy = overlay(state)
+    step(copy, (), now)  # what would happen anyway is not of the plan's doing
+    passes = [step(copy, (msgspec.structs.replace(submit, expected=None),), now)]
+    for reply in passes[0].replies:
+        if isinstance(reply.value, RoostError):
+            raise reply.value
+    while passes[-1].wake_at_ms == copy.now_ms and len(passes) < PASSES_MAX:
+        passes.append(step(copy, (), now))
+    return _plan_of(state, copy, submit, passes)
+
+
+def check_plan(step: Stepping, state: State, submit: Submit, now: int) -> None:
+    """Refuse a planned submission that cannot be carried out as planned."""
+    assert submit.expected is not None
+    try:
+        found = differences(submit.expected, make_plan(step, state, submit, now))
+    except RoostError as error:
+        text = ("the plan can no longer be applied: ", *(error.text or (str(error),)))
+        raise Conflict("the plan is stale", code="plan_stale", text=text, reason=error.reason) from None
+    if found:
+        more = f"; and {len(found) - DIFFERENCES_MAX} more" if len(found) > DIFFERENCES_MAX else ""
+        text = ("the plan is stale: ", *joined("; ", found[:DIFFERENCES_MAX]), more)
+        raise Conflict("the plan is stale", code="plan_stale", text=text)
+
+
+def _plan_of(state: State, copy: State, submit: Submit, passes: list[Step]) -> Plan:
+    counts = {spec.key: spec.count for spec in submit.specs}
+    before = {key: workload for key in counts if (workload := _existed(state, copy, key)) is not None}
+    changed = tuple(key for key, workload in before.items() if copy.workloads[key].version != workload.version)
+    unchanged = tuple(key for key in before if key not in changed)
+    created = tuple(key for key in counts if key not in before)
+    own = frozenset((*created, *changed))
+    touched = dict.fromkeys(change.key for done in passes for change in done.changes if change.kind == "instance")
+    held = [copy.instances[key] for key in touched if key in copy.instances]
+    new = {placed.instance for done in passes for placed in done.placed}
+    placed = [
+        _placing(instance)
+        for instance in held
+        if instance.workload in own and instance.state in ALLOCATED and instance.key in new
+    ]
+    pending = [found for key in (*created, *changed) if (found := _pending(copy, key, counts[key])) is not None]
+    stopped = _stopped(state, copy, frozenset(created), touched)
+    return Plan(created, changed, unchanged, tuple(placed), tuple(pending), stopped)
+
+
+def _placing(instance: Instance) -> Placing:
+    decision = instance.decision
+    strategy = decision.strategy if decision is not None else ""
+    return Placing(instance.key, instance.node, strategy, instance.devices, instance.ports)
+
+
+def _existed(state: State, copy: State, key: str) -> Workload | None:
+    """A workload that was there already, and still is."""
+    before, after = state.workloads.get(key), copy.workloads.get(key)
+    return before if before is not None and after is not None and before.serial == after.serial else None
+
+
+def _pending(copy: State, key: str, count: int) -> Pending | None:
+    """Who of a workload waits, or was turned away, and why."""
+    workload = copy.workloads.get(key)
+    if workload is None:
+        return Pending(key, count, "rejected", ("it does not queue, and its record is not kept",))
+    counts = copy.progress_of(workload).counts
+    waiting = counts.get(InstanceState.QUEUED, 0) + workload.count - copy.placed_count(workload)
+    if not waiting:
+        return None
+    if workload.unstarted_end_state:
+        text = (workload.reason,) if workload.reason is not None else ()
+        return Pending(workload.key, waiting, workload.unstarted_end_state, text)
+    report = why(copy, workload.key)
+    if report.code == "placeable":  # the passes of a plan are bounded
+        return Pending(workload.key, waiting, "later", ("there is room; it is placed in a later pass",))
+    blockers = tuple(BlockerText(blocker.code, blocker.reason, blocker.nodes) for blocker in report.blockers)
+    return Pending(workload.key, waiting, report.code, report.text, blockers)
+
+
+def _stopped(state: State, copy: State, own: frozenset[str], touched: Iterable[str]) -> tuple[Stopping, ...]:
+    """Who held room before and is stopped, or has lost it."""
+    found = []
+    for key in touched:
+        before, after = state.instances.get(key), copy.instances.get(key)
+        if before is None or after is None or after.workload in own:
+            continue
+        if (
+            before.state in ALLOCATED
+            and before.state != InstanceState.STOPPING
+            and after.state not in (InstanceState.PLACED, InstanceState.STARTING, InstanceState.RUNNING)
+        ):
+            found.append(Stopping(key, before.node, after.reason))
+    return tuple(found)

@@ -1,0 +1,218 @@
+"""Why: for a pending instance, every blocker counted over nodes; for a placed one, the candidates with their scores.
+
+This is the short answer, which is cheap; `advise` adds what would help, and when.
+"""
+
+from typing import Any
+
+import msgspec
+
+from roost.core.dependencies.conditions import waiting_text
+from roost.core.explain.blockers import CODES, Blocker, blockers_of
+from roost.core.placement.filters.resources import format_amount
+from roost.core.placement.scorers import SCORE_MAX
+from roost.core.services.reconcile import NOT_REPLACED, eviction_reason
+from roost.core.services.rollout import cap_of
+from roost.core.state.state import State
+from roost.core.state.versions import instances_of
+from roost.core.watch import format_tick
+from roost.model.errors import NotFound
+from roost.model.reasons.reason import Reason, Text, joined
+from roost.model.records.instance import Instance
+from roost.model.records.workload import DEFAULT_UPDATE, Workload
+from roost.model.spec.cron import next_tick
+from roost.model.spec.units import show_bytes, show_cpu, show_duration
+from roost.model.states import InstanceState, RolloutState, WorkloadKind
+
+
+class Why(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The answer to `why`: data and a message."""
+
+    instance: str
+    state: str
+    text: Text
+    code: str = ""
+    blockers: tuple[Blocker, ...] = ()
+    node: str = ""
+    strategy: str = ""
+    eligible: int = 0
+    considered: int = 0
+    candidates: tuple[tuple[str, float], ...] = ()
+
+
+def why(state: State, workload_key: str, index: int | None = None) -> Why:
+    """Why an instance is where it is; without an index, the first one that waits, or else the first."""
+    workload = state.workloads.get(workload_key)
+    if workload is None:
+        raise NotFound(f"there is no workload {workload_key}", params={"workload": workload_key})
+    if index is None:
+        index = _interesting(state, workload_key, state.placed_count(workload), workload.count)
+    if not 0 <= index < max(workload.count, state.placed_count(workload), 1):
+        raise NotFound(f"{workload_key} has instances 0 to {workload.count - 1}, not {index}")
+    key = f"{workload_key}.{index}"
+    instance = state.instances.get(key)
+    if instance is None and index < state.placed_count(workload):
+        text = f"{key} was submitted to an earlier server, and no agent has reported it to this one"
+        return Why(key, "lost", (text,), code="unknown")
+    current = instance.state if instance else workload.unstarted_end_state or InstanceState.QUEUED
+    if current == InstanceState.QUEUED:
+        return _why_waiting(state, key, workload, instance)
+    if instance is None:
+        return Why(key, current, (f"{key} is {current}", *_because(workload.reason)), code=current)
+    return _why_placed(state, instance)
+
+
+def decision_line(instance: str, node: str, strategy: str, resources: tuple[tuple[str, int, int], ...]) -> str:
+    """The decision as one readable line."""
+    return f"placed {instance} on {node} by {strategy}: " + ", ".join(
+        format_usage(name, used, total) for name, used, total in resources
+    )
+
+
+def format_usage(name: str, used: int, total: int) -> str:
+    """`cpu 12/16`, `memory 24GiB/32GiB`."""
+    if name in ("cpu", "gpu"):
+        return f"{name} {show_cpu(used)}/{show_cpu(total)}"
+    if name in ("memory", "disk"):
+        return f"{name} {show_bytes(used)}/{show_bytes(total)}"
+    return f"{name} {used}/{total}"
+
+
+def node_report(state: State, name: str) -> dict[str, Any]:
+    """A node as data: status, each resource used and total, what it runs."""
+    node = state.nodes.get(name)
+    if node is None:
+        raise NotFound(f"there is no node {name}", params={"node": name})
+    row = state.fleet.row(name)
+    used = {resource: int(state.fleet.used[resource][row]) for resource in node.facts.resources}
+    running = [state.allocated[name][token] for token in sorted(state.allocated[name])]
+    return {"node": node, "used": used, "running": running, "contact": state.liveness[name]}
+
+
+def _why_waiting(state: State, key: str, workload: Workload, instance: Instance | None) -> Why:
+    if instance is not None and instance.not_before_ms > state.now_ms:
+        pause = show_duration(instance.not_before_ms - state.now_ms)
+        text = (f"{key} waits {pause} before its next attempt", *_because(instance.reason))
+        return Why(key, "queued", text, code="backoff")
+    first = _why_not_yet(state, key, workload, instance)
+    if first is not None:
+        return first
+    spec = state.spec_of(instance) if instance is not None else workload  # an update may not have reached it yet
+    blocked = blockers_of(state, spec)
+    needs = ", ".join(format_amount(*resource) for resource in spec.policy.ask.resources)
+    if blocked.code == "placeable":
+        return Why(key, "queued", (f"{key} is about to be placed (needs {needs})",), code="placeable")
+    report = {
+        "maintenance": f"{key} (needs {needs}) waits until it is over: ",
+        "no_nodes": f"{key} waits because no node is online; start one with `roost agent`",
+        "unsatisfiable": f"{key} (needs {needs}) can never run on this fleet: ",
+        "insufficient_resources": f"{key} (needs {needs}) waits for room: ",
+        "quota_exceeded": f"{key} (needs {needs}) waits for its project's quota: ",
+    }
+    text = (report[blocked.code], *(blocked.text() if blocked.code != "no_nodes" else ()))
+    return Why(key, "queued", text, code=blocked.code, blockers=blocked.blockers)
+
+
+def _why_not_yet(state: State, key: str, workload: Workload, instance: Instance | None) -> Why | None:
+    """What has to come before room matters at all: other workloads, or a tick."""
+    schedule = workload.policy.schedule
+    if schedule is not None:
+        tick = next_tick(schedule, workload.tick_ms)
+        when = f"at {format_tick(schedule, tick)}" if tick is not None else "never again"
+        last = ("; last time: ", workload.reason) if workload.reason is not None else ()
+        text, code = (f"runs by its schedule, next {when}", *last), "schedule"
+    elif instance.blocked_on_dependency if instance is not None else workload.pending_conditions:
+        text, code = waiting_text(state, workload, int(key.rpartition(".")[2])), "after"
+    else:
+        return None
+    return Why(key, "queued", (f"{key} ", *text), code=code, blockers=(Blocker(code, text, 0, CODES[code]),))
+
+
+def _why_placed(state: State, instance: Instance) -> Why:
+    decision = instance.decision
+    where = f" on {instance.node}" if instance.node else ""
+    text: Text = (f"{instance.key} is {instance.state}{where}", *_because(instance.reason))
+    more = replica_text(state, instance)
+    text += ("; ", *more) if more else ()
+    if decision is None:
+        return Why(instance.key, instance.state, text, node=instance.node)
+    taken, score = decision.candidates[0]
+    message = f"; {decision.strategy} chose {taken} with {score / SCORE_MAX:.3f}"
+    others = ", ".join(f"{name} {score / SCORE_MAX:.3f}" for name, score in decision.candidates[1:])
+    message += f" over {others}" if others else ""
+    message += f" ({decision.eligible} of {decision.considered} nodes were eligible)"
+    return Why(
+        instance.key,
+        instance.state,
+        (*text, message),
+        node=instance.node,
+        strategy=decision.strategy,
+        eligible=decision.eligible,
+        considered=decision.considered,
+        candidates=tuple((name, score / SCORE_MAX) for name, score in decision.candidates),
+    )
+
+
+def _because(reason: Reason | None) -> Text:
+    return (": ", reason) if reason is not None else ()
+
+
+def _interesting(state: State, key: str, begun: int, count: int) -> int:
+    for index in range(begun):
+        instance = state.instances.get(f"{key}.{index}")
+        if instance is not None and instance.state == InstanceState.QUEUED:
+            return index
+    return begun if begun < count else 0
+
+
+def replica_text(state: State, instance: Instance) -> Text:
+    """Of a replica that runs: whether it is ready, whether it has to go, and what it waits for; empty: all is well."""
+    workload = state.workloads[instance.workload]
+    if (
+        workload.policy.kind != WorkloadKind.SERVICE
+        or instance.state != InstanceState.RUNNING
+        or workload.unstarted_end_state
+    ):
+        return ()
+    report: list[Text] = []
+    if not instance.ready_since_ms:
+        report.append(
+            (f"it is not ready: {instance.health_message}" if instance.health_message else "it is not ready yet",)
+        )
+    goal = _goal(state, workload, instance)
+    if goal:
+        report.append((*goal, f" and waits: {format_floor(state, workload)}"))
+    elif instance.version != workload.version:
+        report.append(_stays(workload, instance))
+    return joined("; ", report)
+
+
+def format_floor(state: State, workload: Workload) -> str:
+    """`3 of 4 must stay available, and 3 are`"""
+    update = workload.policy.update or DEFAULT_UPDATE
+    replicas = instances_of(state, workload)
+    ended = sum(instance.state in NOT_REPLACED and instance.index < workload.count for instance in replicas)
+    floor = max(0, workload.count - ended - update.unavailable_of(workload.count))
+    since = state.now_ms - update.healthy_after_ms
+    available = sum(
+        bool(instance.ready_since_ms) and (instance.version != workload.version or instance.ready_since_ms <= since)
+        for instance in replicas
+    )
+    return f"{floor} of {workload.count} must stay available, and {available} {'is' if available == 1 else 'are'}"
+
+
+def _goal(state: State, workload: Workload, instance: Instance) -> Text:
+    """What is to become of a replica where it runs; empty: it may stay."""
+    if instance.index >= workload.count:
+        return (f"it is beyond its count of {workload.count}, is to be stopped",)
+    if instance.version != workload.version and instance.index < cap_of(workload):
+        return (f"it is to be updated to version {workload.version}",)
+    reason = eviction_reason(state, instance.node)
+    return ("it is to leave (", reason, ")") if reason is not None else ()
+
+
+def _stays(workload: Workload, instance: Instance) -> Text:
+    rollout = workload.rollout
+    if rollout is not None and rollout.state == RolloutState.FAILED:
+        return (f"it stays at version {instance.version}", *((": ", rollout.reason) if rollout.reason else ()))
+    return (f"it stays at version {instance.version} until the canaries of version {workload.version} are promoted",)

@@ -1,0 +1,1 @@
+"""The life of an instance: commands, node reports, node loss, restarts, assignments."""

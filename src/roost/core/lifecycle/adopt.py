@@ -1,0 +1,146 @@
+"""A server without memory learns from agents what runs: they hand back what an earlier life of it had ordered."""
+
+import msgspec
+
+from roost.core.state.state import State, is_over
+from roost.core.state.timers import TimerKind
+from roost.core.state.versions import save_version, shrink, version_of
+from roost.core.transitions import prefill, reopen
+from roost.core.watch import watch_queue
+from roost.model.errors import Invalid
+from roost.model.limits import COUNT_SERVICE_MAX
+from roost.model.protocol import Report, Run
+from roost.model.reasons.attempts import NotReported, RecoveredFromAgent
+from roost.model.records.instance import Instance
+from roost.model.records.node import Node
+from roost.model.records.transition import Transition
+from roost.model.records.workload import Policy, Workload
+from roost.model.spec.document import check_document, decode_document
+from roost.model.states import ALLOCATED, InstanceState, WhenLost, WorkloadKind
+
+EXTRA_MAX = 2 * COUNT_SERVICE_MAX  # indexes of a service, those included that stand in while others are replaced
+
+
+def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
+    """Take over an attempt of an earlier life; not if its name has been given to something else since."""
+    key = f"{run.workload}.{run.index}"
+    workload = state.workloads.get(run.workload) or _recreated(state, run, now)
+    if workload is None or workload.serial != run.serial or workload.unstarted_end_state:
+        return False
+    if run.version != workload.version:
+        known_as = _of_another_version(state, workload, run)
+        if known_as is None:
+            return False
+        workload = known_as
+    existing = state.instances.get(key)
+    if existing is not None and (existing.state in ALLOCATED or existing.token >= run.token):
+        return False
+    if workload.finished_ms:
+        reopen(state, workload)
+        watch_queue(state, workload)
+    if existing is not None:  # another agent has spoken of an earlier attempt, which had ended
+        state.progress_of(workload).counts[existing.state] -= 1
+    state_now = InstanceState.STARTING if report.state == "starting" else InstanceState.RUNNING
+    instance = Instance(run.workload, run.index, state_now, run.attempt, run.token, node.name, since_ms=now)
+    instance.version = run.version
+    instance.started_ms = now - report.started_ago_ms
+    instance.devices, instance.ports = run.devices, run.ports
+    before = state.allocated[node.name].get(run.after)
+    if before is not None and run.after not in state.prefilled:
+        prefill(state, instance, before)
+    instance.story = (Transition(run.submitted_ms, "", "queued", RecoveredFromAgent(), state.revision + 1),)
+    state.instances[key] = instance
+    progress = state.progress_of(workload)
+    progress.counts[state_now] = progress.counts.get(state_now, 0) + 1
+    progress.placed_count = max(progress.placed_count, run.index + 1)
+    state.allocate(state.spec_of(instance), instance)
+    state.touch_instance(instance)
+    if workload.policy.kind == WorkloadKind.SERVICE:
+        state.mark_dirty(workload.key)
+    return True
+
+
+def complete(state: State, workload: Workload) -> None:
+    """Once every lease of an earlier life has ended, a service gets back the replicas nobody spoke of."""
+    if (
+        not workload.adopted
+        or workload.policy.kind == WorkloadKind.JOB
+        or workload.unstarted_end_state
+        or is_over(state, workload)
+    ):
+        return
+    if may_run_unreported(state, workload):
+        return
+    counts = state.progress_of(workload).counts
+    for index in range(workload.count):
+        key = f"{workload.key}.{index}"
+        if key not in state.instances:
+            instance = Instance(workload.key, index, since_ms=state.now_ms, version=workload.version)
+            state.instances[key] = instance
+            instance.story = (Transition(state.now_ms, "", "queued", NotReported(), state.revision + 1),)
+            counts[InstanceState.QUEUED] = counts.get(InstanceState.QUEUED, 0) + 1
+            state.touch_instance(instance)
+            state.queue.add_requeued(workload, index)
+
+
+def may_run_unreported(state: State, workload: Workload) -> bool:
+    """Whether an index that no agent reported may still run: until all leases end, and pinned attempts for ever."""
+    is_pinned = workload.policy.fenced and workload.policy.when_lost == WhenLost.PIN
+    return workload.adopted and (is_pinned or state.now_ms < state.adoption_deadline_ms())
+
+
+def policy_of(run: Run) -> Policy | None:
+    """How a run is to be treated, as its document tells; None if an agent kept what cannot be read here any more."""
+    try:
+        return check_document(decode_document(run.document))
+    except (Invalid, msgspec.DecodeError):
+        return None
+
+
+def _recreated(state: State, run: Run, now: int) -> Workload | None:
+    """The workload as its document tells. Which instances never ran is not known any more: they are not run again."""
+    workload = _workload_of(state, run)
+    if workload is None:
+        return None
+    state.workloads[workload.key] = workload
+    if workload.policy.gang:
+        state.gangs.setdefault(workload.policy.gang, {})[workload.key] = None
+    state.progress_of(workload).placed_count = workload.count
+    state.touch_workload(workload)
+    watch_queue(state, workload)
+    state.at(now + state.settings.lease_ms + state.settings.lease_margin_ms, TimerKind.ADOPTED, workload.key)
+    return workload
+
+
+def _workload_of(state: State, run: Run) -> Workload | None:
+    """The workload as the document of a run tells it; None: it tells of something else."""
+    policy = policy_of(run)
+    if policy is None:
+        return None
+    document = decode_document(run.document)
+    workload = Workload(
+        document.project, document.name, state.intern_policy(policy), run.document, run.submitted_ms, run.serial,
+        document.count, version=run.version, adopted=True,
+        released_ms=max(run.submitted_ms, 1) if policy.after else 0,  # it ran: whatever it waited for had come
+    )  # fmt: skip
+    is_extra = policy.kind == WorkloadKind.SERVICE and run.index < EXTRA_MAX
+    return workload if workload.key == run.workload and (0 <= run.index < workload.count or is_extra) else None
+
+
+def _of_another_version(state: State, workload: Workload, run: Run) -> Workload | None:
+    """The newest version that agents speak of is the present one; runs of others tell what those were."""
+    if version_of(state, workload, run.version) is not None:
+        return workload
+    answer = _workload_of(state, run) if workload.adopted else None
+    if answer is None:
+        return None
+    if run.version < workload.version:
+        save_version(state, answer)
+        return workload
+    save_version(state, workload)
+    state.workloads[answer.key] = answer
+    state.touch_workload(answer)
+    progress = state.progress_of(answer)
+    progress.placed_count = max(progress.placed_count, answer.count)
+    shrink(state, answer)
+    return answer

@@ -1,0 +1,307 @@
+"""What people ask for: submit, cancel, retry. Documents were checked at the edge; here it is about the state."""
+
+from roost.core.dependencies.release import (
+    bad_conditions,
+    bad_elements,
+    begin_dependencies,
+    conditions_of,
+    depends_by_element,
+    wait,
+)
+from roost.core.dependencies.validate import affinity_cycle, after_refusal, contradiction_of
+from roost.core.lifecycle.restarts import may_still_run, requeue
+from roost.core.lifecycle.retention import forget
+from roost.core.placement.filters.resources import format_amount
+from roost.core.placement.strategies import check_strategy
+from roost.core.queue.gang import join_gang
+from roost.core.services.update import change, change_refusal, is_same
+from roost.core.state.outcome import Step
+from roost.core.state.state import State
+from roost.core.state.versions import instances_of
+from roost.core.transitions import finish_if_over, move, reopen, stop
+from roost.core.watch import reschedule, watch_queue
+from roost.model.errors import Conflict, Invalid, NotFound, RoostError
+from roost.model.events import Cancel, Retry, Submit, SubmitReply, SubmitResult, WorkloadSpec
+from roost.model.reasons.attempts import SUBMITTED, CancelRequested, RetryRequested, WaitingForDependencies
+from roost.model.reasons.reason import Reason, Text, VersionApplied, joined
+from roost.model.reasons.subjects import WorkloadRef
+from roost.model.records.instance import Instance
+from roost.model.records.project import INSTANCES
+from roost.model.records.transition import Transition
+from roost.model.records.workload import Workload
+from roost.model.spec.units import show_duration
+from roost.model.states import ALLOCATED, FINISHED, InstanceState, NodeStatus, WhenFull, WorkloadKind
+
+WORKLOADS_MAX = 1_000_000  # known at once: half a gigabyte
+REACH_MAX = 10_000  # how far ahead of an array's progress one index can be cancelled; each costs a record
+
+
+def submit(state: State, out: Step, event: Submit, now: int) -> None:
+    """Take in workloads, all or none. A finished one of the same name makes room; a live one is a conflict.
+
+    Where only what lives is to be changed, a live one is none, and one that is finished or unknown is not found.
+    """
+    new: dict[str, WorkloadSpec] = {}
+    for position, wanted in enumerate(event.specs):
+        key = wanted.key
+        known = state.workloads.get(key)
+        alive = known if known is not None and not known.finished_ms else None
+        same = alive is not None and (event.same_ok or event.must_exist) and is_same(alive, wanted)
+        if not same:
+            try:
+                _check(state, event, wanted, alive, key in new, now)
+            except RoostError as error:
+                raise _at(error, event, position) from None
+            new[key] = wanted
+    if len(state.workloads) + len(new) > WORKLOADS_MAX:
+        raise Conflict(f"there are {len(state.workloads):,} workloads already", code="too_many")
+    _check_affinity(state, event, new)
+    refused = after_refusal(state, new)
+    if refused is not None:
+        raise _at(refused[1], event, [wanted.key for wanted in event.specs].index(refused[0]))
+    results = {key: _take_in(state, out, key, wanted, now) for key, wanted in new.items()}
+    keys = [wanted.key for wanted in event.specs]
+    out.reply(event.request, tuple(SubmitReply(key, results.get(key, "unchanged")) for key in keys))
+
+
+def _check_affinity(state: State, event: Submit, new: dict[str, WorkloadSpec]) -> None:
+    """Refuse workloads whose rules about each other keep them from ever starting."""
+    keys = [wanted.key for wanted in event.specs]
+    chain = affinity_cycle(state.workloads, new, state.fleet.topology.members)
+    if chain:
+        refs: list[Text] = [(WorkloadRef.of(key),) for key in chain]
+        text: Text = ("each waits for the next to run: ", *joined(" near ", refs), "; let one start anywhere")
+        code = "near_cycle"
+    else:
+        odds = contradiction_of(state.workloads, new)
+        if odds is None:
+            return
+        chain, code = list(odds), "contradiction"
+        first, second = WorkloadRef.of(odds[0]), WorkloadRef.of(odds[1])
+        text = ("one of ", first, " and ", second, " must be near the other, which must be apart; remove one rule")
+    path = f"[{keys.index(chain[0])}]." if len(keys) > 1 else ""
+    raise Invalid(f"{path}placement", "rules about neighbours cannot be met", code=code, text=text)
+
+
+def _at(error: RoostError, event: Submit, position: int) -> RoostError:
+    """Of several workloads, let an error name the one that it is about."""
+    if len(event.specs) > 1:
+        error.path = f"[{position}].{error.path}"
+    return error
+
+
+def _check(state: State, event: Submit, wanted: WorkloadSpec, alive: Workload | None, twice: bool, now: int) -> None:
+    """Refuse a workload that cannot be taken in as things stand."""
+    key = wanted.key
+    if twice:
+        message = f"{key} is in the same request twice"
+        raise Conflict(message, code="name_in_use", path="name", params={"workload": key})
+    if alive is None and event.must_exist:
+        message = f"{key} is over: submit it again" if key in state.workloads else f"there is no workload {key}"
+        raise NotFound(message, path="name", params={"workload": key})
+    if alive is not None and (event.same_ok or event.must_exist):
+        error = change_refusal(state, alive, wanted)
+        if error is not None:
+            raise error
+    elif alive is not None:
+        since = show_duration(now - alive.submitted_ms)
+        message = f"{key} is in use since {since}; cancel it first or take another name"
+        raise Conflict(message, code="name_in_use", path="name", params={"workload": key})
+    check_strategy(wanted.policy.ask.strategy, "placement.strategy")
+    _check_quota(state, wanted)
+
+
+def _check_quota(state: State, wanted: WorkloadSpec) -> None:
+    """What has to run all at once and never can within the quota is refused whole; a job may wait for its turn."""
+    project, policy = state.projects.get(wanted.project), wanted.policy
+    if project is None or project.counted or project.borrow:
+        return
+    together = wanted.count if policy.kind != WorkloadKind.JOB or policy.gang else 1
+    needed = {name: amount * together for name, amount in policy.ask.resources} | {INSTANCES: together}
+    for name, most in project.quota.items():
+        if needed.get(name, 0) > most:
+            wants = format_amount(name, needed[name])
+            message = f"{wants} are asked for at once, the quota of project {project.name} is "
+            facts = {"project": project.name, "resource": name, "wanted": needed[name], "quota": most}
+            raise Conflict(message + format_amount(name, most), code="quota_exceeded", path="count", params=facts)
+
+
+def _take_in(state: State, out: Step, key: str, wanted: WorkloadSpec, now: int) -> SubmitResult:
+    known = state.workloads.get(key)
+    if known is not None and not known.finished_ms:
+        before = known.version
+        change(state, out, known, wanted, now, VersionApplied(out.principal))
+        return "changed" if state.workloads[key].version != before else "unchanged"
+    if known is not None:
+        forget(state, out, known)
+    policy = state.intern_policy(wanted.policy)
+    workload = Workload(
+        wanted.project, wanted.name, policy, wanted.document, now, state.next_serial(), wanted.count,
+        values=wanted.values,
+    )  # fmt: skip
+    state.workloads[key] = workload
+    join_gang(state, workload)
+    state.touch_workload(workload)
+    watch_queue(state, workload)
+    if policy.schedule:
+        reschedule(state, workload, now)
+    elif policy.after:
+        begin_dependencies(state, workload)
+        if depends_by_element(workload):
+            materialise(state, workload, workload.count)
+    else:
+        state.queue.add_unstarted(workload)
+        if policy.when_full == WhenFull.REJECT:
+            state.rejectable.append(key)
+    return "created"
+
+
+def cancel(state: State, out: Step, event: Cancel, now: int) -> None:
+    """Stop a workload or one of its instances. What is over already stays as it is: cancelling twice is fine."""
+    workload = _known(state, event)
+    if event.index is None or workload.count == 1:
+        cancel_all(state, out, workload, CancelRequested(out.principal), now)
+    elif workload.policy.schedule:
+        message = f"{workload.key} runs by a schedule and has no instances itself; cancel all of it, or one of its runs"
+        raise Conflict(message, path="index")
+    else:
+        if event.index >= state.placed_count(workload) and not workload.unstarted_end_state:
+            if event.index - state.placed_count(workload) > REACH_MAX:
+                message = f"index {event.index} is too far from its turn; cancel the whole workload"
+                raise Conflict(message, path="index")
+            materialise(state, workload, event.index + 1)
+        instance = state.instances.get(f"{workload.key}.{event.index}")
+        if instance is not None:
+            cancel_one(state, out, instance, CancelRequested(out.principal), now)
+    out.reply(event.request, workload.key)
+
+
+def cancel_all(state: State, out: Step, workload: Workload, reason: Reason, now: int) -> None:
+    """Stop all of a workload that lives, and start nothing of it any more."""
+    cancel_rest(state, workload, reason, now)
+    for instance in instances_of(state, workload):
+        cancel_one(state, out, instance, reason, now)
+    finish_if_over(state, workload, now)
+
+
+def retry(state: State, out: Step, event: Retry, now: int) -> None:
+    """Run again what ended otherwise than well; one that is named is run again however it ended."""
+    workload = _known(state, event)
+    chosen = [
+        instance
+        for index in (range(state.placed_count(workload)) if event.index is None else (event.index,))
+        if (instance := state.instances.get(f"{workload.key}.{index}")) is not None
+        and instance.state in FINISHED
+        and (event.index is not None or instance.state != InstanceState.SUCCEEDED)
+        and (not event.failed or instance.state in (InstanceState.FAILED, InstanceState.TIMED_OUT))
+    ]
+    fresh = (
+        bool(workload.unstarted_end_state)
+        and state.placed_count(workload) < workload.count
+        and event.index is None
+        and not event.failed
+    )
+    never = _never_released(state, workload, chosen, fresh=fresh)
+    if never is not None:
+        message = f"{workload.key} cannot start: retry its dependency first"
+        raise Conflict(message, code="after_failed", reason=never)
+    if not chosen and not fresh:
+        message = f"nothing of {workload.key} has failed; name an instance ({workload.name}.0) to run it again anyway"
+        raise Conflict(message, code="nothing_to_retry")
+    for instance in chosen:
+        if may_still_run(state, instance):
+            message = f"{instance.key} may still be running on {instance.node}, which has not confirmed its end"
+            raise Conflict(message, code="may_still_run")
+    _wait_again(state, workload, chosen)
+    _reopen(state, workload, fresh=fresh, now=now)
+    for instance in chosen:
+        instance.losses = instance.failures = 0
+        requeue(state, out, instance, RetryRequested(out.principal), now)
+    out.reply(event.request, workload.key)
+
+
+def _never_released(state: State, workload: Workload, chosen: list[Instance], *, fresh: bool) -> Reason | None:
+    """Why nothing of what is to be tried again could start. Elements that could not are left out."""
+    stuck = [instance for instance in chosen if instance.blocked_on_dependency]
+    if not workload.policy.after or not (fresh or stuck):
+        return None
+    reason = bad_conditions(state, workload) if not workload.released_ms else None
+    if reason is not None:
+        return reason
+    found = {instance.index: bad_elements(state, workload, instance.index) for instance in stuck}
+    hopeless = {index: reason for index, reason in found.items() if reason is not None}
+    chosen[:] = [instance for instance in chosen if instance.index not in hopeless]
+    return next(iter(hopeless.values()), None) if not chosen and not fresh else None
+
+
+def _wait_again(state: State, workload: Workload, chosen: list[Instance]) -> None:
+    """What was never released waits once more: what it waits for may live again. What ran before does not."""
+    stuck = [instance for instance in chosen if instance.blocked_on_dependency]
+    known = {condition.workload for condition in workload.pending_conditions}
+    again = tuple(
+        condition
+        for condition in conditions_of(state, workload)
+        if condition.workload not in known and (stuck if condition.each else not workload.released_ms)
+    )
+    if again:
+        wait(state, workload, workload.pending_conditions + again)
+    for instance in stuck if not workload.pending_conditions else ():
+        instance.blocked_on_dependency = False
+
+
+def materialise(state: State, workload: Workload, until: int) -> None:
+    """Give records to instances below an index that have none yet, so that they can differ from each other."""
+    progress = state.progress_of(workload)
+    for index in range(progress.placed_count, until):
+        story = (Transition(workload.submitted_ms, "", "queued", SUBMITTED, state.revision + 1),)
+        instance = Instance(workload.key, index, since_ms=workload.submitted_ms, story=story, version=workload.version)
+        if workload.pending_conditions:
+            instance.blocked_on_dependency, instance.reason = True, WaitingForDependencies()
+        state.instances[instance.key] = instance
+        progress.counts[InstanceState.QUEUED] = progress.counts.get(InstanceState.QUEUED, 0) + 1
+        state.touch_instance(instance)
+        if not instance.blocked_on_dependency:
+            state.queue.add_requeued(workload, index)
+    progress.placed_count = max(progress.placed_count, until)
+
+
+def cancel_rest(state: State, workload: Workload, reason: Reason, now: int) -> None:
+    if not workload.unstarted_end_state and not workload.finished_ms:
+        workload.unstarted_end_state, workload.reason = InstanceState.CANCELLED, reason
+        state.touch_workload(workload)
+
+
+def cancel_one(state: State, out: Step, instance: Instance, reason: Reason, now: int) -> None:
+    if instance.state == InstanceState.QUEUED:
+        move(state, out, instance, InstanceState.CANCELLED, reason, now)
+    if instance.state not in ALLOCATED:
+        return
+    if instance.state != InstanceState.STOPPING:
+        stop(state, out, instance, reason, now)
+    elif instance.requeue_after_stop:
+        instance.requeue_after_stop, instance.reason = False, reason  # it was to move; now it is not to come back
+        state.touch_instance(instance)
+    if state.nodes[instance.node].status == NodeStatus.LOST:
+        move(state, out, instance, InstanceState.CANCELLED, reason, now)  # pinned, and no agent can confirm the stop
+
+
+def _reopen(state: State, workload: Workload, *, fresh: bool, now: int) -> None:
+    reopen(state, workload)
+    if fresh and workload.policy.schedule:
+        reschedule(state, workload, now)
+    elif fresh and not workload.pending_conditions:
+        state.queue.add_unstarted(workload)
+        if workload.policy.when_full == WhenFull.REJECT:
+            state.rejectable.append(workload.key)
+    if fresh or state.placed_count(workload) >= workload.count:
+        workload.unstarted_end_state, workload.reason = None, None
+    workload.submitted_ms = now  # limits on waiting count from here
+    watch_queue(state, workload)
+    state.touch_workload(workload)
+
+
+def _known(state: State, event: Cancel | Retry) -> Workload:
+    workload = state.known_workload(event.workload)
+    if event.index is not None and not 0 <= event.index < workload.count:
+        raise NotFound(f"{event.workload} has instances 0 to {workload.count - 1}, not {event.index}")
+    return workload

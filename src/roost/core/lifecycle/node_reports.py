@@ -1,0 +1,347 @@
+"""What agents say: hello, reports, silence. Words of an older session or attempt change nothing."""
+
+from roost.core.lifecycle.adopt import adopt, policy_of
+from roost.core.lifecycle.restarts import ended, lose_node, lost, requeue
+from roost.core.nodes.pools import node_came
+from roost.core.queue.prefill import record_run_length
+from roost.core.state.allocation import Allocation, make_allocation
+from roost.core.state.liveness import NodeLiveness
+from roost.core.state.outcome import IgnoredReport, Step
+from roost.core.state.state import State, in_maintenance
+from roost.core.transitions import liveness_of, move, note_instance, refresh_status
+from roost.model.errors import Conflict, NoService, NotFound
+from roost.model.events import HeartbeatsReceived, NodeConnected, NodeDisconnected, ReportsReceived, ResultPosted
+from roost.model.limits import TEXT_LENGTH_MAX
+from roost.model.protocol import Drop, Hello, Report, Run
+from roost.model.reasons.attempts import (
+    ACCEPTED_BY_AGENT,
+    PROCESS_STARTED,
+    AdoptedFromAgent,
+    ExitCode,
+    HealthCheckFailed,
+    KilledBySignal,
+    LeaseExpired,
+    MissingOnNode,
+    ResultReported,
+    StartFailed,
+    StoppedByNode,
+    StreamClosed,
+    TimeoutExceeded,
+)
+from roost.model.reasons.nodes import HeartbeatsResumed, NodeLeaving, NodeLeft, NodeRegistered, NodeStreamClosed
+from roost.model.reasons.reason import MovedToQueue, Reason
+from roost.model.records.instance import Instance
+from roost.model.records.node import Node
+from roost.model.states import InstanceState, NodeStatus, WhenLost, WorkloadKind
+
+INCARNATION_DIGITS_MAX = 18
+
+
+def node_connected(state: State, out: Step, event: NodeConnected, now: int) -> None:
+    """An agent said hello: a new node, a known one that is back, or a stranger with a name that is taken."""
+    hello = event.hello
+    node = state.nodes.get(hello.node)
+    if node is not None:
+        refusal = _refusal(state, node, hello, now)
+        if refusal:
+            raise Conflict(refusal, code="already_exists", path="node")
+        if _is_stale(node, hello):
+            message = f"node {node.name} has said hello after this one, which got lost on its way; say it again"
+            raise NoService(message, code="stale_hello")
+    anew = node is not None and node.identity != hello.identity  # nothing that an earlier life ran is left
+    if node is None:
+        node = Node(hello.node, hello.identity, hello.facts, status=NodeStatus.LOST, joined_ms=now)
+        state.nodes[node.name] = node
+        state.allocated[node.name] = {}
+        state.liveness[node.name] = NodeLiveness(0)
+    if node.facts != hello.facts or len(state.fleet) == 0 or state.fleet.row(node.name) < 0:
+        state.join_fleet(node.name, hello.facts)
+    node.facts, node.identity, node.hello_ms = hello.facts, hello.identity, hello.sent_ms
+    node.session = state.next_serial()
+    _reconnect(state, node, now)
+    _compare(state, out, node, hello, now, anew=anew)
+    refresh_status(state, out, node, NodeRegistered(), now)
+    state.dirty_services.update(dict.fromkeys(state.reconciling))  # what was out of touch is known again
+    node_came(state, out, node, now)
+    state.touch_node(node)
+    out.whole.add(node.name)
+    out.reply(event.request, node.session)
+
+
+def reports_received(state: State, out: Step, event: ReportsReceived, now: int) -> None:
+    """Reports move attempts forward; whatever is late, repeated or foreign is ignored and told."""
+    contact = liveness_of(state, event.node, event.session)
+    if contact is None:
+        out.ignored.append(IgnoredReport(event.node, "old_session"))
+        return
+    for report in event.reports:
+        instance = state.allocated[event.node].get(report.token)
+        if instance is not None:
+            apply_report(state, out, instance, report, now)
+        else:
+            _orphan_report(state, out, event.node, contact, report)
+    out.acknowledged[event.node] = event.sequence
+    if event.delta_missing:
+        out.whole.add(event.node)
+
+
+def node_disconnected(state: State, out: Step, event: NodeDisconnected, now: int) -> None:
+    """The stream broke: no new work goes there, and what may run twice starts elsewhere at once."""
+    contact = liveness_of(state, event.node, event.session)
+    if contact is None:
+        return
+    node = state.nodes[event.node]
+    if event.leaving and not state.allocated[node.name]:
+        lose_node(state, out, node, NodeLeft(), now)
+        return
+    if not contact.connected:
+        return
+    contact.connected = False
+    refresh_status(state, out, node, NodeLeaving() if event.leaving else NodeStreamClosed(), now)
+    if in_maintenance(state):
+        return
+    for token in sorted(state.allocated[node.name], reverse=True):  # nobody steps up
+        instance = state.allocated[node.name][token]
+        policy = state.spec_of(instance).policy
+        # What is stopping holds its allocation until the stop is confirmed.
+        goes = instance.state != InstanceState.STOPPING or bool(instance.prefilled_behind)
+        if not policy.fenced and policy.when_lost != WhenLost.PIN and goes:
+            lost(state, out, instance, StreamClosed(node.name), now)
+
+
+def heartbeats_received(state: State, out: Step, event: HeartbeatsReceived, now: int) -> None:
+    """Signs of life push the end of a lease back. Nothing of this is stored."""
+    lease = state.settings.lease_ms + state.settings.lease_margin_ms
+    for name, session, at_ms in event.heartbeats:
+        contact = liveness_of(state, name, session)
+        if contact is not None:
+            contact.lease_until_ms = max(contact.lease_until_ms, at_ms + lease)
+            if contact.silent:
+                contact.silent = False
+                refresh_status(state, out, state.nodes[name], HeartbeatsResumed(), now)
+                node_came(state, out, state.nodes[name], now)
+    for name, usage in event.usage:
+        if name in state.liveness:
+            state.liveness[name].usage = usage
+            state.fleet.measure(name, usage, now)
+
+
+def apply_report(state: State, out: Step, instance: Instance, report: Report, now: int) -> None:
+    """One report on an attempt that lives. Agents send the latest state only, so states may be skipped."""
+    if report.state == "starting":
+        if instance.state == InstanceState.PLACED:
+            move(state, out, instance, InstanceState.STARTING, ACCEPTED_BY_AGENT, now)
+        return
+    since = instance.since_ms if instance.state in (InstanceState.PLACED, InstanceState.STARTING) else 0
+    began = min(now, max(now - report.started_ago_ms, since))
+    if report.state == "running":
+        turned = now  # one that was not ready, and now is
+        if instance.state in (InstanceState.PLACED, InstanceState.STARTING):
+            instance.started_ms = turned = began
+            move(state, out, instance, InstanceState.RUNNING, PROCESS_STARTED, began)
+        if report.step != instance.step:
+            instance.step = report.step
+            state.touch_instance(instance)
+        _update_readiness(state, instance, report, turned)
+        return
+    if report.state != "ended":
+        out.ignored.append(IgnoredReport(instance.node, "unknown_state", report.token, report.state))
+        return
+    if instance.state in (InstanceState.PLACED, InstanceState.STARTING) and report.cause in ("exited", "timed_out"):
+        instance.started_ms = began
+        move(state, out, instance, InstanceState.RUNNING, PROCESS_STARTED, began)
+    instance.exit_code, instance.signal, instance.step = report.code, report.signal, report.step
+    ended_ms = min(now, max(now - report.ended_ago_ms, instance.started_ms))
+    if report.cause == "exited":
+        record_run_length(state, state.spec_of(instance), report.started_ago_ms - report.ended_ago_ms)
+    _end(state, out, instance, report, now)
+    if instance.finished_ms:
+        instance.finished_ms = ended_ms
+
+
+def _update_readiness(state: State, instance: Instance, report: Report, turned: int) -> None:
+    """Whether an instance of a service is ready to be used, as its health check says."""
+    if instance.state != InstanceState.RUNNING or state.spec_of(instance).policy.kind != WorkloadKind.SERVICE:
+        return
+    since = (instance.ready_since_ms or turned) if report.ready else 0
+    sick = "" if report.ready else report.error[:TEXT_LENGTH_MAX]
+    if (since, sick) != (instance.ready_since_ms, instance.health_message):
+        instance.ready_since_ms, instance.health_message = since, sick
+        state.touch_instance(instance)
+        state.notify_dependents(instance.workload, instance.index)
+        if instance.workload in state.reconciling:
+            state.dirty_services[instance.workload] = None
+
+
+def _end(state: State, out: Step, instance: Instance, report: Report, now: int) -> None:
+    reason = ending_reason(state, instance, report)
+    if report.cause == "lease":
+        lost(state, out, instance, reason, now)
+    elif report.cause == "stopped" and instance.state != InstanceState.STOPPING:
+        lost(state, out, instance, StoppedByNode(instance.node), now)
+    elif instance.state == InstanceState.STOPPING and not instance.requeue_after_stop:
+        assert instance.reason is not None, f"{instance.key} is being stopped for no reason"
+        move(state, out, instance, InstanceState.CANCELLED, instance.reason, now)
+    elif report.cause == "stopped" or (report.cause == "unhealthy" and instance.state == InstanceState.STOPPING):
+        assert instance.reason is not None, f"{instance.key} is being moved for no reason"
+        requeue(state, out, instance, MovedToQueue(instance.reason), now)
+    elif report.cause == "timed_out":
+        ended(state, out, instance, InstanceState.TIMED_OUT, reason, now)
+    elif report.cause == "exited" and report.code == 0:
+        ended(state, out, instance, InstanceState.SUCCEEDED, reason, now)
+    else:
+        ended(state, out, instance, InstanceState.FAILED, reason, now)
+
+
+def ending_reason(state: State, instance: Instance, report: Report) -> Reason:
+    """How an attempt ended, with what its agent said of it."""
+    match report.cause:
+        case "timed_out":
+            return TimeoutExceeded(state.spec_of(instance).policy.timeout_ms, report.step)
+        case "lease":
+            return LeaseExpired(instance.node)
+        case "unhealthy":
+            return HealthCheckFailed(report.error, report.step)
+        case "error":
+            return StartFailed(report.error, report.step)
+        case _ if report.signal is not None:
+            return KilledBySignal(report.signal, report.step, report.error)
+        case _:
+            return ExitCode(report.code or 0, report.step)
+
+
+def _refusal(state: State, node: Node, hello: Hello, now: int) -> str:
+    """A name belongs to the machine that has it as long as that machine may be running what must not run twice."""
+    if _machine(node.identity) == _machine(hello.identity):
+        return ""
+    contact = state.liveness[node.name]
+    if contact.connected:
+        return f"a node named {node.name} is connected; give this agent another --name"
+    if node.status != NodeStatus.LOST and state.allocated[node.name]:
+        left = max(0, contact.lease_until_ms - now)
+        return f"the last node named {node.name} may still be running work; its lease ends in {left} ms"
+    for instance in state.allocated[node.name].values():
+        if state.spec_of(instance).policy.fenced:  # kept there, and no lease will ever end it
+            return f"the last node named {node.name} may still be running {instance.key}; cancel that first"
+    return ""
+
+
+def _is_stale(node: Node, hello: Hello) -> bool:
+    """A hello that was overtaken by a later one knows nothing of what the node was told since.
+
+    Lives of a machine are counted; within one, its clock tells which hello came first.
+    """
+    if _machine(node.identity) != _machine(hello.identity):
+        return False
+    return (_incarnation(hello.identity), hello.sent_ms) < (_incarnation(node.identity), node.hello_ms)
+
+
+def _machine(identity: str) -> str:
+    return identity.partition("/")[0]
+
+
+def _incarnation(identity: str) -> int:
+    number = identity.partition("/")[2]
+    return int(number) if number.isdecimal() and len(number) <= INCARNATION_DIGITS_MAX else 0
+
+
+def _reconnect(state: State, node: Node, now: int) -> None:
+    contact = state.liveness[node.name]
+    for allocation in contact.orphans.values():
+        state.fleet.take(node.name, allocation, -1)
+    lease = now + state.settings.lease_ms + state.settings.lease_margin_ms
+    # It may hold a longer lease of an earlier server, but not one that was given after this hello: no grace is needed.
+    longest = now + state.meta.lease_ms + state.settings.lease_margin_ms
+    fresh = state.liveness[node.name] = NodeLiveness(max(lease, min(contact.lease_until_ms, longest)))
+    fresh.connected = True
+    fresh.usage = contact.usage
+    state.watch_lease(node.name)
+
+
+def _compare(state: State, out: Step, node: Node, hello: Hello, now: int, *, anew: bool) -> None:
+    """What the node says it runs against what it should run."""
+    answer = {run.token: (run, report) for run, report in hello.runs}
+    for token in sorted(state.allocated[node.name]):
+        instance = state.allocated[node.name][token]
+        if token in answer and not anew:
+            apply_report(state, out, instance, answer[token][1], now)
+        elif anew or instance.state != InstanceState.PLACED:
+            lost(state, out, instance, MissingOnNode(node.name), now)
+    shared = {
+        run.after for token, (run, report) in answer.items() if _waits(report) and token in state.allocated[node.name]
+    }
+    for token, (run, report) in answer.items():
+        if token in state.allocated[node.name]:
+            continue
+        if state.settings.adopts and token < state.meta.first_serial and adopt(state, node, run, report, now):
+            instance = state.allocated[node.name][token]
+            note_instance(state, instance, "queued", AdoptedFromAgent(), now)
+            apply_report(state, out, instance, report, now)
+        elif report.state != "ended":
+            before = answer.get(run.after)
+            is_behind = before is not None and _waits(report) and before[1].state != "ended"
+            _track_orphan(state, node, run, has_room=token not in shared and not is_behind)
+
+
+def _waits(report: Report) -> bool:
+    return report.state == "starting"
+
+
+def _track_orphan(state: State, node: Node, run: Run, *, has_room: bool) -> None:
+    """An attempt nobody waits for takes room until its agent has stopped it, unless it shares that of another."""
+    policy = policy_of(run) if has_room else None
+    project = run.workload.partition("/")[0]
+    allocation = make_allocation(project, run.workload, policy, run.devices, run.ports) if policy else Allocation()
+    state.liveness[node.name].orphans[run.token] = allocation
+    state.fleet.take(node.name, allocation)
+
+
+def _orphan_report(state: State, out: Step, name: str, contact: NodeLiveness, report: Report) -> None:
+    allocation = contact.orphans.get(report.token)
+    if allocation is None:
+        out.ignored.append(IgnoredReport(name, "not_its_attempt", report.token))
+    elif report.state == "ended":
+        del contact.orphans[report.token]
+        state.fleet.take(name, allocation, -1)
+        state.dirty_services.update(dict.fromkeys(state.reconciling))  # somebody may have waited to be sure of that
+    out.order(name, Drop(report.token))
+
+
+def result_posted(state: State, out: Step, event: ResultPosted, now: int) -> None:
+    """Somebody says how an attempt ended. It has to know the token of the attempt that runs."""
+    key = f"{event.workload}.{event.index}"
+    instance = state.instances.get(key)
+    if instance is None:
+        raise NotFound(f"nothing has run as {key}")
+    if instance.token != event.token:
+        message = f"{key} is at attempt {instance.attempt}, whose token is another one: nothing was changed"
+        raise Conflict(message, code="stale_token", path="token")
+    running = instance.state in (InstanceState.STARTING, InstanceState.RUNNING, InstanceState.STOPPING)
+    if not running or instance.prefilled_behind:
+        message = f"{key} is {instance.state}: only what runs can get a result"
+        raise Conflict(message, code="not_running", path="token")
+    _end_with_result(state, out, instance, event, now)
+    out.reply(event.request, event.workload)
+
+
+def _end_with_result(state: State, out: Step, instance: Instance, event: ResultPosted, now: int) -> None:
+    spec, node, token = state.spec_of(instance), instance.node, instance.token
+    project = event.workload.partition("/")[0]
+    held = Allocation()  # whoever stands behind it gets its room, and begins there once it has ended
+    if token not in state.prefilled:
+        held = make_allocation(project, event.workload, spec.policy, instance.devices, instance.ports)
+    if instance.state == InstanceState.STARTING:
+        instance.started_ms = now
+        move(state, out, instance, InstanceState.RUNNING, PROCESS_STARTED, now)
+    instance.exit_code, instance.signal = event.code, None
+    if instance.state == InstanceState.STOPPING and not instance.requeue_after_stop:
+        assert instance.reason is not None, f"{instance.key} is being stopped for no reason"
+        move(state, out, instance, InstanceState.CANCELLED, instance.reason, now)
+    else:
+        lease_ms = state.settings.lease_ms + state.settings.lease_margin_ms
+        lives_ms = spec.policy.grace_ms + max(lease_ms, state.liveness[node].lease_until_ms - now)
+        ending = InstanceState.FAILED if event.code else InstanceState.SUCCEEDED
+        reason = ResultReported(event.code, event.cause, out.principal)
+        ended(state, out, instance, ending, reason, now, lives_ms if spec.policy.fenced else 0)
+    state.liveness[node].orphans[token] = held
+    state.fleet.take(node, held)

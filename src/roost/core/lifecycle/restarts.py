@@ -1,0 +1,164 @@
+"""What happens after an attempt: it is over, or it is tried again, by cause and by policy."""
+
+from roost.core.nodes.flaky import record_end
+from roost.core.queue.gang import members
+from roost.core.services.rollout import count_failure
+from roost.core.state.outcome import Step
+from roost.core.state.queue import start_by_ms
+from roost.core.state.state import GONE_AFTER_MS, State, in_maintenance
+from roost.core.state.timers import TimerKind
+from roost.core.state.versions import instances_of
+from roost.core.transitions import move, refresh_status, stop
+from roost.model.reasons.attempts import DeadlinePassed, DeadlineUnreachable, GangRestart
+from roost.model.reasons.reason import (
+    AttemptRetried,
+    NodeLost,
+    Reason,
+    RescheduleDisabled,
+    RestartDisabled,
+    RetriesExhausted,
+    ServiceRestarted,
+)
+from roost.model.reasons.subjects import InstanceRef
+from roost.model.records.instance import Instance
+from roost.model.records.node import Node
+from roost.model.records.workload import DEFAULT_RESTART, Workload
+from roost.model.states import ALLOCATED, InstanceState, NodeStatus, RestartWhen, WhenLost, WorkloadKind
+
+CRASH_LOOP = 5  # ends in a row, none of them after a steady run
+STEADY_MS = 60_000  # a service that ran this long has recovered: the next pause is the first again
+
+
+def ended(
+    state: State, out: Step, instance: Instance, ending: InstanceState, reason: Reason, now: int, delay_ms: int = 0
+) -> None:  # fmt: skip
+    """An attempt ended by itself: `ending` is succeeded, failed or timed_out. Another one waits for `delay_ms`."""
+    record_end(state, instance, ending, now)
+    workload = state.spec_of(instance)
+    policy = workload.policy
+    if policy.kind == WorkloadKind.SERVICE:
+        _restart(state, out, instance, ending, reason, now, delay_ms)
+    elif ending != InstanceState.SUCCEEDED and _tries_again(workload, instance, ending, now):
+        instance.failures += 1
+        again = AttemptRetried(reason, instance.failures + 1, policy.retries_max + 1)
+        requeue(state, out, instance, again, now, delay_ms)
+    else:
+        move(state, out, instance, ending, reason, now)
+
+
+def lost(state: State, out: Step, instance: Instance, reason: Reason, now: int) -> None:
+    """An attempt ended with its node, or nobody knows how."""
+    workload = state.spec_of(instance)
+    policy = workload.policy
+    cancelled = instance.state == InstanceState.STOPPING and not instance.requeue_after_stop
+    move(state, out, instance, InstanceState.LOST, reason, now)
+    instance.losses += 1
+    if cancelled:
+        move(state, out, instance, InstanceState.CANCELLED, reason, now)
+    elif policy.when_lost == WhenLost.FAIL:
+        move(state, out, instance, InstanceState.FAILED, RescheduleDisabled(reason), now)
+    elif policy.kind == WorkloadKind.JOB and ("lost" not in policy.retry_on or instance.losses > policy.retries_max):
+        move(state, out, instance, InstanceState.FAILED, RetriesExhausted(reason, policy.retries_max), now)
+    else:
+        requeue(state, out, instance, reason, now)
+
+
+def requeue(state: State, out: Step, instance: Instance, reason: Reason, now: int, delay_ms: int = 0) -> None:
+    """Let an instance wait for another attempt, at once or after a pause."""
+    workload = state.workloads[instance.workload]
+    if workload.adopted:  # an agent that has not spoken yet may be running a later attempt
+        delay_ms = max(delay_ms, state.adoption_deadline_ms() - now)
+    move(state, out, instance, InstanceState.QUEUED, reason, now)
+    if workload.policy.kind != WorkloadKind.SERVICE:
+        instance.version = workload.version  # it starts again as it is wanted now
+    elif instance.version != workload.version:
+        state.mark_dirty(workload.key)  # `reconcile` decides which it is to be
+    spec = state.spec_of(instance)
+    if spec.policy.gang and not in_maintenance(state):
+        regroup(state, out, spec, instance, now)
+    instance.node = ""
+    instance.finished_ms = 0
+    instance.not_before_ms = now + delay_ms if delay_ms else 0
+    if too_late(spec, now):
+        move(state, out, instance, InstanceState.EXPIRED, lateness(spec, now), now)
+    elif delay_ms:
+        state.at(instance.not_before_ms, TimerKind.READY, instance.key)
+    else:
+        state.queue.add_requeued(spec, instance.index)
+
+
+def may_still_run(state: State, instance: Instance) -> bool:
+    """What is kept on a node has no lease: cancelled while the node was out of touch, nobody knows when it stops."""
+    policy, node = state.spec_of(instance).policy, state.nodes.get(instance.node)
+    if (
+        instance.state != InstanceState.CANCELLED
+        or node is None
+        or not policy.fenced
+        or policy.when_lost != WhenLost.PIN
+    ):
+        return False
+    unconfirmed = instance.exit_code is None and instance.signal is None and instance.attempt > 0
+    return unconfirmed and (node.status == NodeStatus.LOST or instance.token in state.liveness[node.name].orphans)
+
+
+def regroup(state: State, out: Step, workload: Workload, instance: Instance, now: int) -> None:
+    """Who starts again starts with all of its gang: the others are stopped for that."""
+    for member in members(state, workload.policy.gang):
+        for other in instances_of(state, member):
+            if other.state in ALLOCATED and other.state != InstanceState.STOPPING:
+                stop(state, out, other, GangRestart(InstanceRef.of(instance.key)), now, requeue=True)
+
+
+def too_late(workload: Workload, now: int) -> bool:
+    """Whether its deadline cannot be met any more: what runs may finish, but nothing starts any more."""
+    return start_by_ms(workload) <= now
+
+
+def lateness(workload: Workload, now: int) -> Reason:
+    """Why a deadline cannot be met, as arithmetic."""
+    left = start_by_ms(workload) + workload.policy.expected_ms - now
+    return DeadlinePassed() if left <= 0 else DeadlineUnreachable(workload.policy.expected_ms, left)
+
+
+def _restart(
+    state: State, out: Step, instance: Instance, ending: InstanceState, reason: Reason, now: int, delay_ms: int
+) -> None:  # fmt: skip
+    """A service is started again after a pause, unless its policy says otherwise."""
+    restart = state.spec_of(instance).policy.restart or DEFAULT_RESTART
+    may_end = restart.when != RestartWhen.ALWAYS and ending == InstanceState.SUCCEEDED
+    if not may_end:
+        count_failure(state, instance)
+    if restart.when == RestartWhen.NEVER or may_end:
+        move(state, out, instance, ending, RestartDisabled(reason), now)
+        return
+    if instance.started_ms and now - instance.started_ms >= STEADY_MS:
+        instance.failures = 0
+    delay = max(delay_ms, min(restart.pause_ms << min(instance.failures, 20), restart.pause_max_ms))
+    instance.failures += 1
+    again = ServiceRestarted(reason, instance.failures, delay, instance.failures >= CRASH_LOOP)
+    requeue(state, out, instance, again, now, delay)
+
+
+def _tries_again(workload: Workload, instance: Instance, ending: InstanceState, now: int) -> bool:
+    policy = workload.policy
+    if instance.failures >= policy.retries_max or too_late(workload, now):
+        return False
+    code = f"exit:{instance.exit_code}" if instance.exit_code is not None else ""
+    return ending in policy.retry_on or code in policy.retry_on
+
+
+def lose_node(state: State, out: Step, node: Node, reason: Reason, now: int) -> None:
+    """The lease has ended without a word: out of the fleet, and its work runs elsewhere by policy."""
+    contact = state.liveness[node.name]
+    contact.connected = False
+    contact.lease_until_ms = min(contact.lease_until_ms, now)
+    refresh_status(state, out, node, reason, now, is_lost=True)
+    for allocation in contact.orphans.values():
+        state.fleet.take(node.name, allocation, -1)
+    contact.orphans.clear()
+    for token in sorted(state.allocated[node.name]):
+        instance = state.allocated[node.name][token]
+        stored = state.spec_of(instance).policy.when_lost == WhenLost.PIN
+        if not stored or (instance.state == InstanceState.STOPPING and not instance.requeue_after_stop):
+            lost(state, out, instance, NodeLost(node.name, reason), now)
+    state.at(now + GONE_AFTER_MS, TimerKind.GONE, node.name)

@@ -1,0 +1,74 @@
+"""What was kept long enough goes: by retention, and the oldest first when there is too much."""
+
+from roost.core.dependencies.release import release_forgotten
+from roost.core.queue.gang import leave_gang
+from roost.core.state.outcome import Forgotten, Step
+from roost.core.state.records import Progress
+from roost.core.state.state import State
+from roost.core.state.versions import forget_version, versions_of
+from roost.core.transitions import latest_transitions
+from roost.core.watch import leave_schedule
+from roost.model.records.instance import Instance
+from roost.model.records.workload import Workload
+from roost.model.states import InstanceState
+
+
+def sweep(state: State, out: Step) -> None:
+    """Keep the finished within bounds. Retention by time comes through timers."""
+    most = state.settings.finished_max
+    for key in list(state.ended_runs):
+        _forget_runs(state, out, key)
+    state.ended_runs.clear()
+    while max(state.finished_instances, len(state.finished)) > most:
+        forget(state, out, state.workloads[next(iter(state.finished))])
+
+
+def forget(state: State, out: Step, workload: Workload) -> None:
+    """Drop a finished workload with its instances and logs."""
+    assert workload.finished_ms, f"{workload.key} is not finished"
+    key = workload.key
+    release_forgotten(state, out, workload, state.now_ms)
+    progress = state.progress.pop(key, None)
+    if state.dirty.get(("workload", key)) is not None:
+        out.forgotten.append(Forgotten(state.encoded_record("workload", key), *_begun(progress)))
+    if progress is not None:
+        state.finished_instances -= sum(progress.counts.values())
+        for index in range(progress.placed_count):
+            name = f"{key}.{index}"
+            instance = state.instances.pop(name, None)
+            if instance is not None:
+                drop_instance(state, out, instance)
+    for number in versions_of(state, workload):
+        forget_version(state, workload, number)
+    leave_gang(state, workload)
+    state.schedules.pop(key, None)
+    if workload.parent:
+        leave_schedule(state, workload)
+    del state.workloads[key]
+    state.finished.pop(key, None)
+    state.dirty["workload", key] = None
+    out.swept.append(f"{key}/{workload.serial}")
+
+
+def drop_instance(state: State, out: Step, instance: Instance) -> None:
+    """Remove the record of an instance that ended. What this step did to it is told all the same."""
+    key = instance.key
+    if state.dirty.get(("instance", key)) is not None:
+        out.forgotten.append(Forgotten(state.encoded_record("instance", key)))
+        out.transitions += latest_transitions(state, "instance", key, instance.story)
+    state.dirty["instance", key] = None
+
+
+def _forget_runs(state: State, out: Step, key: str) -> None:
+    """Of the runs of a schedule that are over, only so many are kept: the oldest go."""
+    parent = state.workloads.get(key)
+    if parent is None or parent.policy.schedule is None:
+        return
+    runs = [state.workloads[run] for run in state.runs.get(key, ())]
+    over = sorted((workload for workload in runs if workload.finished_ms), key=lambda run: run.serial)
+    for run in over[: max(0, len(over) - parent.policy.schedule.history_limit)]:
+        forget(state, out, run)
+
+
+def _begun(progress: Progress | None) -> tuple[int, dict[InstanceState, int]]:
+    return (progress.placed_count, progress.counts) if progress is not None else (0, {})

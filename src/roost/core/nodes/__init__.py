@@ -1,0 +1,1 @@
+"""Nodes and pools: cordon, drain, maintenance, flaky nodes."""

@@ -1,0 +1,110 @@
+"""Taking nodes out of service, putting them back, and forgetting them."""
+
+from roost.core.nodes.flaky import clear_flaky
+from roost.core.records import put
+from roost.core.state.outcome import Step
+from roost.core.state.state import State, in_maintenance
+from roost.core.state.timers import TimerKind
+from roost.core.transitions import refresh_status, stop
+from roost.model.errors import Conflict
+from roost.model.events import Cordon, Drain, Remove, Resume
+from roost.model.reasons.attempts import NodeDraining
+from roost.model.reasons.nodes import CordonRequested, DrainRequested, NodeRemoved, ResumeRequested
+from roost.model.records.instance import Instance
+from roost.model.records.node import Node
+from roost.model.records.transition import Transition, Transitioned
+from roost.model.states import InstanceState, WorkloadKind
+
+
+def drain(state: State, out: Step, event: Drain, now: int) -> None:
+    """No new work begins there. Services move at once; jobs may finish until the deadline, then they move too."""
+    node = state.known_node(event.node)
+    node.draining = True
+    node.drain_until_ms = now + event.deadline_ms if event.deadline_ms else 0
+    state.touch_node(node)
+    refresh_status(state, out, node, DrainRequested(out.principal), now)
+    if event.deadline_ms:
+        state.at(node.drain_until_ms, TimerKind.DRAIN, node.name)
+    begin_drain(state, out, node, now)
+    mark_node_services_dirty(state, node.name)
+    out.reply(event.request, node.name)
+
+
+def resume(state: State, out: Step, event: Resume, now: int) -> None:
+    """Back into service. What was told to stop already goes on stopping and finds its place again."""
+    node = state.known_node(event.node)
+    node.draining, node.drain_until_ms, node.cordoned = False, 0, False
+    clear_flaky(state, node)
+    state.touch_node(node)
+    refresh_status(state, out, node, ResumeRequested(out.principal), now)
+    mark_node_services_dirty(state, node.name)
+    out.reply(event.request, node.name)
+
+
+def remove(state: State, out: Step, event: Remove, now: int) -> None:
+    """Forget a node that is out of touch and holds nothing, and its certificate with it: both, or neither."""
+    certificates = state.opaque_records.get("certificate", {})
+    if event.node not in state.nodes and event.node in certificates:  # it has joined, and never connected
+        put(state, "certificate", event.node, None)
+        out.reply(event.request, event.node)
+        return
+    node = state.known_node(event.node)
+    if state.liveness[node.name].connected or state.allocated[node.name]:
+        what = "connected" if state.liveness[node.name].connected else "holding work until its lease ends"
+        raise Conflict(f"node {node.name} is {what}; drain it and stop its agent first")
+    forget_node(state, out, node)
+    put(state, "certificate", node.name, None)
+    out.reply(event.request, node.name)
+
+
+def finish_drain_now(state: State, out: Step, node: Node, now: int) -> None:
+    """The time is up: stop what still runs on a node so that it moves elsewhere."""
+    if in_maintenance(state):
+        return
+    for token in sorted(state.allocated[node.name]):
+        _move_instance(state, out, node, state.allocated[node.name][token], now)
+
+
+def begin_drain(state: State, out: Step, node: Node, now: int) -> None:
+    """Jobs may finish if there is time. Services leave by themselves, within their limits: see `reconcile`."""
+    if in_maintenance(state):
+        return
+    for token in sorted(state.allocated[node.name]):
+        instance = state.allocated[node.name][token]
+        has_time = node.drain_until_ms > now and not instance.prefilled_behind
+        if not has_time and state.spec_of(instance).policy.kind != WorkloadKind.SERVICE:
+            _move_instance(state, out, node, instance, now)
+
+
+def _move_instance(state: State, out: Step, node: Node, instance: Instance, now: int) -> None:
+    if instance.state != InstanceState.STOPPING:
+        stop(state, out, instance, NodeDraining(node.name), now, requeue=True)
+
+
+def mark_node_services_dirty(state: State, name: str) -> None:
+    """Let the services on a node see that they have to leave it, or need not any more."""
+    for instance in state.allocated[name].values():
+        if state.spec_of(instance).policy.kind == WorkloadKind.SERVICE:
+            state.mark_dirty(instance.workload)
+
+
+def forget_node(state: State, out: Step, node: Node) -> None:
+    """The node is gone for good; a new hello would be a new node."""
+    for allocation in state.liveness[node.name].orphans.values():
+        state.fleet.take(node.name, allocation, -1)
+    state.fleet.leave(node.name)
+    for index in (state.nodes, state.allocated, state.liveness):
+        index.pop(node.name)
+    state.dirty["node", node.name] = None
+    gone = Transition(state.now_ms, node.status, "gone", NodeRemoved(out.principal), state.revision + 1, node=node.name)
+    out.transitions.append(Transitioned("node", node.name, gone))
+
+
+def cordon(state: State, out: Step, event: Cordon, now: int) -> None:
+    """Nothing new comes to a node; what runs there stays. Resume ends it, as it ends a drain."""
+    node = state.known_node(event.node)
+    if not node.cordoned:
+        node.cordoned = True
+        state.touch_node(node)
+        refresh_status(state, out, node, CordonRequested(out.principal), now)
+    out.reply(event.request, node.name)

@@ -1,0 +1,93 @@
+"""Maintenance: everything stays where it is until it ends. Agents are heard, ends are noted, what is asked for waits.
+
+A lease that ends meanwhile gives nothing away: its node is suspect until the maintenance is over, and then has a whole
+lease to come back. Work is only ever given away later than without maintenance, so nothing runs twice because of it.
+"""
+
+from heapq import heappush
+
+from roost.core.lifecycle.restarts import regroup
+from roost.core.nodes.drain import begin_drain
+from roost.core.nodes.pools import enforce
+from roost.core.queue.gang import members
+from roost.core.state.outcome import Step
+from roost.core.state.state import State, in_maintenance
+from roost.core.state.timers import TimerKind
+from roost.core.state.versions import instances_of
+from roost.core.transitions import refresh_status
+from roost.model.events import Maintain
+from roost.model.reasons.nodes import HeartbeatsMissing
+from roost.model.records.node import Node
+from roost.model.spec.units import show_duration
+from roost.model.states import InstanceState, NodeStatus
+
+NO_REASON = "no reason was given"
+
+
+def maintain(state: State, out: Step, event: Maintain, now: int) -> None:
+    """Begin maintenance, change its reason or its end, or end it. To end what is not there is fine."""
+    meta = state.meta
+    if event.on:
+        meta.maintenance_since_ms = meta.maintenance_since_ms if in_maintenance(state) else now
+        meta.maintenance = event.reason or NO_REASON
+        meta.maintenance_until_ms = now + event.for_ms if event.for_ms else 0
+        if event.for_ms:
+            state.at(meta.maintenance_until_ms, TimerKind.MAINTENANCE, "")
+        state.touch_meta()
+    elif in_maintenance(state):
+        _end(state, out, now)
+    out.reply(event.request, "on" if event.on else "off")
+
+
+def check_maintenance(state: State, out: Step, key: str, now: int) -> None:
+    """The time it was to last is over, unless it was changed since."""
+    until = state.meta.maintenance_until_ms
+    if in_maintenance(state) and until and until <= now:
+        _end(state, out, now)
+
+
+def mark_out_of_touch(state: State, out: Step, node: Node, now: int) -> None:
+    """A lease has ended while nothing may be given up: nothing is sent there, and it is looked at again."""
+    state.liveness[node.name].silent = True
+    refresh_status(state, out, node, HeartbeatsMissing(state.settings.lease_ms, in_maintenance=True), now)
+    state.lease_timers.add(node.name)
+    state.at(now + state.settings.lease_ms, TimerKind.LEASE, node.name)
+
+
+def _end(state: State, out: Step, now: int) -> None:
+    """Every node gets a whole lease to be heard of again; then all that was held up takes its course."""
+    meta = state.meta
+    meta.maintenance, meta.maintenance_since_ms, meta.maintenance_until_ms = "", 0, 0
+    state.touch_meta()
+    state.active_since_ms = now
+    lease_until_ms = now + meta.lease_ms + state.settings.lease_margin_ms
+    for node in state.nodes.values():
+        if node.status != NodeStatus.LOST:
+            contact = state.liveness[node.name]
+            contact.lease_until_ms = max(contact.lease_until_ms, lease_until_ms)
+    for when_ms, kind, key in state.postponed:
+        # Who could have started meanwhile is not turned away before it had a chance: nodes may need a lease to be back.
+        heappush(state.timers, (lease_until_ms if kind == TimerKind.QUEUE else when_ms, kind, key))
+    state.postponed.clear()
+    for node in list(state.nodes.values()):
+        if node.draining:
+            begin_drain(state, out, node, now)
+    for pool in list(state.pools.values()):
+        enforce(state, out, pool, now)
+    for gang in list(state.gangs):
+        _regroup(state, out, gang, now)
+
+
+def _regroup(state: State, out: Step, gang: str, now: int) -> None:
+    """Of a gang some ended and wait to start again, others run on: all of it starts together."""
+    for workload in members(state, gang):
+        for instance in instances_of(state, workload):
+            if instance.state == InstanceState.QUEUED and instance.attempt:
+                regroup(state, out, state.spec_of(instance), instance, now)
+                return
+
+
+def maintenance_text(state: State) -> str:
+    """Since when there is maintenance, and why."""
+    since = show_duration(max(state.now_ms - state.meta.maintenance_since_ms, 0))
+    return f"maintenance since {since}: {state.meta.maintenance}"

@@ -1,0 +1,134 @@
+"""What each node is to do: the deltas of a step, or the whole assignment when deltas do not follow."""
+
+import re
+
+import msgspec
+
+from roost.core.state.outcome import Orders, Step
+from roost.core.state.state import State
+from roost.core.state.versions import instances_of
+from roost.model.protocol import Order, Run, Stop
+from roost.model.records.instance import Instance
+from roost.model.records.workload import Workload
+from roost.model.states import InstanceState, WhenLost, WorkloadKind
+
+
+def hand_out(state: State, out: Step) -> None:
+    """Turn the orders of a step into one message per connected node. Others get everything when they come back."""
+    for name in sorted(out.orders.keys() | out.whole):
+        node, contact = state.nodes.get(name), state.liveness.get(name)
+        if node is None or contact is None or not contact.connected:
+            continue
+        whole = name in out.whole
+        orders = whole_assignment(state, name) if whole else tuple(out.orders[name])
+        base = contact.generation
+        contact.generation += 1
+        out.assignments.append(Orders(name, node.session, base, contact.generation, whole, orders))
+
+
+def whole_assignment(state: State, name: str) -> tuple[Order, ...]:
+    """Everything a node shall run or stop; what it has beyond that it drops."""
+    orders: list[Order] = []
+    for token in sorted(state.allocated[name]):
+        instance = state.allocated[name][token]
+        orders.append(run_order(state, instance))
+        if instance.state == InstanceState.STOPPING:
+            orders.append(stop_order(state, instance))
+    return tuple(orders)
+
+
+def run_order(state: State, instance: Instance) -> Run:
+    """The order to run an attempt, with all an agent must know to run it and to tell a forgetful server of it."""
+    workload = state.spec_of(instance)
+    policy = workload.policy
+    return Run(
+        token=instance.token,
+        workload=instance.workload,
+        index=instance.index,
+        attempt=instance.attempt,
+        document=workload.document,
+        timeout_ms=policy.timeout_ms,
+        grace_ms=policy.grace_ms,
+        leased=policy.fenced and policy.when_lost != WhenLost.PIN,
+        submitted_ms=workload.submitted_ms,
+        serial=workload.serial,
+        version=instance.version,
+        devices=instance.devices,
+        ports=instance.ports,
+        env=_variables(state, workload, instance.index),
+        after=instance.prefilled_behind,
+    )
+
+
+def _variables(state: State, workload: Workload, index: int) -> tuple[tuple[str, str], ...]:
+    """What only this element is told, and where the services are that it waited for."""
+    if not workload.values and not workload.policy.after:
+        return ()
+    own = workload.values[index] if index < len(workload.values) else ()
+    return address_variables(state, workload) + own  # what its user wrote comes last, and counts
+
+
+def stop_order(state: State, instance: Instance) -> Stop:
+    """The order to stop an attempt."""
+    return Stop(
+        instance.token,
+        state.spec_of(instance).policy.grace_ms,
+        instance.reason.code if instance.reason is not None else "",
+    )
+
+
+ADDRESSES_MAX = 100  # of one service: a client needs a few, and a variable has to fit into an environment
+
+
+VARIABLES_MAX = 64  # of one run, for all services that it waited for
+
+
+_NOT_IN_NAMES = re.compile("[^A-Z0-9]")
+
+
+class ServiceAddress(msgspec.Struct, frozen=True):
+    """Where an instance listens: its node's address, and its ports by name."""
+
+    index: int
+    node: str
+    host: str
+    ports: dict[str, int]
+    ready: bool
+
+
+def addresses_of(state: State, workload: Workload) -> list[ServiceAddress]:
+    """Where the running instances of a workload are, by index; at most ADDRESSES_MAX of them."""
+    found: list[ServiceAddress] = []
+    for instance in instances_of(state, workload):
+        if instance.state != InstanceState.RUNNING or instance.node not in state.nodes:
+            continue
+        names = state.spec_of(instance).policy.ports
+        ports = dict(zip(names, instance.ports, strict=False))
+        host = state.nodes[instance.node].facts.address or instance.node
+        found.append(ServiceAddress(instance.index, instance.node, host, ports, instance.ready_since_ms > 0))
+        if len(found) == ADDRESSES_MAX:
+            break
+    return found
+
+
+def address_variables(state: State, workload: Workload) -> tuple[tuple[str, str], ...]:
+    """What a run is told of the services that it waited for: ROOST_DB_SQL is `host:port,host:port` of those ready."""
+    found: dict[str, str] = {}
+    for condition in workload.policy.after:
+        other = state.workloads.get(condition.workload)
+        if other is None or other.policy.kind == WorkloadKind.JOB or not other.policy.ports:
+            continue
+        ready = [address for address in addresses_of(state, other) if address.ready]
+        for port in other.policy.ports:
+            answer = [_joined(address.host, address.ports[port]) for address in ready if port in address.ports]
+            found.setdefault(variable_name(other.name, port), ",".join(answer))
+    return tuple(found.items())[:VARIABLES_MAX]
+
+
+def variable_name(name: str, port: str) -> str:
+    """ROOST_<NAME>_<PORT>: what is neither a letter nor a digit becomes a line below."""
+    return f"ROOST_{_NOT_IN_NAMES.sub('_', name.upper())}_{_NOT_IN_NAMES.sub('_', port.upper())}"
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

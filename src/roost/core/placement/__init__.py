@@ -1,0 +1,1 @@
+"""Which node: filters, scorers, strategies, and the nodes as columns."""

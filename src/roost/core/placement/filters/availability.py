@@ -1,0 +1,56 @@
+"""Whether a node takes new work at all: it is in service, and its taints are tolerated."""
+
+import numpy as np
+
+from roost.core.state.fleet import Fleet, Mask
+from roost.model.records.workload import Ask
+from roost.model.spec.placement import SOFT
+
+
+def taints_mask(fleet: Fleet, ask: Ask) -> Mask | None:
+    """Nodes without a taint, or with taints that are all tolerated."""
+    return fleet.cached_mask(
+        ("taints", ask.tolerate), lambda name, facts: not facts.taints or not _untolerated(facts.taints, ask)
+    )
+
+
+def explain_taints(fleet: Fleet, ask: Ask, failing: Mask) -> str:
+    """Which taints are not tolerated."""
+    found: dict[str, None] = {}
+    for row in np.flatnonzero(failing):
+        found.update(dict.fromkeys(_untolerated(fleet.facts[int(row)].taints, ask)))
+    return "taint " + ", ".join(found) + " is not tolerated"
+
+
+def tolerates(ask: Ask, taint: str) -> bool:
+    """Whether an ask lives with a taint: `KEY` or `KEY=VALUE` by name, `KEY` for any value of it, `*` for all."""
+    taint = taint.removesuffix(SOFT)
+    return any(toleration in (taint, taint.partition("=")[0], "*") for toleration in ask.tolerate)
+
+
+def _untolerated(taints: tuple[str, ...], ask: Ask) -> list[str]:
+    return [taint for taint in taints if not taint.endswith(SOFT) and not tolerates(ask, taint)]
+
+
+def status_mask(fleet: Fleet, ask: Ask) -> Mask:
+    """Nodes that are open for work."""
+    return fleet.open
+
+
+def status_allows(fleet: Fleet, ask: Ask, row: int) -> bool:
+    """Whether one node is open for work."""
+    return fleet.open.item(row)
+
+
+def explain_status(fleet: Fleet, ask: Ask, failing: Mask) -> str:
+    """Offline, cordoned, draining and a pool that has failed are different troubles."""
+    offline = int(np.count_nonzero(failing & ~fleet.online))
+    parts = [f"{offline} offline"] if offline else []
+    why: dict[str, list[str]] = {}
+    for row in np.flatnonzero(failing & fleet.online).tolist():
+        name = fleet.names[row]
+        why.setdefault(fleet.closed.get(name, "draining"), []).append(name)
+    for message, names in why.items():
+        is_one = len(names) == 1 and message != "draining"
+        parts.append(f"node {names[0]} is {message}" if is_one else f"{len(names)} {message}")
+    return "status: " + ", ".join(parts)

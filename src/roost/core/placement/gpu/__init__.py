@@ -1,0 +1,1 @@
+"""GPU fragmentation: how much room is left useless by a placement."""

@@ -1,0 +1,32 @@
+"""How little of a node is really in use: 1 - the mean of cpu and memory, as measured, but half the promises at least.
+
+Work that was placed a moment ago has not been measured yet; without that floor a whole batch would go to one node.
+"""
+
+import numpy as np
+
+from roost.core.placement.scorers import SCORE_MAX, share, share_one
+from roost.core.state.fleet import MEASURED, Fleet, Ints
+from roost.model.records.workload import Ask
+
+FLOOR = 2  # what is promised counts this many times less than what is measured
+
+
+def score(fleet: Fleet, ask: Ask) -> Ints:
+    """The scores of all rows."""
+    busy = np.zeros(len(fleet), np.int64)
+    for resource in MEASURED:
+        floor = share(fleet.used[resource], fleet.total[resource]) // FLOOR if resource in fleet.total else 0
+        busy += np.maximum(fleet.measured[resource], floor)
+    return SCORE_MAX - busy // len(MEASURED)
+
+
+def score_one(fleet: Fleet, ask: Ask, row: int) -> int:
+    """The score of one row."""
+    busy = 0
+    for resource in MEASURED:
+        floor = 0
+        if resource in fleet.total:
+            floor = share_one(fleet.used[resource].item(row), fleet.total[resource].item(row)) // FLOOR
+        busy += max(fleet.measured[resource].item(row), floor)
+    return SCORE_MAX - busy // len(MEASURED)

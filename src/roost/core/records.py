@@ -1,0 +1,91 @@
+"""Records that are stored for others: tokens, certificates, secrets. All of a request, or nothing."""
+
+import msgspec
+
+from roost.core.state.outcome import Step
+from roost.core.state.state import State
+from roost.model import events as happened
+from roost.model.errors import Conflict, Invalid, TooMuch
+from roost.model.events import PutRecords
+from roost.model.limits import TEXT_LENGTH_MAX
+from roost.model.records.opaque import OPAQUE_KINDS, VALUE_BYTES_MAX, Audit, By, OpaqueRecord
+
+TARGETS_MAX = 3  # named of a request that is about many
+
+
+def put_records(state: State, out: Step, event: PutRecords, now: int) -> None:
+    """Store or forget records, if each is as whoever asks has seen it."""
+    for record in event.records:
+        _check(state, record)
+    for record in event.records:
+        put(state, record.kind, record.name, record.value)
+    out.reply(event.request, len(event.records))
+
+
+def put(state: State, kind: str, name: str, value: bytes | None) -> None:
+    """Store or forget one record."""
+    records = state.opaque_records.setdefault(kind, {})
+    if value is not None:
+        records[name] = value
+    elif records.pop(name, None) is None:
+        return
+    state.dirty[kind, name] = None if value is None else msgspec.Raw(value)
+
+
+def _check(state: State, record: OpaqueRecord) -> None:
+    most = OPAQUE_KINDS.get(record.kind)
+    if most is None or record.kind == "audit":
+        raise Invalid("kind", f"nothing of kind {record.kind!r:.60} is kept")
+    existing = state.opaque_records.get(record.kind, {})
+    if record.was is not msgspec.UNSET and existing.get(record.name) != record.was:
+        there = "there already" if record.was is None else "not as it was seen"
+        raise Conflict(
+            f"{record.kind} {record.name} is {there}", code="name_in_use" if record.was is None else "changed"
+        )
+    if record.value is not None and len(record.value) > VALUE_BYTES_MAX:
+        raise TooMuch(f"{record.kind} {record.name} has more than {VALUE_BYTES_MAX:,} bytes")
+    if record.value is not None and record.name not in existing and len(existing) >= most:
+        raise Conflict(f"there are {most:,} records of kind {record.kind} already", code="too_many")
+
+
+def note(state: State, by: By, event: happened.Request, now: int) -> None:
+    """Enter a request that was carried out into the log."""
+    state.audited += 1
+    what = type(event).__name__
+    entry = Audit(state.audited, now, by.who, by.where, what.lower(), target_of(event), state.revision + 1)
+    put(state, "audit", str(state.audited % OPAQUE_KINDS["audit"]), _ENCODER.encode(entry))
+
+
+def target_of(event: happened.Request) -> str:
+    """What a request is about, in words. Names only: a value may be secret."""
+    match event:
+        case happened.Submit():
+            names = [spec.key for spec in event.specs]
+        case happened.PutRecords():
+            names = [
+                f"{record.kind} {record.name}{'' if record.value is not None else ' (gone)'}"
+                for record in event.records
+            ]
+        case happened.RunNow() | happened.Promote() | happened.Rollback():
+            names = [event.workload]
+        case happened.Maintain():
+            names = ["on" if event.on else "off"]
+        case happened.MarkPool():
+            names = [f"pool {event.pool} {event.status}"]
+        case happened.Cancel() | happened.Retry() | happened.ResultPosted():
+            names = [event.workload if event.index is None else f"{event.workload}.{event.index}"]
+        case happened.Drain() | happened.Cordon() | happened.Resume() | happened.Remove():
+            names = [event.node]
+        case happened.SetProject():
+            names = [f"project {event.project.name}"]
+        case happened.SetPool():
+            names = [f"pool {event.pool.name}"]
+        case happened.Reserve():
+            names = [f"reservation {event.reservation.name}"]
+        case happened.Unset():
+            names = [f"{event.kind} {event.name}"]
+    more = f" and {len(names) - TARGETS_MAX:,} more" if len(names) > TARGETS_MAX else ""
+    return (", ".join(names[:TARGETS_MAX])[: TEXT_LENGTH_MAX - len(more)]) + more
+
+
+_ENCODER = msgspec.msgpack.Encoder()

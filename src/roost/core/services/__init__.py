@@ -1,0 +1,1 @@
+"""Services: replicas, rolling updates, discovery."""

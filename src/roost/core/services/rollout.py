@@ -1,0 +1,149 @@
+"""Rollouts: how far a new version has come, when it waits for somebody's word, when it failed and goes back."""
+
+import msgspec
+
+from roost.core.state.outcome import Step
+from roost.core.state.state import State
+from roost.core.state.versions import instances_of, save_version, version_of
+from roost.model.errors import Conflict
+from roost.model.events import Promote
+from roost.model.reasons.reason import (
+    AttemptRetried,
+    Reason,
+    RestartDisabled,
+    RolledBack,
+    RolloutFailures,
+    RolloutStalled,
+    ServiceRestarted,
+)
+from roost.model.records.instance import Instance
+from roost.model.records.workload import DEFAULT_UPDATE, Rollout, Update, Workload
+from roost.model.states import RolloutState, WorkloadKind
+
+GOING = (RolloutState.ROLLING, RolloutState.WAITING)
+
+
+def begin(state: State, old: Workload, new: Workload, change: Reason, now: int, *, back: bool = False) -> None:
+    """Put a new version in the place of the present one. `back`: it is one that was good, and there is no way back."""
+    save_version(state, old)
+    before = 0 if back else _good(old)
+    new.version, new.changed_ms, new.change = old.version + 1, now, change
+    new.rollout = Rollout(RolloutState.ROLLING, before, now, now) if new.policy.kind == WorkloadKind.SERVICE else None
+    new.policy = state.intern_policy(new.policy)
+    state.workloads[new.key] = new
+    state.touch_workload(new)
+    if new.policy.kind == WorkloadKind.SERVICE:
+        state.mark_dirty(new.key)
+
+
+def cap_of(workload: Workload) -> int:
+    """Instances below this index are to be of the present version."""
+    rollout, update = workload.rollout, workload.policy.update or DEFAULT_UPDATE
+    if rollout is None:
+        return workload.count
+    if rollout.state == RolloutState.FAILED:
+        return 0
+    is_capped = update.canary and rollout.before and not rollout.promoted
+    return min(update.canary, workload.count) if is_capped else workload.count
+
+
+def advance(state: State, workload: Workload, done: int, now: int) -> tuple[Workload, Reason] | None:
+    """Note how far a rollout has come; if it failed and is to go back, to which version, and why."""
+    rollout, update = workload.rollout, workload.policy.update or DEFAULT_UPDATE
+    if rollout is not None and rollout.state == RolloutState.FAILED and done >= workload.count:
+        _now(state, workload, state=RolloutState.DONE, done=done, progress_ms=now)  # all of it came through after all
+    if rollout is None or rollout.state not in GOING:
+        return None
+    if done > rollout.done:
+        rollout = _now(state, workload, done=done, progress_ms=now)
+    elif done < rollout.done:
+        rollout = _now(state, workload, done=done)
+    reason = _failure(state, workload, rollout, update, now)
+    if reason is not None:
+        return _fail(state, workload, rollout, update, reason)
+    cap = cap_of(workload)
+    if done >= workload.count:
+        _now(state, workload, state=RolloutState.DONE, progress_ms=now)
+    elif cap < workload.count and done >= cap:
+        _now(state, workload, state=RolloutState.WAITING)
+    elif rollout.state == RolloutState.WAITING:  # a canary is away; what was fine may fail yet
+        _now(state, workload, state=RolloutState.ROLLING, progress_ms=now)
+    return None
+
+
+def progress_deadline_ms(state: State, rollout: Rollout, update: Update) -> int:
+    """When a rollout that gets no further has failed. Time in which nothing could happen does not count."""
+    return max(rollout.progress_ms, state.active_since_ms) + update.deadline_ms
+
+
+def count_failure(state: State, instance: Instance) -> None:
+    """An instance of a service ended by itself: if it is of a version that is being rolled out, that counts."""
+    workload = state.workloads[instance.workload]
+    rollout = workload.rollout
+    if rollout is not None and rollout.state in GOING and instance.version == workload.version:
+        _now(state, workload, failures=rollout.failures + 1)
+        state.mark_dirty(workload.key)
+
+
+def promote(state: State, out: Step, event: Promote, now: int) -> None:
+    """The canaries are good: all others follow."""
+    workload = state.known_workload(event.workload)
+    rollout = workload.rollout
+    if rollout is None or rollout.state not in GOING or rollout.promoted or cap_of(workload) >= workload.count:
+        message = f"{workload.key} has no canaries that wait to be promoted"
+        raise Conflict(message, code="nothing_to_promote")
+    if rollout.state != RolloutState.WAITING:
+        message = f"{rollout.done} of {cap_of(workload)} canaries of {workload.key} are available; wait for the rest"
+        raise Conflict(message, code="canaries_not_ready")
+    _now(state, workload, state=RolloutState.ROLLING, promoted=True, progress_ms=now)
+    state.mark_dirty(workload.key)
+    out.reply(event.request, workload.key)
+
+
+def _fail(
+    state: State, workload: Workload, rollout: Rollout, update: Update, reason: Reason
+) -> tuple[Workload, Reason] | None:
+    target = version_of(state, workload, rollout.before) if rollout.before and update.rollback else None
+    _now(state, workload, state=RolloutState.FAILED, reason=reason)
+    return (target, RolledBack(target.version, cause=reason)) if target is not None else None
+
+
+def _failure(state: State, workload: Workload, rollout: Rollout, update: Update, now: int) -> Reason | None:
+    """Why a rollout has failed; None: it has not."""
+    if rollout.failures >= update.failures:
+        last = max(
+            (
+                instance
+                for instance in instances_of(state, workload)
+                if instance.version == workload.version and instance.failures
+            ),
+            key=lambda item: item.since_ms,
+            default=None,
+        )
+        return RolloutFailures(workload.version, rollout.failures, _ending(last.reason) if last is not None else None)
+    if rollout.state == RolloutState.ROLLING and now >= progress_deadline_ms(state, rollout, update):
+        return RolloutStalled(workload.version, update.deadline_ms)
+    return None
+
+
+def _ending(reason: Reason | None) -> Reason | None:
+    """How an attempt ended, without what was done about it."""
+    again = (AttemptRetried, RestartDisabled, ServiceRestarted)
+    return reason.cause if isinstance(reason, again) else reason
+
+
+def _good(workload: Workload) -> int:
+    """The version to go back to if the next one fails: this one, unless it is not known to be good itself."""
+    rollout = workload.rollout
+    return (
+        workload.version
+        if rollout is None or rollout.state == RolloutState.DONE or not rollout.before
+        else rollout.before
+    )
+
+
+def _now(state: State, workload: Workload, /, **fields: object) -> Rollout:
+    assert workload.rollout is not None
+    workload.rollout = msgspec.structs.replace(workload.rollout, **fields)
+    state.touch_workload(workload)
+    return workload.rollout

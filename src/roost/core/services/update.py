@@ -1,0 +1,224 @@
+"""Updates: a workload that lives gets a new version. What waits is of it at once; `reconcile` sees to what runs."""
+
+from functools import lru_cache
+
+import msgspec
+
+from roost.core.dependencies.release import change_dependencies, depends_by_element
+from roost.core.lifecycle.adopt import complete
+from roost.core.placement.score_cache import fits_when_empty
+from roost.core.placement.select import affinity_mask, without_affinity
+from roost.core.services.rollout import begin
+from roost.core.state.allocation import allocation_of, selectors_of
+from roost.core.state.outcome import Step
+from roost.core.state.state import State
+from roost.core.state.versions import instances_of, make_instance, version_of, versions_of
+from roost.core.transitions import finish_if_over
+from roost.core.watch import reschedule, watch_queue
+from roost.model.errors import Conflict, NotFound
+from roost.model.events import Rollback, WorkloadSpec
+from roost.model.reasons.attempts import SUBMITTED, ScaledUp
+from roost.model.reasons.reason import Reason, RolledBack
+from roost.model.records.instance import Instance
+from roost.model.records.workload import Workload
+from roost.model.spec.document import decode_document
+from roost.model.states import InstanceState, RolloutState, WhenFull, WhenLost, WorkloadKind
+
+#: What a run is made of. All else of a document can change while it runs.
+DESTRUCTIVE_FIELDS = (
+    "kind",
+    "image",
+    "command",
+    "steps",
+    "env",
+    "ports",
+    "resources",
+    "timeout",
+    "fenced",
+    "health",
+)
+
+
+def is_same(known: Workload, wanted: WorkloadSpec) -> bool:
+    """Whether somebody wants what is there already. What failed on its way is not there: it is tried again."""
+    if known.rollout is not None and known.rollout.state == RolloutState.FAILED:
+        return False
+    return known.document == wanted.document and known.values == wanted.values
+
+
+def change_refusal(state: State, known: Workload, wanted: WorkloadSpec) -> Conflict | None:
+    """Why a workload cannot become what is wanted while it lives."""
+    key, policy = known.key, wanted.policy
+    if known.unstarted_end_state:
+        return Conflict(f"{key} is being stopped; wait until it is over", code="name_in_use", path="name")
+    if policy.kind != known.policy.kind:
+        message = f"{key} is a {known.policy.kind}; cancel it first to make it a {policy.kind}"
+        return Conflict(message, code="cannot_change", path="kind")
+    if (policy.gang, policy.gang_size) != (known.policy.gang, known.policy.gang_size):
+        return Conflict(f"{key} lives, and who is of its gang cannot change", code="cannot_change", path="gang")
+    if bool(policy.schedule) != bool(known.policy.schedule):
+        what = "runs by a schedule" if known.policy.schedule else "runs by itself"
+        return Conflict(f"{key} {what}; cancel it first to change that", code="cannot_change", path="schedule")
+    if policy.kind == WorkloadKind.JOB and wanted.count < state.placed_count(known):
+        message = f"{state.placed_count(known):,} instances of {key} have begun; there cannot be fewer"
+        return Conflict(message, code="cannot_change", path="count")
+    if policy.kind == WorkloadKind.JOB and known.adopted and wanted.count != known.count:
+        message = f"which instances of {key} have run is not known any more, so their number cannot change"
+        return Conflict(message, code="cannot_change", path="count")
+    by_element = depends_by_element(known) or any(condition.each for condition in policy.after)
+    if by_element and (policy.after != known.policy.after or wanted.count != known.count):
+        message = f"the elements of {key} wait for one each; cancel it first to change whom they wait for"
+        return Conflict(message, code="cannot_change", path="after")
+    if policy.gang and (wanted.count != known.count or is_destructive(known, _changed(known, wanted))):
+        message = f"{key} is a gang, which starts together; cancel it first to start it as something else"
+        return Conflict(message, code="cannot_change", path="gang")
+    return None
+
+
+def change(
+    state: State, out: Step, known: Workload, wanted: WorkloadSpec, now: int, reason: Reason, *, back: bool = False
+) -> Workload:  # fmt: skip
+    """Put what is wanted in the place of a workload that lives. `back`: it is one that was good."""
+    if known.policy.kind == WorkloadKind.SERVICE:
+        _materialise(state, known, now)
+    new = _changed(known, wanted)
+    begin(state, known, new, reason, now, back=back)
+    change_dependencies(state, known, new)
+    if new.policy.schedule:
+        reschedule(state, new, now, known.policy.schedule)
+    if new.policy.kind == WorkloadKind.SERVICE:
+        _fill_up(state, new, now)
+    else:
+        _adopt_pending(state, new)
+    if state.has_unstarted(new):
+        state.queue.add_unstarted(new)
+        if new.policy.when_full == WhenFull.REJECT:
+            state.rejectable.append(new.key)
+    watch_queue(state, new)
+    finish_if_over(state, new, now)  # of a job that is made smaller, nothing may be left to do
+    return new
+
+
+def rollback(state: State, out: Step, event: Rollback, now: int) -> None:
+    """Back to an earlier version, which becomes a new one."""
+    workload = state.known_workload(event.workload)
+    if workload.finished_ms:
+        raise Conflict(f"{event.workload} is over; apply it again to start it", code="is_over")
+    known = [item for item in versions_of(state, workload) if item != workload.version]
+    number = event.version or _before(state, workload, known)
+    target = version_of(state, workload, number)
+    if target is None or number == workload.version:
+        report = f"those known are {', '.join(map(str, sorted(known)))}" if known else "it was never changed"
+        message = f"{workload.key} has no version {event.version} to go back to; {report}"
+        if not event.version:
+            report = "it was never changed" if not known else "none that it had was another one, and good; name one"
+            message = f"{workload.key} has no version to go back to: {report}"
+        raise NotFound(message, code="no_such_version")
+    error = change_refusal(state, workload, _wanted(target))
+    if error is not None:
+        raise error
+    roll_back_to(state, out, workload, target, RolledBack(number, out.principal), now)
+    out.reply(event.request, workload.key)
+
+
+def roll_back_to(state: State, out: Step, workload: Workload, target: Workload, reason: Reason, now: int) -> Workload:
+    """An earlier version as a new one: what still runs it stays."""
+    return change(state, out, workload, _wanted(target), now, reason, back=True)
+
+
+def _before(state: State, workload: Workload, known: list[int]) -> int:
+    """The version to which somebody goes back who names none: the last one that was good, and another one than now."""
+    rollout = workload.rollout
+    if rollout is not None and rollout.state != RolloutState.DONE and rollout.before:
+        return rollout.before
+    for number in known:
+        other = version_of(state, workload, number)
+        has_failed = other is not None and other.rollout is not None and other.rollout.state == RolloutState.FAILED
+        if other is not None and not has_failed and not is_same(workload, _wanted(other)):
+            return number
+    return 0
+
+
+def _wanted(version: Workload) -> WorkloadSpec:
+    return WorkloadSpec(version.project, version.name, version.count, version.policy, version.document, version.values)
+
+
+def _changed(known: Workload, wanted: WorkloadSpec) -> Workload:
+    return msgspec.structs.replace(
+        known, policy=wanted.policy, document=wanted.document, count=wanted.count, values=wanted.values
+    )
+
+
+def _materialise(state: State, known: Workload, now: int) -> None:
+    """Replicas that never ran get records, so that they can be of the version before for a while."""
+    if not known.pending_conditions:
+        for index in range(state.placed_count(known), known.count):
+            make_instance(state, known, index, SUBMITTED, now)
+
+
+def _fill_up(state: State, new: Workload, now: int) -> None:
+    """More are wanted than before: indexes in between that have retired come back."""
+    for instance in instances_of(state, new):
+        if instance.index < new.count and instance.state == InstanceState.STOPPING and not instance.requeue_after_stop:
+            instance.requeue_after_stop = True  # it was to retire
+            state.touch_instance(instance)
+    if new.adopted:  # who is missing may run on a node that has not spoken yet
+        for index in range(state.placed_count(new), new.count):
+            make_instance(state, new, index, ScaledUp(), now)
+        if state.now_ms >= state.adoption_deadline_ms():
+            complete(state, new)
+        return
+    for index in range(min(state.placed_count(new), new.count)):
+        if f"{new.key}.{index}" not in state.instances:
+            make_instance(state, new, index, ScaledUp(), now)
+
+
+def _adopt_pending(state: State, new: Workload) -> None:
+    """What waits is of the new version; what runs goes on as it is, and is of it when it is tried again."""
+    for instance in instances_of(state, new):
+        if instance.state == InstanceState.QUEUED:
+            instance.version = new.version
+            state.touch_instance(instance)
+            if instance.not_before_ms <= state.now_ms and not instance.blocked_on_dependency:
+                state.queue.add_requeued(new, instance.index)
+
+
+def is_destructive(old: Workload, new: Workload) -> bool:
+    """Whether who runs one version has to be started again to be of the other."""
+    if old.document == new.document and old.values == new.values:
+        return False
+    if old.values != new.values or _is_pinned(old) != _is_pinned(new):
+        return True
+    return _differs_in_process(old.document, new.document)
+
+
+@lru_cache(maxsize=64)  # a rollout asks the same again whenever one of its instances has changed
+def _differs_in_process(old: bytes, new: bytes) -> bool:
+    before, after = decode_document(old), decode_document(new)
+    return any(getattr(before, field) != getattr(after, field) for field in DESTRUCTIVE_FIELDS)
+
+
+def violating(state: State, old: Workload, new: Workload, instances: list[Instance]) -> frozenset[int]:
+    """Who runs where the new rules do not allow it: each as if it came now, and those before it had gone."""
+    if old.policy.ask == new.policy.ask:
+        return frozenset()
+    fleet, ask = state.fleet, new.policy.ask
+    fits = fits_when_empty(fleet, without_affinity(ask))
+    subjects = selectors_of(new.project, new.key, new.policy.labels)
+    gone: list[Instance] = []
+    for instance in instances:
+        claim, row = allocation_of(old, instance), fleet.row(instance.node)
+        fleet.take(instance.node, claim, -1, is_trial=True)
+        social = affinity_mask(fleet, ask, subjects, fits)
+        if bool(fits[row]) and (social is None or bool(social[row])):
+            fleet.take(instance.node, claim, is_trial=True)
+        else:
+            gone.append(instance)
+    for instance in gone:
+        fleet.take(instance.node, allocation_of(old, instance), is_trial=True)
+    return frozenset(instance.index for instance in gone)
+
+
+def _is_pinned(workload: Workload) -> bool:
+    """Whether it has no lease: agents are told so when it starts."""
+    return workload.policy.when_lost == WhenLost.PIN

@@ -1,0 +1,1 @@
+"""The data of the core: records, indexes, timers, and how they change. Imports no rule."""

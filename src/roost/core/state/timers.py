@@ -1,0 +1,50 @@
+"""The kinds of timers. What each does, whose it is and whether maintenance delays it is in the table of `timers`."""
+
+from enum import StrEnum
+from heapq import heappush
+
+
+class TimerKind(StrEnum):
+    """What is due when a timer fires."""
+
+    LEASE = "lease"
+    QUEUE = "queue"
+    READY = "ready"
+    DRAIN = "drain"
+    SWEEP = "sweep"
+    GONE = "gone"
+    ADOPTED = "adopted"
+    SHORTER = "shorter"
+    RECONCILE = "reconcile"
+    AFTER = "after"
+    CRON = "cron"
+    CHECK_QUEUE = "check_queue"
+    RETRACT = "retract"
+    RESERVATION = "reservation"
+    MAINTENANCE = "maintenance"
+    POOL = "pool"
+    FLAKY = "flaky"
+
+
+TimerEntry = tuple[int, TimerKind, str]  # when, what is due, and the key of what it is about
+
+
+class Timers:
+    """A heap of timers. A timer that has lost its meaning does nothing when it fires."""
+
+    def __init__(self) -> None:
+        self.timers: list[TimerEntry] = []
+        self.postponed: list[TimerEntry] = []  # timers that came due while there is maintenance
+        self.timers_limit = 0  # more than this, and timers of what no longer exists are dropped
+        self.lease_timers: set[str] = set()  # nodes that have a lease timer; never iterated
+        self.retract_timers: set[str] = set()  # nodes that have a timer for prefilled attempts; never iterated
+
+    def copy_timers(self, origin: "Timers") -> None:
+        """Begin as another."""
+        self.timers, self.postponed = list(origin.timers), list(origin.postponed)
+        self.timers_limit = origin.timers_limit
+        self.lease_timers, self.retract_timers = set(origin.lease_timers), set(origin.retract_timers)
+
+    def at(self, when_ms: int, kind: TimerKind, key: str) -> None:
+        """Fire a timer at a time."""
+        heappush(self.timers, (when_ms, kind, key))

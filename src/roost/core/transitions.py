@@ -1,0 +1,191 @@
+"""The one place where an instance or a node changes its state: the table, the story, the room it takes, the counts."""
+
+from collections.abc import Sequence
+
+from roost.core.orders import stop_order
+from roost.core.state.liveness import NodeLiveness
+from roost.core.state.outcome import Step
+from roost.core.state.state import State, is_over
+from roost.core.state.timers import TimerKind
+from roost.core.watch import watch_pool
+from roost.model.limits import STORY_MAX
+from roost.model.protocol import Drop
+from roost.model.reasons.nodes import DrainCompleted, NodeRemoved
+from roost.model.reasons.reason import Reason, share
+from roost.model.records.instance import Instance
+from roost.model.records.node import Node
+from roost.model.records.transition import Story, Transition, Transitioned, lines_between
+from roost.model.records.workload import Workload
+from roost.model.states import ALLOCATED, FINISHED, MOVES, NODE_MOVES, InstanceState, NodeStatus
+from roost.ports.store import Change
+
+
+def move(state: State, out: Step, instance: Instance, to: InstanceState, reason: Reason, at_ms: int) -> None:
+    """Bring an instance into a state. Room is taken and given back here and nowhere else."""
+    before = instance.state
+    assert to in MOVES[before], f"{instance.key} cannot go from {before} to {to} ({reason}): {instance.story}"
+    spec = state.spec_of(instance)
+    counts = state.progress[instance.workload].counts
+    counts[before] -= 1
+    counts[to] = counts.get(to, 0) + 1
+    if to in ALLOCATED and before not in ALLOCATED:
+        state.allocate(spec, instance)
+    elif before in ALLOCATED and to not in ALLOCATED:
+        state.release(spec, instance)
+        activate(state, out, instance)
+        instance.requeue_after_stop = False
+        out.order(instance.node, Drop(instance.token))
+        _finish_drain(state, out, instance.node, at_ms)
+    if before == InstanceState.RUNNING:
+        instance.ready_since_ms, instance.health_message = 0, ""
+    if to == InstanceState.RUNNING or to in FINISHED:
+        state.notify_dependents(instance.workload, instance.index)
+    if instance.workload in state.reconciling and to != InstanceState.PLACED:
+        state.dirty_services[instance.workload] = None
+    reason = share(reason)  # hundreds of thousands of stories have the same few reasons
+    instance.state = to
+    instance.since_ms = at_ms
+    instance.reason = reason
+    note_instance(state, instance, before, reason, at_ms)
+    state.touch_instance(instance)
+    if to in FINISHED:
+        instance.finished_ms = at_ms
+        finish_if_over(state, state.workloads[instance.workload], at_ms)
+
+
+def stop(state: State, out: Step, instance: Instance, reason: Reason, now: int, *, requeue: bool = False) -> None:
+    """First phase of stopping: tell the agent. Room is kept until it confirms, or until its node is lost."""
+    instance.requeue_after_stop = requeue
+    move(state, out, instance, InstanceState.STOPPING, reason, now)
+    out.order(instance.node, stop_order(state, instance))
+
+
+def note_instance(state: State, instance: Instance, before: str, reason: Reason, at_ms: int) -> None:
+    """Add a line to the story of an instance, as it is now; the oldest lines go."""
+    line = Transition(
+        at_ms, before, instance.state, reason, state.revision + 1, instance.attempt, instance.node,
+        instance.exit_code, instance.signal, instance.version,
+    )  # fmt: skip
+    instance.story = (*instance.story[1 - STORY_MAX :], line)
+
+
+def note_node(state: State, node: Node, before: str, reason: Reason, at_ms: int) -> None:
+    """Add a line to the story of a node, as it is now; the oldest lines go."""
+    line = Transition(at_ms, before, node.status, reason, state.revision + 1, node=node.name)
+    node.story = (*node.story[1 - STORY_MAX :], line)
+
+
+def new_transitions(state: State) -> list[Transitioned]:
+    """What happened in this step to instances and nodes that still have a record."""
+    found: list[Transitioned] = []
+    for (kind, key), record in state.dirty.items():
+        if isinstance(record, Instance | Node):
+            found += latest_transitions(state, kind, key, record.story)
+    return found
+
+
+def latest_transitions(state: State, kind: str, key: str, story: Story) -> list[Transitioned]:
+    """The lines of a story that this step has added."""
+    revision, first = state.revision + 1, len(story)
+    while first and story[first - 1].revision == revision:
+        first -= 1
+    return [Transitioned(kind, key, line) for line in story[first:]]
+
+
+def followed_transitions(state: State, changes: Sequence[Change], since: int) -> list[Transitioned]:
+    """What another server's commits after a revision did to instances and nodes, from their stories."""
+    found: list[Transitioned] = []
+    for kind, key, value in changes:
+        if kind == "node" and value is None:
+            gone = Transition(state.now_ms, "", "gone", NodeRemoved(), state.revision, node=key)
+            found.append(Transitioned(kind, key, gone))
+        record = state.instances.get(key) if kind == "instance" else state.nodes.get(key) if kind == "node" else None
+        if record is not None:
+            found += [Transitioned(kind, key, line) for line in lines_between(record.story, since, state.revision)]
+    return found
+
+
+def finish_if_over(state: State, workload: Workload, at_ms: int) -> None:
+    """A workload of which nothing lives and nothing will start is finished, once."""
+    if workload.finished_ms or not is_over(state, workload):
+        return
+    key = workload.key
+    workload.finished_ms = max(at_ms, 1)
+    state.finished[key] = None
+    state.finished_instances += sum(state.progress_of(workload).counts.values())
+    state.at(workload.finished_ms + workload.policy.retention_ms, TimerKind.SWEEP, key)
+    state.set_pending_conditions(workload, ())
+    state.notify_dependents(key)
+    if workload.parent:
+        state.ended_runs[workload.parent] = None
+    state.touch_workload(workload)
+
+
+def reopen(state: State, workload: Workload) -> None:
+    """A workload that was finished lives again."""
+    if workload.finished_ms:
+        workload.finished_ms = 0
+        state.finished.pop(workload.key)
+        state.finished_instances -= sum(state.progress_of(workload).counts.values())
+        state.touch_workload(workload)
+
+
+def refresh_status(state: State, out: Step, node: Node, reason: Reason, at_ms: int, *, is_lost: bool = False) -> None:
+    """The status of a node from what is known of it: out of touch, leaving service, or ready; lost is told by lose."""
+    contact = state.liveness[node.name]
+    if not contact.in_touch:
+        to = NodeStatus.LOST if node.status == NodeStatus.LOST or is_lost else NodeStatus.SUSPECT
+    elif node.draining:
+        to = NodeStatus.DRAINING if state.allocated[node.name] else NodeStatus.DRAINED
+    else:
+        to = NodeStatus.CORDONED if node.cordoned else NodeStatus.READY
+    if to != node.status:
+        assert to in NODE_MOVES[node.status], f"node {node.name} cannot go from {node.status} to {to}: {node.story}"
+        before, node.status = node.status, to
+        note_node(state, node, before, reason, at_ms)
+        state.touch_node(node)
+    state.open_node(node)
+    watch_pool(state, node.facts.pool)
+
+
+def _finish_drain(state: State, out: Step, name: str, at_ms: int) -> None:
+    node = state.nodes[name]
+    if node.status == NodeStatus.DRAINING and not state.allocated[name]:
+        refresh_status(state, out, node, DrainCompleted(), at_ms)
+
+
+def liveness_of(state: State, name: str, session: int) -> NodeLiveness | None:
+    """The contact of a node if this is still its session; words of an older session are not heard."""
+    node = state.nodes.get(name)
+    if node is None or node.session != session or node.status == NodeStatus.LOST:
+        return None
+    return state.liveness[name]
+
+
+RETRACT_AFTER_MS = 500  # who stands behind somebody for longer than this was wrong there
+
+
+def prefill(state: "State", instance: Instance, other: Instance) -> None:
+    """An instance waits for the room of another on its node."""
+    assert other.token not in state.prefilled, f"somebody stands behind {other.key} already"
+    instance.prefilled_behind = other.token
+    state.prefilled[other.token] = instance
+    if other.node not in state.retract_timers:
+        state.retract_timers.add(other.node)
+        state.at(state.now_ms + RETRACT_AFTER_MS, TimerKind.RETRACT, other.node)
+
+
+def activate(state: "State", out: "Step", gone: Instance) -> None:
+    """Somebody holds no room any more: who stood behind it has its room now, or stands behind whom it stood behind."""
+    follower = state.prefilled.pop(gone.token, None)
+    if gone.prefilled_behind:
+        state.prefilled.pop(gone.prefilled_behind, None)
+    if follower is not None:
+        follower.prefilled_behind = gone.prefilled_behind
+        if gone.prefilled_behind:
+            state.prefilled[gone.prefilled_behind] = follower
+        else:
+            state.allocate(state.spec_of(follower), follower)
+            out.activated.append(follower)
+        state.touch_instance(follower)
+    gone.prefilled_behind = 0

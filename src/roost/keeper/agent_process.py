@@ -1,0 +1,109 @@
+"""The agent as the keeper's child: started, restarted when it ends, and ended when it hangs."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from roost.keeper.clock import NEVER
+from roost.keeper.processes import AGENT_MARK, MARK, log
+
+BACKOFF_MS_MIN = 50
+BACKOFF_MS_MAX = 2_000
+PROVEN_MS = 10_000  # an agent that lived this long starts again at once
+LOG_SIZE_MAX = 16 << 20  # the log of the time before is kept once, beside it
+
+
+class AgentProcess:
+    """Every method gets the time; none of them waits."""
+
+    def __init__(self, argv: list[str], directory: str, socket_path: str, log: str, silence_ms: int) -> None:
+        self.argv = argv
+        self.env = {**os.environ, MARK: directory, AGENT_MARK: socket_path}
+        self.cwd_fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+        self.log = os.path.abspath(log) if log else ""
+        self.silence_ms = silence_ms
+        self.pid = 0
+        self.started_at = 0
+        self.heard_at = 0
+        self.start_at = 0  # when to start it next
+        self.backoff_ms = 0
+        self.wanted = True
+
+    def next_at(self) -> int:
+        """When `tick` has something to do next."""
+        if self.pid:
+            return self.heard_at + self.silence_ms
+        return self.start_at if self.wanted else NEVER
+
+    def tick(self, now: int, home_fd: int) -> None:
+        """Start what is not there; end what has been silent: a hung agent keeps its node from working."""
+        if not self.pid:
+            if self.wanted and self.start_at <= now:
+                self.start(now, home_fd)
+        elif self.heard_at + self.silence_ms <= now:
+            log(f"the agent (pid {self.pid}) has sent nothing for {now - self.heard_at} ms: killed")
+            self.heard_at = now
+            os.kill(self.pid, signal.SIGKILL)
+
+    def start(self, now: int, home_fd: int) -> None:
+        """In a session of its own: Ctrl-C in a terminal is for the keeper, which tells the agent when it is time."""
+        log_fd = self._open_log()
+        actions = [(os.POSIX_SPAWN_DUP2, log_fd, 1), (os.POSIX_SPAWN_DUP2, log_fd, 2)] if log_fd >= 0 else []
+        os.fchdir(self.cwd_fd)
+        try:
+            self.pid = os.posix_spawnp(
+                self.argv[0],
+                self.argv,
+                self.env,
+                file_actions=actions,
+                setsid=True,
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE, signal.SIGIO, signal.SIGINT, signal.SIGTERM),
+            )
+            self.started_at = self.heard_at = now
+        except OSError as error:
+            log(f"the agent cannot be started: {self.argv[0]}: {error.strerror}")
+            self._back_off(now)
+        finally:
+            os.fchdir(home_fd)
+            if log_fd >= 0:
+                os.close(log_fd)
+
+    def heard(self, now: int) -> None:
+        """It has sent something, whatever it was."""
+        self.heard_at = now
+
+    def ended(self, status: int, now: int) -> None:
+        """It was waited for. The first restart is at once, then ever later, until one of them lives."""
+        self.pid = 0
+        if now - self.started_at >= PROVEN_MS:
+            self.backoff_ms = 0
+        if self.wanted:
+            log(f"the agent has ended ({_message(status)})")
+        self._back_off(now)
+
+    def _back_off(self, now: int) -> None:
+        self.start_at = now + self.backoff_ms
+        self.backoff_ms = min(max(self.backoff_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Not waited for yet, so the pid is still its own."""
+        if self.pid:
+            os.kill(self.pid, number)
+
+    def _open_log(self) -> int:
+        if not self.log:
+            return -1
+        try:
+            if os.path.exists(self.log) and os.path.getsize(self.log) > LOG_SIZE_MAX:
+                os.replace(self.log, self.log + ".1")
+            return os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        except OSError as error:
+            log(f"agent log {self.log}: {error.strerror}; the agent writes to the keeper's own output")
+            return -1
+
+
+def _message(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"

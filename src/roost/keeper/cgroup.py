@@ -1,0 +1,297 @@
+"""Limits on a run through cgroups: what this machine allows (v2, v1 or nothing), and one group per limited run.
+
+Standard library only and no `typing`: the keeper loads this file and has to start in a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+PERIOD_US = 100_000  # the kernel's own default
+QUOTA_US_MIN = 1_000  # the kernel refuses less: 10 milli-cores
+SHARED = "roost"  # at the top of a v2 tree, for keepers that have no group of their own
+KEEPER_LEAF = "roost-keeper"  # v2 allows no processes beside run groups, so the keeper moves down one level
+
+
+class Cgroups:
+    """What limits are possible here. `cpu` and `memory`: the directories to make groups in, empty when impossible."""
+
+    __slots__ = ("cpu", "home", "kind", "memory", "reason")
+
+    def __init__(self, kind: str, reason: str = "", cpu: str = "", memory: str = "", home: str = "") -> None:
+        self.kind = kind  # "v2", "v1" or "none"
+        self.reason = reason  # why not (all of it), as a message
+        self.cpu = cpu
+        self.memory = memory
+        self.home = home  # v2: where the keeper itself lives; v1: it lives in `cpu` and `memory`
+
+    def missing(self, cpu_m: int, memory: int) -> str:
+        """Why these limits cannot be kept, or nothing when they can."""
+        wanted = [
+            name
+            for name, asked, base in (("cpu", cpu_m, self.cpu), ("memory", memory, self.memory))
+            if asked and not base
+        ]
+        return f"{' and '.join(wanted)} cannot be limited: {self.reason}" if wanted else ""
+
+
+class Group:
+    """The group of one run. The keeper enters it for the moment of a birth, so that no child is ever outside."""
+
+    __slots__ = ("cpu_dir", "cpu_m", "dirs", "homes", "kind", "memory", "memory_dir")
+
+    def __init__(self, at: Cgroups, name: str, cpu_m: int, memory: int) -> None:
+        self.kind = at.kind
+        self.cpu_m = cpu_m if at.cpu else 0
+        self.memory = memory if at.memory else 0
+        self.cpu_dir = f"{at.cpu}/{name}" if self.cpu_m else ""
+        self.memory_dir = f"{at.memory}/{name}" if self.memory else ""
+        self.dirs = tuple(dict.fromkeys(d for d in (self.cpu_dir, self.memory_dir) if d))
+        self.homes = (
+            (at.home,) if at.home else tuple(d for d in (self.cpu_m and at.cpu, self.memory and at.memory) if d)
+        )
+        try:
+            for directory in self.dirs:
+                os.mkdir(directory)
+        except OSError:
+            self.remove()
+            raise
+
+    def enter(self) -> None:
+        """Lift the limits and move in: a keeper that was throttled or killed here would take all its runs with it."""
+        if self.cpu_m:
+            self._limit_cpu(0)
+        if self.memory:
+            self._limit_memory(0)
+        for directory in self.dirs:
+            write(f"{directory}/cgroup.procs", "0")
+
+    def leave(self) -> None:
+        """Move back home. A home that is gone is a broken machine: better to stop loudly than to stay in here."""
+        for home in self.homes:
+            write(f"{home}/cgroup.procs", "0")
+
+    def apply(self) -> bool:
+        """Set the limits on what was just born. False: it has outgrown its memory already."""
+        if self.cpu_m:
+            self._limit_cpu(max(QUOTA_US_MIN, self.cpu_m * PERIOD_US // 1000))
+        try:
+            if self.memory:
+                self._limit_memory(self.memory)
+        except OSError:  # v1 says EBUSY when it cannot squeeze what is used below the limit
+            return False
+        return True
+
+    def _limit_cpu(self, quota_us: int) -> None:
+        if self.kind == "v2":
+            write(f"{self.cpu_dir}/cpu.max", f"{quota_us or 'max'} {PERIOD_US}")
+        else:
+            write(f"{self.cpu_dir}/cpu.cfs_quota_us", str(quota_us or -1))
+
+    def _limit_memory(self, limit: int) -> None:
+        """No swap beyond the limit: a run that swaps slows its neighbours, who did nothing."""
+        here = self.memory_dir
+        if self.kind == "v2":
+            write(f"{here}/memory.max", str(limit or "max"))
+            write_if_there(f"{here}/memory.swap.max", "0" if limit else "max")
+        elif limit:
+            write(f"{here}/memory.limit_in_bytes", str(limit))
+            write_if_there(f"{here}/memory.memsw.limit_in_bytes", str(limit))
+        else:
+            write_if_there(f"{here}/memory.memsw.limit_in_bytes", "-1")  # first: it may not be below the other
+            write(f"{here}/memory.limit_in_bytes", "-1")
+
+    def kill(self) -> bool:
+        """KILL whatever is inside, also what left its process group. True when nothing is left."""
+        pids = self.pids()
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        return not pids
+
+    def pids(self) -> list[int]:
+        """Who is inside: a birth enters every directory, so any one of them tells."""
+        return [int(pid) for pid in read(f"{self.dirs[0]}/cgroup.procs").split()]
+
+    def out_of_memory(self) -> bool:
+        """Whether the kernel has killed anything in here for want of memory."""
+        if not self.memory:
+            return False
+        name = "memory.events" if self.kind == "v2" else "memory.oom_control"
+        return any(
+            line.startswith("oom_kill ") and line != "oom_kill 0"
+            for line in read(f"{self.memory_dir}/{name}").split("\n")
+        )
+
+    def memory_max(self) -> int:
+        """The most memory it ever used, in bytes; 0 where the kernel does not say."""
+        if not self.memory:
+            return 0
+        name = "memory.peak" if self.kind == "v2" else "memory.max_usage_in_bytes"
+        return int(read(f"{self.memory_dir}/{name}") or 0)
+
+    def remove(self) -> bool:
+        """False: something inside is still dying; try again a little later."""
+        gone = True
+        for directory in self.dirs:
+            gone = remove(directory) and gone
+        return gone
+
+
+def detect(proc: str = "/proc/self") -> Cgroups:
+    """What could be done here, found by looking only: nothing is moved or made."""
+    mounts = mounts_of(read(f"{proc}/mountinfo"))
+    own = groups_of(read(f"{proc}/cgroup"))
+    if "" in own and "cgroup2" in mounts and {"cpu", "memory"} <= _controllers(mounts["cgroup2"][0]):
+        return _detect_v2(place_of(mounts["cgroup2"], own[""]), mounts["cgroup2"][0])
+    return _detect_v1(mounts, own)
+
+
+def _detect_v2(here: str, top: str) -> Cgroups:
+    """Our own group where controllers were handed to it (a service that may delegate), or one at the top."""
+    base = here[: -len(KEEPER_LEAF) - 1] if here.endswith("/" + KEEPER_LEAF) else here
+    if {"cpu", "memory"} <= _controllers(base) and os.access(base, os.W_OK):
+        return Cgroups("v2", cpu=base, memory=base, home=here)
+    shared = f"{top}/{SHARED}"
+    if os.access(shared if os.path.isdir(shared) else top, os.W_OK):
+        return Cgroups("v2", cpu=shared, memory=shared, home=here)
+    return Cgroups(
+        "none", f"cgroup v2 at {base} is not ours to write; run the keeper as root, or delegate the group to it"
+    )
+
+
+def _controllers(group: str) -> set[str]:
+    return set(read(f"{group}/cgroup.controllers").split())
+
+
+def _detect_v1(mounts: dict[str, tuple[str, str]], own: dict[str, str]) -> Cgroups:
+    places: dict[str, str] = {}
+    reasons: list[str] = []
+    for controller in ("cpu", "memory"):
+        path = next((path for names, path in own.items() if controller in names.split(",")), None)
+        if path is None or controller not in mounts:
+            reasons.append(f"no cgroup controller for {controller} is mounted")
+            continue
+        place = place_of(mounts[controller], path)
+        if os.access(place, os.W_OK):
+            places[controller] = place
+        else:
+            reasons.append(f"{place} is not writable")
+    kind = "v1" if places else "none"
+    return Cgroups(kind, "; ".join(reasons), places.get("cpu", ""), places.get("memory", ""))
+
+
+def prepare(found: Cgroups) -> Cgroups:
+    """Make ready what `detect` found; to be called before the keeper has children. v1 needs nothing.
+
+    v2: a group with processes cannot hand controllers to groups below it. So the keeper steps down into a leaf; where
+    others share its group (a login session), the groups go below a shared one at the top of the tree instead.
+    """
+    if found.kind != "v2":
+        return found
+    here, base = found.home, found.cpu
+    top = mounts_of(read("/proc/self/mountinfo"))["cgroup2"][0]
+    if base == f"{top}/{SHARED}":
+        return _prepare_shared(top, here)
+    leaf = f"{base}/{KEEPER_LEAF}"
+    try:
+        os.makedirs(leaf, exist_ok=True)
+        write(f"{leaf}/cgroup.procs", "0")
+        write(f"{base}/cgroup.subtree_control", "+cpu +memory")
+        return Cgroups("v2", cpu=base, memory=base, home=leaf)
+    except OSError:
+        write(f"{here}/cgroup.procs", "0")
+        remove(leaf)
+        return _prepare_shared(top, here)
+
+
+def _prepare_shared(top: str, here: str) -> Cgroups:
+    shared = f"{top}/{SHARED}"
+    try:
+        os.makedirs(shared, exist_ok=True)
+        write(f"{top}/cgroup.subtree_control", "+cpu +memory")
+        write(f"{shared}/cgroup.subtree_control", "+cpu +memory")
+    except OSError as error:
+        return Cgroups("none", f"cgroup v2 controllers cannot be handed down: {error}")
+    return Cgroups("v2", cpu=shared, memory=shared, home=here)
+
+
+def clear(at: Cgroups, prefix: str) -> None:
+    """Remove groups that an earlier keeper of the same directory left behind."""
+    for base in dict.fromkeys(d for d in (at.cpu, at.memory) if d):
+        for name in os.listdir(base):
+            if name.startswith(prefix):
+                remove(f"{base}/{name}")
+
+
+def mounts_of(mountinfo: str) -> dict[str, tuple[str, str]]:
+    """Controller name (or "cgroup2") to (mount point, the part of the tree that is mounted there)."""
+    found: dict[str, tuple[str, str]] = {}
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        fields, kind = left.split(" "), right.split(" ")
+        if kind[0] == "cgroup2":
+            found.setdefault("cgroup2", (fields[4], fields[3]))
+        elif kind[0] == "cgroup":
+            for option in kind[-1].split(","):
+                found.setdefault(option, (fields[4], fields[3]))
+    return found
+
+
+def groups_of(text: str) -> dict[str, str]:
+    """Controllers (as they are mounted together; "" for v2) to the path of a process's group."""
+    return dict(line.split(":", 2)[1:] for line in text.splitlines() if line.count(":") >= 2)
+
+
+def place_of(mount: tuple[str, str], path: str) -> str:
+    """Where the group `path` is to be seen: below the mount point, without the part above what is mounted."""
+    point, root = mount
+    if root != "/" and path.startswith(root):
+        path = path[len(root) :]
+    return point if path in ("", "/") else f"{point}{path}"
+
+
+def read(path: str) -> str:
+    """A small kernel file, or nothing where it is not there."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return ""
+    chunks: list[bytes] = []
+    try:
+        while chunk := os.read(fd, 1 << 16):  # such files come a page at a time
+            chunks.append(chunk)
+    except OSError:  # a group that vanished while it was open
+        return ""
+    finally:
+        os.close(fd)
+    return b"".join(chunks).decode(errors="replace").rstrip("\n")
+
+
+def write(path: str, value: str) -> None:
+    """One write, as the kernel wants it."""
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, value.encode())
+    finally:
+        os.close(fd)
+
+
+def write_if_there(path: str, value: str) -> None:
+    """For files that depend on the kernel's configuration (swap accounting)."""
+    if os.path.exists(path):
+        write(path, value)
+
+
+def remove(directory: str) -> bool:
+    """True when the group is gone."""
+    try:
+        os.rmdir(directory)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

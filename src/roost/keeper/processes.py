@@ -1,0 +1,118 @@
+"""What the keeper knows of other processes: marks in their environment, orphans, and leftovers of an earlier keeper."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+MARK = "ROOST_KEEPER"  # everything a keeper starts carries its directory here
+RUN_MARK = "ROOST_RUN"  # ... and a run its id, so that what left its process group can still be found
+AGENT_MARK = "ROOST_KEEPER_SOCK"  # only the agent, and what the agent starts itself
+
+LEFTOVER_MS_MAX = 5_000  # KILL works within milliseconds; longer means a process stuck in the kernel
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> bool:
+    """Become the parent of whatever our children leave behind. False where the system cannot do that."""
+    try:
+        import ctypes
+
+        return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+    except (ImportError, OSError, AttributeError):
+        return False
+
+
+def children() -> list[int] | None:
+    """Our children's pids, or None where the kernel keeps no such list."""
+    pid = os.getpid()
+    data = read(f"/proc/{pid}/task/{pid}/children")
+    return None if data is None else [int(child) for child in data.split()]
+
+
+def own_size_max_kib() -> int:
+    """The most memory we ever had. Not from rusage: there it begins with the size of our parent."""
+    _, _, rest = (read("/proc/self/status") or b"").partition(b"VmHWM:")
+    return int(rest.split()[0]) if rest else 0
+
+
+def mark_of(pid: int, name: str) -> str | None:
+    """The value of an environment variable of another process, as it was when the program began."""
+    return find(environment(pid), name)
+
+
+def environment(pid: int) -> bytes:
+    """Empty for zombies, kernel threads, and processes we may not look into."""
+    return read(f"/proc/{pid}/environ") or b""
+
+
+def find(environ: bytes, name: str) -> str | None:
+    """The value of one variable in a process's environment block."""
+    block = b"\0" + environ
+    start = block.find(b"\0" + name.encode() + b"=")
+    if start < 0:
+        return None
+    start += len(name) + 2
+    end = block.find(b"\0", start)
+    return os.fsdecode(block[start : end if end >= 0 else None])
+
+
+def kill_leftovers(directory: str) -> int:
+    """KILL everything that an earlier keeper of this directory started; wait until it is gone; return how many."""
+    killed: set[int] = set()
+    deadline = time.monotonic() + LEFTOVER_MS_MAX / 1000
+    while found := _marked(directory):
+        for pid in found:
+            _kill(pid)
+        killed.update(found)
+        if time.monotonic() > deadline:
+            log(f"processes {sorted(found)} of an earlier keeper cannot be killed")
+            break
+        time.sleep(0.005)
+    return len(killed)
+
+
+def _marked(directory: str) -> list[int]:
+    own = os.getpid()
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in pids if pid != own and mark_of(pid, MARK) == directory]
+
+
+def _kill(pid: int) -> None:
+    """The whole group, unless it is ours: a keeper may have been started by hand from inside a run."""
+    try:
+        group = os.getpgid(pid)
+        if group not in (0, os.getpgrp()):
+            os.killpg(group, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    except PermissionError as error:
+        log(f"leftover process {pid}: {error}")
+
+
+def read(path: str) -> bytes | None:
+    """A whole file of /proc, or None when it is not to be had."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        chunks = []
+        while chunk := os.read(fd, 1 << 16):
+            chunks.append(chunk)
+        return b"".join(chunks)
+    except OSError:  # the process ended while we looked
+        return None
+    finally:
+        os.close(fd)
+
+
+def log(message: str) -> None:
+    """To stderr, which belongs to the process that started the keeper."""
+    try:
+        print(f"keeper: {message}", file=sys.stderr, flush=True)
+    except OSError:  # its reader is gone
+        return

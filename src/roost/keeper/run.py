@@ -1,0 +1,296 @@
+"""One run as the keeper knows it: what was ordered, checked by hand, and how one of its steps becomes a process."""
+
+from __future__ import annotations
+
+import binascii
+import errno
+import os
+import signal
+
+from roost.keeper.cgroup import Cgroups, Group
+from roost.keeper.processes import MARK, RUN_MARK
+from roost.keeper.socket import encode, quote
+
+PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+GRACE_MS_DEFAULT = 10_000
+ID_LENGTH_MAX = 256
+NOTE_LENGTH_MAX = 5 << 18  # the order as the agent got it: a document of 512 KiB, variables of 256 KiB, in base64
+STEPS_MAX = 1_000
+NUMBER_MAX = 1 << 53  # what JSON carries exactly
+DETAIL_LENGTH_MAX = 1_000
+NOT_MADE = -1
+INVALID, CLOSING, FULL, NO_SUCH_RUN, NOT_ENDED = "invalid", "closing", "full", "no_such_run", "not_ended"
+_NOTHING: dict[str, str] = {}
+
+_MESSAGES = {
+    errno.ENOENT: "no such program (or its interpreter is missing)",
+    errno.EACCES: "not executable, or on a filesystem that forbids it",
+    errno.ENOEXEC: "not a program this machine can run (a script needs a #! line)",
+    errno.E2BIG: "arguments and environment are too large",
+}
+
+
+class RunRefused(Exception):
+    """An order that cannot be followed: a reason for programs, one of ports/driver.Refusal, and one for people."""
+
+    def __init__(self, error: str, reason: str = INVALID) -> None:
+        super().__init__(error)
+        self.reason = reason
+
+
+class KeeperRun:
+    """States: (waiting) → running → (stopping) → ended. While `pid` is set, that process group is ours to signal."""
+
+    state = "running"
+    cause = ""  # why it has to end: "timed_out", "stopped" or "lease"; nothing while it may end by itself
+    why = ""  # as `stop` gave it: kept as it is, and given back
+    detail = ""
+    pid = 0
+    step = 0
+    code = 0  # with which the last process that was waited for ended; negative: the signal
+    is_exited = False  # that process is gone, others of its group may be left
+    log_offset = 0  # of the current step, if there are several
+    deadline = 0  # when the next thing is due: the timeout, or KILL after the grace
+    codes: tuple[int, ...] = ()  # of every step that is over; negative: the signal
+    cpu_s = 0.0
+    rss_max = 0
+    oom = False
+    made_ns = NOT_MADE  # the time of a work directory that we made
+    log_fd = -1
+    group: Group | None = None
+    limits_said = ""
+    after = ""  # the run whose end it waits for
+    ended = ""  # the event of its end
+
+    def __init__(self, run_id: str, order: dict[str, object], mark: str, now: int) -> None:
+        self.id = run_id
+        self.quoted = quote(run_id)
+        self.started_at = now
+        self.steps = steps(order.get("steps"))
+        self.dir = absolute(order, "dir")
+        self.log = absolute(order, "log")
+        self.env = environment(order.get("env"), secrets(order.get("secrets")), run_id, self.dir, mark)
+        self.timeout_ms = number(order, "timeout_ms", 0)
+        self.grace_ms = number(order, "grace_ms", GRACE_MS_DEFAULT)
+        self.leased = order.get("leased") is True
+        self.limits = limits(order.get("limits"))
+        self.note = text(order, "note", "", NOTE_LENGTH_MAX)
+
+    def record(self) -> str:
+        """Everything a new agent has to know about it."""
+        names = ("id", "state", "note", "leased", "pid", "step", "started_at", "after")
+        head = encode({name: getattr(self, name) for name in names} | {"limits": self.limits_said})
+        return f'{head[:-1]},"ended":{self.ended or "null"}}}'
+
+    def slim(self) -> None:
+        """Let go of what an ended run does not need: it may be kept for long."""
+        self.env = _NOTHING
+        self.steps = []
+        self.group = None
+
+
+def ignored_signals() -> list[int]:
+    """Those a child has to have reset: Python ignores SIGPIPE, we some, our parent may ignore others."""
+    return [number for number in range(1, signal.NSIG) if signal.getsignal(number) == signal.SIG_IGN]
+
+
+def spawn(run: KeeperRun, ignored: list[int]) -> int:
+    """Start the run's current step and return its pid. Raises RunRefused, which names the program.
+
+    posix_spawn, never fork: it costs the same however large we are. The work directory is set before, which is safe
+    because the keeper has one thread; where the keeper itself is does not matter to it. Descriptor 0 of the keeper is
+    /dev/null, all others close on exec.
+    """
+    argv = run.steps[run.step][0]
+    group = run.group
+    actions = ((os.POSIX_SPAWN_DUP2, run.log_fd, 1), (os.POSIX_SPAWN_DUP2, run.log_fd, 2))
+    try:
+        os.chdir(run.dir)
+    except OSError as error:
+        raise RunRefused(f"work directory {run.dir}: {error.strerror}") from error
+    path = argv[0] if "/" in argv[0] else program(argv[0], run.env["PATH"])
+    if group is not None:
+        enter(group)
+    try:
+        return os.posix_spawn(path, argv, run.env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=ignored)
+    except OSError as error:
+        raise RunRefused(f"{argv[0]}: {_MESSAGES.get(error.errno or 0, error.strerror)}") from error
+    except ValueError as error:  # a NUL inside, or half a surrogate pair
+        raise RunRefused(f"{argv[0]}: {error}") from error
+    finally:
+        if group is not None:
+            group.leave()
+
+
+def limit(run: KeeperRun, cgroups: Cgroups, name: str) -> None:
+    """A group of its own for what the run may use, as far as this machine allows."""
+    assert run.limits is not None
+    missing = cgroups.missing(*run.limits)
+    try:
+        group = Group(cgroups, name, *run.limits)
+    except OSError as error:
+        run.limits_said = f"none: {error}"
+        return
+    if group.dirs:
+        run.group = group
+    if missing:
+        run.limits_said = f"{'some' if group.dirs else 'none'}: {missing}"
+
+
+def enter(group: Group) -> None:
+    """Into the run's cgroup; a group that does not take us is the run's error, not a missing program."""
+    try:
+        group.enter()
+    except OSError as error:
+        group.leave()
+        raise RunRefused(f"cgroup {group.dirs[0]}: {error.strerror}") from error
+
+
+def program(name: str, search: str) -> str:
+    """What a shell would find: a name without a slash is looked for in the run's own PATH."""
+    for directory in search.split(":"):
+        path = f"{directory or '.'}/{name}"
+        if os.access(path, os.X_OK) and not os.path.isdir(path):
+            return path
+    raise RunRefused(f"{name}: not found in PATH ({search})")
+
+
+def ending(run: KeeperRun, cause: str, now: int, error: str, log_size: int) -> str:
+    """The event that tells how a run ended."""
+    code = run.codes[-1] if run.codes and cause != "error" else None
+    more = ""
+    if len(run.steps) > 1 or (code and run.steps[run.step][1]):
+        more = f',"codes":{list(run.codes)}'
+        if cause == "exited" and run.steps[run.step][1]:
+            code = 0  # a failure that was to be ignored
+    if run.why:
+        more += f',"why":{encode(run.why)},"detail":{encode(run.detail)}'
+    if error:
+        more += f',"error":{encode(error)}'
+    number_ = "null" if code is None or code < 0 else code
+    signal_ = "null" if code is None or code >= 0 else -code
+    return (
+        f'{{"event":"ended","id":{run.quoted},"cause":"{cause}","code":{number_},"signal":{signal_},"step":{run.step},'
+        f'"oom":{"true" if run.oom else "false"},"at":{now},"cpu_ms":{run.cpu_s * 1000:.1f},'
+        f'"rss_max":{run.rss_max},"log_size":{log_size}{more}}}'
+    )
+
+
+def is_last(run: KeeperRun) -> bool:
+    """Whether nothing follows the step that has just ended."""
+    return run.step + 1 == len(run.steps) or (run.code != 0 and not run.steps[run.step][1])
+
+
+def is_gone(run: KeeperRun) -> bool:
+    """Whether nothing of the run's process group, and of its cgroup, is left."""
+    try:
+        os.killpg(run.pid, 0)
+    except ProcessLookupError:
+        return run.group is None or run.group.kill()
+    except PermissionError:
+        return False
+    return False
+
+
+def kill(run: KeeperRun) -> None:
+    """Everything of the run, at once."""
+    signal_group(run.pid, signal.SIGKILL)
+    if run.group is not None:
+        run.group.kill()
+
+
+def signal_group(group: int, what: signal.Signals) -> None:
+    """A process group that may be gone. Never 0: that would be our own."""
+    if group:
+        try:
+            os.killpg(group, what)
+        except (ProcessLookupError, PermissionError):
+            return
+
+
+def environment(given: object, hidden: dict[str, str], run_id: str, home: str, mark: str) -> dict[str, str]:
+    """Exactly what was given and four names more; nothing of the keeper's own, which may hold tokens."""
+    env = {"PATH": PATH_DEFAULT, "HOME": home, **hidden}
+    if given:
+        if not isinstance(given, dict):
+            raise RunRefused("env has to be an object of strings")
+        for name, value in given.items():
+            if not isinstance(value, str) or not name or "=" in name:
+                raise RunRefused(f"env.{name}: a name without '=' and a string are needed")
+        env |= given
+    env[MARK] = mark
+    env[RUN_MARK] = run_id
+    return env
+
+
+def secrets(given: object) -> dict[str, str]:
+    """More of the environment, in base64: any bytes. They are nowhere but in our memory, and no words name a value."""
+    found: dict[str, str] = {}
+    if not given:
+        return found
+    if not isinstance(given, dict):
+        raise RunRefused("secrets has to be an object of strings")
+    for name, value in given.items():
+        if not isinstance(value, str) or not name or "=" in name:
+            raise RunRefused(f"secrets.{name}: a name without '=' and a string are needed")
+        try:
+            found[name] = os.fsdecode(binascii.a2b_base64(value, strict_mode=True))
+        except ValueError:
+            raise RunRefused(f"secrets.{name}: this is not base64") from None
+    return found
+
+
+def steps(given: object) -> list[tuple[list[str], bool]]:
+    """Each step as (argv, ignore_failure)."""
+    if not isinstance(given, list) or not 0 < len(given) <= STEPS_MAX:
+        raise RunRefused(f"steps has to be a list of 1 to {STEPS_MAX}")
+    found: list[tuple[list[str], bool]] = []
+    for index, step in enumerate(given):
+        argv = step.get("argv") if isinstance(step, dict) else None
+        if not isinstance(argv, list) or not argv or not argv[0] or not {str}.issuperset(map(type, argv)):
+            raise RunRefused(f"steps[{index}].argv has to be a list of strings that begins with a program")
+        found.append((argv, step.get("ignore_failure", False) is True))
+    return found
+
+
+def limits(given: object) -> tuple[int, int] | None:
+    """(milli-cores, bytes of memory); 0 is no limit."""
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise RunRefused("limits has to be an object with cpu_m and memory, or null")
+    found = (number(given, "cpu_m", 0), number(given, "memory", 0))
+    return found if any(found) else None
+
+
+def text(order: dict[str, object], key: str, default: str | None = None, length_max: int = ID_LENGTH_MAX) -> str:
+    """A string of the order; without a default it must be there and say something."""
+    value = order.get(key, default)
+    if not isinstance(value, str) or (default is None and not value) or len(value) > length_max or "\0" in value:
+        raise RunRefused(f"{key} has to be a string of at most {length_max} characters")
+    return value
+
+
+def absolute(order: dict[str, object], key: str) -> str:
+    """An absolute path of the order."""
+    value = text(order, key, length_max=4096)
+    if value[0] != "/" or not (value.isascii() or encodable(value)):
+        raise RunRefused(f"{key} has to be an absolute path")
+    return value.rstrip("/") or "/"
+
+
+def encodable(value: str) -> bool:
+    """JSON can carry half a character, a path cannot."""
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def number(order: dict[str, object], key: str, default: int) -> int:
+    """A whole number of the order, zero or more."""
+    value = order.get(key, default)
+    if type(value) is not int or not 0 <= value <= NUMBER_MAX:  # a bool is not a number here
+        raise RunRefused(f"{key} has to be a whole number from 0 to {NUMBER_MAX}")
+    return value

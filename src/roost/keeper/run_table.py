@@ -1,0 +1,226 @@
+"""The keeper's runs as processes: the host that the keeper's rules act on.
+
+Starts the processes of steps, takes in those that have ended, and looks after their directories, logs and cgroups.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+import signal
+import time
+
+from roost.keeper import processes as proc
+from roost.keeper.cgroup import Cgroups, Group, clear
+from roost.keeper.clock import NEVER, now_ms
+from roost.keeper.orphans import Orphans
+from roost.keeper.recycling import RecycledFiles, size_of
+from roost.keeper.rules import Host, Rules
+from roost.keeper.run import NOT_MADE, KeeperRun, RunRefused, ignored_signals, is_gone, kill, limit, signal_group, spawn
+from roost.keeper.socket import KeeperSocket
+
+LOGS_OPEN_MAX = 256  # more runs than that: their logs are not held open, and not used again
+CLOSING_LOOKS_MAX = 100  # half a second: longer means a process that cannot be killed
+LINGER_MS = 10  # how often to look whether a killed group is gone
+LINGER_MS_MAX = 2_000  # a group that resists KILL for longer hangs in the kernel; waiting longer would not help
+
+_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
+
+
+class RunTable(Host):
+    """Every method gets the time; none of them waits."""
+
+    def __init__(self, directory: str, cgroups: Cgroups, link: KeeperSocket, *, reaper: bool, recycle: bool) -> None:
+        self.rules = Rules(self, directory)
+        self.home_fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        self.ignored = ignored_signals()
+        self.cgroups = cgroups
+        self.link = link
+        self.spares = RecycledFiles(f"{directory}/spare", enabled=recycle and reaper and proc.children() is not None)
+        self.places: dict[str, int] = {}  # work directories and logs, and how many known runs have each
+        self.by_pid: dict[int, KeeperRun] = {}  # main processes that were not waited for yet
+        self.lingering: dict[str, int] = {}  # main process gone, others of its group not yet; until when to wait
+        self.linger_at = NEVER
+        self.strays = Orphans(directory, self.spares, reaper=reaper)
+        self.own_rss_max = 0  # KiB
+        self.groups_made = 0
+        self.group_prefix = f"roost-{binascii.crc32(directory.encode(errors='surrogateescape')):08x}-"
+        clear(cgroups, self.group_prefix)
+
+    # --- what the rules ask for
+
+    def admitted(self, run: KeeperRun) -> None:
+        """Its directory and its log are in use."""
+        self.places[run.dir] = self.places.get(run.dir, 0) + 1
+        self.places[run.log] = self.places.get(run.log, 0) + 1
+
+    def forgotten(self, run: KeeperRun, now: int) -> None:
+        """Its log and its work directory go, where they are empty."""
+        if self._left(run.log):
+            self.spares.drop_log(run.log, run.log_fd)
+        elif run.log_fd >= 0:
+            os.close(run.log_fd)
+        if self._left(run.dir) and run.made_ns != NOT_MADE:
+            self.spares.drop_dir(run.dir, run.made_ns)
+        self.strays.check_soon(now)
+
+    def _left(self, place: str) -> bool:
+        """Whether the run that leaves was the last one there: attempts may share a directory or a log."""
+        count = self.places.pop(place)
+        if count > 1:
+            self.places[place] = count - 1
+        return count == 1
+
+    def limit(self, run: KeeperRun) -> None:
+        """A cgroup of its own."""
+        self.groups_made += 1
+        limit(run, self.cgroups, f"{self.group_prefix}{self.groups_made}")
+
+    def spawn(self, run: KeeperRun) -> str:
+        """The process of the current step."""
+        try:
+            if run.log_fd < 0:
+                self._furnish(run)
+            run.log_offset = os.fstat(run.log_fd).st_size if len(run.steps) > 1 else 0
+            run.pid = spawn(run, self.ignored)
+        except RunRefused as error:
+            return str(error)
+        if len(self.rules.known) > LOGS_OPEN_MAX:
+            os.close(run.log_fd)
+            run.log_fd = -1
+        self.by_pid[run.pid] = run
+        if run.group is not None:
+            self._apply_limits(run, run.group)
+        return ""
+
+    def terminate(self, run: KeeperRun) -> None:
+        """TERM to the whole group."""
+        signal_group(run.pid, signal.SIGTERM)
+        signal_group(run.pid, signal.SIGCONT)  # a stopped process could not hear the first
+
+    def kill(self, run: KeeperRun) -> None:
+        """KILL to the whole group."""
+        kill(run)
+
+    def finished(self, run: KeeperRun, now: int) -> int:
+        """Its cgroup goes, and what left its process group is looked for."""
+        if run.group is not None:
+            run.oom = run.oom or run.group.out_of_memory()
+            run.rss_max = run.group.memory_max() or run.rss_max
+            self.strays.remove(run.group)
+        self.strays.check_soon(now)
+        return os.fstat(run.log_fd).st_size if run.log_fd >= 0 else size_of(run.log)
+
+    def emit(self, line: str, now: int, hold_ms: int) -> None:
+        """To the agent."""
+        if hold_ms:
+            self.link.emit_soon(line, now, hold_ms)
+        else:
+            self.link.emit(line)
+
+    # --- what happens by itself
+
+    def reap(self, now: int) -> list[tuple[int, int]]:
+        """Take in every child that has ended; those that are no run's are returned, with their status.
+
+        The group is killed while the dead main process still holds its number: afterwards the number may be another's.
+        """
+        others: list[tuple[int, int]] = []
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, _ENDED)
+            except ChildProcessError:
+                break
+            if found is None:
+                break
+            run = self.by_pid.pop(found.si_pid, None)
+            if run is not None:
+                signal_group(run.pid, signal.SIGKILL)
+            pid, status, usage = os.wait4(found.si_pid, 0)
+            if run is None:
+                self.strays.reaped(pid, now)
+                others.append((pid, status))
+                continue
+            run.code, run.is_exited = os.waitstatus_to_exitcode(status), True
+            run.cpu_s += usage.ru_utime + usage.ru_stime
+            if usage.ru_maxrss > self.own_rss_max:
+                self._count_memory(run, usage.ru_maxrss)
+            if is_gone(run):
+                self.rules.step_over(run, now)
+            else:
+                self.lingering[run.id] = now + LINGER_MS_MAX
+        if self.lingering:
+            self._look_at_lingering(now)
+        return others
+
+    def tick(self, now: int) -> None:
+        """Whatever is due: the rules' own times, and looking after processes that left their group."""
+        self.rules.tick(now)
+        if self.linger_at <= now:
+            self._look_at_lingering(now)
+        if self.strays.look_at <= now:
+            os.fchdir(self.home_fd)  # not to stay in a directory that an operator wants to unmount
+            self.strays.check(self.rules.live, self.by_pid, now)
+
+    def next_at(self) -> int:
+        """When `tick` has something to do next."""
+        return min(self.strays.look_at, self.linger_at, self.rules.next_at())
+
+    def kill_all(self) -> None:
+        """The last resort, when the keeper itself is broken: nothing may run without a keeper."""
+        for run in self.rules.live.values():
+            kill(run)
+
+    def close(self) -> None:
+        """All runs have ended: clear away what left their groups, and the spares."""
+        self.spares.clear()
+        for _ in range(CLOSING_LOOKS_MAX):
+            self.strays.check((), (), now_ms())
+            if self.strays.look_at == NEVER:
+                break
+            time.sleep(0.005)  # to be adopted and killed takes a moment, for each generation
+            self.reap(now_ms())
+
+    # --- one run
+
+    def _furnish(self, run: KeeperRun) -> None:
+        """Its work directory and its log."""
+        try:
+            if run.made_ns == NOT_MADE:
+                run.made_ns = self.spares.make_dir(run.dir)
+        except OSError as error:
+            raise RunRefused(f"work directory {run.dir}: {error.strerror}") from error
+        try:
+            run.log_fd = self.spares.open_log(run.log)
+        except OSError as error:
+            raise RunRefused(f"log file {run.log}: {error.strerror}") from error
+
+    def _apply_limits(self, run: KeeperRun, group: Group) -> None:
+        try:
+            if not group.apply():
+                run.oom = True
+                kill(run)
+        except OSError as error:  # a quota above that of the group around it, for one
+            run.limits_said = f"none: {error}"
+
+    def _count_memory(self, run: KeeperRun, rss_max_kib: int) -> None:
+        """What a child used at most. Not more than our own size tells nothing: the count begins with the spawner's."""
+        if rss_max_kib < 2 * self.own_rss_max or not self.own_rss_max:
+            self.own_rss_max = proc.own_size_max_kib()
+        if rss_max_kib > self.own_rss_max:
+            run.rss_max = max(run.rss_max, rss_max_kib * 1024)
+
+    def _look_at_lingering(self, now: int) -> None:
+        """A step is over when nothing of its group is left, not only its main process."""
+        for run_id, until in list(self.lingering.items()):
+            run = self.rules.live[run_id]
+            if is_gone(run):
+                del self.lingering[run_id]
+                self.rules.step_over(run, now)
+            elif until <= now:
+                del self.lingering[run_id]
+                run.cause = run.cause or "exited"  # no further step beside what is left
+                self.rules.step_over(run, now, f"processes of group {run.pid} cannot be killed")
+            else:
+                kill(run)  # again: a member may have been forking when the first KILL went round
+        self.linger_at = now + LINGER_MS if self.lingering else NEVER

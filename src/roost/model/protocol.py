@@ -1,0 +1,121 @@
+"""What a server and an agent say to each other. The wire form is protobuf; these are the same words inside.
+
+Deltas carry the generation they build on. Repeats and reordering are harmless: an order is told by its token,
+a report is told by its token and can only move an attempt forward.
+"""
+
+import msgspec
+
+from roost.model.records.node import Facts
+from roost.model.records.secret import Handed
+
+
+class Run(msgspec.Struct, frozen=True, gc=False):
+    """Run this attempt."""
+
+    token: int
+    workload: str
+    index: int
+    attempt: int
+    document: bytes
+    timeout_ms: int = 0
+    grace_ms: int = 0
+    leased: bool = True  # must be stopped when the lease ends
+    submitted_ms: int = 0
+    serial: int = 0
+    devices: tuple[int, ...] = ()
+    ports: tuple[int, ...] = ()
+    version: int = 1  # of the workload
+    env: tuple[tuple[str, str], ...] = ()  # more variables: of this element, and addresses of services it waited for
+    after: int = 0  # begin when this attempt has ended, in its room; 0: at once
+    secrets: Handed | None = None  # only on the way from the server's door to the process
+
+    def bare(self) -> "Run":
+        """The order as it may be kept and told on."""
+        return self if self.secrets is None else msgspec.structs.replace(self, secrets=None)
+
+
+class Stop(msgspec.Struct, frozen=True, gc=False):
+    """Stop this attempt: TERM, grace, KILL; then report how it ended."""
+
+    token: int
+    grace_ms: int
+    cause: str
+
+
+class Drop(msgspec.Struct, frozen=True, gc=False):
+    """This attempt is obsolete: stop it if it runs, then forget it."""
+
+    token: int
+
+
+Order = Run | Stop | Drop
+
+
+class Report(msgspec.Struct, frozen=True, gc=False):
+    """How an attempt stands. Times are ages at sending, because clocks of two hosts differ."""
+
+    token: int
+    state: str  # starting | running | ended
+    started_ago_ms: int = 0
+    ended_ago_ms: int = 0
+    cause: str = ""  # of an end: exited | timed_out | stopped | lease | error | unhealthy
+    code: int | None = None
+    signal: int | None = None
+    step: int = 0
+    error: str = ""  # why it could not be started, or the message of its health check
+    ready: bool = True  # of a run with a health check: whether it is ready to be used
+    log_size: int = 0  # of an end: how many bytes its log has in the end; nothing follows a log that has them
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """The first words of an agent: who it is, what it offers, what it is running."""
+
+    node: str
+    identity: str
+    facts: Facts
+    sent_ms: int
+    runs: tuple[tuple[Run, Report], ...] = ()
+
+
+class Welcome(msgspec.Struct, frozen=True):
+    """The answer to hello: the session, the lease, and the whole assignment."""
+
+    session: int
+    echo_ms: int
+    lease_ms: int
+    generation: int
+    orders: tuple[Order, ...] = ()
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What a node measures of itself: milli-cores and bytes in use."""
+
+    cpu_milli: int = 0
+    memory: int = 0
+    disk: int = 0
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """What an agent says from time to time: that it lives, what it has applied, what is new."""
+
+    session: int
+    sequence: int
+    sent_ms: int
+    generation: int
+    reports: tuple[Report, ...] = ()
+    usage: Usage | None = None
+    lacking: bool = False  # deltas do not follow: send the whole set
+    leaving: bool = False  # the node is going out of service: no new work, and goodbye once nothing runs
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a server says: the lease, what it has made durable, and new orders."""
+
+    session: int
+    echo_ms: int = 0
+    acknowledged: int = 0  # reports of beats up to this sequence are durable
+    base: int = 0
+    generation: int = 0  # 0: no orders in this one
+    whole: bool = False
+    orders: tuple[Order, ...] = ()

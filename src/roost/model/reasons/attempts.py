@@ -1,0 +1,271 @@
+"""Reasons of instances and workloads that stand for themselves."""
+
+import msgspec
+
+from roost.model.reasons.subjects import BaseReason, InstanceRef, NodeName, PoolName, Principal, ProjectRef, WorkloadRef
+
+
+class Submitted(BaseReason, frozen=True):
+    """It was submitted."""
+
+
+class RecoveredFromAgent(BaseReason, frozen=True):
+    """A server without memory learnt of it from its agent; it was submitted to an earlier server."""
+
+
+class NotReported(BaseReason, frozen=True):
+    """A server without memory makes it again, because no agent reported it."""
+
+
+class ScaledUp(BaseReason, frozen=True):
+    """More replicas are wanted than before."""
+
+
+class SurgeReplica(BaseReason, frozen=True):
+    """An additional replica while others are replaced."""
+
+
+class WaitingForDependencies(BaseReason, frozen=True):
+    """Its dependencies have not come so far."""
+
+
+class DependenciesMet(BaseReason, frozen=True):
+    """All its dependencies have come."""
+
+
+class PlacedOnNode(BaseReason, frozen=True):
+    """The scheduler chose a node for it."""
+
+    node: NodeName
+    strategy: str
+
+
+class Prefilled(BaseReason, frozen=True):
+    """It is on a node behind another attempt, whose allocation it gets."""
+
+    node: NodeName
+    behind: InstanceRef | None  # None: the reader may not see it
+
+
+class AcceptedByAgent(BaseReason, frozen=True):
+    """The agent has the order."""
+
+
+class ProcessStarted(BaseReason, frozen=True):
+    """It runs."""
+
+
+class AdoptedFromAgent(BaseReason, frozen=True):
+    """A server without memory took over what its agent runs."""
+
+
+class UpdatedInPlace(BaseReason, frozen=True):
+    """It counts as the new version without a restart."""
+
+    version: int
+
+
+class ExitCode(BaseReason, frozen=True):
+    """The process ended by itself."""
+
+    exit_code: int
+    step: int = 0
+
+
+class KilledBySignal(BaseReason, frozen=True):
+    """The process was ended by a signal."""
+
+    signal: int
+    step: int = 0
+    detail: str = ""
+
+
+class TimeoutExceeded(BaseReason, frozen=True):
+    """It ran longer than its timeout."""
+
+    limit_ms: int
+    step: int = 0
+
+
+class StartFailed(BaseReason, frozen=True):
+    """The agent could not start it."""
+
+    error: str
+    step: int = 0
+
+
+class HealthCheckFailed(BaseReason, frozen=True):
+    """Its health check failed too often; the last message of the check."""
+
+    answer: str
+    step: int = 0
+
+
+class ResultReported(BaseReason, frozen=True):
+    """A client reported how it ended."""
+
+    exit_code: int
+    note: str = ""
+    by: Principal = ""
+
+
+class LeaseExpired(BaseReason, frozen=True):
+    """Its node stopped it because the node's lease ended."""
+
+    node: NodeName
+
+
+class StoppedByNode(BaseReason, frozen=True):
+    """Its node stopped it without an order."""
+
+    node: NodeName
+
+
+class StreamClosed(BaseReason, frozen=True):
+    """The stream of its node closed, and another attempt may overlap this one."""
+
+    node: NodeName
+
+
+class MissingOnNode(BaseReason, frozen=True):
+    """Its node came back without it."""
+
+    node: NodeName
+
+
+class CancelRequested(BaseReason, frozen=True):
+    """A user cancelled it."""
+
+    by: Principal = ""
+
+
+class RetryRequested(BaseReason, frozen=True):
+    """A user wants it to run again."""
+
+    by: Principal = ""
+
+
+class RunReplaced(BaseReason, frozen=True):
+    """The next run of its schedule took its place."""
+
+    by: WorkloadRef | None
+
+
+class Preempted(BaseReason, frozen=True):
+    """It had to make room for a more important workload, or for one that is entitled to the quota."""
+
+    by: InstanceRef | None
+    priority: int
+    own_priority: int
+    over_quota: ProjectRef | None = None  # the project that used more than its quota
+
+
+class NodeReserved(BaseReason, frozen=True):
+    """Its node is reserved for another project."""
+
+    node: NodeName
+    project: ProjectRef | None
+
+
+class GangRestart(BaseReason, frozen=True):
+    """Another member of its gang has to start again, and a gang starts together."""
+
+    member: InstanceRef | None
+
+
+class NodeDraining(BaseReason, frozen=True):
+    """Its node is being drained."""
+
+    node: NodeName
+
+
+class PoolDraining(BaseReason, frozen=True):
+    """The pool of its node is being drained."""
+
+    pool: PoolName
+    note: str = ""
+
+
+class PoolFailed(BaseReason, frozen=True):
+    """Its pool failed: by an operator's word, or because no node of it was in contact."""
+
+    pool: PoolName
+    outcome: str  # moved | cancelled | fallback | waiting
+    note: str = ""
+    silent_ms: int = 0
+    fallback: PoolName = ""
+
+
+class PrefillTimeout(BaseReason, frozen=True):
+    """The attempt that it was prefilled behind takes too long."""
+
+
+class UpdatedToVersion(BaseReason, frozen=True):
+    """It is replaced by the new version."""
+
+    version: int
+
+
+class ScaledDown(BaseReason, frozen=True):
+    """Fewer replicas are wanted."""
+
+    count: int
+
+
+class DeadlinePassed(BaseReason, frozen=True):
+    """Its deadline has passed."""
+
+
+class DeadlineUnreachable(BaseReason, frozen=True):
+    """It takes longer than the time that is left before its deadline."""
+
+    expected_ms: int
+    left_ms: int
+
+
+class QueueTimeout(BaseReason, frozen=True):
+    """It was pending for longer than its queue timeout."""
+
+    limit_ms: int
+
+
+class DependencyUnknown(BaseReason, frozen=True):
+    """The result of a dependency is unknown: it was deleted, or a part is missing."""
+
+    dependency: WorkloadRef | None
+    element: int | None = None
+    is_partial: bool = False
+
+
+class TickSkipped(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A tick that made no run, and why."""
+
+    tick_ms: int
+    why: str  # run_active | runs_active | name_in_use | minute_used | refused
+    workload: WorkloadRef | None = None
+    count: int = 0
+    error: str = ""
+
+
+class TicksSkipped(BaseReason, frozen=True):
+    """Ticks of a schedule that made no run: missed during an outage, or skipped."""
+
+    zone: str
+    missed_until_ms: int = 0
+    is_one: bool = False  # only that one was missed
+    skipped: tuple[TickSkipped, ...] = ()
+
+
+SUBMITTED = Submitted()
+PROCESS_STARTED = ProcessStarted()
+ACCEPTED_BY_AGENT = AcceptedByAgent()
+
+AttemptReason = (
+    Submitted | RecoveredFromAgent | NotReported | ScaledUp | SurgeReplica | WaitingForDependencies | DependenciesMet
+    | PlacedOnNode | Prefilled | AcceptedByAgent | ProcessStarted | AdoptedFromAgent | UpdatedInPlace | ExitCode
+    | KilledBySignal | TimeoutExceeded | StartFailed | HealthCheckFailed | ResultReported | LeaseExpired
+    | StoppedByNode | StreamClosed | MissingOnNode | CancelRequested | RetryRequested | RunReplaced
+    | Preempted | NodeReserved | GangRestart | NodeDraining | PoolDraining | PoolFailed | PrefillTimeout
+    | UpdatedToVersion | ScaledDown | DeadlinePassed | DeadlineUnreachable | QueueTimeout
+    | DependencyUnknown | TicksSkipped
+)  # fmt: skip

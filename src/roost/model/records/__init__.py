@@ -1,0 +1,1 @@
+"""What is stored: one file per kind of record."""

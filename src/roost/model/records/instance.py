@@ -1,0 +1,66 @@
+"""An instance: one run of a workload on one node. An attempt carries a token; tokens only grow.
+
+There may be hundreds of thousands of these, and none can be part of a cycle: `gc=False` keeps them out of the
+garbage collector's way, which would otherwise look at all of them again and again.
+"""
+
+import msgspec
+
+from roost.model.reasons.reason import Reason
+from roost.model.records.transition import Story
+from roost.model.states import InstanceState
+
+
+class Decision(msgspec.Struct, frozen=True, array_like=True):
+    """Why an instance went where it went: the runners-up with their scores, best first."""
+
+    strategy: str
+    eligible: int
+    considered: int
+    candidates: tuple[tuple[str, int], ...]  # (node, score); the first was taken, a higher score is better
+
+
+class Instance(msgspec.Struct, omit_defaults=True, gc=False):
+    """An instance as it is stored. It exists from its first placement on; before that the workload stands for it."""
+
+    workload: str  # the workload's key, PROJECT/NAME
+    index: int
+    state: InstanceState = InstanceState.QUEUED
+    attempt: int = 0
+    token: int = 0
+    node: str = ""
+    since_ms: int = 0  # when it came into this state
+    started_ms: int = 0  # of this attempt
+    finished_ms: int = 0
+    not_before_ms: int = 0  # a retry waits until then
+    exit_code: int | None = None
+    signal: int | None = None
+    step: int = 0
+    reason: Reason | None = None  # why it is in this state
+    losses: int = 0  # attempts that ended because a node was lost
+    failures: int = 0  # attempts that ended by themselves and were tried again
+    requeue_after_stop: bool = False  # it is being stopped in order to run elsewhere
+    prefilled_behind: int = 0  # the attempt whose room it gets when that has ended; 0: it has room of its own
+    preempted_by: str = ""  # the workload for which it was stopped last
+    version: int = 1  # of its workload: which it runs, or is to run
+    ready_since_ms: int = 0  # since when it is ready to be used; 0: it is not
+    health_message: str = ""  # the last message of a failing health check
+    blocked_on_dependency: bool = False  # of an array: its element of the workload before has not come so far
+    devices: tuple[int, ...] = ()  # the GPUs it was given
+    ports: tuple[int, ...] = ()  # the ports it was given, in the order of their names
+    decision_packed: bytes = b""  # packed, because it is stored and shown but never read by a rule
+    story: Story = ()
+
+    @property
+    def key(self) -> str:
+        """PROJECT/NAME.INDEX"""
+        return f"{self.workload}.{self.index}"
+
+    @property
+    def decision(self) -> Decision | None:
+        """Why it is, or was last, where it is."""
+        return _DECISIONS.decode(self.decision_packed) if self.decision_packed else None
+
+
+_DECISIONS = msgspec.msgpack.Decoder(Decision)
+pack_decision = msgspec.msgpack.Encoder().encode

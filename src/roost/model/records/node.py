@@ -1,0 +1,45 @@
+"""A node: a machine with a Roost agent, as it described itself and as it stands now."""
+
+import msgspec
+
+from roost.model.limits import DEFAULT_POOL, PORT_ANY_FIRST, PORT_ANY_LAST
+from roost.model.records.transition import Story
+from roost.model.states import NodeStatus
+
+FLAKY = "flaky:soft"  # the taint of a node on which runs keep failing
+
+
+class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a host offers: cpu in milli-cores, memory and disk in bytes, gpu in thousandths, other resources counted."""
+
+    resources: dict[str, int]
+    labels: dict[str, str] = {}
+    zone: str = ""
+    rack: str = ""
+    region: str = ""
+    pool: str = DEFAULT_POOL
+    arch: str = ""
+    drivers: tuple[str, ...] = ("process",)
+    gpu_model: str = ""  # of all its devices
+    taints: tuple[str, ...] = ()  # KEY or KEY=VALUE: only who tolerates it comes here; with :soft, rather not
+    address: str = ""  # where others reach what listens on it: a host name or an IP address
+    port_first: int = PORT_ANY_FIRST  # the ports to give out where any will do: two nodes of one machine share them
+    port_last: int = PORT_ANY_LAST
+
+
+class Node(msgspec.Struct, omit_defaults=True):
+    """A node as stored. `identity` (MACHINE/LIFE) tells two machines of one name apart, and two lives of one machine:
+    what an earlier keeper of it ran is gone. `session` tells two connections apart."""
+
+    name: str
+    identity: str
+    facts: Facts
+    status: NodeStatus = NodeStatus.READY
+    draining: bool = False  # wanted by an operator; survives suspicion and loss
+    drain_until_ms: int = 0
+    cordoned: bool = False  # by an operator: what runs there stays, nothing new comes
+    flaky_until_ms: int = 0  # runs failed here that did not elsewhere: until then others are preferred
+    session: int = 0
+    hello_ms: int = 0  # when it registered in this session, on its own clock
+    joined_ms: int = 0
+    story: Story = ()

@@ -1,0 +1,46 @@
+"""What is stored for others: records that no rule of the core reads, each kind bounded in number and size."""
+
+import msgspec
+
+VALUE_BYTES_MAX = 64 << 10  # a certificate chain, a key, a password; larger values belong in a file
+
+#: kind -> how many. Ten thousand records of a kilobyte are 10 MB in memory, and in etcd too.
+OPAQUE_KINDS = {
+    "token": 10_000,  # NAME
+    "member": 10_000,  # PROJECT/SUBJECT
+    "join": 10_000,  # ID
+    "certificate": 20_000,  # NODE: as many as a server is made for, twice
+    "secret": 10_000,  # PROJECT/NAME, sealed
+    "hook": 200,  # PROJECT/NAME; each has a queue of up to 1,000 events in memory
+    "hook-position": 1,  # up to where each has come, stored every few seconds at most
+    "authority": 16,  # the own CA, its key sealed
+    "audit": 1_000,  # a ring for recent entries; the history has older ones
+}
+
+
+class OpaqueRecord(msgspec.Struct, frozen=True):
+    """One record to be stored (or, without a value, forgotten). `was` is what it must be now, if it is told."""
+
+    kind: str
+    name: str
+    value: bytes | None
+    was: bytes | None | msgspec.UnsetType = msgspec.UNSET  # None: nothing of that name is there
+
+
+class By(msgspec.Struct, frozen=True, array_like=True):
+    """Who asks, and from where."""
+
+    who: str
+    where: str = ""
+
+
+class Audit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One change that was made on request."""
+
+    number: int
+    at_ms: int
+    who: str
+    where: str
+    what: str  # the name of the request, as `submit`
+    target: str  # what it was about, as PROJECT/NAME; never a value that may be secret
+    revision: int

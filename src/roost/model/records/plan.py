@@ -1,0 +1,71 @@
+"""A plan: what submitting workloads would do now. Made on a copy of the state; applied exactly, or refused."""
+
+import msgspec
+
+from roost.model.reasons.reason import BlockerText, Reason, Text
+from roost.model.reasons.subjects import InstanceRef
+
+
+class Placing(msgspec.Struct, frozen=True):
+    """Where an instance would go, and what it would get there."""
+
+    instance: str
+    node: str
+    strategy: str
+    devices: tuple[int, ...] = ()
+    ports: tuple[int, ...] = ()
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """Instances of a workload that would have no place, and why."""
+
+    workload: str
+    count: int
+    code: str
+    text: Text = ()
+    blockers: tuple[BlockerText, ...] = ()
+
+
+class Stopping(msgspec.Struct, frozen=True):
+    """An instance that would be stopped for them."""
+
+    instance: str
+    node: str
+    reason: Reason | None = None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All that would happen to the workloads, and to others because of them."""
+
+    created: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()  # they become a new version
+    unchanged: tuple[str, ...] = ()
+    placed: tuple[Placing, ...] = ()
+    pending: tuple[Pending, ...] = ()
+    stopped: tuple[Stopping, ...] = ()
+
+    def facts(self) -> dict[Text, str]:
+        """What must come out the same when it is applied, thing by thing; words and their numbers may differ."""
+        report: dict[Text, str] = {(f"workload {key}",): "created" for key in self.created}
+        report |= {(f"workload {key}",): "changed" for key in self.changed}
+        report |= {(f"workload {key}",): "unchanged" for key in self.unchanged}
+        for placing in self.placed:
+            more = f", devices {list(placing.devices)}" if placing.devices else ""
+            more += f", ports {list(placing.ports)}" if placing.ports else ""
+            report[(placing.instance,)] = f"on {placing.node} by {placing.strategy}{more}"
+        report |= {
+            (f"waiting of {pending_workload.workload}",): f"{pending_workload.count} ({pending_workload.code})"
+            for pending_workload in self.pending
+        }
+        report |= {("stopped ", InstanceRef.of(stopping.instance)): f"on {stopping.node}" for stopping in self.stopped}
+        return report
+
+
+def differences(planned: Plan, now: Plan) -> list[Text]:
+    """Messages about how a plan differs from the current result."""
+    before, after = planned.facts(), now.facts()
+    return [
+        (*what, f": planned {before.get(what, 'nothing')}, now {after.get(what, 'nothing')}")
+        for what in dict.fromkeys([*before, *after])
+        if before.get(what) != after.get(what)
+    ]

@@ -1,0 +1,1 @@
+"""What users write: workload documents, their blocks, units, names and rules."""

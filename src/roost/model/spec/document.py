@@ -1,0 +1,375 @@
+"""The workload document: what users write in YAML, JSON or Python. Read here, checked here, refused here."""
+
+from datetime import datetime
+
+import msgspec
+
+from roost.model import limits
+from roost.model.errors import Invalid
+from roost.model.records.secret import FromSecret
+from roost.model.records.workload import Ask, Policy
+from roost.model.spec.dependencies import NO_FILE, AfterBlock, ScheduleBlock, after_of, schedule_of
+from roost.model.spec.names import check_name, check_text, reported
+from roost.model.spec.placement import (
+    Placement,
+    affinity_of,
+    between,
+    names_of,
+    preferences_of,
+    rules_of,
+    tolerations_of,
+)  # fmt: skip
+from roost.model.spec.service import HealthBlock, RestartBlock, UpdateBlock, check_of, restart_of, update_of
+from roost.model.spec.units import Quantity, byte_count, countable, cpu_milli, duration_ms, gpu_milli
+from roost.model.states import WhenFull, WhenLost, WorkloadKind
+
+GPU = 1_000  # thousandths in a whole device
+RETRY_CAUSES = ("lost", "failed", "timed_out")
+EXIT_CAUSES = frozenset(f"exit:{code}" for code in range(limits.EXIT_CODE_MAX + 1))
+
+
+class StepBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One step of a job: a line for the shell."""
+
+    run: str
+    name: str = ""
+    ignore_failure: bool = False
+
+
+class Retries(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """How often an instance is tried again, and after which endings."""
+
+    max: int = limits.DEFAULT_RETRIES
+    on: tuple[str, ...] = ("lost",)
+
+
+class Gang(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Workloads of one project that start together or not at all: how many instances they have in all."""
+
+    name: str
+    size: int
+
+
+class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A workload as its user describes it."""
+
+    name: str
+    kind: WorkloadKind = WorkloadKind.JOB
+    project: str = limits.DEFAULT_PROJECT
+    image: str = ""
+    command: str | list[str] = ""
+    steps: list[StepBlock] | None = None
+    env: dict[str, str | FromSecret] = {}
+    labels: dict[str, str] = {}
+    ports: dict[str, int] = {}
+    resources: dict[str, int | float | str] = {}
+    count: int = 1
+    gang: bool | Gang = False
+    priority: int = limits.DEFAULT_PRIORITY
+    retries: Retries | int | None = None
+    timeout: int | float | str | None = None
+    queue_timeout: int | float | str | None = None
+    deadline: int | float | str | None = None
+    expected: int | float | str | None = None
+    grace: int | float | str | None = None
+    when_full: WhenFull = WhenFull.QUEUE
+    when_lost: WhenLost | None = None
+    preemptible: bool | None = None
+    fenced: bool = True
+    placement: Placement | None = None
+    after: list[str | AfterBlock] = []
+    each: list[str | dict[str, str]] | None = None
+    schedule: str | ScheduleBlock | None = None
+    update: UpdateBlock | None = None
+    restart: RestartBlock | None = None
+    health: HealthBlock | None = None
+    retention: int | float | str | None = None
+
+
+def read_document(raw: object, path: str = "") -> Document:
+    """Turn plain data into a Document, or say which field is wrong and why."""
+    if not isinstance(raw, dict):
+        raise Invalid(path or "$", "a workload is a mapping of fields such as name, command, resources")
+    if "name" not in raw:
+        raise Invalid(_join(path, "name"), "a workload needs a name")
+    if isinstance(raw.get("each"), dict):
+        raise Invalid(_join(path, "each"), NO_FILE)
+    try:
+        return msgspec.convert(raw, Document)
+    except msgspec.ValidationError as error:
+        raise reported(error, path, raw) from None
+
+
+def check_document(document: Document, path: str = "") -> Policy:
+    """Check every value of a document; what remains is the policy the core reads."""
+    check_name(document.name, _join(path, "name"))
+    check_name(document.project, _join(path, "project"))
+    check_text(document.image, _join(path, "image"))
+    _check_work(document, path)
+    _check_maps(document, path)
+    check_of(document.health, document.ports, document.kind, _join(path, "health"))
+    most = limits.COUNT_JOB_MAX if document.kind == WorkloadKind.JOB else limits.COUNT_SERVICE_MAX
+    between(document.count, 1 if document.kind == WorkloadKind.JOB else 0, most, _join(path, "count"))
+    between(document.priority, 0, 100, _join(path, "priority"))
+    retries = Retries(max=document.retries) if isinstance(document.retries, int) else document.retries or Retries()
+    _check_retries(retries, _join(path, "retries"))
+    when_lost = document.when_lost or (WhenLost.PIN if document.kind == WorkloadKind.VM else WhenLost.RESCHEDULE)
+    deadline_ms, deadline_at_ms = _deadline(document.deadline, _join(path, "deadline"))
+    gang, gang_size = _gang(document, _join(path, "gang"))
+    return Policy(
+        kind=document.kind,
+        ask=_ask(document, path),
+        priority=document.priority,
+        retries_max=retries.max,
+        retry_on=retries.on,
+        timeout_ms=_positive(document.timeout, _join(path, "timeout")),
+        queue_timeout_ms=_positive(document.queue_timeout, _join(path, "queue_timeout")),
+        deadline_ms=deadline_ms,
+        when_full=document.when_full,
+        when_lost=when_lost,
+        fenced=document.fenced,
+        grace_ms=_duration(document.grace, limits.DEFAULT_GRACE_MS, _join(path, "grace")),
+        retention_ms=_duration(document.retention, limits.DEFAULT_RETENTION_MS, _join(path, "retention")),
+        labels=tuple(sorted([*document.labels, *(f"{name}={value}" for name, value in document.labels.items())])),
+        gang=gang,
+        gang_size=gang_size,
+        ports=tuple(document.ports),
+        deadline_at_ms=deadline_at_ms,
+        expected_ms=_positive(document.expected, _join(path, "expected")),
+        preemptible=document.kind != WorkloadKind.VM if document.preemptible is None else document.preemptible,
+        after=after_of(document.after, document.project, document.name, document.count, _join(path, "after")),
+        schedule=schedule_of(document.schedule, document.kind, document.name, _join(path, "schedule")),
+        update=update_of(document.update, document.kind, _join(path, "update")),
+        restart=restart_of(document.restart, document.kind, _join(path, "restart")),
+    )
+
+
+def encode_document(document: Document, path: str = "") -> bytes:
+    """The document as it is stored and sent to agents."""
+    packed = msgspec.msgpack.encode(document)
+    if len(packed) > limits.DOCUMENT_BYTES_MAX:
+        raise Invalid(path or "$", f"a workload may have {limits.DOCUMENT_BYTES_MAX} bytes; this one has {len(packed)}")
+    return packed
+
+
+def decode_document(packed: bytes) -> Document:
+    """The document back from its stored form."""
+    return _DECODER.decode(packed)
+
+
+def secrets_of(document: Document) -> dict[str, str]:
+    """The variables that are secrets, and the names of those."""
+    return {name: value.secret for name, value in document.env.items() if isinstance(value, FromSecret)}
+
+
+def may_have_secrets(packed: bytes) -> bool:
+    """Whether a stored document can refer to a secret: the word is looked for, which is cheaper than decoding."""
+    return _SECRET_KEY in packed
+
+
+def commands(document: Document) -> list[tuple[list[str], bool]]:
+    """What is run, in order: the arguments, and whether a failure is ignored."""
+    if document.steps:
+        return [(["/bin/sh", "-c", step.run], step.ignore_failure) for step in document.steps]
+    if isinstance(document.command, str):
+        return [(["/bin/sh", "-c", document.command], False)]
+    return [(list(document.command), False)]
+
+
+_DECODER = msgspec.msgpack.Decoder(Document)
+_SECRET_KEY = msgspec.msgpack.encode("secret")
+
+
+def _ask(document: Document, path: str) -> Ask:
+    placement = document.placement or Placement()
+    here = _join(path, "placement")
+    check_text(placement.strategy, f"{here}.strategy")
+    lasting, now = rules_of(placement.require, f"{here}.require")
+    resources = _resources(document.resources, _join(path, "resources"))
+    gpu_milli, gpu_count = _devices(dict(resources).get("gpu", 0), _join(path, "resources.gpu"))
+    return Ask(
+        resources=resources,
+        driver="qemu" if document.kind == WorkloadKind.VM else "container" if document.image else "process",
+        pools=names_of(placement.pool, f"{here}.pool", "pools"),
+        strategy=placement.strategy,
+        require=lasting,
+        require_now=now,
+        prefer=preferences_of(placement.prefer, f"{here}.prefer"),
+        tolerate=tolerations_of(placement.tolerate, f"{here}.tolerate"),
+        regions=names_of(placement.region, f"{here}.region", "regions", is_name=False),
+        gpu_milli=gpu_milli,
+        gpu_count=gpu_count,
+        gpu_models=names_of(placement.gpu_model, f"{here}.gpu_model", "models", is_name=False),
+        ports=_ports(document, _join(path, "ports")),
+        affinity=affinity_of(placement, document.project, document.name, document.count, here),
+    )
+
+
+def _devices(milli: int, path: str) -> tuple[int, int]:
+    """Of each device how much, and how many."""
+    if milli >= GPU and milli % GPU:
+        raise Invalid(path, "ask for whole devices, or for a share of one: 2 or 0.5, not 1.5")
+    between(milli // GPU, 0, limits.GPUS_MAX, path, "devices")
+    return (min(milli, GPU), max(1, milli // GPU)) if milli else (0, 0)
+
+
+def _ports(document: Document, path: str) -> tuple[int, ...]:
+    between(len(document.ports), 0, limits.PORTS_MAX, path, "ports")
+    for name, port in document.ports.items():
+        check_name(name, path)
+        between(port, 0, limits.PORT_MAX, f"{path}.{name}")
+    named = [port for port in document.ports.values() if port]
+    if len(named) != len(set(named)):
+        raise Invalid(path, "two names for one port")
+    return tuple(document.ports.values())
+
+
+def _gang(document: Document, path: str) -> tuple[str, int]:
+    """The gang's name (no project has a name with a slash in it, so the two kinds never meet) and its size."""
+    gang = document.gang
+    if not gang:
+        return "", 0
+    if document.kind == WorkloadKind.VM:
+        raise Invalid(path, "a gang is made of jobs or services")
+    if gang is True:
+        between(document.count, 1, limits.GANG_MAX, _join(path.rpartition(".")[0], "count"), "instances of a gang")
+        return f"{document.project}/{document.name}", 0
+    assert isinstance(gang, Gang)
+    check_name(gang.name, f"{path}.name")
+    between(gang.size, max(1, document.count), limits.GANG_MAX, f"{path}.size", "instances of a gang")
+    return f"{document.project}:{gang.name}", gang.size
+
+
+def _deadline(value: Quantity | None, path: str) -> tuple[int, int]:
+    """A duration from submission, or a moment."""
+    if isinstance(value, str) and "T" in value:
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise Invalid(path, f"{value!r:.60} is neither a duration nor a moment such as 2030-01-31T18:00Z") from None
+        if moment.tzinfo is None:
+            raise Invalid(path, f"{value!r:.60} needs a time zone, such as Z")
+        return 0, max(1, int(moment.timestamp() * 1000))
+    return _positive(value, path), 0
+
+
+def _resources(raw: dict[str, int | float | str], path: str) -> tuple[tuple[str, int], ...]:
+    """What an instance needs; one core by default. Zeros are left out, so equal asks are equal."""
+    if not raw:
+        return (("cpu", 1_000),)
+    between(len(raw), 0, limits.RESOURCE_KINDS_MAX, path, "kinds of resources")
+    amounts = {name: read_resource(name, value, f"{path}.{name}") for name, value in raw.items()}
+    return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
+
+
+def read_resource(name: str, value: Quantity, path: str) -> int:
+    """One resource as an integer: milli-cores, bytes, thousandths of a gpu, or a count for any other name."""
+    if name == "cpu":
+        return cpu_milli(value, path)
+    if name in ("memory", "disk"):
+        return byte_count(value, path)
+    if name == "gpu":
+        return gpu_milli(value, path)
+    check_name(name, path)
+    return countable(value, path)
+
+
+def _check_work(document: Document, path: str) -> None:
+    if document.steps is not None and document.command:
+        raise Invalid(_join(path, "command"), "give either command or steps, not both")
+    if document.steps is not None:
+        here = _join(path, "steps")
+        between(len(document.steps), 1, limits.STEPS_MAX, here, "steps")
+        if document.kind != WorkloadKind.JOB:
+            raise Invalid(here, f"steps belong to a job; a {document.kind} has a command")
+        for index, step in enumerate(document.steps):
+            _check_command(step.run, f"{here}[{index}].run")
+            check_text(step.name, f"{here}[{index}].name")
+        return
+    if not document.command and not document.image and document.kind != WorkloadKind.VM:
+        raise Invalid(_join(path, "steps"), "a workload needs steps or a command to run")
+    here = _join(path, "command")
+    if isinstance(document.command, str):
+        if document.command:
+            _check_command(document.command, here)
+        return
+    between(len(document.command), 1, limits.ARGUMENTS_MAX, here, "arguments")
+    if not document.command[0]:
+        raise Invalid(f"{here}[0]", "the program to run has no name")
+    for index, argument in enumerate(document.command):
+        _check_argument(argument, f"{here}[{index}]")
+
+
+def _check_command(line: str, path: str) -> None:
+    if not line.strip():
+        raise Invalid(path, "there is nothing to run here")
+    _check_argument(line, path)
+
+
+def _check_argument(text: str, path: str) -> None:
+    if "\0" in text:
+        raise Invalid(path, "a command cannot hold a NUL character")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise Invalid(path, "this is not text that can be passed to a program (a lone surrogate)") from None
+    if size > limits.COMMAND_BYTES_MAX:
+        raise Invalid(path, f"a command may have {limits.COMMAND_BYTES_MAX} bytes; this one has {size}")
+
+
+def _check_maps(document: Document, path: str) -> None:
+    here = _join(path, "env")
+    between(len(document.env), 0, limits.ENV_MAX, here, "variables")
+    for name, value in document.env.items():
+        if not name or "=" in name:
+            raise Invalid(here, f"{name!r:.60} is not a name for a variable")
+        _check_argument(name, f"{here}.{name:.60}")
+        if isinstance(value, FromSecret):
+            _check_secret(name, value, f"{here}.{name:.60}")
+        else:
+            _check_argument(value, f"{here}.{name:.60}")
+    between(len(secrets_of(document)), 0, limits.SECRETS_MAX, here, "secrets")
+    check_labels(document.labels, _join(path, "labels"))
+
+
+def _check_secret(name: str, value: FromSecret, path: str) -> None:
+    check_name(value.secret, f"{path}.secret")
+    if name == "PATH":
+        raise Invalid(path, "PATH cannot be secret: error messages show it when a program is missing")
+
+
+def check_labels(labels: dict[str, str], path: str) -> None:
+    """Labels of a workload or node: few, short, one line each."""
+    between(len(labels), 0, limits.LABELS_MAX, path, "labels")
+    for name, value in labels.items():
+        if not name:
+            raise Invalid(path, "a label needs a name")
+        check_text(name, path)
+        check_text(value, f"{path}.{name}")
+
+
+def _check_retries(retries: Retries, path: str) -> None:
+    between(retries.max, 0, limits.RETRIES_MAX, _join(path, "max"))
+    between(len(retries.on), 0, limits.RULES_MAX, _join(path, "on"), "causes")
+    for index, cause in enumerate(retries.on):
+        if cause in RETRY_CAUSES or cause in EXIT_CAUSES:
+            continue
+        message = f"a cause is {', '.join(RETRY_CAUSES)} or exit:CODE, not {cause!r:.60}"
+        raise Invalid(f"{_join(path, 'on')}[{index}]", message)
+
+
+def _positive(value: Quantity | None, path: str) -> int:
+    if value is None:
+        return 0
+    ms = duration_ms(value, path)
+    if not ms:
+        raise Invalid(path, "this must be longer than nothing; leave it out for no limit")
+    return ms
+
+
+def _duration(value: Quantity | None, default: int, path: str) -> int:
+    return default if value is None else duration_ms(value, path)
+
+
+def _join(path: str, field: str) -> str:
+    return f"{path}.{field}" if path else field

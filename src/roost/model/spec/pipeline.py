@@ -1,0 +1,288 @@
+"""A pipeline: actions that need each other, written in one file. Each becomes a job that comes after those it needs.
+
+Pure: a file as plain data in, workload documents out, or an error that names the place in the file. The job of an
+action is called PIPELINE-RUN-ACTION, so that two runs of one pipeline never meet.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from roost.model import limits
+from roost.model.errors import Invalid
+from roost.model.spec.names import check_name
+from roost.model.spec.placement import between
+from roost.model.spec.submission import spec_of_document
+
+ACTIONS_MAX = 1_000  # one request, one commit, one table to read; more of the same is one action with `each`
+RUN_LENGTH_MAX = 16  # of the part of a job's name that tells runs apart: it leaves 46 characters for the two others
+RETENTION_MS_MIN = 60_000  # of a finished action: clients must be able to read its result
+WHEN = ("succeeded", "finished", "started")
+PIPELINE, RUN, ACTION = "pipeline", "run", "action"  # the labels of an action's job
+OWN_LABELS = (PIPELINE, RUN, ACTION)
+FIELDS = ("name", "project", "env", "actions")
+ACTION_FIELDS = (
+    "name", "needs", "image", "steps", "env", "labels", "ports", "resources", "count", "each", "priority", "retries",
+    "timeout", "queue_timeout", "deadline", "expected", "grace", "when_full", "when_lost", "preemptible", "fenced",
+    "placement", "retention",
+)  # fmt: skip
+ELSEWHERE = {  # what a workload document has and an action has not, and what to do about it
+    "command": "an action has steps; write `steps: [COMMAND]`",
+    "after": "an action says with `needs` what comes first",
+    "project": "the project is that of the pipeline and stands at the top of the file",
+    "kind": "every action is a job",
+    "schedule": "a pipeline runs when it is asked to: let a scheduled job call `roost ci run`",
+}
+
+
+class Need(NamedTuple):
+    """Another action that has to come first, what has to have become of it, and where that is written."""
+
+    action: str
+    when: str
+    path: str
+
+
+class Action(NamedTuple):
+    """One action of the file: its place there, and what a workload document will have of it."""
+
+    number: int
+    name: str
+    needs: tuple[Need, ...]
+    fields: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return f"actions[{self.number}]"
+
+
+class Pipeline(NamedTuple):
+    """A file that was read: actions in the order in which they can run, those of equal standing as they are written."""
+
+    name: str
+    project: str
+    env: dict[str, Any]
+    actions: tuple[Action, ...]
+
+
+def documents_of(
+    raw: object, run: str, *, variables: Mapping[str, str] | None = None, only: Sequence[str] = (), retention: str = ""
+) -> list[dict[str, Any]]:
+    """The jobs of a run, each after those it needs. `variables` win over those of the file; `only`: see `chosen`."""
+    pipeline = chosen(read_pipeline(raw), only)
+    return [document_of(pipeline, action, run, variables or {}, retention) for action in pipeline.actions]
+
+
+def read_pipeline(raw: object) -> Pipeline:
+    """Read and check what is about the pipeline as a whole: names, needs and their order."""
+    fields = _mapping(raw, "", "a pipeline is a mapping with a name and actions")
+    for key in fields:
+        if key not in FIELDS:
+            raise Invalid(f"{key:.60}", f"there is no such field; a pipeline has {', '.join(FIELDS)}")
+    name = _name(fields, "", "a pipeline")
+    project = _text(fields.get("project", limits.DEFAULT_PROJECT), "project", "the name of a project")
+    check_name(project, "project")
+    env = _mapping(fields.get("env", {}), "env", "variables are a mapping, such as {CI: \"1\"}")  # fmt: skip
+    spec_of_document({"name": name, "steps": [{"run": "true"}], "env": env})  # an error here is not about an action
+    actions = _actions(fields)
+    return Pipeline(name, project, env, tuple(_in_order(actions)))
+
+
+def chosen(pipeline: Pipeline, only: Sequence[str]) -> Pipeline:
+    """The pipeline with these actions and their dependencies; without names, all of them."""
+    if not only:
+        return pipeline
+    by_name = {action.name: action for action in pipeline.actions}
+    for name in only:
+        if name not in by_name:
+            raise Invalid("actions", f"there is no action {name!r:.60}; there are {', '.join(list(by_name)[:20])}")
+    wanted = dict.fromkeys(only)
+    for name in (waiting := list(only)):
+        for need in by_name[name].needs:
+            if need.action not in wanted:
+                wanted[need.action] = None
+                waiting.append(need.action)
+    return pipeline._replace(actions=tuple(action for action in pipeline.actions if action.name in wanted))
+
+
+def document_of(
+    pipeline: Pipeline, action: Action, run: str, variables: Mapping[str, str], retention: str = ""
+) -> dict[str, Any]:
+    """The job of one action, checked as the server will check it."""
+    document: dict[str, Any] = {
+        **action.fields,
+        "name": job_name(pipeline, action, run),
+        "project": pipeline.project,
+        "env": {**pipeline.env, **action.fields.get("env", {}), **variables},
+        "labels": {**action.fields.get("labels", {}), PIPELINE: pipeline.name, RUN: run, ACTION: action.name},
+    }
+    if retention and "retention" not in document:
+        document["retention"] = retention
+    if action.needs:
+        document["after"] = [_after(f"{pipeline.name}-{run}-{need.action}", need.when) for need in action.needs]
+    if spec_of_document(document, action.path).policy.retention_ms < RETENTION_MS_MIN:
+        raise Invalid(f"{action.path}.retention", "at least 1m is required, so that clients can read the result")
+    return document
+
+
+def job_name(pipeline: Pipeline, action: Action, run: str) -> str:
+    """PIPELINE-RUN-ACTION."""
+    name = f"{pipeline.name}-{run}-{action.name}"
+    if not (run.isascii() and run.isalnum() and len(run) <= RUN_LENGTH_MAX):
+        raise Invalid("run", f"a run is 1 to {RUN_LENGTH_MAX} letters and digits, not {run!r:.60}")
+    if len(name) > limits.NAME_LENGTH_MAX:
+        message = f"its job would be called {name} and have {len(name)} characters, at most {limits.NAME_LENGTH_MAX}"
+        raise Invalid(f"{action.path}.name", f"{message}; shorten this name or that of the pipeline")
+    return name
+
+
+def _actions(fields: Mapping[str, Any]) -> list[Action]:
+    """All actions as they are written: each with a name of its own, and needs that there are."""
+    listed = fields.get("actions")
+    if not isinstance(listed, list) or not listed:
+        raise Invalid("actions", "a pipeline needs a list of actions, each with a name and steps")
+    if len(listed) > ACTIONS_MAX:
+        message = f"a pipeline may have {ACTIONS_MAX:,} actions; this one has {len(listed):,}"
+        raise Invalid("actions", f"{message}. More of the same are one action with `each` or `count`")
+    actions = [_action(raw, number) for number, raw in enumerate(listed)]
+    places: dict[str, int] = {}
+    for action in actions:
+        if action.name in places:
+            message = f"two actions are called {action.name}; the other one is actions[{places[action.name]}]"
+            raise Invalid(f"{action.path}.name", message)
+        places[action.name] = action.number
+    for action in actions:
+        for need in action.needs:
+            if need.action == action.name:
+                raise Invalid(need.path, f"{action.name} cannot need itself")
+            if need.action not in places:
+                existing = ", ".join(list(places)[:20])
+                raise Invalid(need.path, f"there is no action {need.action!r:.60}; there are {existing}")
+    return actions
+
+
+def _action(raw: object, number: int) -> Action:
+    path = f"actions[{number}]"
+    fields = dict(_mapping(raw, path, "an action is a mapping with a name and steps"))
+    for key in fields:
+        if key not in ACTION_FIELDS:
+            existing = ", ".join(ACTION_FIELDS)
+            message = ELSEWHERE.get(key, f"there is no such field; an action has {existing}")
+            raise Invalid(f"{path}.{key:.60}", message)
+    name = _name(fields, path, "an action")
+    needs = _needs(fields.pop("needs", []), f"{path}.needs")
+    fields["steps"] = _steps(fields.get("steps"), f"{path}.steps")
+    for field, example in (("env", '{CI: "1"}'), ("labels", "{team: web}")):
+        _mapping(fields.get(field, {}), f"{path}.{field}", f"this is a mapping, such as {example}")
+    for label in OWN_LABELS:
+        if label in fields.get("labels", {}):
+            raise Invalid(f"{path}.labels.{label}", "every action gets this label; take another name for yours")
+    return Action(number, name, needs, fields)
+
+
+def _steps(raw: object, path: str) -> list[Any]:
+    """Steps as documents have them; a plain text is a line for the shell."""
+    if raw is None:
+        raise Invalid(path, "an action needs steps: lines for the shell, in order")
+    if not isinstance(raw, list):
+        raise Invalid(path, "steps are a list, such as [make, make test]")
+    for number, step in enumerate(raw):
+        if not isinstance(step, str | dict):
+            raise Invalid(f"{path}[{number}]", "a step is a line for the shell, or a mapping such as {run: make}")
+    return [{"run": step} if isinstance(step, str) else step for step in raw]
+
+
+def _needs(raw: object, path: str) -> tuple[Need, ...]:
+    """`build`, `[build, lint]`, `[build, {lint: finished}]` or `{build: finished}`."""
+    needs: list[Need] = []
+    if isinstance(raw, str):
+        needs = [Need(raw, WHEN[0], path)]
+    elif isinstance(raw, Mapping):
+        needs = _needs_of(raw, path)
+    elif isinstance(raw, list):
+        for number, item in enumerate(raw):
+            here = f"{path}[{number}]"
+            if isinstance(item, str):
+                needs.append(Need(item, WHEN[0], here))
+            elif isinstance(item, Mapping):
+                needs += _needs_of(item, here)
+            else:
+                raise Invalid(here, "this is the name of an action, or a mapping such as {build: finished}")
+    else:
+        raise Invalid(path, "this is a list of actions, such as [build], or a mapping such as {build: finished}")
+    between(len(needs), 0, limits.AFTER_MAX, path, "actions")
+    seen: dict[str, None] = {}
+    for need in needs:
+        if need.action in seen:
+            raise Invalid(need.path, f"{need.action:.60} is named twice")
+        seen[need.action] = None
+    return tuple(needs)
+
+
+def _needs_of(raw: Mapping[Any, Any], path: str) -> list[Need]:
+    for name, when in raw.items():
+        if not isinstance(name, str):
+            raise Invalid(path, f"the name of an action is a text, not {name!r:.60}")
+        if when not in WHEN:
+            raise Invalid(f"{path}.{name:.60}", f"this is {', '.join(WHEN[:-1])} or {WHEN[-1]}, not {when!r:.60}")
+    return [Need(name, when, f"{path}.{name:.60}") for name, when in raw.items()]
+
+
+def _in_order(actions: Sequence[Action]) -> list[Action]:
+    """Every action behind those it needs, else as they are written."""
+    waiting = {action.name: len(action.needs) for action in actions}
+    needed_by: dict[str, list[Action]] = {action.name: [] for action in actions}
+    for action in actions:
+        for need in action.needs:
+            needed_by[need.action].append(action)
+    found = [action for action in actions if not action.needs]
+    for action in found:
+        for other in needed_by[action.name]:
+            waiting[other.name] -= 1
+            if not waiting[other.name]:
+                found.append(other)
+    if len(found) < len(actions):
+        raise _circle([action for action in actions if waiting[action.name]])
+    return found
+
+
+def _circle(stuck: Sequence[Action]) -> Invalid:
+    """The circle that is met from the first action that can never run. Each of these needs another of them."""
+    by_name = {action.name: action for action in stuck}
+    action, steps = stuck[0], dict[str, Need]()
+    while action.name not in steps:
+        need = next(need for need in action.needs if need.action in by_name)
+        steps[action.name] = need
+        action = by_name[need.action]
+    names = list(steps)
+    chain = [*names[names.index(action.name) :], action.name]
+    shown = chain if len(chain) <= 20 else [*chain[:10], "...", *chain[-9:]]
+    return Invalid(steps[action.name].path, f"dependency cycle: {' needs '.join(shown)}")
+
+
+def _after(workload: str, when: str) -> str | dict[str, str]:
+    return workload if when == WHEN[0] else {"workload": workload, "when": when}
+
+
+def _name(fields: Mapping[str, Any], path: str, noun: str) -> str:
+    here = f"{path}.name" if path else "name"
+    if "name" not in fields:
+        raise Invalid(here, f"{noun} needs a name")
+    name = _text(fields["name"], here, "a name")
+    check_name(name, here)
+    return name
+
+
+def _text(value: object, path: str, noun: str) -> str:
+    if not isinstance(value, str):
+        raise Invalid(path, f"{noun} is a text, not {value!r:.60}")
+    return value
+
+
+def _mapping(value: object, path: str, message: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise Invalid(path or "$", message)
+    for key in value:
+        if not isinstance(key, str):
+            raise Invalid(path or "$", f"the name of a field is a text, not {key!r:.60}")
+    return value

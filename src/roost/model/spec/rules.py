@@ -1,0 +1,153 @@
+"""Rules about nodes: CEL expressions over what a node says of itself. A rule that cannot be evaluated is a no."""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from roost.model.errors import Invalid
+from roost.model.limits import MACROS_MAX, PATTERNS_MAX, RULE_LENGTH_MAX
+from roost.model.spec.rule_parser import MACROS, TEXT, RuleToken, calls, referenced_fields, tokens
+
+if TYPE_CHECKING:
+    from cel_expr_python import cel
+
+    from roost.model.records.node import Facts
+
+Counts = dict[str, int]
+Room = tuple[Counts, Counts]  # what is used of each resource, and what is free
+
+NOW = ("used", "free")  # what changes with every placement
+EMPTY: Room = ({}, {})
+REASON_MAX = 120  # characters of why a rule could not be evaluated
+
+#: What a rule can speak about, and how a node says it.
+FIELDS: "dict[str, Callable[[str, Facts, Room], Any]]" = {
+    "name": lambda name, facts, room: name,
+    "labels": lambda name, facts, room: facts.labels,
+    "zone": lambda name, facts, room: facts.zone,
+    "rack": lambda name, facts, room: facts.rack,
+    "region": lambda name, facts, room: facts.region,
+    "pool": lambda name, facts, room: facts.pool,
+    "arch": lambda name, facts, room: facts.arch,
+    "drivers": lambda name, facts, room: list(facts.drivers),
+    "gpu_model": lambda name, facts, room: facts.gpu_model,
+    "taints": lambda name, facts, room: list(facts.taints),
+    "capacity": lambda name, facts, room: facts.resources,
+    "used": lambda name, facts, room: room[0],
+    "free": lambda name, facts, room: room[1],
+}
+KEYWORDS = ", ".join(FIELDS)
+
+
+def check_rule(rule: str, path: str) -> None:
+    """Refuse a rule that is not a yes-or-no expression over a node's words, or that could take long to evaluate."""
+    if len(rule) > RULE_LENGTH_MAX:
+        raise Invalid(path, f"a rule may have {RULE_LENGTH_MAX} characters; this one has {len(rule)}")
+    _check_cost(tokens(rule), path)
+    try:
+        expression = _compiled(rule)
+    except Exception as error:  # the library raises its own base classes for whatever its parser meets
+        reason = " ".join(str(error).split())[:200]
+        raise Invalid(path, f"not a rule over a node ({KEYWORDS}): {reason}") from None
+    if expression.return_type().name() not in ("BOOL", "DYN"):
+        raise Invalid(path, f"a rule must say yes or no; this one is a {expression.return_type().name().lower()}")
+
+
+def holds(rule: str, node: dict[str, Any]) -> tuple[bool, str]:
+    """Whether the rule says yes for this node; if not because it could not be evaluated, why."""
+    from cel_expr_python import cel
+
+    try:
+        value = _compiled(rule).eval(data=node)
+    except RuntimeError as error:  # it went over the library's own budget
+        return False, _short(error)
+    if value.type() == cel.Type.ERROR:
+        return False, _short(value.value())
+    return value.value() is True, ""
+
+
+def depends_on_usage(rule: str) -> bool:
+    """Whether a rule speaks of what is in use, so that its answer changes with every placement."""
+    return any(other_spoken.word in NOW for other_spoken in referenced_fields(rule))
+
+
+def cache_key(rule: str, name: str, facts: "Facts", room: Room = EMPTY) -> bytes:
+    """What a rule can tell nodes apart by, packed: nodes with the same get the same answer."""
+    received = {}
+    for word, keys in referenced_fields(rule):
+        log_line = FIELDS.get(word)
+        if log_line is not None:
+            text = log_line(name, facts, room)
+            received[word] = text if keys is None or not isinstance(text, dict) else _only(text, keys)
+    return _ENCODER.encode(received)
+
+
+def words_of(name: str, facts: "Facts", room: Room = EMPTY) -> dict[str, Any]:
+    """All that a rule can speak about."""
+    return {word: field(name, facts, room) for word, field in FIELDS.items()}
+
+
+def _check_cost(pieces: list[RuleToken], path: str) -> None:
+    """Keep a rule below some ten milliseconds on any node: lists are not walked within lists, and patterns are plain.
+
+    A counted repetition makes a pattern of a few letters huge; one that is put together cannot be looked at here.
+    """
+    if len(calls(pieces, MACROS)) > MACROS_MAX:
+        raise Invalid(path, f"a rule may walk over {MACROS_MAX} list (all, exists, map, filter), not more")
+    patterns = calls(pieces, ("matches",))
+    if len(patterns) > PATTERNS_MAX:
+        raise Invalid(path, f"a rule may have {PATTERNS_MAX} patterns (matches), not {len(patterns)}")
+    if patterns and calls(pieces, MACROS):
+        raise Invalid(
+            path, "a rule may have patterns (matches) or walk over a list (all, exists, map, filter), not both"
+        )
+    for start in patterns:
+        pattern = _pattern(pieces, start + 1)
+        if pattern is None:
+            raise Invalid(path, "the pattern of matches must be one text in quotes")
+        if "{" in pattern or _ESCAPED.search(pattern):
+            raise Invalid(path, "a pattern cannot count ({3}) or name characters by number (\\x41)")
+
+
+def _pattern(pieces: list[RuleToken], start: int) -> str | None:
+    """The last argument of a call that opens here, if it is one literal."""
+    depth = 0
+    for index in range(start, len(pieces)):
+        value = pieces[index].value if pieces[index].kind != TEXT else ""
+        depth += (value in ("(", "[", "{")) - (value in (")", "]", "}"))
+        if depth == 0:
+            last, before = pieces[index - 1], pieces[index - 2]
+            literal = last.kind == TEXT or last.value[-1:] in "'\"" and len(last.value) > 1
+            return last.value if literal and before.value in ("(", ",") and before.kind != TEXT else None
+    return None
+
+
+def _only(text: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: text[key] for key in keys if key in text}
+
+
+def _short(reason: object) -> str:
+    return " ".join(str(reason).split())[:REASON_MAX]
+
+
+@lru_cache(maxsize=4096)
+def _compiled(rule: str) -> "cel.Expression":
+    return _environment().compile(rule)
+
+
+@lru_cache(maxsize=1)
+def _environment() -> "cel.Env":
+    from cel_expr_python import cel  # 16 MB of library: only where rules are used
+
+    text = cel.Type.STRING
+    texts, counts = cel.Type.List(text), cel.Type.Map(text, cel.Type.INT)
+    kinds = {"labels": cel.Type.Map(text, text), "drivers": texts, "taints": texts}
+    kinds |= {"capacity": counts, "used": counts, "free": counts}
+    return cel.NewEnv(variables={word: kinds.get(word, text) for word in FIELDS})
+
+
+_ESCAPED = re.compile(r"\\[xXuU0-7]")
+_ENCODER = msgspec.msgpack.Encoder(order="deterministic")

@@ -1,0 +1,1 @@
+"""REST types: one definition for server and client."""

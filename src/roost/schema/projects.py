@@ -1,0 +1,89 @@
+"""Projects and reservations."""
+
+import msgspec
+
+
+class ProjectSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """What is set of a project. Quota: cpu_milli, gpu_milli, memory and disk in bytes, instances, others counted."""
+
+    name: str
+    weight: int
+    quota: dict[str, int]
+    borrow: bool
+    counted: bool
+
+
+class ProjectView(ProjectSetting, frozen=True, kw_only=True):
+    """Who asks. Quota and held: cpu_milli, gpu_milli, memory and disk in bytes, instances, others counted.
+
+    `share` is the largest part of the fleet that it holds of any resource, from 0 to 1, and `dominant` that resource.
+    Of projects of one priority the one with the smallest share per weight goes first. `waiting` may be some moments
+    old.
+    """
+
+    is_set: bool
+    allocated: dict[str, int]
+    waiting: int
+    share: float
+    dominant: str
+
+
+class ProjectPage(msgspec.Struct, frozen=True):
+    """Projects by name. There are more as long as `next` is given, which goes into `after`."""
+
+    revision: int
+    items: list[ProjectView]
+    next: str | None = None
+
+
+class ProjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Weight and quota of a project; what is left out gets its default.
+
+    Quota: `cpu` (10, "500m"), `memory`, `disk` ("4GiB"), `gpu`, `instances`, or any other resource; what it does not
+    name is not bounded. `borrow`: it may go beyond with what other quotas leave. `counted`: it is only looked at.
+    """
+
+    weight: int = 1
+    quota: dict[str, int | float | str] = {}
+    borrow: bool = False
+    counted: bool = False
+
+
+class ReservationSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes that only one project may use. Without `end_ms`: until it is cancelled."""
+
+    name: str
+    project: str
+    nodes: list[str]
+    start_ms: int
+    end_ms: int | None = None
+
+
+class ReservationView(ReservationSetting, frozen=True, kw_only=True):
+    """Nodes that only one project may use, and whether that is so at this moment."""
+
+    active: bool
+
+
+class ReservationPage(msgspec.Struct, frozen=True):
+    """Reservations by name. There are more as long as `next` is given (for `after`); a page may be short."""
+
+    revision: int
+    items: list[ReservationView]
+    next: str | None = None
+
+
+class Reserving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nodes for a project: by their names, or a count of them and perhaps a pool to choose them from.
+
+    `start` and `end` are moments with a time zone (`2030-01-31T18:00Z`) or durations from now (`2h`). Without `start`
+    it begins at once; without `end` it lasts until it is cancelled.
+    """
+
+    name: str
+    project: str
+    nodes: list[str] = []
+    count: int | None = None
+    pool: str = ""
+    start: int | float | str | None = None
+    end: int | float | str | None = None

@@ -1,0 +1,44 @@
+"""Services and the addresses of their replicas."""
+
+import msgspec
+
+
+class AddressView(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an instance listens: its node's address, and its ports by name. `ready`: as its health check says."""
+
+    index: int
+    node: str
+    host: str
+    ports: dict[str, int] = {}
+    ready: bool = False
+    version: int = 1
+
+    def at(self, port: str) -> str:
+        """HOST:PORT, with brackets around an address that has colons itself."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.ports[port]}"
+
+
+class ServiceView(msgspec.Struct, frozen=True, kw_only=True):
+    """A service: how many of its replicas are ready or keep ending, and where the first hundred that run are.
+
+    `rollout`: how the change to its version goes: rolling, waiting, done or failed; nothing: there was none.
+    """
+
+    project: str
+    name: str
+    count: int
+    ready: int
+    looping: int = 0
+    version: int = 1
+    rollout: str | None = None
+    ports: list[str] = []
+    addresses: list[AddressView] = []
+
+
+class ServicePage(msgspec.Struct, frozen=True):
+    """Services, newest first. There are more as long as `next` is given (for `after`); a page may be short."""
+
+    revision: int
+    items: list[ServiceView]
+    next: str | None = None

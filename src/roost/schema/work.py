@@ -1,0 +1,174 @@
+"""How workloads and their instances look over the API. Times are milliseconds since 1970."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from roost.model.limits import EXIT_CODE_MAX, TEXT_LENGTH_MAX
+from roost.model.states import FINISHED, InstanceState
+from roost.schema.reason_text import ReasonView
+from roost.schema.rollouts import RolloutView
+
+TOKEN_MAX = (1 << 53) - 1  # exact in JSON, and more than a cluster gives away
+
+
+class StoryLine(msgspec.Struct, frozen=True):
+    """One line of a story."""
+
+    at_ms: int
+    state: str
+    message: str
+    revision: int
+    reason: ReasonView | None = None
+    before: str = ""
+    attempt: int = 0
+    node: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+class CandidateView(msgspec.Struct, frozen=True):
+    """A node that was eligible, and its score from 0 to 1: higher is better."""
+
+    node: str
+    score: float
+
+
+class DecisionView(msgspec.Struct, frozen=True):
+    """Why an instance went where it went. The first candidate was taken."""
+
+    strategy: str
+    eligible: int
+    considered: int
+    candidates: list[CandidateView]
+
+
+class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a workload."""
+
+    project: str
+    name: str
+    index: int
+    state: str
+    attempt: int = 0
+    node: str = ""
+    message: str = ""
+    reason: ReasonView | None = None  # the message as data
+    since_ms: int | None = None
+    started_ms: int | None = None
+    finished_ms: int | None = None
+    not_before_ms: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    step: int = 0
+    losses: int = 0
+    failures: int = 0
+    version: int = 1  # of its workload: which it runs, or is to run
+    ready: bool = False  # of a service: it is to be used, as its health check says, or because it runs and has none
+    health_message: str = ""  # the last result of its health check, if it failed
+    crash_loop: bool = False  # it keeps ending, and is not ready
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it ended and does not come back by itself."""
+        return self.state in FINISHED
+
+
+class InstanceDetail(InstanceView, frozen=True, kw_only=True):
+    """One run of a workload with its story and the decision that placed it."""
+
+    token: int = 0
+    devices: list[int] = []
+    ports: dict[str, int] = {}
+    decision: DecisionView | None = None
+    story: list[StoryLine] = []
+
+
+class InstancePage(msgspec.Struct, frozen=True):
+    """Instances by index. A page may be short: there are more as long as `next` is given, which goes into `after`."""
+
+    revision: int
+    items: list[InstanceView]
+    next: int | None = None
+
+
+class WorkloadView(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted, and how far it has come."""
+
+    project: str
+    name: str
+    kind: str
+    state: str
+    count: int
+    counts: dict[InstanceState, int]
+    priority: int
+    message: str = ""
+    reason: ReasonView | None = None  # the message as data
+    submitted_ms: int
+    finished_ms: int | None = None
+    labels: dict[str, str] = {}
+    version: int = 1
+    changed_ms: int | None = None  # when this version came; nothing: it is the first
+    change: str = ""  # where this version comes from: applied, or rolled back and why
+    change_reason: ReasonView | None = None  # the same as data
+    rollout: RolloutView | None = None
+    ready: int | None = None  # of a service: so many of its instances; nothing: this was not looked at
+    looping: int | None = None  # of a service: so many keep ending
+
+    @property
+    def key(self) -> str:
+        """PROJECT/NAME"""
+        return f"{self.project}/{self.name}"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it lives or will start again by itself."""
+        return self.finished_ms is not None
+
+
+class WorkloadDetail(WorkloadView, frozen=True, kw_only=True):
+    """A workload with the document its user wrote, what one instance needs, and its first instances."""
+
+    document: dict[str, Any]
+    needs: dict[str, int]
+    instances: list[InstanceView] = []
+
+
+class WorkloadPage(msgspec.Struct, frozen=True):
+    """Workloads, newest first. There are more as long as `next` is given (for `after`); a page may be short."""
+
+    revision: int
+    items: list[WorkloadView]
+    next: str | None = None
+
+
+class SubmittedView(WorkloadView, frozen=True, kw_only=True):
+    """A workload that was submitted, and what became of that: it is new, has a new version, or was there already."""
+
+    result: Literal["created", "changed", "unchanged"]
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """What became of the documents of a batch, in their order."""
+
+    items: list[SubmittedView]
+
+
+class Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One instance of a workload; none named: all of them."""
+
+    index: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class Again(Chosen, frozen=True, forbid_unknown_fields=True):
+    """What to run again. `failed`: only what failed or ran out of time, not what was cancelled or expired."""
+
+    failed: bool = False
+
+
+class ResultBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How an attempt ended. Its token is shown with its instance; an older one changes nothing."""
+
+    token: Annotated[int, msgspec.Meta(ge=1, le=TOKEN_MAX)]
+    code: Annotated[int, msgspec.Meta(ge=0, le=EXIT_CODE_MAX)]
+    message: Annotated[str, msgspec.Meta(max_length=TEXT_LENGTH_MAX)] = ""

@@ -1,0 +1,1 @@
+"""The agents' gRPC service: sessions, orders, logs."""

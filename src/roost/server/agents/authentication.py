@@ -1,0 +1,115 @@
+"""Authentication on the agents' port: which node calls, whether it is accepted, and how a call is refused."""
+
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from roost.model.errors import Conflict, Invalid, Refused, RoostError, TooMuch
+from roost.server.observability import logging
+from roost.server.pki.certificates import Certificates, NodeCredential, Peer, peer_of
+from roost.wire import agent_pb2 as pb
+
+
+class GrpcRefusal(Exception):
+    """A call that is ended by us."""
+
+    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def to_grpc_refusal(error: RoostError) -> GrpcRefusal:
+    """An error as a caller over gRPC gets it."""
+    for kind, code in _CODES.items():
+        if isinstance(error, kind):
+            return GrpcRefusal(code, str(error))
+    return GrpcRefusal(grpc.StatusCode.UNAVAILABLE, error.message)
+
+
+_CODES = {
+    Conflict: grpc.StatusCode.ALREADY_EXISTS,
+    TooMuch: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Refused: grpc.StatusCode.UNAUTHENTICATED,
+    Invalid: grpc.StatusCode.INVALID_ARGUMENT,
+}
+
+
+#: Faults of the caller that an operator wants to know of.
+FAULTS = frozenset({
+    grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAUTHENTICATED,
+})  # fmt: skip
+
+
+class AgentAuthenticator:
+    """Lets nodes in by their certificates, and gives them the next ones."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        self.certificates = certificates
+        self._refused = logging.RateLimitedLogger("gateway")
+
+    async def admit(self, context: "grpc.aio.ServicerContext[Any, Any]") -> NodeCredential:
+        """The node that calls. Raises Refusal."""
+        try:
+            return await self.certificates.admit(peer_in(context))
+        except RoostError as error:
+            raise to_grpc_refusal(error) from None
+
+    async def refuse(
+        self,
+        refusal: GrpcRefusal,
+        context: "grpc.aio.ServicerContext[Any, Any]",
+        report: tuple[tuple[str, str], ...] = (),
+    ) -> NoReturn:
+        """End a call, and log it if that is the caller's fault."""
+        if refusal.code in FAULTS:
+            self._refused.warning("agent refused", peer=context.peer(), node=_name_in(context), reason=refusal.message)
+        await context.abort(refusal.code, refusal.message, report)
+        raise AssertionError("a call that was ended goes on")
+
+    def check(self, status: NodeCredential) -> None:
+        """Whether a node that was let in may still speak. Raises Refusal."""
+        if not status.holds(self.certificates):
+            raise GrpcRefusal(grpc.StatusCode.UNAUTHENTICATED, f"node {status.node} was removed, or has joined again")
+
+    async def renew(self, data: bytes, context: "grpc.aio.ServicerContext[Any, Any]") -> bytes:
+        """The handler of Renew: the next certificate of a node, for the key of its request."""
+        try:
+            given = await self.certificates.renew(peer_in(context), _renewal(data).request)
+        except (RoostError, GrpcRefusal) as error:
+            refusal = error if isinstance(error, GrpcRefusal) else to_grpc_refusal(error)
+            self._refused.warning("certificate not renewed", peer=context.peer(), reason=refusal.message)
+            await context.abort(refusal.code, refusal.message)
+        return pb.Renewed(
+            certificate=given.certificate, authority=given.authority, servers=given.servers,
+            issued_ms=given.issued_ms, expires_ms=given.expires_ms,
+        ).SerializeToString()  # fmt: skip
+
+    async def server_in(self, context: "grpc.aio.ServicerContext[Any, Any]") -> str:
+        """Which server calls; nodes are sent away."""
+        peer = peer_of(context)
+        if peer is None or peer.kind != "server":
+            await self.refuse(GrpcRefusal(grpc.StatusCode.PERMISSION_DENIED, "this is for servers"), context)
+        return peer.name
+
+
+def peer_in(context: "grpc.aio.ServicerContext[Any, Any]") -> Peer:
+    """Which node or server is at the other end, as its certificate says. Raises Refusal."""
+    peer = peer_of(context)
+    if peer is None:
+        raise GrpcRefusal(grpc.StatusCode.UNAUTHENTICATED, "the certificate names no node and no server")
+    return peer
+
+
+def _name_in(context: "grpc.aio.ServicerContext[Any, Any]") -> str:
+    peer = peer_of(context)
+    return f"{peer.kind} {peer.name}" if peer is not None else ""
+
+
+def _renewal(data: bytes) -> pb.Renewal:
+    try:
+        return pb.Renewal.FromString(data)
+    except DecodeError:
+        raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, "this is not a request for a certificate") from None

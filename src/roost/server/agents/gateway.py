@@ -1,0 +1,374 @@
+"""The agents' port: one gRPC stream per agent. Its messages are checked and passed to the engine, answers written back.
+
+A frame costs 100-200 us of CPU whatever it holds, so one turn of the loop is one frame per agent (see outbox). BDP
+probes are off on both sides: they send a ping with every message and cost a third of the whole.
+"""
+
+import asyncio
+import resource
+from typing import assert_never
+
+import grpc
+import msgspec
+from google.protobuf.message import DecodeError
+
+from roost.core.state.outcome import Orders
+from roost.model.errors import Invalid, RoostError
+from roost.model.events import NodeConnected
+from roost.model.protocol import Beat, Hello
+from roost.server.agents.authentication import AgentAuthenticator, GrpcRefusal, to_grpc_refusal
+from roost.server.agents.log_ingest import Shipping
+from roost.server.agents.log_store import LogHub
+from roost.server.agents.machine import BeatReply, Session, SessionMachine
+from roost.server.agents.outbox import Outbox
+from roost.server.agents.validation import RUNS_MAX, check_beat, check_hello
+from roost.server.cluster.member import ClusterMember
+from roost.server.engine.engine import Engine
+from roost.server.pki.certificates import Certificates, NodeCredential
+from roost.server.pki.secrets import Secrets
+from roost.wire import agent_pb2 as pb
+from roost.wire.codec import pack_server, unpack_agent
+
+SERVICE = "roost.agent.v1.Agents"
+HELLO_S_MAX = 5  # a peer that opens a stream and sends nothing is no agent
+STREAMS_MAX = 20_000  # two per agent, and 10,000 agents are as many as one server is made for
+FILES_WANTED = 16_384  # one descriptor per agent's connection; many systems begin with 1,024
+ORDERS_MAX = 4 * RUNS_MAX  # that an agent has not read: each of its attempts run, stopped and dropped, and some
+MESSAGE_BYTES_MAX = 64 << 20  # a hello with 8,192 attempts of 8 KiB; agents keep below it
+SIGN_BYTES_MAX = 64  # four numbers; a beat that is longer says more than that its agent lives
+PAUSE_S_PER_AGENT, PAUSE_S_MAX = 20e-6, 20e-3  # 1,000 agents at rest: twenty answers go out together and share wake-ups
+
+OPTIONS = (
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_concurrent_streams", 16),  # per connection; an agent needs two
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.server_handshake_timeout_ms", 5_000),  # garbage is dropped after this
+    ("grpc.max_connection_idle_ms", 60_000),
+    ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a plan
+)
+
+
+class GatewayStream:
+    """The stream of one session: wakes its writer when there is something to write."""
+
+    __slots__ = ("_is_closed", "_waiter", "is_due", "refusal", "session")
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.refusal: GrpcRefusal | None = None
+        self.is_due = False
+        self._is_closed = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def end(self, code: grpc.StatusCode, message: str) -> None:
+        """Let the agent go; it says hello again."""
+        self.refusal = self.refusal or GrpcRefusal(code, message)
+        self.close()
+
+    def close(self) -> None:
+        """Nothing more will come; what is here is still to be written."""
+        self._is_closed = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Something is to be written now."""
+        self.is_due = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def ready(self) -> bool:
+        """Wait until something is to be written; False: nothing ever will be."""
+        if not self.is_due and not self._is_closed:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        self.is_due = False
+        return self.session.outbox.is_unsaid or not self._is_closed
+
+
+class Gateway:
+    """Streams of agents in, events to the engine; orders of the engine out."""
+
+    def __init__(self, engine: Engine, logs: LogHub, secrets: Secrets) -> None:
+        self._engine = engine
+        self._logs = logs
+        self._secrets = secrets
+        self._shipping = Shipping(engine, logs)
+        self.machine = SessionMachine(engine)
+        self._streams: dict[str, GatewayStream] = {}  # of the sessions, by node
+        self._resting: list[GatewayStream] = []  # answers that can wait for the next pause
+        self._server: grpc.aio.Server | None = None
+        self._team: ClusterMember | None = None
+
+    @property
+    def connected(self) -> int:
+        """How many agents are connected."""
+        return len(self.machine.sessions)
+
+    # for the server
+
+    async def start(
+        self, host: str, port: int, certificates: Certificates, credentials: grpc.ServerCredentials,
+        team: ClusterMember | None = None,
+    ) -> int:  # fmt: skip
+        """Listen, and return the port (of use when 0 was asked for). Raises OSError when it is taken."""
+        _allow_files()
+        self._door = AgentAuthenticator(certificates)
+        self._team = team
+        handlers = {
+            "Connect": grpc.stream_stream_rpc_method_handler(self._connect),
+            "Ship": grpc.stream_stream_rpc_method_handler(self._ship),
+            "Renew": grpc.unary_unary_rpc_method_handler(self._door.renew),
+            "Who": grpc.unary_unary_rpc_method_handler(self._who),
+        }
+        self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=STREAMS_MAX)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        if team is not None and team.peers is not None:
+            self._server.add_generic_rpc_handlers((team.peers.handler(self._door.server_in),))
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            bound: int = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen for agents on {address}: {error}") from None
+        await self._server.start()
+        return bound
+
+    async def stop(self, grace_s: float) -> None:
+        """Let all agents go and stop listening."""
+        self._end_all("the server is stopping")
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+    # for the performer: on the loop's thread, after the commit, never blocking
+
+    def send(self, orders: Orders) -> None:
+        """Orders for one node. If its stream is gone, so is the node."""
+        session = self.machine.ordered(orders)
+        if session is not None:
+            self._streams[session.node].wake()
+
+    def acknowledge(self, sequences: dict[str, int]) -> None:
+        """What these nodes reported, up to these beats, is durable."""
+        for node, sequence in sequences.items():
+            session = self.machine.acknowledged(node, sequence)
+            if session is not None:
+                self._streams[session.node].wake()
+
+    def close(self, node: str) -> None:
+        """A node was lost or removed: its agent has to say hello again."""
+        session = self.machine.lost(node)
+        if session is not None:
+            self._streams[session.node].end(
+                grpc.StatusCode.ABORTED, f"the lease of node {node} has ended; say hello again"
+            )
+
+    def reset(self) -> None:
+        """The state is being loaded anew; sessions of the old one mean nothing."""
+        self._end_all("the server loads its state again")
+
+    # one agent
+
+    async def _connect(self, _: object, context: grpc.aio.ServicerContext) -> None:
+        try:
+            status = await self._door.admit(context)
+            self._check_leads()
+            hello = await self._hello(status, context)
+            outbox = await self._join(hello)
+            await self._serve(status, hello, outbox, context)
+        except GrpcRefusal as refusal:
+            leader = self._team.leadership.election.leader if self._team is not None else None
+            answer = (("roost-leader", leader.agents),) if leader is not None and not self._engine.ready else ()
+            await self._door.refuse(refusal, context, answer)
+
+    def _check_leads(self) -> None:
+        """Nodes are for the leader; another server says who that is."""
+        if self._team is not None and not self._engine.ready:
+            raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, self._engine.failed or "this server does not lead")
+
+    async def _who(self, _: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        """Whether this server leads: for an agent whose own one no longer knows."""
+        try:
+            await self._door.admit(context)
+        except GrpcRefusal as refusal:
+            await self._door.refuse(refusal, context)
+        sure = self._team is None or self._team.leadership.is_sure()
+        return pb.Leads(leads=self._engine.ready and sure).SerializeToString()
+
+    async def _hello(self, status: NodeCredential, context: grpc.aio.ServicerContext) -> Hello:
+        try:
+            async with asyncio.timeout(HELLO_S_MAX):
+                data = await context.read()
+        except TimeoutError:
+            raise GrpcRefusal(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_S_MAX} s") from None
+        frame = unpack_agent(_parsed(data)) if data is not grpc.aio.EOF else None
+        if not isinstance(frame, Hello):
+            raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, "the first frame of an agent is its hello")
+        try:
+            check_hello(frame)
+        except Invalid as error:
+            raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
+        if frame.node != status.node:
+            message = f"the certificate is of node {status.node}, and the agent says that it is {frame.node}"
+            raise GrpcRefusal(grpc.StatusCode.PERMISSION_DENIED, message)
+        if status.pool and frame.facts.pool != status.pool:  # its token says where it belongs
+            facts = msgspec.structs.replace(frame.facts, pool=status.pool)
+            frame = msgspec.structs.replace(frame, facts=facts)
+        return frame
+
+    async def _join(self, hello: Hello) -> Outbox:
+        """Ask the core. Its orders come before our turn does, and wait in the machine."""
+        session: int | None = None
+        self.machine.greeted(hello.node)
+        try:
+            self._shipping.hello(hello)
+            session = await self._engine.ask(lambda request: NodeConnected(request, hello))
+        except RoostError as error:
+            raise to_grpc_refusal(error) from None
+        finally:
+            outbox = self.machine.decided(hello.node, session)
+        if outbox is None:
+            raise GrpcRefusal(grpc.StatusCode.ABORTED, "a newer stream of this agent has taken its place")
+        return outbox
+
+    async def _serve(
+        self, standing: NodeCredential, hello: Hello, outbox: Outbox, context: grpc.aio.ServicerContext
+    ) -> None:
+        older = self._streams.get(hello.node)
+        if older is not None:
+            older.end(grpc.StatusCode.ABORTED, "a newer stream of this agent has taken its place")
+        stream = self._streams[hello.node] = GatewayStream(self.machine.began(hello.node, outbox))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._write(stream, hello, context))
+                await self._read(stream, standing, context)
+                stream.close()
+        except* GrpcRefusal as group_of_one:
+            refusal = group_of_one.exceptions[0]
+            assert isinstance(refusal, GrpcRefusal)
+            stream.refusal = stream.refusal or refusal
+        finally:
+            if self._streams.get(hello.node) is stream:
+                del self._streams[hello.node]
+            self.machine.ended(stream.session)
+        if stream.refusal is not None:
+            raise stream.refusal
+
+    async def _write(self, stream: GatewayStream, hello: Hello, context: grpc.aio.ServicerContext) -> None:
+        outbox, secrets = stream.session.outbox, self._secrets
+        welcome = outbox.welcome(hello.sent_ms, self._engine.state.settings.lease_ms)
+        stream.is_due = False
+        allocated = {run.token for run, _ in hello.runs}
+        try:
+            first = pack_server(secrets.hand_over(welcome, allocated))
+            if self._team is not None:
+                first.welcome.servers.extend(self._team.addresses)
+            await context.write(first.SerializeToString())
+            while await stream.ready():
+                frame = pack_server(secrets.hand_over(outbox.answer()))
+                if self._team is not None and not self._team.leadership.is_sure():
+                    frame.answer.unsure = True
+                await context.write(frame.SerializeToString())
+        except grpc.aio.BaseError:
+            return  # the stream broke; its reader notices it
+        if stream.refusal is not None:
+            raise stream.refusal
+
+    async def _read(self, stream: GatewayStream, standing: NodeCredential, context: grpc.aio.ServicerContext) -> None:
+        session = stream.session
+        while (data := await context.read()) is not grpc.aio.EOF:
+            frame = _parsed(data)
+            self._door.check(standing)
+            if session.outbox.waiting > ORDERS_MAX:
+                raise GrpcRefusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"node {session.node} does not read its orders")
+            if frame.HasField("beat"):
+                if len(data) > SIGN_BYTES_MAX or not self._sign(stream, frame.beat):
+                    self._beat(stream, unpack_agent(frame))
+            elif frame.HasField("hello"):
+                raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, "an agent says hello once per stream")
+
+    def _sign(self, stream: GatewayStream, beat: pb.Beat) -> bool:
+        """A beat that says only that its agent lives: most do, so they take the short way. False: it says more."""
+        if (
+            beat.reports
+            or beat.lacking
+            or beat.leaving
+            or beat.HasField("usage")
+            or not self.machine.signed(stream.session, beat.session, beat.sequence, beat.generation, beat.sent_ms)
+        ):
+            return False
+        self._answer_soon(stream)
+        return True
+
+    def _beat(self, stream: GatewayStream, beat: Hello | Beat | None) -> None:
+        assert isinstance(beat, Beat)
+        try:
+            check_beat(beat)
+        except Invalid as error:
+            raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
+        reply = self.machine.beat(stream.session, beat, self._engine.clock.now_ms())
+        match reply:
+            case BeatReply.MISSING_BEATS:
+                raise GrpcRefusal(grpc.StatusCode.ABORTED, f"beats before {beat.sequence} are missing; say hello again")
+            case BeatReply.SESSION_OVER:
+                raise GrpcRefusal(grpc.StatusCode.ABORTED, "this session is over; say hello again")
+            case BeatReply.SOON:
+                self._answer_soon(stream)
+            case BeatReply.NOW:
+                stream.wake()
+            case BeatReply.AFTER_COMMIT:
+                pass
+            case _:
+                assert_never(reply)
+        self._expect_logs(stream.session.node, beat)
+
+    def _expect_logs(self, node: str, beat: Beat) -> None:
+        """Note how long logs will be before it shows that their attempts have ended."""
+        state = self._engine.state
+        for report in beat.reports:
+            instance = state.allocated.get(node, {}).get(report.token) if report.state == "ended" else None
+            if instance is not None:
+                serial = state.spec_of(instance).serial
+                name = f"{instance.workload}/{serial}/{instance.index}.{instance.attempt}"
+                self._logs.expect(name, report.log_size)
+
+    def _answer_soon(self, stream: GatewayStream) -> None:
+        """A lease is long; with many agents an answer waits a little for others to go out with."""
+        if not self._resting:
+            pause_s = min(PAUSE_S_PER_AGENT * len(self._streams), PAUSE_S_MAX)
+            asyncio.get_running_loop().call_later(pause_s, self._wake_resting)
+        self._resting.append(stream)
+
+    def _wake_resting(self) -> None:
+        resting, self._resting = self._resting, []
+        for stream in resting:
+            stream.wake()
+
+    def _end_all(self, message: str) -> None:
+        for stream in self._streams.values():
+            stream.end(grpc.StatusCode.UNAVAILABLE, message)
+
+    async def _ship(self, _: object, context: grpc.aio.ServicerContext) -> None:
+        try:
+            await self._shipping.serve(await self._door.admit(context), self._door, context)
+        except GrpcRefusal as refusal:
+            await self._door.refuse(refusal, context)
+
+
+def _parsed(data: bytes) -> pb.AgentFrame:
+    try:
+        return pb.AgentFrame.FromString(data)
+    except DecodeError:
+        raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, "this is not a frame of an agent") from None
+
+
+def _allow_files() -> None:
+    """Raise the soft limit on open files as far as we need and may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

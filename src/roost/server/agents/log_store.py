@@ -1,0 +1,167 @@
+"""Logs: bytes from agents into blobs, and to followers. Nothing polls, and a slow reader costs no memory.
+
+When is a log complete? The report of an attempt's end tells how many bytes its log has, and is heard before the end can
+be seen anywhere; so a log is finished when it has them, and an attempt that printed nothing never needs a word about
+its log. Only what the state says is kept over a restart. So a caller passes whether the attempt has ended.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+
+from roost.model.limits import BYTES_MAX
+from roost.ports.blobs import Blobs
+from roost.server.observability import logging
+
+LOG_BYTES_MAX = 1 << 30  # per attempt; more than is ever read, little enough that one run does not fill the disk
+READ_BYTES_MAX = 256 << 10  # per turn of a follower: large enough to be cheap, small enough to be fair
+ENTRIES_MAX = 20_000  # logs remembered beside their blobs; as many as may be open in a large cluster
+SETTLE_S = 5.0  # after a start, or bytes from a node that is lost: after that no more is expected
+STALL_S = 10.0  # a log that is over and gets nothing for so long stays as it is: its node is gone
+LOOK_S = 1.0  # how often a follower asks whether the attempt is over: one that was lost with its node tells nothing
+ENOUGH = BYTES_MAX  # instead of a size when nothing more of a log is wanted
+
+log = logging.logger("logs")
+
+
+class LogEntry:
+    """What is known of a log beside its bytes."""
+
+    __slots__ = ("changed_s", "expected", "readers", "waiter")
+
+    def __init__(self, began_s: float) -> None:
+        self.expected: int | None = None  # its size in the end
+        self.changed_s = began_s  # when the last bytes came in this life of the server
+        self.readers = 0
+        self.waiter: asyncio.Future[None] | None = None
+
+    def wake(self, now_s: float) -> None:
+        """Something has changed: followers look again."""
+        self.changed_s = now_s
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+        self.waiter = None
+
+    async def changed(self, timeout_s: float) -> None:
+        """Wait for the next change, or a while."""
+        if self.waiter is None:
+            self.waiter = asyncio.get_running_loop().create_future()
+        await asyncio.wait((self.waiter,), timeout=timeout_s)
+
+
+class LogHub:
+    """A log is PROJECT/NAME/SERIAL/INDEX.ATTEMPT."""
+
+    def __init__(
+        self, blobs: Blobs, *, size_max: int = LOG_BYTES_MAX, settle_s: float = SETTLE_S, stall_s: float = STALL_S
+    ) -> None:
+        self._blobs = blobs
+        self._size_max = size_max
+        self._settle_s = settle_s
+        self._stall_s = stall_s
+        self._began_s = time.monotonic()
+        self._entries: OrderedDict[str, LogEntry] = OrderedDict()  # the one touched last is at the end
+
+    def append(self, name: str, offset: int, data: bytes, done: bool) -> int:
+        """Keep a chunk and return the size: where the agent is to go on. Raises OSError."""
+        end = offset + len(data)
+        if end > self._size_max:
+            size = self._append_last(name, offset, data)
+        elif data:
+            size = self._blobs.append(name, offset, data)
+        else:
+            size = self.size(name) or 0
+        entry = self._entry(name)
+        if done and end <= size:
+            entry.expected = end
+        entry.wake(time.monotonic())
+        return size
+
+    def expect(self, name: str, size: int) -> None:
+        """An attempt has ended, and this is how many bytes its log will have."""
+        entry = self._entry(name)
+        entry.expected = size
+        entry.wake(time.monotonic())
+
+    def size(self, name: str) -> int | None:
+        """How many bytes are there; None: no log, or nothing in it yet."""
+        return self._blobs.size(name)
+
+    def read(self, name: str, offset: int, limit: int) -> bytes:
+        """A piece of a log; nothing at its end."""
+        return self._blobs.read(name, offset, limit)
+
+    def finished(self, name: str, over: bool) -> bool:
+        """Whether nothing will follow. `over`: whether the state says that the attempt has ended."""
+        entry = self._entries.get(name)
+        quiet_s = time.monotonic() - (entry.changed_s if entry is not None else self._began_s)
+        if entry is None or entry.expected is None:
+            return over and quiet_s >= self._settle_s
+        size = self._blobs.size(name) or 0
+        return size >= min(entry.expected, self._size_max) or (over and quiet_s >= self._stall_s)
+
+    async def follow(
+        self, name: str, offset: int, is_over: Callable[[], bool] = lambda: False
+    ) -> AsyncIterator[tuple[int, bytes]]:
+        """Pieces of a log as they come, each with its offset, until nothing will follow."""
+        entry = self._entry(name)
+        entry.readers += 1
+        try:
+            while True:
+                data = self._blobs.read(name, offset, READ_BYTES_MAX)
+                if data:
+                    yield offset, data
+                    offset += len(data)
+                elif self.finished(name, is_over()):
+                    return
+                else:
+                    await entry.changed(LOOK_S)
+        finally:
+            entry.readers -= 1
+
+    def drop(self, prefix: str) -> None:
+        """Forget the logs of a workload (PROJECT/NAME/SERIAL), in the background when a loop runs."""
+        for name in [name for name in self._entries if name.startswith(f"{prefix}/")]:
+            if not self._entries[name].readers:
+                del self._entries[name]
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._blobs.drop_below(prefix)
+        else:
+            loop.run_in_executor(None, self._drop_below, prefix)
+
+    def _drop_below(self, prefix: str) -> None:
+        try:
+            self._blobs.drop_below(prefix)
+        except OSError as error:
+            log.error("logs not dropped", prefix=prefix, error=str(error))
+
+    def _append_last(self, name: str, offset: int, data: bytes) -> int:
+        """The chunk that reaches the limit: what fits, and a line that tells where the log was cut."""
+        size = self._blobs.size(name) or 0
+        if size < self._size_max and offset < self._size_max:
+            size = self._blobs.append(name, offset, data[: self._size_max - offset])
+        if size == self._size_max:
+            mark = f"\n[roost: this log was cut here, after {self._size_max} bytes; the rest was not kept]\n"
+            size = self._blobs.append(name, size, mark.encode())
+            log.warning("log cut", log=name, bytes=self._size_max)
+        return ENOUGH if size >= self._size_max else size
+
+    def _entry(self, name: str) -> LogEntry:
+        entry = self._entries.get(name)
+        if entry is None:
+            entry = self._entries[name] = LogEntry(self._began_s)
+            self._forget_oldest()
+        else:
+            self._entries.move_to_end(name)
+        return entry
+
+    def _forget_oldest(self) -> None:
+        """Remember no more than the limit, beside those that are followed."""
+        for name in list(self._entries) if len(self._entries) > ENTRIES_MAX else ():
+            if not self._entries[name].readers:
+                del self._entries[name]
+            if len(self._entries) <= ENTRIES_MAX * 9 // 10:
+                break

@@ -1,0 +1,171 @@
+"""The agents' sessions without I/O: hellos, orders, beats and what answers them. The gateway only moves frames.
+
+It tells the engine at once what agents say: the engine puts it into its inbox, and asks nothing back. Time is an
+argument, in milliseconds of the server's own clock.
+"""
+
+from collections import Counter
+from enum import Enum
+from typing import Protocol
+
+from roost.core.state.outcome import Orders
+from roost.model.events import Event, NodeDisconnected, ReportsReceived
+from roost.model.protocol import Beat, Usage
+from roost.server.agents.outbox import Outbox
+
+LACKING_MS = 1_000  # an agent that is behind for longer has lost a delta
+COMMIT_MS_MAX = 500  # a beat with reports is answered after their commit, but a slow disk must not end leases
+
+
+class Inbox(Protocol):
+    """The engine, as far as sessions need it."""
+
+    def tell(self, event: Event) -> None:
+        """Put in an event without an answer."""
+
+    def heard(self, node: str, session: int, usage: Usage | None) -> bool:
+        """A sign of life; False: this session is over, do not answer."""
+
+
+class BeatReply(Enum):
+    """What a beat is answered with."""
+
+    NOW = "now"
+    SOON = "soon"  # with others, a little later
+    AFTER_COMMIT = "after its reports are durable"
+    MISSING_BEATS = "not at all: beats before it are missing"
+    SESSION_OVER = "not at all: the session is over"
+
+
+class Session:
+    """One agent that is connected."""
+
+    __slots__ = ("behind_since_ms", "node", "outbox", "sequence", "waiting_since_ms")
+
+    def __init__(self, node: str, outbox: Outbox) -> None:
+        self.node = node
+        self.outbox = outbox
+        self.sequence = 0  # of the newest beat
+        self.waiting_since_ms = 0  # a beat with reports that is not answered yet
+        self.behind_since_ms = 0
+
+
+class SessionMachine:
+    """All sessions of one server."""
+
+    def __init__(self, engine: Inbox) -> None:
+        self._engine = engine
+        self.sessions: dict[str, Session] = {}
+        self._joining: Counter[str] = Counter()  # nodes whose hello is being decided
+        self._early: dict[tuple[str, int], Outbox] = {}  # orders that came before their session began
+
+    @property
+    def is_joining(self) -> bool:
+        """Whether a hello is being decided, or left something behind."""
+        return bool(self._joining or self._early)
+
+    # a session begins and ends
+
+    def greeted(self, node: str) -> None:
+        """A hello came, and the engine is asked. Its orders come before its answer does, and wait in `_early`."""
+        self._joining[node] += 1
+
+    def decided(self, node: str, session: int | None) -> Outbox | None:
+        """The hello was answered with a session; None: refused, or its stream broke. Returns what is due to it."""
+        outbox = self._early.pop((node, session), None) if session is not None else None
+        self._joining[node] -= 1
+        if not self._joining[node]:
+            del self._joining[node]
+            for name, early in [key for key in self._early if key[0] == node]:
+                del self._early[name, early]
+                self._engine.tell(NodeDisconnected(name, early))
+        return outbox
+
+    def began(self, node: str, outbox: Outbox) -> Session:
+        """A session takes the place of an older one of the node, whose stream the gateway has ended."""
+        session = self.sessions[node] = Session(node, outbox)
+        return session
+
+    def ended(self, session: Session) -> None:
+        """The stream of a session has ended, for any reason."""
+        if self.sessions.get(session.node) is session:
+            del self.sessions[session.node]
+        self._engine.tell(NodeDisconnected(session.node, session.outbox.session))
+
+    # what is durable goes out
+
+    def ordered(self, orders: Orders) -> Session | None:
+        """Orders for one node. Returns the session they are due to. If its stream is gone, so is the node."""
+        session = self.sessions.get(orders.node)
+        if session is not None and session.outbox.session == orders.session:
+            session.outbox.order(orders)
+            return session
+        if orders.node in self._joining:
+            self._early.setdefault((orders.node, orders.session), Outbox(orders.session)).order(orders)
+        else:
+            self._engine.tell(NodeDisconnected(orders.node, orders.session))
+        return None
+
+    def acknowledged(self, node: str, sequence: int) -> Session | None:
+        """What this node reported, up to this beat, is durable."""
+        session = self.sessions.get(node)
+        if session is not None:
+            session.waiting_since_ms = 0
+            session.outbox.acknowledge(sequence)
+        return session
+
+    def lost(self, node: str) -> Session | None:
+        """A node was lost or removed. Returns the session that has to end: its agent has to say hello again."""
+        return self.sessions.get(node)
+
+    # what agents say
+
+    def signed(self, session: Session, beat_session: int, sequence: int, generation: int, sent_ms: int) -> bool:
+        """A beat that says only that its agent lives is answered soon. False: look at all of it, with `beat`."""
+        outbox = session.outbox
+        if (
+            beat_session != outbox.session
+            or sequence != session.sequence + 1
+            or generation != outbox.generation
+            or session.waiting_since_ms
+            or not self._engine.heard(session.node, outbox.session, None)
+        ):
+            return False
+        session.sequence = sequence
+        outbox.echo(sent_ms)
+        return True
+
+    def beat(self, session: Session, beat: Beat, now: int) -> BeatReply:
+        """A sign of life, renewed at once; reports are answered after their commit."""
+        node, outbox, engine = session.node, session.outbox, self._engine
+        if _are_missing(session, beat.sequence):
+            return BeatReply.MISSING_BEATS
+        session.sequence = max(session.sequence, beat.sequence)
+        if beat.session != outbox.session or not engine.heard(node, outbox.session, beat.usage):
+            return BeatReply.SESSION_OVER
+        outbox.echo(beat.sent_ms)
+        lacking = beat.lacking or _is_behind(session, beat.generation, now)
+        if beat.reports or lacking:
+            engine.tell(ReportsReceived(node, outbox.session, beat.sequence, beat.reports, lacking))
+            session.waiting_since_ms = session.waiting_since_ms or now
+        if beat.leaving:
+            engine.tell(NodeDisconnected(node, outbox.session, leaving=True))
+        if not session.waiting_since_ms:
+            return BeatReply.SOON
+        return BeatReply.NOW if now - session.waiting_since_ms > COMMIT_MS_MAX else BeatReply.AFTER_COMMIT
+
+
+def _are_missing(session: Session, sequence: int) -> bool:
+    """An acknowledgement covers all beats before it, so none may be missing."""
+    return sequence > session.sequence + 1
+
+
+def _is_behind(session: Session, generation: int, now: int) -> bool:
+    if generation >= session.outbox.generation:
+        session.behind_since_ms = 0
+        return False
+    session.behind_since_ms = session.behind_since_ms or now
+    if now - session.behind_since_ms <= LACKING_MS:
+        return False
+    session.behind_since_ms = now
+    return True

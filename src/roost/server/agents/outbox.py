@@ -1,0 +1,72 @@
+"""What is due to one agent: merged until it is written, so that whatever happens in one turn costs one frame."""
+
+from roost.core.state.outcome import Orders
+from roost.model.protocol import Answer, Order, Welcome
+
+Due = Welcome | Answer
+
+
+class Outbox:
+    """Gathers echoes, acknowledgements and orders of one session; one writer takes them as one frame."""
+
+    __slots__ = ("_acknowledged", "_base", "_echo_ms", "_orders", "_whole", "generation", "is_unsaid", "session")
+
+    def __init__(self, session: int) -> None:
+        self.session = session
+        self.generation = 0  # the newest that was ever put in
+        self.is_unsaid = False  # something was put in since the last frame
+        self._echo_ms = 0
+        self._acknowledged = 0
+        self._base = -1  # below 0: no orders are due
+        self._whole = False
+        self._orders: list[Order] = []
+
+    @property
+    def waiting(self) -> int:
+        """How many orders are due."""
+        return len(self._orders)
+
+    def order(self, orders: Orders) -> None:
+        """Orders: a whole set takes the place of all before it, a delta follows what is due already."""
+        if orders.whole:
+            self._whole, self._base, self._orders = True, orders.base, list(orders.orders)
+        else:
+            if self._base < 0:
+                self._base = orders.base
+            self._orders += orders.orders
+        self.generation = orders.generation
+        self.is_unsaid = True
+
+    def echo(self, sent_ms: int) -> None:
+        """A beat is to be answered. The newest counts: its echo gives the longest lease."""
+        self._echo_ms = max(self._echo_ms, sent_ms)
+        self.is_unsaid = True
+
+    def acknowledge(self, sequence: int) -> None:
+        """The reports of beats up to this one are durable."""
+        self._acknowledged = max(self._acknowledged, sequence)
+        self.is_unsaid = True
+
+    def welcome(self, echo_ms: int, lease_ms: int) -> Welcome:
+        """The first frame: the whole assignment as it stands now."""
+        orders, self._orders = self._orders, []
+        self._base, self._whole, self.is_unsaid = -1, False, False
+        return Welcome(self.session, echo_ms, lease_ms, self.generation, tuple(orders))
+
+    def answer(self) -> Answer:
+        """Everything that is due."""
+        if self._base < 0:
+            answer = Answer(self.session, self._echo_ms, self._acknowledged)
+        else:
+            answer = Answer(
+                self.session,
+                self._echo_ms,
+                self._acknowledged,
+                self._base,
+                self.generation,
+                self._whole,
+                tuple(self._orders),
+            )
+            self._base, self._whole, self._orders = -1, False, []
+        self._echo_ms, self.is_unsaid = 0, False
+        return answer

@@ -1,0 +1,137 @@
+"""What an agent says, checked before the core hears it: names, amounts and documents within their limits."""
+
+import re
+
+import msgspec
+
+from roost.model import limits
+from roost.model.errors import Invalid
+from roost.model.protocol import Beat, Hello, Report, Run
+from roost.model.records.node import Facts
+from roost.model.spec.document import check_document, check_labels, decode_document
+from roost.model.spec.names import check_name, check_node_name, check_text
+from roost.model.spec.placement import taints_of
+
+RUNS_MAX = 8_192  # attempts one agent may hold: as many as its keeper keeps
+DRIVERS_MAX = 16
+STATES = frozenset({"starting", "running", "ended"})
+CAUSES = frozenset({"", "exited", "timed_out", "stopped", "lease", "error", "unhealthy"})
+SIGNAL_MAX = 64
+AMOUNT_MAX = {"cpu": limits.CPU_MILLI_MAX, "memory": limits.BYTES_MAX, "disk": limits.BYTES_MAX}
+# One spelling for each log: no zeros in front, and no digits of other scripts, which \d would take.
+_NUMBER = "0|[1-9][0-9]{0,%d}"
+LOG_NAME = re.compile(
+    r"([A-Za-z0-9_-]{1,63})/([A-Za-z0-9_-]{1,63})"
+    rf"/({_NUMBER % 18})/({_NUMBER % 6})\.({_NUMBER % 6})"
+)
+
+
+def check_hello(hello: Hello) -> None:
+    """Refuse an agent whose words the core could not work with. Raises Invalid."""
+    check_node_name(hello.node, "node")
+    if not hello.identity:
+        raise Invalid("identity", "an agent says which machine it is")
+    check_text(hello.identity, "identity")
+    check_facts(hello.facts)
+    if len(hello.runs) > RUNS_MAX:
+        raise Invalid("runs", f"an agent may hold {RUNS_MAX:,} attempts; this one has {len(hello.runs):,}")
+    seen: set[int] = set()
+    for run, report in hello.runs:
+        _check_run(run)
+        _check_report(report)
+        if run.token != report.token or run.token in seen:
+            raise Invalid("runs", f"attempt {run.token} is reported twice, or under another's token")
+        seen.add(run.token)
+
+
+def check_facts(facts: Facts) -> None:
+    """What a host says it offers."""
+    if len(facts.resources) > limits.RESOURCE_KINDS_MAX:
+        raise Invalid("resources", f"a node may offer {limits.RESOURCE_KINDS_MAX} kinds of resources")
+    for name, amount in facts.resources.items():
+        check_name(name, f"resources.{name:.80}")
+        most = AMOUNT_MAX.get(name, limits.COUNTABLE_MAX)
+        if not 0 <= amount <= most:
+            raise Invalid(f"resources.{name}", f"this must be 0 to {most:,}, not {amount:,}")
+    check_labels(facts.labels, "labels")
+    for field in ("zone", "rack", "region", "arch", "gpu_model", "address"):
+        check_text(getattr(facts, field), field)
+    if not 1 <= facts.port_first <= facts.port_last - limits.PORTS_MAX + 1 <= limits.PORT_MAX - limits.PORTS_MAX + 1:
+        message = f"ports go from 1 to {limits.PORT_MAX}, {limits.PORTS_MAX} at least: a workload may ask for that"
+        raise Invalid("port_first", message)
+    taints_of(list(facts.taints), "taints")
+    check_name(facts.pool, "pool")
+    if len(facts.drivers) > DRIVERS_MAX:
+        raise Invalid("drivers", f"a node may have {DRIVERS_MAX} drivers; this one has {len(facts.drivers)}")
+    for driver in facts.drivers:
+        check_name(driver, "drivers")
+
+
+def check_beat(beat: Beat) -> None:
+    """Refuse reports that cannot be true. Raises Invalid."""
+    if beat.sequence < 0 or beat.generation < 0:
+        raise Invalid("sequence", "counters only grow, from 0 on")
+    if len(beat.reports) > RUNS_MAX:
+        raise Invalid("reports", f"an agent may hold {RUNS_MAX:,} attempts; this beat tells of {len(beat.reports):,}")
+    for report in beat.reports:
+        _check_report(report)
+
+
+def is_log(name: str) -> bool:
+    """Whether this is what a log can be called: PROJECT/NAME/SERIAL/INDEX.ATTEMPT."""
+    return LOG_NAME.fullmatch(name) is not None
+
+
+def _check_run(run: Run) -> None:
+    """An attempt may become ours again, so its document must be one that could be submitted."""
+    path = f"runs[{run.token}]"
+    try:
+        document = decode_document(run.document)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise Invalid(f"{path}.document", "this is not a workload's document") from None
+    check_document(document, path)
+    if run.workload != f"{document.project}/{document.name}":
+        raise Invalid(f"{path}.workload", f"its document is of {document.project}/{document.name}")
+    _between(run.index, 0, document.count - 1, f"{path}.index")
+    _between(run.token, 1, 1 << 62, f"{path}.token")
+    _between(run.attempt, 1, limits.COUNTABLE_MAX, f"{path}.attempt")
+    _between(run.serial, 0, 1 << 62, f"{path}.serial")
+    _between(run.submitted_ms, 0, 1 << 53, f"{path}.submitted_ms")
+    _between(run.version, 1, limits.COUNTABLE_MAX, f"{path}.version")
+    _check_env(run, f"{path}.env")
+    _between(len(run.devices), 0, limits.GPUS_MAX, f"{path}.devices")
+    for device in run.devices:
+        _between(device, 0, limits.GPUS_MAX - 1, f"{path}.devices")
+    if run.ports and len(run.ports) != len(document.ports):
+        raise Invalid(f"{path}.ports", f"its document names {len(document.ports)} ports, not {len(run.ports)}")
+    for port in run.ports:
+        _between(port, 1, limits.PORT_MAX, f"{path}.ports")
+
+
+def _check_env(run: Run, path: str) -> None:
+    """What a server that has forgotten it would give to the next attempt."""
+    _between(len(run.env), 0, limits.ENV_MAX, path)
+    for name, value in run.env:
+        if not name or "=" in name or "\0" in name or "\0" in value:
+            raise Invalid(path, f"{name!r:.60} is not a variable that can be passed to a program")
+        _between(len(name) + len(value), 1, limits.COMMAND_BYTES_MAX, path)
+
+
+def _check_report(report: Report) -> None:
+    path = f"reports[{report.token}]"
+    if report.state not in STATES:
+        raise Invalid(f"{path}.state", f"an agent reports starting, running or ended, not {report.state!r:.40}")
+    if report.cause not in CAUSES:
+        raise Invalid(f"{path}.cause", f"an attempt does not end by {report.cause!r:.40}")
+    _between(report.started_ago_ms, 0, limits.DURATION_MS_MAX, f"{path}.started_ago_ms")
+    _between(report.ended_ago_ms, 0, limits.DURATION_MS_MAX, f"{path}.ended_ago_ms")
+    _between(report.code or 0, 0, limits.EXIT_CODE_MAX, f"{path}.code")
+    _between(report.signal or 0, 0, SIGNAL_MAX, f"{path}.signal")
+    _between(report.step, 0, limits.STEPS_MAX, f"{path}.step")
+    _between(report.log_size, 0, limits.BYTES_MAX, f"{path}.log_size")
+    check_text(report.error, f"{path}.error")
+
+
+def _between(number: int, least: int, most: int, path: str) -> None:
+    if not least <= number <= most:
+        raise Invalid(path, f"this must be {least} to {most:,}, not {number:,}")

@@ -1,0 +1,199 @@
+"""Leadership with I/O: asyncio around the machine that competes for the lead and renews it (see machine.py)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol, assert_never
+
+from roost.ports import store as port
+from roost.server.cluster.election import LeaderTiming, ServerIdentity
+from roost.server.cluster.machine import Elected, LeadershipMachine, Renew, Take
+from roost.server.observability import logging
+
+log = logging.logger("leader")
+
+
+class Follower(Protocol):
+    """Who keeps the mirror."""
+
+    def mirrored(self, snapshot: port.Snapshot) -> None:
+        """Everything as it is stored."""
+
+    def followed(self, update: port.News) -> None:
+        """What was committed since."""
+
+    def out_of_touch(self, failure: port.LoadFailure) -> object:
+        """The store cannot be read; it is tried again."""
+
+
+class Leadership:
+    """One server's place among several: standing by, leading, letting go."""
+
+    def __init__(
+        self, store: port.SharedStore, identity: ServerIdentity, timing: LeaderTiming, now_ms: Callable[[], int],
+        attend: Callable[[ServerIdentity], Awaitable[bool]] | None = None,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self.machine = LeadershipMachine(identity, timing, now_ms())
+        self.identity = identity
+        self.timing = timing
+        self._now_ms = now_ms
+        self._attend = attend  # be with a leader until its stream breaks; True: its process is gone
+        self.election = self.machine.election
+        self._news = asyncio.Event()
+        self._another = asyncio.Event()  # another server leads
+        self._elected: asyncio.Future[Elected]
+
+    async def until_elected(self, follower: Follower) -> Elected:
+        """Follow until this server leads; the mirror then holds everything that was ever committed."""
+        load = self.machine.stand_by()
+        while True:
+            await asyncio.sleep(load.after_ms / 1_000)
+            outcome = await self._load_and_compete(follower)
+            match outcome:
+                case Elected():
+                    return outcome
+                case port.Behind():
+                    log.warning("too far behind to follow; loading again", reason=str(outcome))
+                    load = self.machine.stand_by()
+                case port.Unavailable() | port.Damaged():
+                    follower.out_of_touch(outcome)
+                    load = self.machine.away()
+                case _:
+                    assert_never(outcome)
+
+    async def _load_and_compete(self, follower: Follower) -> Elected | port.Behind | port.LoadFailure:
+        snapshot = await self._store.load()
+        if not isinstance(snapshot, port.Snapshot):
+            return snapshot
+        try:
+            follower.mirrored(snapshot)
+            self.machine.loaded()
+            return await self._compete(follower, snapshot.revision)
+        except port.StoreError as error:  # a record that this release cannot read
+            return port.Damaged(str(error))
+
+    async def _compete(self, follower: Follower, revision: int) -> Elected | port.Behind | port.LoadFailure:
+        """Listen, attend the leader and wait for the time to take its place."""
+        self._news.clear()
+        self._elected = asyncio.get_running_loop().create_future()
+        listening = asyncio.ensure_future(self._listen(follower, revision))
+        taking = asyncio.ensure_future(self._take())
+        tasks = (listening, taking, asyncio.ensure_future(self._attend_leaders()))
+        try:
+            await asyncio.wait((self._elected, listening, taking), return_when=asyncio.FIRST_COMPLETED)
+            if self._elected.done():
+                return self._elected.result()
+            return listening.result() if listening.done() else taking.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _listen(self, follower: Follower, revision: int) -> port.Behind | port.LoadFailure:
+        async for update in self._store.follow(revision):
+            if not isinstance(update, port.News):
+                return update
+            follower.followed(update)
+            leader = self.election.leader
+            self._lead(self.machine.saw(update.lead, self._now_ms()))
+            self._news.set()
+            if self.election.leader != leader:
+                self._another.set()
+        return port.Unavailable("the store has ended the stream of changes")
+
+    async def _take(self) -> port.LoadFailure:
+        """Take the lead whenever that is due, until the store fails."""
+        while True:
+            effect = self.machine.due(self._now_ms())
+            if not isinstance(effect, Take):
+                await self._wait(None if effect.at_ms is None else (effect.at_ms - self._now_ms()) / 1_000)
+                continue
+            outcome = await self._store.lead(effect.identity, effect.seen)
+            match outcome:
+                case port.LeadTaken(epoch=epoch):
+                    self._lead(self.machine.taken(epoch))
+                case port.Fenced():
+                    self.machine.refused()
+                case port.Unavailable() | port.Damaged():
+                    return outcome
+                case _:
+                    assert_never(outcome)
+
+    def _lead(self, elected: Elected | None) -> None:
+        if elected is not None:
+            self._elected.set_result(elected)
+
+    async def _wait(self, seconds: float | None) -> None:
+        self._news.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    async def _attend_leaders(self) -> None:
+        """Be with the leader. A process that is gone is noticed at once, and need not be waited for."""
+        if self._attend is None:
+            return
+        while True:
+            self._another.clear()
+            leader = self.election.leader
+            if leader is None or leader.life == self.identity.life or self.election.seen is None:
+                await self._another.wait()
+                continue
+            epoch = self.election.seen.epoch
+            if await self._is_gone(leader) and self.machine.found_dead(epoch):
+                log.warning("the leader is gone", leader=leader.name)
+                self._news.set()
+                await self._another.wait()
+            elif leader == self.election.leader:
+                await asyncio.sleep(self.timing.retry_ms / 1_000)
+
+    async def _is_gone(self, leader: ServerIdentity) -> bool:
+        """Be with a leader until it is gone (True), can no longer be reached, or another one leads."""
+        assert self._attend is not None
+        attending = asyncio.ensure_future(self._attend(leader))
+        changing = asyncio.ensure_future(self._another.wait())
+        try:
+            await asyncio.wait((attending, changing), return_when=asyncio.FIRST_COMPLETED)
+            return attending.done() and attending.result()
+        finally:
+            for task in (attending, changing):
+                task.cancel()
+            await asyncio.gather(attending, changing, return_exceptions=True)
+
+    # while leading
+
+    def is_sure(self) -> bool:
+        """Whether no other server can lead yet."""
+        return self.machine.is_sure(self._now_ms())
+
+    async def renew(self, epoch: int) -> port.Fenced:
+        """Renew until fenced."""
+        while True:
+            effect = self.machine.renewal(epoch, self._now_ms())
+            if not isinstance(effect, Renew):
+                assert effect.at_ms is not None
+                await asyncio.sleep(max(0, effect.at_ms - self._now_ms()) / 1_000)
+                continue
+            outcome = await self._store.renew(epoch)
+            match outcome:
+                case port.LeadRenewed():
+                    self.machine.renewed(effect.sent_ms)
+                case port.Fenced():
+                    return outcome
+                case port.Unavailable() | port.Damaged():
+                    log.warning("the lead could not be renewed", error=str(outcome))
+                    self.machine.renewal_failed(effect.sent_ms)
+                case _:
+                    assert_never(outcome)
+
+    async def let_go(self, epoch: int, successor: str) -> None:
+        """Tell the others that one of them may lead."""
+        try:
+            async with asyncio.timeout(self.timing.ttl_ms / 1_000):
+                outcome = await self._store.renew(epoch, successor)
+        except TimeoutError as error:
+            outcome = port.Unavailable(str(error))
+        if not isinstance(outcome, port.LeadRenewed):
+            log.warning("the others will notice only after a while that no server leads", error=str(outcome))

@@ -1,0 +1,210 @@
+"""Peers: what servers say to each other, on the agents' port: who is there, requests handed on, logs fetched."""
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from roost import __version__
+from roost.server.agents.log_store import LOG_BYTES_MAX, LogHub
+from roost.server.agents.validation import is_log
+from roost.server.cluster.election import ServerIdentity
+from roost.server.engine.engine import Engine
+from roost.server.observability import logging
+from roost.wire import servers_pb2 as pb
+
+SERVICE = "roost.server.v1.Servers"
+PEERS_MAX = 16  # servers that stand by; three are enough
+STATUS_S_MAX = 2.0
+KNOCK_S_MAX = 1.0
+LOG_S_MAX = 60.0  # to fetch a log from another server
+PIECE_BYTES = 256 << 10
+MESSAGE_BYTES_MAX = 9 << 20  # a request's body of 8 MiB, and what goes with it
+OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.keepalive_time_ms", 2_000),
+    ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),  # without it a silent cut is not noticed, whatever keepalive says
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.service_config_disable_resolution", 1),
+)
+
+log = logging.logger("peers")
+
+MakeChannel = Callable[[str], Awaitable[grpc.aio.Channel]]
+Answering = Callable[[pb.ForwardedCall], AsyncGenerator[pb.ForwardedReply, None]]
+Check = Callable[[grpc.aio.ServicerContext], Awaitable[str]]
+
+
+class Peers:
+    """This server among the others."""
+
+    def __init__(self, engine: Engine, logs: LogHub, make_channel: MakeChannel) -> None:
+        self._engine = engine
+        self._logs = logs
+        self._make_channel = make_channel
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self.answer: Answering | None = None  # performs what other servers forward
+        self.attending: dict[str, ServerIdentity] = {}  # who stands by here, by the life of its process
+
+    # what others ask of us
+
+    def handler(self, check: Check) -> grpc.GenericRpcHandler:
+        """The service. `check` tells the name of the server at the other end, or ends the call."""
+
+        def guarded(work: Callable[[Any], AsyncIterator[Any]], kind: Any) -> Any:
+            async def serve(data: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+                await check(context)
+                try:
+                    request = kind.FromString(data)
+                except DecodeError:
+                    await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is no {kind.__name__}")
+                async for piece in work(request):
+                    yield piece.SerializeToString()
+
+            return serve
+
+        async def status(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+            await check(context)
+            return self._presence().SerializeToString()
+
+        methods = {
+            "Attend": grpc.unary_stream_rpc_method_handler(guarded(self._attended, pb.Presence)),
+            "Status": grpc.unary_unary_rpc_method_handler(status),
+            "Forward": grpc.unary_stream_rpc_method_handler(guarded(self._forwarded, pb.ForwardedCall)),
+            "FetchLog": grpc.unary_stream_rpc_method_handler(guarded(self._fetched, pb.LogRequest)),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    async def _attended(self, presence: pb.Presence) -> AsyncIterator[pb.Presence]:
+        """A server stands by here until its stream or this server ends."""
+        if len(self.attending) >= PEERS_MAX:
+            return
+        self.attending[presence.life] = ServerIdentity(
+            presence.name, presence.life, presence.api, presence.agents, presence.controller
+        )
+        try:
+            yield self._presence()
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.attending.pop(presence.life, None)
+
+    async def _forwarded(self, call: pb.ForwardedCall) -> AsyncIterator[pb.ForwardedReply]:
+        assert self.answer is not None
+        async with aclosing(self.answer(call)) as replies:
+            async for reply in replies:
+                yield reply
+
+    async def _fetched(self, request: pb.LogRequest) -> AsyncIterator[pb.LogPiece]:
+        offset = 0
+        while is_log(request.log) and (data := self._logs.read(request.log, offset, PIECE_BYTES)):
+            offset += len(data)
+            yield pb.LogPiece(data=data)
+
+    def _presence(self) -> pb.Presence:
+        engine = self._engine
+        assert engine.leadership is not None
+        me = engine.leadership.identity
+        return pb.Presence(
+            name=me.name, life=me.life, api=me.api, agents=me.agents, role="leader" if engine.ready else "standby",
+            revision=engine.state.revision, now_ms=engine.clock.now_ms(), version=__version__,
+            failed="" if engine.ready else engine.failed, controller=me.controller,
+        )  # fmt: skip
+
+    # what we ask of others
+
+    async def attend(self, leader: ServerIdentity) -> bool:
+        """Be with the leader until its stream breaks. True: its process is gone, nothing listens there."""
+        call = (await self._channel(leader.agents)).unary_stream(f"/{SERVICE}/Attend")(
+            self._presence().SerializeToString()
+        )
+        try:
+            while await call.read() is not grpc.aio.EOF:
+                pass
+        except grpc.aio.AioRpcError:
+            pass
+        finally:
+            call.cancel()
+        return await is_gone(leader.agents)
+
+    async def statuses(self) -> list[pb.Presence]:
+        """How all servers stand: this one, and those that stand by here. Who does not answer says so."""
+        others = await asyncio.gather(*(self._status(identity) for identity in self.attending.values()))
+        return [self._presence(), *others]
+
+    async def _status(self, peer: ServerIdentity) -> pb.Presence:
+        try:
+            call = (await self._channel(peer.agents)).unary_unary(f"/{SERVICE}/Status")
+            return pb.Presence.FromString(await call(b"", timeout=STATUS_S_MAX))
+        except grpc.aio.AioRpcError as error:
+            message = f"does not answer: {error.details() or error.code().name}"
+            return pb.Presence(name=peer.name, life=peer.life, api=peer.api, agents=peer.agents, failed=message)
+
+    async def forward(self, leader: ServerIdentity, forwarded: pb.ForwardedCall) -> AsyncIterator[pb.ForwardedReply]:
+        """The leader's answer to an operation, in pieces."""
+        call = (await self._channel(leader.agents)).unary_stream(f"/{SERVICE}/Forward")(forwarded.SerializeToString())
+        try:
+            while (data := await call.read()) is not grpc.aio.EOF:
+                yield pb.ForwardedReply.FromString(data)
+        finally:
+            call.cancel()
+
+    async def fetch_log(self, name: str) -> bool:
+        """Get a log that another server was sent while it led, and keep it here. False: no server has it."""
+        for peer in list(self.attending.values()):
+            with contextlib.suppress(grpc.aio.AioRpcError, OSError, TimeoutError):
+                async with asyncio.timeout(LOG_S_MAX):
+                    if await self._copy_log(peer, name):
+                        return True
+        return False
+
+    async def _copy_log(self, peer: ServerIdentity, name: str) -> bool:
+        request = pb.LogRequest(log=name).SerializeToString()
+        call = (await self._channel(peer.agents)).unary_stream(f"/{SERVICE}/FetchLog")(request)
+        size = 0
+        try:
+            while (data := await call.read()) is not grpc.aio.EOF and size < LOG_BYTES_MAX:
+                piece = pb.LogPiece.FromString(data).data
+                self._logs.append(name, size, piece, False)
+                size += len(piece)
+        finally:
+            call.cancel()
+        return size > 0
+
+    async def _channel(self, address: str) -> grpc.aio.Channel:
+        if address not in self._channels:
+            if len(self._channels) > PEERS_MAX:
+                await self.close()
+            self._channels[address] = await self._make_channel(address)
+        return self._channels[address]
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
+
+
+async def is_gone(address: str) -> bool:
+    """Whether nothing listens there: the machine says so itself. No answer at all proves nothing."""
+    host, _, port = address.rpartition(":")
+    try:
+        async with asyncio.timeout(KNOCK_S_MAX):
+            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    except (TimeoutError, socket.gaierror, ValueError):
+        return False
+    except OSError as error:
+        return error.errno == errno.ECONNREFUSED
+    writer.close()
+    return False

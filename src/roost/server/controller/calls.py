@@ -1,0 +1,249 @@
+"""What a controller asks for: requests decoded, operations performed, answers encoded.
+
+Most calls are a row of CALLS: the message, the operation, its arguments, and the reply, whose fields have the names of
+the REST API. The others are functions.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+
+import msgspec
+from google.protobuf.message import Message
+
+from roost.model.errors import Invalid, RoostError, TooMuch
+from roost.model.states import NodeStatus
+from roost.schema.enrolment import Inviting
+from roost.schema.nodes import Draining
+from roost.schema.work import Chosen, SubmittedView
+from roost.server.auth.principal import Principal
+from roost.server.controller.messages import detail_message, instance_message, message_of, workload_message
+from roost.server.http.api.bodies import BODY_BYTES_MAX, decode_json
+from roost.server.operations.context import Call
+from roost.server.operations.dispatch import Dispatcher
+from roost.server.operations.fleet import join, nodes
+from roost.server.operations.parameters import PAGE_MAX, WorkloadState
+from roost.server.operations.work import events, history, instances, workloads
+from roost.server.operations.work.workloads import BATCH_MAX
+from roost.wire import controller_pb2 as pb
+
+NAME = re.compile(r"[\w-][\w.-]{0,99}", re.ASCII)
+PAGE = 100
+STATES = tuple(WorkloadState.__args__)  # type: ignore[attr-defined]
+
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
+
+
+class Caller:
+    """Operations in the name of one controller."""
+
+    def __init__(self, dispatcher: Dispatcher, principal: Principal) -> None:
+        self.dispatcher = dispatcher
+        self.principal = principal
+
+    async def perform(
+        self, operation: Callable[Concatenate[Call, P], Awaitable[Answer]], *args: P.args, **kwargs: P.kwargs
+    ) -> Answer:
+        """Perform an operation, here or at the leader. Raises RoostError."""
+        return await self.dispatcher.perform(self.principal, operation, *args, **kwargs)
+
+
+class RpcCall(NamedTuple):
+    """A method that is answered once: what it takes, and who answers."""
+
+    takes: type[Message]
+    answers: Callable[[Caller, Any], Awaitable[Message]]
+
+
+def performing(
+    takes: type[Message],
+    operation: Callable[..., Awaitable[Any]],
+    arguments: Callable[[Any], tuple[Any, ...]],
+    reply: type[Message] | Callable[[Any], Message],
+) -> RpcCall:
+    """A method that performs one operation. `reply`: a message with the fields of the answer, or how to make one."""
+
+    async def answer(caller: Caller, request: Any) -> Message:
+        answered = await caller.perform(operation, *arguments(request))
+        return message_of(answered, reply) if isinstance(reply, type) else reply(answered)
+
+    return RpcCall(takes, answer)
+
+
+async def schedule(caller: Caller, request: pb.ScheduleRequest) -> pb.ScheduleReply:
+    """Take in workloads, all or none."""
+    documents = documents_of(request.documents)
+    if len(documents) == 1:
+        made: Sequence[SubmittedView] = [await submit_one(caller, documents[0], "documents[0]", apply=request.apply)]
+    else:
+        made = await _submit_many(caller, documents, apply=request.apply)
+    return pb.ScheduleReply(workloads=[workload_message(view, view.result) for view in made])
+
+
+async def update(caller: Caller, request: pb.UpdateRequest) -> pb.Workload:
+    """Change what lives, and make nothing. Whether it does is found out where it is changed: in between it may end."""
+    document = document_of(request.document, "document")
+    view = await submit_one(caller, document, "document", must_exist=True)
+    return workload_message(view, view.result)
+
+
+async def get(caller: Caller, request: pb.GetRequest) -> pb.GetReply:
+    """A workload, and its first instances or one of them."""
+    project, name = _named(request)
+    detail = (await caller.perform(workloads.get_workload, project, name)).view
+    reply = pb.GetReply(workload=workload_message(detail), document=msgspec.json.encode(detail.document).decode())
+    if request.HasField("index"):
+        one = await caller.perform(instances.get_instance, project, name, request.index)
+        reply.instances.append(detail_message(one.view))
+    else:
+        page = await caller.perform(instances.list_instances, project, name)
+        reply.instances.extend(instance_message(view) for view in page.view.items)
+    return reply
+
+
+def documents_of(documents: Sequence[str]) -> list[Any]:
+    """Several documents, bounded in number and in size."""
+    if not 1 <= len(documents) <= BATCH_MAX:
+        raise Invalid("documents", f"1 to {BATCH_MAX:,} workloads are taken at once, not {len(documents):,}")
+    if sum(map(len, documents)) > BODY_BYTES_MAX:
+        raise TooMuch(f"documents may have {BODY_BYTES_MAX:,} bytes together")
+    return [document_of(document, f"documents[{at}]") for at, document in enumerate(documents)]
+
+
+def page_limit(limit: int, default: int) -> int:
+    """How many a page may have; 0: the default."""
+    if limit > PAGE_MAX:
+        raise Invalid("limit", f"this is 1 to {PAGE_MAX:,}, or 0; not {limit:,}")
+    return limit or default
+
+
+async def submit_one(
+    caller: Caller, document: Any, field: str, *, apply: bool = False, must_exist: bool = False
+) -> SubmittedView:
+    """Take in one workload. An error names the field that the document came in."""
+    try:
+        return await caller.perform(workloads.submit, document, apply, must_exist)
+    except RoostError as error:
+        error.path = f"{field}.{error.path}" if error.path else ""
+        raise
+
+
+async def _submit_many(caller: Caller, documents: list[Any], *, apply: bool) -> list[SubmittedView]:
+    try:
+        return (await caller.perform(workloads.submit_batch, documents, apply)).items
+    except RoostError as error:
+        error.path = f"documents{error.path}" if error.path.startswith("[") else error.path
+        raise
+
+
+def document_of(text: str, field: str) -> dict[str, Any]:
+    """A document that is JSON, and an object."""
+    try:
+        document = decode_json(text.encode())
+        if not isinstance(document, dict):
+            raise Invalid("", "a workload is an object")
+    except RoostError as error:
+        error.path = f"{field}.{error.path}" if error.path else field
+        raise
+    return document
+
+
+def check_names(project: str, name: str, field: str = "name") -> None:
+    """Refuse what cannot be the name of anything."""
+    for path, text in (("project", project), (field, name)):
+        if not NAME.fullmatch(text):
+            raise Invalid(path, "nothing can have this name" if text else "this is needed")
+
+
+def _one_of(known: Sequence[str], value: str, field: str) -> Any:
+    """A word of a list; empty: None."""
+    if value and value not in known:
+        raise Invalid(field, f"there are {', '.join(sorted(known))}; not {value!r:.60}")
+    return value or None
+
+
+def _index(request: Any) -> int | None:
+    return request.index if request.HasField("index") else None
+
+
+def _named(request: Any) -> tuple[str, str]:
+    check_names(request.project, request.name)
+    return request.project, request.name
+
+
+def _inviting(request: pb.CreateJoinTokenRequest) -> Inviting:
+    uses: int | str = "unlimited" if request.unlimited else request.uses if request.HasField("uses") else 1
+    return Inviting(request.pool, uses, request.expires or None)
+
+
+def _listed(request: pb.ListRequest) -> tuple[Any, ...]:
+    state = _one_of(STATES, request.state, "state")
+    return request.project, "", state, "", page_limit(request.limit, PAGE), request.after
+
+
+def _nodes_listed(request: pb.ListNodesRequest) -> tuple[Any, ...]:
+    status = _one_of(tuple(NodeStatus), request.status, "status")
+    return status, page_limit(request.limit, PAGE_MAX), request.after
+
+
+def _finished(request: pb.HistoryRequest) -> tuple[Any, ...]:
+    state, limit = _one_of(STATES, request.state, "state"), page_limit(request.limit, PAGE)
+    return request.project, request.name, state, request.since, request.until, limit, request.after
+
+
+def _happened(request: pb.EventsRequest) -> tuple[Any, ...]:
+    return (
+        request.project, request.workload, _index(request), request.node, request.kind, request.what,
+        request.since, request.until, page_limit(request.limit, PAGE), request.after,
+    )  # fmt: skip
+
+
+def _draining(request: pb.DrainRequest) -> tuple[str, Draining]:
+    return request.name, Draining(request.deadline or None)
+
+
+def _by_name(request: pb.NodeRequest) -> tuple[str]:
+    return (request.name,)
+
+
+def _list_reply(found: Any) -> pb.ListReply:
+    return pb.ListReply(workloads=map(workload_message, found.view.items), next=found.view.next or "")
+
+
+def _nodes_reply(found: Any) -> pb.ListNodesReply:
+    return pb.ListNodesReply(nodes=[message_of(view, pb.Node) for view in found.view.items], next=found.view.next or "")
+
+
+def _node_reply(found: Any) -> pb.GetNodeReply:
+    return pb.GetNodeReply(node=message_of(found.view, pb.Node), instances=map(instance_message, found.view.instances))
+
+
+CALLS = {
+    "Schedule": RpcCall(pb.ScheduleRequest, schedule),
+    "Update": RpcCall(pb.UpdateRequest, update),
+    "Unschedule": performing(
+        pb.UnscheduleRequest, workloads.cancel, lambda asked: (*_named(asked), Chosen(_index(asked))), workload_message
+    ),
+    "Get": RpcCall(pb.GetRequest, get),
+    "List": performing(pb.ListRequest, workloads.list_workloads, _listed, _list_reply),
+    "Why": performing(
+        pb.WhyRequest, workloads.why, lambda asked: (*_named(asked), _index(asked), not asked.brief), pb.WhyReply
+    ),
+    "Plan": performing(pb.PlanRequest, workloads.plan, lambda asked: (documents_of(asked.documents),), pb.PlanReply),
+    "ListNodes": performing(pb.ListNodesRequest, nodes.list_nodes, _nodes_listed, _nodes_reply),
+    "GetNode": performing(pb.NodeRequest, nodes.get_node, _by_name, _node_reply),
+    "Drain": performing(pb.DrainRequest, nodes.drain, _draining, pb.Node),
+    "PreviewDrain": performing(pb.DrainRequest, nodes.preview_drain, _draining, pb.DrainPreview),
+    "Cordon": performing(pb.NodeRequest, nodes.cordon, _by_name, pb.Node),
+    "Uncordon": performing(pb.NodeRequest, nodes.resume, _by_name, pb.Node),
+    "CreateJoinToken": performing(
+        pb.CreateJoinTokenRequest, join.create_join_token, lambda asked: (_inviting(asked),), pb.CreateJoinTokenReply
+    ),
+    "ListJoinTokens": performing(pb.ListJoinTokensRequest, join.list_join_tokens, lambda _: (), pb.ListJoinTokensReply),
+    "RevokeJoinToken": performing(
+        pb.RevokeJoinTokenRequest, join.revoke_join_token, lambda asked: (asked.id,), pb.RevokeJoinTokenReply
+    ),
+    "History": performing(pb.HistoryRequest, history.history, _finished, pb.HistoryReply),
+    "Events": performing(pb.EventsRequest, events.events, _happened, pb.EventsReply),
+}

@@ -1,0 +1,117 @@
+"""Changes as controllers get them: encoded once for all, on the first wish, and kept with their commit in the ring.
+
+A frame of many changes is its changes one after the other: that is how protobuf writes what is repeated. So a frame
+for one reader is put together from bytes that all readers share, and nothing is encoded twice.
+"""
+
+from typing import Any, NamedTuple
+
+from roost.core.state.state import State
+from roost.model.reasons.reason import Reason
+from roost.model.records.instance import Instance
+from roost.model.records.transition import Transition
+from roost.model.records.workload import Workload
+from roost.model.states import FINISHED, InstanceState
+from roost.schema.reason_text import message_of as sentence_of
+from roost.schema.work import WorkloadView
+from roost.server.auth.principal import Redactor
+from roost.server.controller.messages import instance_message, message_of, stages_of, workload_message
+from roost.server.feed.change_log import CommittedChanges
+from roost.server.views.work import instance_view, live_view, node_view
+from roost.wire import controller_pb2 as pb
+
+STOPS = FINISHED | {InstanceState.LOST, InstanceState.STOPPING}  # and `queued`, after anything: see _is_stop
+NOTHING: tuple[str, ...] = ()
+
+
+class Encoded(NamedTuple):
+    """One change, ready to be sent."""
+
+    data: bytes  # a frame with nothing else in it
+    reasons: tuple[Reason | None, ...] = ()  # why, and why each stage: they may name others
+    states: tuple[str, ...] = NOTHING  # of an instance: those it went through
+    is_stop: bool = False  # it tells of a stop, so nothing may take its place
+
+
+def encoded(commit: CommittedChanges, at: int) -> Encoded:
+    """A change of a commit."""
+    known: Encoded | None = commit.messages.get(at)
+    if known is None:
+        known = commit.messages[at] = _encode(commit, at)
+    return known
+
+
+def encode_record(state: State, kind: str, key: str) -> Encoded | None:
+    """An object as it is now; None when it is gone."""
+    revision = state.revision
+    if kind == "instance":
+        instance = state.instances.get(key)
+        return _instance(instance, [], revision) if instance is not None else None
+    if kind == "workload":
+        workload = state.workloads.get(key)
+        return _workload(live_view(state, workload), workload, revision) if workload is not None else None
+    if key not in state.nodes:
+        return None
+    return _sealed(pb.Change(revision=revision, node=message_of(node_view(state, key), pb.Node)))
+
+
+def encode_metrics(state: State, names: list[str]) -> bytes:
+    """What nodes measure of themselves, as a frame."""
+    metrics: list[pb.Metrics] = []
+    for name in names:
+        contact = state.liveness.get(name)
+        if contact is not None and contact.usage is not None:
+            used = contact.usage
+            usage = pb.Usage(cpu_milli=used.cpu_milli, memory=used.memory, disk=used.disk)
+            metrics.append(pb.Metrics(node=name, at_ms=state.now_ms, usage=usage))
+    return pb.WatchFrame(metrics=metrics).SerializeToString()
+
+
+def redacted(change: Encoded, redactor: Redactor) -> bytes:
+    """The same bytes as for all, unless a message names work that the reader may not see."""
+    visible = redactor.visible
+    if visible is None or all(sentence_of(why) == sentence_of(why, visible) for why in change.reasons):
+        return change.data
+    frame = pb.WatchFrame.FromString(change.data)
+    report, (own, *others) = frame.changes[0], change.reasons
+    if report.HasField("instance"):
+        report.instance.message = sentence_of(own, visible)
+        for stage, why in zip(report.instance.stages, others, strict=True):
+            stage.message = sentence_of(why, visible)
+    else:
+        report.workload.message = sentence_of(own, visible)
+    return frame.SerializeToString()
+
+
+def _encode(commit: CommittedChanges, at: int) -> Encoded:
+    kind, key, value = commit.changes[at]
+    if value is None:
+        return _sealed(pb.Change(revision=commit.revision, gone=pb.Gone(kind=kind, key=key)))
+    if kind == "instance":
+        instance = commit.instance(at)
+        return _instance(instance, [line for line in instance.story if line.revision > commit.before], commit.revision)
+    if kind == "workload":
+        return _workload(commit.view(at), commit.workload(at), commit.revision)
+    return _sealed(pb.Change(revision=commit.revision, node=message_of(commit.view(at), pb.Node)))
+
+
+def _instance(instance: Instance, lines: list[Transition], revision: int) -> Encoded:
+    stages = stages_of(lines, instance.step)
+    change = pb.Change(revision=revision, instance=instance_message(instance_view(instance), stages))
+    states = (instance.state, *(line.state for line in lines))
+    reasons = (instance.reason, *(line.reason for line in lines))
+    return _sealed(change, reasons=reasons, states=states, is_stop=any(map(_is_stop, lines)))
+
+
+def _is_stop(line: Transition) -> bool:
+    """Something ended. An attempt that is to be made again is queued straight away, and says why."""
+    return line.state in STOPS or (line.state == "queued" and line.attempt > 0)
+
+
+def _workload(view: WorkloadView, workload: Workload, revision: int) -> Encoded:
+    change = pb.Change(revision=revision, workload=workload_message(view))
+    return _sealed(change, reasons=(workload.reason,), is_stop=view.finished_ms is not None)
+
+
+def _sealed(change: pb.Change, **more: Any) -> Encoded:
+    return Encoded(pb.WatchFrame(changes=[change]).SerializeToString(), **more)

@@ -1,0 +1,288 @@
+"""Run, for controllers: one action followed to its end. Its stages as in its story, its log byte for byte.
+
+Nothing is kept for a reader: the story is in the state, the log in its blob, and a position says how far both
+are known. So a controller that was cut off, or killed, goes on where it was, on this server or another.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+from roost.core.state.state import State
+from roost.model.errors import Conflict, Invalid, NoService, NotFound, Refused
+from roost.model.limits import STORY_MAX
+from roost.model.records.instance import Instance
+from roost.model.records.workload import Workload
+from roost.model.states import FINISHED
+from roost.schema.feed import EndingView
+from roost.server.auth.principal import Redactor
+from roost.server.controller.calls import Caller, check_names, document_of, submit_one
+from roost.server.controller.errors import Slow
+from roost.server.controller.messages import stages_of
+from roost.server.operations.work import logs
+from roost.server.operations.work.log_follower import LogEvent
+from roost.server.views.work import never_ran
+from roost.wire import controller_pb2 as pb
+
+WRITE_S_MAX = 300.0  # a frame that is not read for so long: the reader is gone. Less would cut off slow ones
+MIRROR_S_MAX = 5.0  # until a server that stands by has heard what the leader says is so
+PULSE_S = 10.0  # a word now and then, so that both sides notice that the other is gone
+LOOK_S = 5.0  # how often the state is read without a change: it may have been loaded again
+
+Write = Callable[[bytes], Awaitable[None]]
+
+
+async def run(caller: Caller, request: pb.RunRequest, write: Write) -> None:
+    """Schedule an action, or find it, and follow it. Raises RoostError."""
+    document = document_of(request.document, "document")
+    project, name = _checked(document)
+    is_there = request.attach and bool(name) and await _is_known(caller, project, name)
+    if not is_there:
+        try:
+            view = await submit_one(caller, document, "document")
+            project, name = view.project, view.name
+        except Conflict as error:
+            if not (request.attach and error.code == "name_in_use"):
+                raise
+    asked = pb.AttachRequest(project=project, name=name, position=request.position)
+    await attach(caller, asked, write)
+
+
+async def attach(caller: Caller, request: pb.AttachRequest, write: Write) -> None:
+    """Follow an action that is there. Raises RoostError."""
+    check_names(request.project, request.name)
+    # Whether it is there, and may be seen: the leader knows.
+    await caller.perform(logs.read_log, request.project, request.name, request.index, limit=0)
+    await FollowedRun(caller, request, write).follow()
+
+
+class FollowedRun:
+    """One instance that a controller follows, and how far."""
+
+    def __init__(self, caller: Caller, request: pb.AttachRequest, write: Write) -> None:
+        context = caller.dispatcher.context
+        self._caller = caller
+        self._engine = context.engine
+        self._watch = context.watch
+        self._principal = caller.principal
+        self._write = write
+        self._redactor = Redactor(caller.principal.access)
+        self._workload = f"{request.project}/{request.name}"
+        self._index = request.index
+        self._key = f"{self._workload}.{request.index}"
+        self._position = pb.Position()
+        self._position.CopyFrom(request.position)
+        self._told_without_record = ""
+        self._sent_at = time.monotonic()
+
+    async def follow(self) -> None:
+        """Tell stages and log as they come, and in the end the result."""
+        await self._begin()
+        source = self._log()
+        piece: asyncio.Task[LogEvent | None] = asyncio.ensure_future(anext(source, None))
+        changed = self._changed()
+        try:
+            while True:
+                waited: set[asyncio.Future[Any]] = {piece, *changed}
+                await asyncio.wait(waited, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                if time.monotonic() - self._sent_at >= PULSE_S:
+                    await self._send(pb.RunFrame())
+                if self._watch.closed:
+                    raise NoService("the server is stopping")
+                if not self._principal.still():
+                    raise Refused("your token expired or your roles changed; reconnect")
+                if not piece.done() or any(item.done() for item in changed):
+                    _cancel(changed)
+                    changed = self._changed()  # before the look: what comes meanwhile is not missed
+                    await self._tell_stages()
+                if piece.done():
+                    if await self._tell_event(piece.result()):
+                        return
+                    piece = asyncio.ensure_future(anext(source, None))
+        finally:
+            _cancel(changed)
+            piece.cancel()
+            await asyncio.gather(piece, return_exceptions=True)
+            await source.aclose()
+
+    async def _begin(self) -> None:
+        workload = await self._known()
+        position = self._position
+        if position.serial and position.serial != workload.serial:
+            message = f"{self._workload} is another one than before: the one that you followed was deleted"
+            raise Conflict(message, code="another_run", path="position.serial")
+        position.serial = workload.serial
+        project, _, name = self._workload.partition("/")
+        await self._send(pb.RunFrame(project=project, name=name, index=self._index))
+        await self._tell_stages()
+
+    async def _known(self) -> Workload:
+        """The leader knows it, so this server will soon."""
+        found: list[Workload] = []
+
+        def is_known(state: State) -> bool:
+            workload = state.workloads.get(self._workload)
+            if workload is not None:
+                found.append(workload)
+            return bool(found)
+
+        if not await self._until(is_known):
+            raise NotFound(f"there is no workload {self._workload}", params={"workload": self._workload})
+        return found[0]
+
+    async def _until(self, holds: Callable[[State], bool]) -> bool:
+        """Wait until this server's state says something; False: it does not in time."""
+        try:
+            async with asyncio.timeout(MIRROR_S_MAX):
+                while True:
+                    changed = self._changed()
+                    try:
+                        if holds(await self._engine.settled()):
+                            return True
+                        await asyncio.wait(changed, return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        _cancel(changed)
+                    if self._watch.closed:
+                        raise NoService("the server is stopping")
+        except TimeoutError:
+            return False
+
+    def _changed(self) -> "set[asyncio.Future[None]]":
+        return {self._watch.changed(self._key), self._watch.changed(self._workload)}
+
+    # stages
+
+    async def _tell_stages(self) -> None:
+        state = await self._engine.settled()
+        workload = state.workloads.get(self._workload)
+        if workload is None or workload.serial != self._position.serial:
+            return  # gone: the log says so
+        instance = state.instances.get(self._key)
+        frame = self._of_waiting(workload) if instance is None else self._of_instance(state, instance)
+        if frame is not None:
+            await self._send(frame)
+
+    def _of_waiting(self, workload: Workload) -> pb.RunFrame | None:
+        """It has no record yet: the workload stands for it."""
+        view = never_ran(workload, self._index, self._redactor.visible)
+        if view.state == self._told_without_record:
+            return None
+        self._told_without_record = view.state
+        code = view.reason.code if view.reason else ""
+        stage = pb.Stage(state=view.state, message=view.message, reason=code, at_ms=view.since_ms or 0)
+        return pb.RunFrame(stages=[stage])
+
+    def _of_instance(self, state: State, instance: Instance) -> pb.RunFrame | None:
+        position = self._position
+        lines = [line for line in instance.story if line.revision > position.revision]
+        stages = stages_of(lines, instance.step, self._redactor.visible)
+        gap = len(lines) == STORY_MAX and (position.revision > 0 or bool(lines[0].before))
+        if stages and not stages[0].attempt and stages[0].state == self._told_without_record:
+            del stages[0]
+        if instance.attempt != position.attempt:
+            position.attempt, position.step = instance.attempt, 0
+        begun = [
+            pb.Stage(
+                state="running", message=f"step {step + 1}", at_ms=state.now_ms, revision=state.revision,
+                attempt=instance.attempt, node=instance.node, step=step,
+            )
+            for step in range(position.step + 1, instance.step + 1)
+        ]  # fmt: skip
+        if begun:  # steps come after the start and before the end
+            at = max((number + 1 for number, stage in enumerate(stages) if stage.state == "running"), default=0)
+            stages[at:at] = begun
+            position.step = instance.step
+        position.revision = max(position.revision, lines[-1].revision if lines else 0)
+        return pb.RunFrame(stages=stages, gap=gap) if stages else None
+
+    # the log
+
+    async def _log(self) -> AsyncGenerator[LogEvent, None]:
+        """What the leader says of the log, wherever this runs."""
+        position = self._position
+        state = await self._engine.settled()
+        known = state.instances.get(self._key)
+        attempt = position.log_attempt or (1 if known is not None and known.attempt else 0)
+        project, _, name = self._workload.partition("/")
+        while True:
+            stream = await self._caller.perform(
+                logs.follow_log, project, name, self._index, attempt, position.log_offset
+            )  # fmt: skip
+            async with aclosing(stream):
+                async for event in stream:
+                    if not attempt and event.attempt > 1:
+                        break  # it has run more than once meanwhile: begin with the first
+                    attempt = attempt or 1
+                    yield event
+                else:
+                    return
+            attempt = 1
+
+    async def _tell_event(self, event: LogEvent | None) -> bool:
+        """True: it was the last one."""
+        if event is None:
+            raise NoService("the log has broken off: attach again, from your position")
+        if event.ending is not None:
+            await self._end(event.ending)
+            return True
+        if event.attempt:
+            self._position.log_attempt, self._position.log_offset = event.attempt, event.offset
+        if event.data:
+            start = event.offset - len(event.data)
+            await self._send(pb.RunFrame(log=pb.LogPiece(attempt=event.attempt, offset=start, data=event.data)))
+        return False
+
+    async def _end(self, ending: EndingView) -> None:
+        await self._until(self._is_over)
+        await self._tell_stages()
+        result = pb.Result(
+            state=ending.state, message=ending.message, exit_code=ending.exit_code, signal=ending.signal,
+            attempt=ending.attempt, reason=ending.reason.code if ending.reason else "",
+        )  # fmt: skip
+        await self._send(pb.RunFrame(result=result))
+
+    def _is_over(self, state: State) -> bool:
+        workload, instance = state.workloads.get(self._workload), state.instances.get(self._key)
+        if workload is None or workload.serial != self._position.serial:
+            return True
+        return bool(workload.unstarted_end_state) if instance is None else instance.state in FINISHED
+
+    async def _send(self, frame: pb.RunFrame) -> None:
+        frame.position.CopyFrom(self._position)
+        try:
+            async with asyncio.timeout(WRITE_S_MAX):
+                await self._write(frame.SerializeToString())
+                self._sent_at = time.monotonic()
+        except TimeoutError:
+            raise Slow(f"you have read nothing for {WRITE_S_MAX:.0f} s: attach again, from your position") from None
+
+
+def _checked(document: dict[str, Any]) -> tuple[str, str]:
+    """Project and name of something that can be followed: one instance, now."""
+    if document.get("count", 1) != 1 or "each" in document:
+        field = "each" if "each" in document else "count"
+        message = "an action is one instance; schedule an array, and attach to each of its instances"
+        raise Invalid(f"document.{field}", message)
+    if document.get("schedule") is not None:
+        message = "what repeats has no end to wait for; schedule it, and watch what it starts"
+        raise Invalid("document.schedule", message)
+    project, name = document.get("project") or "default", document.get("name")
+    return (project, name) if isinstance(project, str) and isinstance(name, str) else ("", "")
+
+
+async def _is_known(caller: Caller, project: str, name: str) -> bool:
+    check_names(project, name, "document.name")
+    try:
+        await caller.perform(logs.read_log, project, name, 0, limit=0)
+    except NotFound as error:
+        if error.code != "not_found":
+            raise
+        return False
+    return True
+
+
+def _cancel(futures: "set[asyncio.Future[None]]") -> None:
+    for future in futures:
+        future.cancel()

@@ -1,0 +1,234 @@
+"""The gRPC API for controllers: `roost.controller.v1.Controller`, with health and reflection.
+
+A caller shows an API token, as for REST, and may do what its roles allow there. Serialised messages go in and out as
+bytes: what many readers get is encoded once (see encode.py).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from roost.model.errors import Forbidden, NoService, Refused, RoostError, Unreadable
+from roost.model.records.access import VIEWER
+from roost.server.auth.middleware import SAID_BYTES_MAX, bearer_of
+from roost.server.auth.principal import Principal
+from roost.server.controller.calls import CALLS, Caller, RpcCall
+from roost.server.controller.errors import RpcError, to_rpc_error
+from roost.server.controller.run import attach, run
+from roost.server.controller.watch import Hub, WatchReader
+from roost.server.http.api.bodies import BODY_BYTES_MAX
+from roost.server.observability import logging
+from roost.server.operations.dispatch import Dispatcher
+from roost.wire import controller_pb2 as pb
+
+SERVICE = "roost.controller.v1.Controller"
+HEALTH, REFLECTION = "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"
+READERS_MAX = 1_000  # that watch: each may hold a frame of 64 KiB
+RUNS_MAX = 5_000  # actions that are followed at once: each may hold two pieces of a log, 256 KiB
+CALLS_MAX = READERS_MAX + RUNS_MAX + 1_000
+LOOK_S = 0.2  # how often it is looked at whether this server can be asked
+# A little more than the API takes, so that it can say itself what is too large.
+MESSAGE_BYTES_MAX = BODY_BYTES_MAX + (1 << 20)
+
+OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_concurrent_streams", 1_000),  # per connection: a controller may follow many actions
+    ("grpc.max_metadata_size", SAID_BYTES_MAX + (8 << 10)),
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.server_handshake_timeout_ms", 5_000),
+    ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a plan
+)
+
+log = logging.logger("controller")
+
+
+class Controllers:
+    """The gRPC server, listening from `start` to `stop`."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        context = dispatcher.context
+        self._dispatcher = dispatcher
+        self._engine = engine = context.engine
+        self._watch = watch = context.watch
+        self._auth = context.auth
+        self._hub = Hub(engine, watch)
+        self._server: grpc.aio.Server | None = None
+        self._telling: asyncio.Task[None] | None = None
+        self._seldom = logging.RateLimitedLogger("controller")
+        self.readers = 0
+        self.runs = 0
+
+    async def start(self, host: str, port: int, credentials: grpc.ServerCredentials | None) -> int:
+        """Listen; the port. Without credentials nothing is encrypted. Raises OSError."""
+        from grpc_health.v1.health import aio as health
+
+        server = self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
+        servicer = health.HealthServicer()
+        server.add_generic_rpc_handlers((self._handler(), _health_handler(servicer), self._reflection_handler()))
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise OSError(f"cannot listen on {address}: {error}") from None
+        if not bound:
+            raise OSError(f"cannot listen on {address}")
+        await self._say_health(servicer)
+        await server.start()
+        self._telling = asyncio.ensure_future(self._tell_health(servicer))
+        return int(bound)
+
+    async def stop(self, grace_s: float) -> None:
+        """End all calls; streams have ended with the ring."""
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
+        if self._server is not None:
+            await self._server.stop(grace_s)
+
+    def _handler(self) -> grpc.GenericRpcHandler:
+        methods = {name: grpc.unary_unary_rpc_method_handler(self._answering(call)) for name, call in CALLS.items()}
+        streams: dict[str, tuple[type[Message], Callable[..., Awaitable[None]]]] = {
+            "Run": (pb.RunRequest, self._run),
+            "Attach": (pb.AttachRequest, self._attach),
+            "Watch": (pb.WatchRequest, self._watched),
+        }
+        for name, (takes, tells) in streams.items():
+            methods[name] = grpc.unary_stream_rpc_method_handler(self._telling_all(takes, tells))
+        return grpc.method_handlers_generic_handler(SERVICE, methods)
+
+    def _answering(self, call: RpcCall) -> Any:
+        async def serve(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+            try:
+                caller = Caller(self._dispatcher, await self._admit(context))
+                reply = await call.answers(caller, _read(data, call.takes))
+                return reply.SerializeToString()
+            except RoostError as error:
+                await self._refuse(to_rpc_error(error), context)
+                return b""  # never sent: the call was aborted
+
+        return serve
+
+    def _telling_all(self, takes: type[Message], tells: Callable[..., Awaitable[None]]) -> Any:
+        async def serve(data: bytes, context: grpc.aio.ServicerContext) -> None:
+            try:
+                principal = await self._admit(context)
+                await tells(_read(data, takes), principal, context)
+            except RpcError as report:
+                await self._refuse(report, context)
+            except RoostError as error:
+                await self._refuse(to_rpc_error(error), context)
+            except grpc.aio.BaseError:
+                pass  # the caller has gone
+
+        return serve
+
+    async def _run(self, request: pb.RunRequest, principal: Principal, context: grpc.aio.ServicerContext) -> None:
+        with self._counted("runs", RUNS_MAX):
+            await run(Caller(self._dispatcher, principal), request, context.write)
+
+    async def _attach(self, request: pb.AttachRequest, principal: Principal, context: grpc.aio.ServicerContext) -> None:
+        with self._counted("runs", RUNS_MAX):
+            await attach(Caller(self._dispatcher, principal), request, context.write)
+
+    async def _watched(self, request: pb.WatchRequest, principal: Principal, context: grpc.aio.ServicerContext) -> None:
+        if principal.access.highest < VIEWER:
+            raise Forbidden("this needs the role viewer in a project, or everywhere")
+        with self._counted("readers", READERS_MAX):
+            await WatchReader(self._hub, principal, request, context.write).serve()
+
+    @contextlib.contextmanager
+    def _counted(self, what: str, most: int) -> Any:
+        if getattr(self, what) >= most:
+            raise NoService(f"{most:,} streams of this kind are open already", code="busy")
+        setattr(self, what, getattr(self, what) + 1)
+        try:
+            yield
+        finally:
+            setattr(self, what, getattr(self, what) - 1)
+
+    async def _admit(self, context: grpc.aio.ServicerContext) -> Principal:
+        """The caller. Raises RoostError."""
+        text = [(name.lower().encode(), _bytes(value)) for name, value in context.invocation_metadata() or ()]
+        where = _address_of(context.peer())
+        try:
+            return await self._auth.admit(bearer_of(text), where)
+        except RoostError as error:
+            if isinstance(error, Refused):
+                # Never what was shown: it may be a good token with a letter too many.
+                self._seldom.warning("call refused", where=where, why=error.message)
+            raise
+
+    async def _refuse(self, report: RpcError, context: grpc.aio.ServicerContext) -> None:
+        await report.send(context)
+
+    async def _tell_health(self, servicer: Any) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self._say_health(servicer)
+
+    async def _say_health(self, servicer: Any) -> None:
+        """Serving: it decides itself, or follows a server that does. As /readyz."""
+        from grpc_health.v1.health_pb2 import HealthCheckResponse
+
+        is_ready = not self._watch.closed and (self._engine.ready or self._engine.is_following)
+        status = HealthCheckResponse.SERVING if is_ready else HealthCheckResponse.NOT_SERVING
+        for service in ("", SERVICE):
+            await servicer.set(service, status)
+
+    def _reflection_handler(self) -> grpc.GenericRpcHandler:
+        """What there is to call, for those who are known."""
+        from grpc_reflection.v1alpha import reflection_pb2 as described
+        from grpc_reflection.v1alpha.reflection import aio as reflection
+
+        servicer = reflection.ReflectionServicer((SERVICE, HEALTH, REFLECTION))
+
+        async def serve(requests: Any, context: grpc.aio.ServicerContext) -> Any:
+            try:
+                await self._admit(context)
+            except RoostError as error:
+                await to_rpc_error(error).send(context)
+            async for response in servicer.ServerReflectionInfo(requests, context):
+                yield response
+
+        method = grpc.stream_stream_rpc_method_handler(
+            serve, described.ServerReflectionRequest.FromString, described.ServerReflectionResponse.SerializeToString
+        )
+        return grpc.method_handlers_generic_handler(REFLECTION, {"ServerReflectionInfo": method})
+
+
+def _health_handler(servicer: Any) -> grpc.GenericRpcHandler:
+    """Health is open to all callers, as /readyz is."""
+    from grpc_health.v1 import health_pb2 as pb_health
+
+    reading, writing = pb_health.HealthCheckRequest.FromString, pb_health.HealthCheckResponse.SerializeToString
+    methods = {
+        "Check": grpc.unary_unary_rpc_method_handler(servicer.Check, reading, writing),
+        "Watch": grpc.unary_stream_rpc_method_handler(servicer.Watch, reading, writing),
+    }
+    return grpc.method_handlers_generic_handler(HEALTH, methods)
+
+
+def _read(data: bytes, kind: type[Message]) -> Any:
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        raise Unreadable(f"this is no {kind.DESCRIPTOR.name}") from None
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode("latin-1", "replace")
+
+
+def _address_of(peer: str) -> str:
+    """ipv4:127.0.0.1:4711 and ipv6:[::1]:4711 without the rest; gRPC writes brackets as %5B."""
+    address = peer.partition(":")[2].rpartition(":")[0]
+    return address.replace("%5B", "").replace("%5D", "").strip("[]")

@@ -1,0 +1,1 @@
+"""The loop that decides: events, step, commit, effects."""

@@ -1,0 +1,337 @@
+"""The engine: asyncio around the machine that decides (see machine.py). It only waits, and carries out effects."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, assert_never
+
+from roost.core.state.outcome import Step
+from roost.core.state.records import Settings
+from roost.core.state.state import State
+from roost.model.errors import NoService, RoostError
+from roost.model.events import Event
+from roost.model.protocol import Usage
+from roost.model.records.opaque import By
+from roost.ports import store as port
+from roost.server.cluster.leadership import Leadership
+from roost.server.engine.machine import (
+    Act,
+    AnswerRequest,
+    Began,
+    CommitChanges,
+    Effect,
+    EngineMachine,
+    Load,
+    Mirrored,
+    Release,
+    ResetExecutor,
+    SleepUntil,
+    StandBy,
+)  # fmt: skip
+from roost.server.engine.recording import Journal, records_of
+from roost.server.observability import logging
+from roost.server.observability.metrics import Histogram
+
+TICK_MS = 20  # how exact timers are: a thousand leases looked at in turn are fifty steps a second, not two hundred
+
+COMMIT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+
+log = logging.logger("engine")
+
+
+class Clock:
+    """Milliseconds since the epoch that never jump: the wall clock at start, then the monotonic one."""
+
+    def __init__(self) -> None:
+        self._offset_ns = time.time_ns() - time.monotonic_ns()
+
+    def now_ms(self) -> int:
+        """The time."""
+        return (time.monotonic_ns() + self._offset_ns) // 1_000_000
+
+
+class Performer(Protocol):
+    """The executor. Called with each step once it is durable, and when the state was thrown away."""
+
+    def act(self, state: State, done: Step) -> None:
+        """Send orders, tell watchers, drop logs. Must not block and must not raise."""
+
+    def followed(self, state: State, changes: Sequence[port.Change]) -> None:
+        """Another server has committed this: tell watchers."""
+
+    def reset(self) -> None:
+        """The state is being loaded anew: end all streams, so that agents say hello again."""
+
+
+class Engine:
+    """One writer, one state. Doors put events in; the performer acts on what is durable.
+
+    With a leadership it is one of several servers: it mirrors what the leader commits until it leads itself.
+    """
+
+    def __init__(
+        self, store: port.Store, settings: Settings, perform: Performer, clock: Clock, journal: Journal | None = None,
+        leadership: Leadership | None = None,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._journal = journal
+        self._settings = settings
+        self._perform = perform
+        self.leadership = leadership
+        self.clock = clock
+        self.machine = EngineMachine(
+            settings, leadership.machine if leadership else None, records_of if journal is not None else None
+        )
+        self.commits = Histogram(COMMIT_SECONDS)
+        self._identity = ""
+        self._is_stopping = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._readers: list[asyncio.Future[None]] = []  # callers that wait for the commit under way
+
+    @property
+    def state(self) -> State:
+        """The state, with what is being committed in it: readers want `settled`."""
+        return self.machine.state
+
+    @property
+    def ready(self) -> bool:
+        """Whether it leads, and decides."""
+        return self.machine.is_leading
+
+    @property
+    def epoch(self) -> int:
+        """Of this server's last lead."""
+        return self.machine.epoch
+
+    @property
+    def readable(self) -> bool:
+        """Whether the state shows what is durable."""
+        return self.machine.is_readable
+
+    @property
+    def is_following(self) -> bool:
+        """Whether another server leads, and this one shows what it commits."""
+        return self.machine.is_following
+
+    @property
+    def failed(self) -> str:
+        """Why nothing can be decided: a message."""
+        return self.machine.trouble
+
+    async def open(self, identity: str) -> None:
+        """Take the lead and load what is stored. One of several does so when its turn has come."""
+        self._identity = identity
+        if self.leadership is None:
+            failure = await self._open()
+            if failure is not None:
+                raise port.StoreError(failure)
+
+    async def run(self) -> None:
+        """Decide whenever this server leads, until stopped."""
+        if self.leadership is not None:
+            self._carry_out(self.machine.start())
+        while not self._is_stopping.is_set():
+            if not self.ready:
+                await self._before_stop(self._recover() if self.leadership is None else self._stand_by())
+            if self.ready:
+                await self._decide()
+        self._carry_out(self.machine.stopped())
+
+    async def _decide(self) -> None:
+        """Lead until the store says otherwise, or until another server is to lead."""
+        renewing = None
+        if self.leadership is not None:
+            renewing = asyncio.ensure_future(self._renew(self.leadership, self.machine.epoch))
+            renewing.add_done_callback(lambda _: self._wake.set())
+        try:
+            following: Effect | None = SleepUntil(0)
+            while following is not None:
+                following = self._carry_out(await self._wait_for(following))
+                if renewing is not None and renewing.done():
+                    renewing.result()  # raises what is a bug
+        finally:
+            if renewing is not None:
+                renewing.cancel()
+                await asyncio.gather(renewing, return_exceptions=True)
+
+    async def _wait_for(self, effect: Effect) -> list[Effect]:
+        """Carry out an effect that takes time, and tell the machine what came of it."""
+        machine = self.machine
+        match effect:
+            case SleepUntil(at_ms):
+                await self._sleep_until(at_ms)
+                self._wake.clear()
+                return machine.turn(self.clock.now_ms())
+            case CommitChanges(epoch, changes):
+                return await self._commit(epoch, changes)
+            case Release(epoch, successor):
+                assert self.leadership is not None
+                await self.leadership.let_go(epoch, successor)
+                return machine.released()
+            case _:
+                raise AssertionError(f"nothing to wait for: {effect}")
+
+    def _carry_out(self, effects: Sequence[Effect]) -> Effect | None:
+        """Carry out effects, and return the one that takes time; None: this server no longer leads."""
+        for effect in effects:
+            match effect:
+                case Act(batch, done):
+                    self._perform.act(self.state, done)
+                    if self._journal is not None:
+                        self._journal.record(self.state, batch, done.changes)
+                case AnswerRequest(request, value):
+                    future = self._waiting.get(request)
+                    if future is not None and not future.done():
+                        future.set_result(value)
+                case Mirrored(changes):
+                    self._perform.followed(self.state, changes)
+                case ResetExecutor():
+                    self._perform.reset()
+                case Began(snapshot, unclean):
+                    if self._journal is not None and snapshot is not None:
+                        self._journal.begin(snapshot, self.state.now_ms, self._settings, unclean=unclean)
+                case CommitChanges() | SleepUntil() | Release():
+                    return effect
+                case Load() | StandBy():
+                    return None
+                case _:
+                    assert_never(effect)
+        return None
+
+    async def _before_stop(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something without a time limit, but end when the server is to stop."""
+        doing, stopping = asyncio.ensure_future(work), asyncio.ensure_future(self._is_stopping.wait())
+        await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        doing.cancel()
+        await asyncio.gather(stopping, return_exceptions=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await doing
+
+    def stop(self) -> None:
+        """Finish the step under way, then end."""
+        self.machine.stop()
+        self._is_stopping.set()
+        self._wake.set()
+
+    def let_go(self, successor: str) -> None:
+        """Let another server lead: the one of this name, or the first one."""
+        self.machine.let_go(successor)
+        self._wake.set()
+
+    async def ask(self, make: Callable[[int], Event], by: By | None = None) -> Any:
+        """Put a request in and wait for its answer, which comes after the commit. Who asks for a change is noted."""
+        request = self.machine.ask(make, by, self.clock.now_ms())
+        if isinstance(request, NoService):
+            raise request
+        future = self._waiting[request] = asyncio.get_running_loop().create_future()
+        self._wake.set()
+        try:
+            answer = await future
+        finally:
+            self._waiting.pop(request, None)
+        if isinstance(answer, RoostError):
+            raise answer
+        return answer
+
+    async def settled(self) -> State:
+        """The state with nothing in it that is not durable, good until the caller awaits something else."""
+        if self.machine.is_committing:
+            reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._readers.append(reader)
+            await reader
+        if not self.readable:
+            raise self.machine.refusal()
+        return self.state
+
+    def tell(self, event: Event) -> None:
+        """Put in an event without an answer."""
+        self.machine.tell(event)
+        self._wake.set()
+
+    def heard(self, node: str, session: int, usage: Usage | None) -> bool:
+        """A sign of life; False: this session is over, do not answer."""
+        return self.machine.heard(node, session, usage, self.clock.now_ms())
+
+    async def _commit(self, epoch: int, changes: Sequence[port.Change]) -> list[Effect]:
+        began, sent_ms = time.perf_counter(), self.clock.now_ms()
+        try:
+            outcome = await self._store.commit(epoch, changes)
+            match outcome:
+                case port.Committed():
+                    self.commits.observe(time.perf_counter() - began)
+                    return self.machine.committed(sent_ms)
+                case port.Fenced() | port.WriteConflict() | port.InDoubt() | port.Unavailable() | port.Damaged():
+                    log.error("no longer leading", error=str(outcome), kind=type(outcome).__name__)
+                    return self.machine.commit_failed(outcome)
+                case _:
+                    assert_never(outcome)
+        finally:
+            readers, self._readers = self._readers, []
+            for reader in readers:
+                if not reader.done():
+                    reader.set_result(None)
+
+    async def _sleep_until(self, wake_at: int | None) -> None:
+        """Always lets the loop turn once, so that those who were answered look at the state before it changes again."""
+        delay = 0.0 if wake_at is None else (wake_at + -wake_at % TICK_MS - self.clock.now_ms()) / 1_000
+        if self._wake.is_set() or (wake_at is not None and delay <= 0):
+            await asyncio.sleep(0)
+            return
+        if wake_at is None:
+            await self._wake.wait()
+            return
+        timer = asyncio.get_running_loop().call_later(delay, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
+    async def _open(self) -> port.Fenced | port.LoadFailure | None:
+        taken = await self._store.lead(self._identity)
+        if not isinstance(taken, port.LeadTaken):
+            return taken
+        snapshot = await self._store.load()
+        if not isinstance(snapshot, port.Snapshot):
+            return snapshot
+        try:
+            effects = self.machine.opened(taken.epoch, snapshot, self.clock.now_ms())
+        except port.StoreError as error:  # a record that this release cannot read
+            return port.Damaged(str(error))
+        self._carry_out(effects)
+        return None
+
+    async def _recover(self) -> None:
+        """A store of its own has failed: no other server can have led meanwhile."""
+        while not self.ready:
+            failure = await self._open()
+            if failure is not None:
+                await asyncio.sleep(self.out_of_touch(failure).after_ms / 1_000)
+
+    async def _stand_by(self) -> None:
+        assert self.leadership is not None
+        elected = await self.leadership.until_elected(self)
+        log.warning("this server leads now", epoch=elected.epoch, revision=self.state.revision)
+        self._carry_out(self.machine.elected(elected.epoch, self.clock.now_ms(), unclean=elected.unclean))
+
+    async def _renew(self, leadership: Leadership, epoch: int) -> None:
+        fenced = await leadership.renew(epoch)
+        log.error("no longer leading", error=str(fenced), kind=type(fenced).__name__)
+        self.machine.overtaken(fenced)
+
+    # for the leadership, while another server leads
+
+    def mirrored(self, snapshot: port.Snapshot) -> None:
+        """Everything as it is stored."""
+        self.machine.mirrored(snapshot)
+
+    def followed(self, update: port.News) -> None:
+        """What another server has committed."""
+        self._carry_out(self.machine.followed(update))
+
+    def out_of_touch(self, failure: port.Fenced | port.LoadFailure) -> Load:
+        """The store cannot be read; it is tried again."""
+        log.error("the store is away", error=str(failure), kind=type(failure).__name__)
+        return self.machine.out_of_touch(failure)

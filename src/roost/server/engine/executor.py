@@ -1,0 +1,175 @@
+"""Perform: act on what is durable. Orders to agents, news to watchers, old logs dropped, lines for the operator."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from roost.core.explain.why import decision_line
+from roost.core.state.outcome import IgnoredReport, Orders, Step
+from roost.core.state.state import State
+from roost.core.transitions import followed_transitions
+from roost.model.states import NodeStatus
+from roost.ports.store import Change
+from roost.schema.reason_text import render
+from roost.server.feed.change_log import Watch
+from roost.server.history.service import History
+from roost.server.observability import logging
+
+if TYPE_CHECKING:
+    from roost.server.webhooks.dispatcher import Hooks
+
+IGNORED_LINES_MAX = 10  # per IGNORED_EVERY_S: an agent that repeats itself must not fill the operator's disk
+IGNORED_EVERY_S = 10.0
+
+
+class Streams(Protocol):
+    """The agents' door, as far as effects need it."""
+
+    @property
+    def connected(self) -> int:
+        """How many agents are connected."""
+
+    def send(self, orders: Orders) -> None:
+        """Orders for one node."""
+
+    def acknowledge(self, acknowledged: dict[str, int]) -> None:
+        """Reports up to this beat are durable."""
+
+    def close(self, node: str) -> None:
+        """End the stream of a node."""
+
+    def reset(self) -> None:
+        """End all streams."""
+
+
+class LogDropper(Protocol):
+    """The logs, as far as effects need them."""
+
+    def drop(self, prefix: str) -> None:
+        """Forget the logs of a workload: PROJECT/NAME/SERIAL."""
+
+
+class Executor:
+    """The engine's performer. Never waits, never raises: an effect that fails is logged, and the next one is tried."""
+
+    def __init__(self, watch: Watch, logs: LogDropper, history: History | None = None) -> None:
+        self.watch = watch
+        self.history = history
+        self._logs = logs
+        self.hooks: Hooks | None = None  # they need the engine, which needs this
+        self._streams: Streams | None = None
+        self._log = logging.logger("server").bind()
+        self._tells = logging.is_enabled("info")
+        self._state: State | None = None
+        self._ignored_told = 0
+        self._ignored_since_s = 0.0
+        self.placements: Counter[str] = Counter()
+        self.ignored = 0
+        self.failed = 0
+
+    def attach(self, streams: Streams) -> None:
+        """Where orders go. The gateway needs the engine, which needs this, so it comes last."""
+        self._streams = streams
+
+    @property
+    def connected(self) -> int:
+        """How many agents have an open stream."""
+        return self._streams.connected if self._streams else 0
+
+    def act(self, state: State, done: Step) -> None:
+        """Carry out what a step decided."""
+        if state is not self._state:
+            self._state = state
+            self._begin(state, state.revision - bool(done.changes))
+        streams = self._streams
+        if streams is not None:
+            for orders in done.assignments:
+                self._send(streams, orders)
+            if done.acknowledged:
+                self._try(streams.acknowledge, done.acknowledged)
+        if done.changes:
+            self._try(self.watch.publish, state, done.changes)
+        if self.history is not None:
+            self._try(self.history.take, state, done.changes, done.transitions, done.forgotten)
+        if self.hooks is not None and done.changes:
+            self._try(self.hooks.take, state, done.changes, done.forgotten, done.transitions)
+        if done.placed:
+            self._tell_placed(done)
+        if done.transitions:
+            self._tell_nodes(state, done)
+        for prefix in done.swept:
+            self._try(self._logs.drop, prefix)
+        if done.ignored:
+            self._tell_ignored(done.ignored)
+
+    def followed(self, state: State, changes: Sequence[Change]) -> None:
+        """Another server leads and has committed this: watchers of this server get it all the same."""
+        if state is not self._state:
+            self._state = state
+            self._begin(state, state.revision)
+            return
+        since = self.watch.revision
+        self._try(self.watch.publish, state, changes)
+        if self.history is not None:
+            self._try(self.history.take, state, changes, followed_transitions(state, changes, since))
+
+    def reset(self) -> None:
+        """The state is being loaded anew."""
+        self._state = None
+        self._try(self.watch.forget)
+        if self.history is not None:
+            self._try(self.history.reset)
+        if self._streams is not None:
+            self._try(self._streams.reset)
+
+    def _begin(self, state: State, since: int) -> None:
+        """A state was loaded; what comes next was committed after `since`."""
+        owners = {name: reservation.project for name, reservation in state.reservations.items()}
+        self._try(self.watch.begin, state.meta.first_serial, since, owners)
+        if self.history is not None:
+            self._try(self.history.begin, state, since)
+
+    def _send(self, streams: Streams, orders: Orders) -> None:
+        """Orders that cannot be sent leave a gap; an agent that says hello again gets everything."""
+        if not self._try(streams.send, orders):
+            self._try(streams.close, orders.node)
+
+    def _tell_placed(self, done: Step) -> None:
+        for placed in done.placed:
+            self.placements[placed.strategy] += 1
+            if self._tells:
+                self._log.info(decision_line(*placed))
+
+    def _tell_nodes(self, state: State, done: Step) -> None:
+        for kind, name, line in done.transitions:
+            if kind != "node" or line.state == line.before:
+                continue
+            status = line.state
+            tell = self._log.warning if status in (NodeStatus.SUSPECT, NodeStatus.LOST) else self._log.info
+            tell(f"node {name} is {status}", cause=render(line.reason))
+            node = state.nodes.get(name)
+            if (
+                self._streams is not None
+                and status in (NodeStatus.LOST, NodeStatus.GONE)
+                and (node is None or node.status == NodeStatus.LOST)
+            ):
+                self._try(self._streams.close, name)
+
+    def _tell_ignored(self, reports: list[IgnoredReport]) -> None:
+        self.ignored += len(reports)
+        now = time.monotonic()
+        if now - self._ignored_since_s >= IGNORED_EVERY_S:
+            self._ignored_since_s, self._ignored_told = now, 0
+        for report in reports[: IGNORED_LINES_MAX - self._ignored_told]:
+            self._ignored_told += 1
+            self._log.info("report ignored", **report._asdict())
+
+    def _try(self, effect: Callable[..., Any], *args: Any) -> bool:
+        try:
+            effect(*args)
+        except Exception:
+            self.failed += 1
+            self._log.error("an effect failed", effect=getattr(effect, "__qualname__", str(effect)), exc_info=True)
+            return False
+        return True

@@ -1,0 +1,392 @@
+"""The engine without I/O: events in, effects out. The asyncio engine and the fault simulator carry the effects out.
+
+Take a batch, step, commit, and only then act. A commit that failed throws the state away: it was never acted on, and
+what is stored is loaded again. Time is an argument, in milliseconds of the server's own clock.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from roost.core.replica import follow, mirror, take_over
+from roost.core.state.outcome import Step
+from roost.core.state.records import Settings
+from roost.core.state.state import State
+from roost.core.step import step
+from roost.model.errors import NoService
+from roost.model.events import AttributedRequest, Event, HeartbeatsReceived, Request, inner
+from roost.model.protocol import Usage
+from roost.model.records.opaque import By
+from roost.model.states import NodeStatus
+from roost.ports.store import ANYBODY, Change, CommitFailure, Fenced, InDoubt, LoadFailure, News, Snapshot
+from roost.server.cluster.machine import Backoff, LeadershipMachine, Load
+
+INBOX_MAX = 20_000  # events waiting: beyond this, requests are refused rather than kept waiting for seconds
+BATCH_MAX = 2_000  # events per step: keeps a step below some 100 ms, so that leases are looked at in time
+
+LET_GO = "this server has let go of the lead"
+STOPPING = "the server is stopping"
+
+
+class Starting(msgspec.Struct, frozen=True):
+    """Nothing is loaded: not yet, or not since the only server of this store was fenced."""
+
+    trouble: str = ""
+
+
+class Following(msgspec.Struct, frozen=True):
+    """Another server leads, and this one mirrors what it commits. With trouble the mirror may be old."""
+
+    trouble: str = ""
+
+
+class Leading(msgspec.Struct, frozen=True):
+    """This server decides."""
+
+    epoch: int
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """It led until its store failed. Until another server leads, the sessions of its agents are kept alive."""
+
+    epoch: int
+    sessions: dict[str, int]
+    trouble: str = ""
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """It decides nothing ever again."""
+
+    reason: str
+
+
+Role = Starting | Following | Leading | Holding | Stopped
+
+
+class CommitChanges(NamedTuple):
+    """Make this durable, then say how that went: `committed` or `commit_failed`."""
+
+    epoch: int
+    changes: Sequence[Change]
+
+
+class Act(NamedTuple):
+    """A step is durable: carry out what it decided."""
+
+    batch: Sequence[Event]
+    done: Step
+
+
+class AnswerRequest(NamedTuple):
+    """The outcome of a request: a value, or the error it is refused with."""
+
+    request: int
+    value: Any
+
+
+class Mirrored(NamedTuple):
+    """Another server has committed this."""
+
+    changes: Sequence[Change]
+
+
+class ResetExecutor(NamedTuple):
+    """The state is thrown away: end all streams, so that agents say hello again."""
+
+
+class Began(NamedTuple):
+    """This server decides from now on, from these records (only if it was asked for them)."""
+
+    snapshot: Snapshot | None
+    unclean: bool
+
+
+class SleepUntil(NamedTuple):
+    """Take the next turn then, or as soon as an event comes in; None: not before."""
+
+    at_ms: int | None
+
+
+class Release(NamedTuple):
+    """Give up the lead in the store, then say `released`."""
+
+    epoch: int
+    successor: str
+
+
+class StandBy(NamedTuple):
+    """Follow the leader and compete with the other servers until `elected`."""
+
+
+#: `Load` is for a store that no other server uses: take its lead, load it, and say `opened` or `out_of_touch`.
+#: Every list of effects ends with the one that says what comes next, one of the last five; or it has stopped.
+Effect = Act | AnswerRequest | Mirrored | ResetExecutor | Began | CommitChanges | SleepUntil | Release | Load | StandBy
+
+
+class EngineMachine:
+    """One state and its one writer. Whatever it is asked to give up, it gives up between two turns."""
+
+    def __init__(
+        self, settings: Settings, leadership: LeadershipMachine | None = None,
+        records_of: Callable[[State], list[Change]] | None = None,
+    ) -> None:  # fmt: skip
+        self.role: Role = Starting()
+        self.state = State(settings)
+        self.epoch = 0  # of this server's last lead
+        self.steps = 0
+        self.events = 0
+        self.leadership = leadership
+        self.inbox: list[Event] = []
+        self.pending: dict[int, None] = {}  # requests without an outcome
+        self.deciding: Act | None = None  # what is being committed
+        self._settings = settings
+        self._records_of = records_of  # None: what it begins with is not recorded
+        self._is_mirror = False  # the state shows what was once durable
+        self._heard: dict[str, tuple[int, int]] = {}
+        self._usage: dict[str, Usage] = {}
+        self._requests = 0
+        self._successor = ""
+        self._overtaken: Fenced | None = None
+        self._is_stopping = False
+        self._backoff = Backoff()
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this server decides."""
+        return isinstance(self.role, Leading)
+
+    @property
+    def is_committing(self) -> bool:
+        """Whether the state shows what is not durable yet."""
+        return self.deciding is not None
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the state shows what is durable, once no commit is under way."""
+        return self._is_mirror and not isinstance(self.role, Starting | Stopped)
+
+    @property
+    def is_following(self) -> bool:
+        """Whether another server leads, and this one shows what it commits."""
+        return self._is_mirror and isinstance(self.role, Following | Holding) and not self.role.trouble
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing can be decided here; empty: this server leads, or has just begun to load."""
+        match self.role:
+            case Leading():
+                return ""
+            case Stopped(reason=reason):
+                return reason
+            case Following(trouble=trouble) | Holding(trouble=trouble):
+                return trouble or "another server leads"
+            case Starting(trouble=trouble):
+                return trouble
+
+    # events and requests
+
+    def tell(self, event: Event) -> None:
+        """Put in an event without an answer."""
+        self.inbox.append(event)
+
+    def ask(self, make: Callable[[int], Event], by: By | None, now: int) -> int | NoService:
+        """Put a request in: its number, under which there will be one Answer. Who asks for a change is noted."""
+        if not self.is_leading:
+            return self.refusal()
+        if self.leadership is not None and not self.leadership.is_sure(now):
+            return NoService("the store does not answer: whether this server still leads is not known")
+        if len(self.inbox) >= INBOX_MAX:
+            return NoService("the server has more requests than it can take; try again in a moment", code="busy")
+        self._requests += 1
+        self.pending[self._requests] = None
+        event = make(self._requests)
+        self.inbox.append(AttributedRequest(by, event) if by is not None and isinstance(event, Request) else event)
+        return self._requests
+
+    def refusal(self) -> NoService:
+        """The answer to a request that needs more than this server can do now."""
+        return NoService(self.trouble or "the server is starting")
+
+    def heard(self, node: str, session: int, usage: Usage | None, now: int) -> bool:
+        """A sign of life. It goes into the next step, whenever that is; False: this session is over, do not answer.
+
+        The answer renews the agent's lease, so it must not be given for a node that the core has declared lost: the
+        state is asked at this very moment, and the sign is in the next step's events before any loss is decided.
+        While the store is away no server can declare a node lost, and agents are answered for a while all the same.
+        """
+        if self.leadership is not None and not self.leadership.may_answer(now):
+            return False
+        if not isinstance(self.role, Leading):
+            return isinstance(self.role, Holding) and self.role.sessions.get(node) == session
+        existing = self.state.nodes.get(node)
+        if existing is None or existing.session != session or existing.status == NodeStatus.LOST:
+            return False
+        self._heard[node] = (session, now)
+        if usage is not None:
+            self._usage[node] = usage
+        return True
+
+    # deciding
+
+    def turn(self, now: int) -> list[Effect]:
+        """Decide on all that came in, or give up the lead if that was asked for."""
+        assert isinstance(self.role, Leading) and not self.is_committing
+        if self._is_stopping and self.leadership is None:
+            return self.stopped()
+        if self._is_stopping or self._successor:
+            return self._let_go(self.role.epoch)
+        if self._overtaken is not None:
+            return self._fall(self._overtaken)
+        batch = self._take_batch()
+        done = step(self.state, batch, now)
+        if not done.changes:
+            return self._finish(Act(batch, done))
+        self.deciding = Act(batch, done)
+        return [CommitChanges(self.role.epoch, done.changes)]
+
+    def committed(self, sent_ms: int) -> list[Effect]:
+        """The commit, which was sent to the store then, is durable."""
+        assert self.deciding is not None
+        if self.leadership is not None:
+            self.leadership.proved(sent_ms)
+        decided, self.deciding = self.deciding, None
+        return self._finish(decided)
+
+    def commit_failed(self, failure: CommitFailure) -> list[Effect]:
+        """The store refused the commit, or cannot say whether it is durable."""
+        return self._fall(failure)
+
+    def _take_batch(self) -> list[Event]:
+        batch, self.inbox = self.inbox[:BATCH_MAX], self.inbox[BATCH_MAX:]
+        if self._heard or self._usage:
+            beats = tuple((node, session, at_ms) for node, (session, at_ms) in self._heard.items())
+            batch.insert(0, HeartbeatsReceived(beats, tuple(self._usage.items())))
+            self._heard, self._usage = {}, {}
+        return batch
+
+    def _finish(self, decided: Act) -> list[Effect]:
+        self.steps += 1
+        self.events += len(decided.batch)
+        effects: list[Effect] = [decided]
+        for request, value in decided.done.replies:
+            self.pending.pop(request, None)
+            effects.append(AnswerRequest(request, value))
+        is_due = self.inbox or self._is_stopping or self._successor or self._overtaken is not None
+        effects.append(SleepUntil(0 if is_due else decided.done.wake_at_ms))
+        return effects
+
+    # giving up the lead
+
+    def let_go(self, successor: str) -> None:
+        """Let another server lead: the one of this name, or the first one."""
+        if self.is_leading and self.leadership is not None:
+            self._successor = successor
+
+    def overtaken(self, failure: Fenced) -> None:
+        """The lead could not be renewed, because another server has it."""
+        self._overtaken = failure
+
+    def stop(self) -> None:
+        """Decide nothing after the turn under way."""
+        self._is_stopping = True
+
+    def _let_go(self, epoch: int) -> list[Effect]:
+        assert self.leadership is not None
+        successor, self._successor = self._successor or ANYBODY, ""
+        self.role = Following(LET_GO)
+        self.leadership.let_go()
+        return [Release(epoch, successor)]
+
+    def released(self) -> list[Effect]:
+        """The other servers know that one of them may lead, or will notice it."""
+        return self._fall(None)
+
+    def stopped(self) -> list[Effect]:
+        """All ends: pending requests are answered so."""
+        self.role = Stopped(STOPPING)
+        return self._refuse(NoService(STOPPING), in_doubt=False)
+
+    def _fall(self, failure: CommitFailure | None) -> list[Effect]:
+        """This server leads no more: what is in memory is worth nothing. If only the store is away, agents are kept."""
+        is_away = failure is not None and not isinstance(failure, Fenced)
+        trouble = f"the store cannot be written: {failure}" if failure else LET_GO
+        effects = self._refuse(NoService(trouble), in_doubt=isinstance(failure, InDoubt))
+        self.inbox.clear()
+        self._successor, self._overtaken, self._is_mirror = "", None, False
+        if is_away:
+            sessions = {name: node.session for name, node in self.state.nodes.items() if node.status != NodeStatus.LOST}
+            self.role = Holding(self.epoch, sessions, trouble)
+        else:
+            self.role = Starting(trouble) if self.leadership is None else Following(trouble)
+            effects.append(ResetExecutor())
+        effects.append(StandBy() if self.leadership is not None else Load(0))
+        return effects
+
+    def _refuse(self, error: NoService, *, in_doubt: bool) -> list[Effect]:
+        """`in_doubt`: what was being committed may have been, so a client may not ask for it again without a look."""
+        unsure = NoService(f"{error.message}; whether this was done is not known", code="outcome_unknown")
+        batch = self.deciding.batch if self.deciding is not None else ()
+        taken = {happened.request for event in batch if isinstance(happened := inner(event), Request)}
+        effects: list[Effect] = [
+            AnswerRequest(request, unsure if in_doubt and request in taken else error) for request in self.pending
+        ]
+        self.pending, self.deciding = {}, None
+        return effects
+
+    # taking the lead, alone or among others
+
+    def start(self) -> list[Effect]:
+        """Begin: alone on a store it is loaded; among others a leader has to be elected."""
+        if self.leadership is None:
+            return [Load(0)]
+        self.role = Following()
+        return [StandBy()]
+
+    def opened(self, epoch: int, snapshot: Snapshot, now: int) -> list[Effect]:
+        """The lead of a store that no other server uses was taken, and this is all that is stored."""
+        return self._begin(epoch, mirror(snapshot, self._settings), now, unclean=False)
+
+    def elected(self, epoch: int, now: int, *, unclean: bool) -> list[Effect]:
+        """The other servers let this one lead; its mirror holds everything that was ever committed."""
+        return self._begin(epoch, self.state, now, unclean=unclean)
+
+    def _begin(self, epoch: int, state: State, now: int, *, unclean: bool) -> list[Effect]:
+        """Decide from now on. Agents say hello again, and the same orders are derived again."""
+        effects: list[Effect] = [ResetExecutor()] if isinstance(self.role, Holding) else []
+        recorded = Snapshot(state.revision, self._records_of(state)) if self._records_of is not None else None
+        take_over(state, now, unclean=unclean)
+        self.state, self._is_mirror = state, True
+        self.epoch, self.role = epoch, Leading(epoch)
+        self._backoff.reset()
+        return [*effects, Began(recorded, unclean), SleepUntil(0)]
+
+    # while another server leads
+
+    def mirrored(self, snapshot: Snapshot) -> None:
+        """Everything as it is stored."""
+        self.state, self._is_mirror = mirror(snapshot, self._settings), True
+        self._in_trouble("")
+
+    def followed(self, update: News) -> list[Effect]:
+        """What another server has committed. If there is another leader, agents are its own."""
+        effects: list[Effect] = []
+        if isinstance(self.role, Holding) and update.lead.epoch <= self.role.epoch:
+            self._in_trouble("")
+        else:
+            if isinstance(self.role, Holding):
+                effects.append(ResetExecutor())
+            self.role = Following()
+        if update.changes or update.revision != self.state.revision:
+            follow(self.state, update.revision, update.changes)
+            effects.append(Mirrored(update.changes))
+        return effects
+
+    def out_of_touch(self, failure: Fenced | LoadFailure) -> Load:
+        """The store cannot be read. It is tried again, less and less often."""
+        self._in_trouble(f"the store is away: {failure}")
+        return self._backoff.again()
+
+    def _in_trouble(self, trouble: str) -> None:
+        assert isinstance(self.role, Starting | Following | Holding)
+        self.role = msgspec.structs.replace(self.role, trouble=trouble)

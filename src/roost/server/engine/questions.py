@@ -1,0 +1,272 @@
+"""Questions that take long: `why`, plans, drain previews. Answered by a forked process, never by the loop that decides.
+
+A fork is an exact snapshot of the state. It costs the loop 2 ms of CPU, and 4 ms with 100,000 pending jobs (123 MB of
+memory). One process at a time answers all questions that have gathered, with a low priority, and ends. It only computes
+and writes to its pipe: it uses none of the server's threads, connections and locks. If it dies, the question that it
+was computing is tried once more.
+"""
+
+import asyncio
+import gc
+import os
+import pickle
+import resource
+import signal
+import traceback
+import warnings
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Never, TypeVar
+
+from roost.core.state.state import State
+from roost.model.errors import NoService, RoostError, error_of
+from roost.server.engine.engine import Engine
+from roost.server.observability import logging
+
+WAITING_MAX = 256  # questions: at some ten milliseconds each the last one is answered within seconds
+BATCH_MAX = 32  # answered from one snapshot; the next ones get a newer one
+BUDGET_S = 2.0  # of CPU per question: ten times what the longest took with 100,000 instances
+ANSWER_S = 30.0  # of time per question, on a machine that has other things to do
+NICENESS = 10
+HEAD_BYTES = 8
+FIRST_FD = 3  # after standard input, output and error
+
+TRIES_MAX = 2  # processes that may die with the same question
+STDERR_FD = 2
+
+Answer = TypeVar("Answer")
+Compute = Callable[[State], Any]
+
+log = logging.logger("questions")
+
+
+@dataclass(eq=False, slots=True)
+class Question:
+    """A function of the state, and the caller that waits for its result."""
+
+    compute: Compute
+    future: "asyncio.Future[Any]"
+    deaths: int = 0
+
+
+class Questions:
+    """A bounded queue of questions about the state."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._waiting: deque[Question] = deque()
+        self._working: asyncio.Task[None] | None = None
+
+    async def ask(self, compute: Callable[[State], Answer]) -> Answer:
+        """Compute something from the current state. It runs in another process: what it changes has no effect.
+
+        Raises what it raises; NoService `too_busy` when too many questions are queued or it takes too long, and
+        `answer_failed` when the process died twice.
+        """
+        if len(self._waiting) >= WAITING_MAX:
+            raise NoService(f"{WAITING_MAX} questions are queued already; try again in a moment", code="too_busy")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(Question(compute, future))
+        if self._working is None or self._working.done():
+            self._working = asyncio.ensure_future(self._work())
+        answer: Answer = await future
+        return answer
+
+    async def _work(self) -> None:
+        while self._waiting:
+            try:
+                state = await self._engine.settled()
+            except NoService as error:
+                for question in self._waiting:
+                    _settle(question.future, error)
+                self._waiting.clear()
+                return
+            batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
+            batch = [question for question in batch if not question.future.done()]
+            if batch:
+                await self._answer(state, batch)
+
+    async def _answer(self, state: State, batch: list[Question]) -> None:
+        """Fork at once: the state is valid until the next await."""
+        try:
+            process = _fork(state, [question.compute for question in batch])
+        except OSError as error:  # no memory, or too many processes or open files
+            self._died(batch, os.strerror(error.errno or 0))
+            return
+        left = deque(batch)
+        died = False
+        try:
+            while left:
+                async with asyncio.timeout(ANSWER_S):
+                    answer = await _read_answer(process.reading)
+                _settle(left.popleft().future, _refusal(*answer[1:]) if answer[0] else answer[1])
+        except TimeoutError:
+            log.warning("a question took too long", seconds=ANSWER_S)
+            _settle(left.popleft().future, _too_long(ANSWER_S))
+        except EOFError:
+            died = True
+        finally:
+            status = process.end()
+        if died:
+            self._died(list(left), _exit_text(status))
+        else:
+            self._waiting.extendleft(reversed(left))
+
+    def _died(self, left: list[Question], how: str) -> None:
+        """The first of these questions is tried again once, in a new process; the others as if never tried."""
+        first = left[0]
+        first.deaths += 1
+        log.warning("the process that answers questions died", how=how, tries=first.deaths)
+        if first.deaths >= TRIES_MAX:
+            message = f"the process that computes this answer died {TRIES_MAX} times ({how}); try again in a moment"
+            _settle(first.future, NoService(message, code="answer_failed"))
+            left = left[1:]
+        self._waiting.extendleft(reversed(left))
+
+
+@dataclass(slots=True)
+class AnswerProcess:
+    """A forked process and the pipe from it."""
+
+    pid: int
+    reading: int
+
+    def end(self) -> int:
+        """Kill it if it still runs; its wait status."""
+        os.close(self.reading)
+        os.kill(self.pid, signal.SIGKILL)
+        return os.waitpid(self.pid, 0)[1]
+
+
+def _fork(state: State, questions: list[Compute]) -> AnswerProcess:
+    reading, writing = os.pipe()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which the child neither has nor needs
+            pid = os.fork()
+        if not pid:
+            _answer_and_exit(state, questions, writing)
+    except OSError:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+    return AnswerProcess(pid, reading)
+
+
+def _answer_and_exit(state: State, questions: list[Compute], writing: int) -> Never:
+    """The whole life of the forked process."""
+    code = 1
+    try:
+        gc.disable()  # it would touch every page, and the memory would be there twice
+        _leave_server_alone(writing)
+        for compute in questions:
+            data = _computed(state, compute)
+            for piece in (len(data).to_bytes(HEAD_BYTES), data):
+                _write(writing, piece)
+        code = 0
+    except BaseException:
+        os.write(STDERR_FD, traceback.format_exc().encode())
+    finally:
+        os._exit(code)
+
+
+def _leave_server_alone(writing: int) -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPROF, _out_of_budget)
+    os.nice(NICENESS)
+    os.closerange(FIRST_FD, writing)
+    os.closerange(writing + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _computed(state: State, compute: Compute) -> bytes:
+    """Whether it is a refusal, and the answer or the refusal's parts; pickled."""
+    try:
+        signal.setitimer(signal.ITIMER_PROF, BUDGET_S)
+        try:
+            return pickle.dumps((False, compute(state)))
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+    except RoostError as error:
+        return _packed_refusal(error)
+    except OutOfBudget:
+        return _packed_refusal(_too_long(BUDGET_S))
+    except Exception as error:
+        return pickle.dumps((True, 500, "internal", f"{type(error).__name__}: {error}"[:500], ""))
+
+
+def _packed_refusal(error: RoostError) -> bytes:
+    return pickle.dumps(
+        (True, error.status, error.code, error.message, error.path, error.params, error.reason, error.text)
+    )
+
+
+class OutOfBudget(BaseException):
+    """The time limit of a question; not an Exception, which the computation itself might handle."""
+
+
+def _out_of_budget(*_: object) -> None:
+    raise OutOfBudget
+
+
+def _too_long(seconds: float) -> NoService:
+    return NoService(f"the answer takes more than {seconds:.0f} s to compute; try again in a moment", code="too_busy")
+
+
+def _exit_text(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
+
+
+def _write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]
+
+
+def _refusal(
+    status: int, code: str, message: str, path: str, params: Any = None, reason: Any = None, text: Any = ()
+) -> RoostError:
+    """A refusal with its data: names of other projects' work are left out where it is rendered."""
+    error = error_of(status, code, message, path, params)
+    error.reason, error.text = reason, text
+    return error
+
+
+async def _read_answer(fd: int) -> tuple[Any, ...]:
+    """The next answer. Raises EOFError when the process has ended before."""
+    size = int.from_bytes(await _read_exactly(fd, HEAD_BYTES))
+    answer: tuple[Any, ...] = pickle.loads(await _read_exactly(fd, size))
+    return answer
+
+
+async def _read_exactly(fd: int, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        await _readable(fd)
+        piece = os.read(fd, size - len(data))
+        if not piece:
+            raise EOFError
+        data += piece
+    return bytes(data)
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(fd, _settle, ready, None)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)
+
+
+def _settle(future: "asyncio.Future[Any]", answer: Any) -> None:
+    if future.done():
+        return
+    if isinstance(answer, RoostError):
+        future.set_exception(answer)
+    else:
+        future.set_result(answer)

@@ -1,0 +1,1 @@
+"""The history database: finished work and past states."""

@@ -1,0 +1,334 @@
+"""The history's writer: one thread that takes what the engine queued and writes it in batches. It never stops a server.
+
+What could not be written, or was not seen, is a gap. It is closed by a scan: the records of the living state are
+encoded here, beside the engine that goes on changing them, and then corrected by all commits that came meanwhile, up to
+a mark that the engine sets between two steps. A record that no commit touched is as it was; others are replaced.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty
+
+import apsw
+import msgspec
+
+from roost.ports.store import StoreError
+from roost.server.history.as_of import records_at
+from roost.server.history.database import NotOurs, insert, open_for_writing, pack, put_aside, transaction, used_bytes
+from roost.server.history.projection import HistoryCommit, HistoryReader, HistoryRows
+from roost.server.history.queue import Begin, Front, HistoryReset, Item, Lost, Mark, StopWriter
+from roost.server.history.resync import Scan, Stretch, last_stretch, pieces_of, scan
+from roost.server.history.retention import HistoryRetention
+from roost.server.observability import logging
+
+LINGER_S = 0.02  # a batch gathers for so long: a busy server has fifty transactions a second, not five hundred
+BATCH_CHANGES_MAX = 2_000  # per row and transaction: some ten milliseconds, and what a reader decodes at once
+SNAPSHOT_CHANGES_MIN = 50_000  # a tenth of a second to read
+SNAPSHOTS_MIN = 16  # in a history as large as it may be: what is too much goes from snapshot to snapshot
+SNAPSHOT_SHARE = 1  # changes per record until the next snapshot: reading back costs at most twice the state
+ROOM_EVERY_S = 10.0  # how often old rows are looked for
+RETRY_S_MIN, RETRY_S_MAX = 1.0, 60.0  # after a failure
+LOOK_S = 1.0  # how often the file is looked for: it may have been deleted
+
+#: What writing may raise: a disk that is full or gone, a file that is damaged or not ours.
+FAILURES = (apsw.Error, OSError, StoreError, NotOurs)
+
+log = logging.logger("history")
+
+
+class HistoryWriter(threading.Thread):
+    """The thread. `on_written` is called after each transaction that brought events."""
+
+    def __init__(
+        self, path: Path, retention_ms: int, bytes_max: int, front: Front, on_written: Callable[[], None]
+    ) -> None:
+        super().__init__(name="history", daemon=True)
+        self._path, self._retention_ms, self._bytes_max = path, retention_ms, bytes_max
+        self._front, self._on_written = front, on_written
+        self._database: apsw.Connection | None = None
+        self._inode = 0
+        self._looked_s = self._room_s = self._retry_s = 0.0
+        self._pause_s = RETRY_S_MIN
+        self._stretch: Stretch | None = None
+        self._begin: Begin | None = None  # the last one; None: no state is loaded
+        self._scan: Scan | None = None
+        self._reader = HistoryReader({}, 0)
+        self._room = HistoryRetention()
+        self._wants_room = True
+        self._told_large = False
+
+    def run(self) -> None:
+        """Write until StopWriter comes."""
+        going = True
+        while going:
+            items = self._gather()
+            going = not any(isinstance(item, StopWriter) for item in items)
+            try:
+                self._ready()
+                self._take(items)
+                self._tidy()
+            except FAILURES as error:
+                self._fail(error, items)
+            except Exception as error:  # a defect costs a gap, not the history
+                log.error("the history's writer failed", exc_info=True)
+                self._fail(error, items)
+        self._let_go()
+
+    # what comes
+
+    def _gather(self) -> list[Item]:
+        """Wait for something, and take what comes within a moment. Nothing: it is time to look after the file."""
+        queue = self._front.queue
+        try:
+            idle_s = LINGER_S if self._wants_room else ROOM_EVERY_S
+            items = [queue.get(timeout=self._pause_s if self._front.failed else idle_s)]
+        except Empty:
+            return []
+        if queue.empty() and not isinstance(items[0], StopWriter):
+            time.sleep(LINGER_S)
+        changes = 0
+        while changes < BATCH_CHANGES_MAX and not isinstance(items[-1], StopWriter):
+            if isinstance(items[-1], HistoryCommit):
+                changes += len(items[-1].changes)
+            try:
+                items.append(queue.get_nowait())
+            except Empty:
+                break
+        for item in items:
+            if isinstance(item, HistoryCommit):
+                self._front.written_changes += len(item.changes)
+                self._front.written_bytes += item.size
+        return items
+
+    def _take(self, items: Sequence[Item]) -> None:
+        commits: list[HistoryCommit] = []
+        for item in items:
+            if isinstance(item, HistoryCommit):
+                (self._scan.commits if self._scan else commits).append(item)
+                continue
+            self._write(commits)
+            commits = []
+            match item:
+                case Begin():
+                    self._take_begin(item)
+                case Mark() if self._scan is not None and self._scan.number == item.scan:
+                    self._finish_scan(self._scan, item)
+                case Lost():
+                    self._start_scan("the writer fell behind")
+                case HistoryReset():
+                    self._scan = self._begin = None
+        self._write(commits)
+
+    def _take_begin(self, begin: Begin) -> None:
+        self._begin, self._scan = begin, None
+        self._reader = HistoryReader(begin.serials, begin.since)
+        stretch = self._stretch
+        if stretch is not None and (stretch.life, stretch.revision) == (begin.life, begin.since):
+            self._front.refuses = False
+            return
+        reason = "" if stretch is None else "no history was kept then"
+        if begin.records is None:
+            self._start_scan(reason)
+        else:
+            self._front.refuses = False
+            self._finish_scan(Scan(0, begin.records, reason), Mark(0, 0, begin.revision, begin.at_ms))
+
+    # what is written
+
+    def _write(self, commits: Sequence[HistoryCommit]) -> None:
+        if not commits or self._stretch is None or self._begin is None:
+            return
+        commits = [commit for commit in commits if commit.revision > self._stretch.revision]  # some come twice
+        if not commits:
+            return
+        assert self._database is not None
+        stretch, first, last = self._stretch, commits[0], commits[-1]
+        rows = HistoryRows()
+        before = self._reader.revision
+        try:
+            for commit in commits:
+                self._reader.read(commit, rows)
+            content = pack(_ENCODER.encode([(commit.revision, commit.at_ms, commit.changes) for commit in commits]))
+            changes = sum(len(commit.changes) for commit in commits)
+            batch = (None, stretch.id, first.revision, last.revision, first.at_ms, last.at_ms, changes, content)
+            with transaction(self._database):
+                insert(self._database, "batches", 8, [batch])
+                self._write_rows(rows)
+        except BaseException:
+            self._reader.revision = before
+            raise
+        stretch.revision, stretch.at_ms = last.revision, last.at_ms
+        stretch.changes += changes
+        stretch.bytes += len(content) + rows.size
+        self._reported(stretch, bool(rows.events))
+        many = stretch.changes > max(SNAPSHOT_CHANGES_MIN, SNAPSHOT_SHARE * stretch.records)
+        if many or stretch.bytes > max(self._bytes_max // SNAPSHOTS_MIN, 2 * stretch.size):
+            self._take_snapshot()
+
+    def _write_rows(self, rows: HistoryRows) -> None:
+        assert self._database is not None
+        if rows.reopened:
+            given = ", ".join(map(str, rows.reopened))
+            self._database.execute(f"DELETE FROM workloads WHERE serial IN ({given})")
+        insert(self._database, "workloads", 11, rows.workloads)
+        insert(self._database, "instances", 8, rows.instances)
+        columns = "events (at_ms, revision, kind, project, workload, number, node, what, message, who)"
+        insert(self._database, columns, 10, rows.events)
+
+    def _take_snapshot(self) -> None:
+        """The state as of now, from the last snapshot and what was written since: the engine is not asked."""
+        assert self._database is not None and self._stretch is not None
+        stretch = self._stretch
+        records = records_at(self._database, stretch.id, stretch.revision)
+        with transaction(self._database):
+            self._write_snapshot(stretch, records)
+
+    def _write_snapshot(self, stretch: Stretch, records: dict[str, dict[str, bytes]]) -> None:
+        assert self._database is not None
+        total = sum(len(record) for record in records.values())
+        self._database.execute(
+            "INSERT INTO snapshots (stretch, revision, at_ms, records, batch)"
+            " VALUES (?, ?, ?, ?, (SELECT coalesce(max(id), 0) FROM batches))",
+            (stretch.id, stretch.revision, stretch.at_ms, total),
+        )
+        snapshot = self._database.last_insert_rowid()
+        stretch.size = 0
+        for kind, piece in pieces_of(records):
+            row = (snapshot, kind, pack(_ENCODER.encode(piece)))
+            stretch.size += len(row[2])
+            self._database.execute("INSERT INTO pieces (snapshot, kind, packed) VALUES (?, ?, ?)", row)
+        stretch.records, stretch.changes, stretch.bytes = total, 0, 0
+
+    # gaps
+
+    def _start_scan(self, reason: str) -> None:
+        """Encode all records of the living state. From before that on, commits are queued (again)."""
+        if self._begin is None:
+            return
+        self._front.refuses = False
+        self._scan = Scan(self._front.scans + 1, scan(self._begin.state), reason)
+        self._front.scans += 1
+
+    def _finish_scan(self, found: Scan, mark: Mark) -> None:
+        """A new stretch: the state as of the mark, and what its stories have of the commits that were missed."""
+        assert self._database is not None and self._begin is not None
+        before, life = self._stretch, self._begin.life or 0
+        same = before is not None and before.life == life
+        since, since_ms = (before.revision, before.at_ms) if before is not None and same else (0, 0)
+        commits = found.until(mark)
+        base = commits[0].revision - 1 if commits else mark.revision
+        reader = HistoryReader({}, base)
+        existing = {row[0] for row in self._database.execute("SELECT serial FROM workloads")}
+        rows = reader.read_records(found.records, since, since_ms, base, existing)
+        for commit in commits:
+            reader.read(commit, rows)
+            for kind, key, value in commit.changes:
+                if value is None:
+                    found.records.get(kind, {}).pop(key, None)
+                else:
+                    found.records.setdefault(kind, {})[key] = value
+        with transaction(self._database):
+            row = (life, mark.revision, mark.at_ms, found.reason)
+            self._database.execute("INSERT INTO stretches (life, revision, at_ms, gap) VALUES (?, ?, ?, ?)", row)
+            stretch = Stretch(self._database.last_insert_rowid(), life, mark.revision, mark.at_ms)
+            self._write_snapshot(stretch, found.records)
+            self._write_rows(rows)
+        self._stretch, self._scan, self._reader = stretch, None, reader
+        reader.revision = mark.revision
+        if found.reason:
+            self._front.gaps += 1
+            log.info("a gap in the history", reason=found.reason, since_revision=since, until_revision=mark.revision)
+        self._reported(stretch, bool(rows.events))
+
+    # the file
+
+    def _ready(self) -> None:
+        """Open the file, again if it was deleted or failed; what was missed meanwhile is scanned."""
+        now = time.monotonic()
+        if self._database is not None and now - self._looked_s >= LOOK_S:
+            self._looked_s = now
+            if not self._path.exists() or self._path.stat().st_ino != self._inode:
+                log.warning("the history was deleted; a new one is begun", file=str(self._path))
+                self._let_go()
+                self._stretch = None
+                self._open()
+                self._start_scan("the file was deleted")
+        elif self._database is None and now >= self._retry_s:
+            was_failed = bool(self._front.failed)
+            self._open()
+            if was_failed:
+                self._pause_s = RETRY_S_MIN
+                log.info("history is written again", file=str(self._path))
+                self._front.failed = ""
+                self._start_scan("the history could not be written")
+        if self._database is None:
+            raise _StillFailing
+
+    def _open(self) -> None:
+        try:
+            self._database = open_for_writing(self._path)
+        except (apsw.CorruptError, apsw.NotADBError, NotOurs) as error:
+            aside = put_aside(self._path)
+            log.error(
+                "the history cannot be read and was put aside; a new one is begun", file=str(aside), why=str(error)
+            )
+            self._database = open_for_writing(self._path)
+        self._inode = self._path.stat().st_ino
+        self._stretch = last_stretch(self._database)
+
+    def _fail(self, error: Exception, items: Sequence[Item]) -> None:
+        """Tell it once, let go of the file, and try again later."""
+        self._scan = None
+        self._front.refuses = True
+        for item in items:
+            if isinstance(item, Begin):
+                self._begin = item
+            elif isinstance(item, HistoryReset):
+                self._begin = None
+        if isinstance(error, _StillFailing):
+            return
+        if not self._front.failed:
+            log.error("history cannot be written; the server goes on without", file=str(self._path), error=str(error))
+        self._front.failed = f"{self._path} cannot be written: {error}"
+        self._retry_s = time.monotonic() + self._pause_s
+        self._pause_s = min(self._pause_s * 2, RETRY_S_MAX)
+        self._let_go()
+        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+            put_aside(self._path)
+
+    def _let_go(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            with suppress(apsw.Error):  # what a broken file cannot do at its end it need not do
+                database.close()
+
+    def _tidy(self) -> None:
+        now = time.monotonic()
+        if (now - self._room_s < ROOM_EVERY_S and not self._wants_room) or self._database is None:
+            return
+        self._room_s = now
+        cutoff_ms = int(time.time() * 1_000) - self._retention_ms
+        verdict = self._room.make(self._database, cutoff_ms, self._bytes_max, self._reader.serials)
+        self._front.bytes = used_bytes(self._database)
+        self._wants_room = verdict == "more"
+        if verdict == "snapshot" and self._stretch is not None and self._stretch.changes and self._scan is None:
+            self._take_snapshot()
+            self._wants_room = True
+        elif verdict == "full" and not self._told_large:
+            self._told_large = True
+            log.warning("the state alone is larger than the history may be", bytes_max=self._bytes_max)
+
+    def _reported(self, stretch: Stretch, update: bool) -> None:
+        self._front.revision, self._front.at_ms = stretch.revision, stretch.at_ms
+        if update:
+            self._on_written()
+
+
+class _StillFailing(OSError):
+    """Not yet time to try again."""
+
+
+_ENCODER = msgspec.msgpack.Encoder()

@@ -1,0 +1,147 @@
+"""Answers of the REST API that are not just a view in JSON: states of the past, bytes, and streams of events."""
+
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from litestar import Response
+from litestar.datastructures import ResponseHeader
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.response import Stream
+
+from roost.model.errors import Invalid
+from roost.schema.work import SubmittedView
+from roost.server.feed import sse
+from roost.server.http.api.context import ApiRequest
+from roost.server.http.api.streams import EVENT_STREAM, stream
+from roost.server.operations.as_of import AsOf
+from roost.server.operations.fleet import servers
+from roost.server.operations.parameters import OFFSET_MAX
+from roost.server.operations.work import events, logs, workloads
+from roost.server.operations.work.events import ID_MAX, EventBatch
+from roost.server.operations.work.log_follower import LogEvent
+from roost.server.operations.work.logs import LogSlice
+
+BYTES, PROMETHEUS = "application/octet-stream", "text/plain; version=0.0.4"
+REVISION, TIME, GAP = "Roost-Revision", "Roost-At", "Roost-Gap"
+SIZE, OF_ATTEMPT, IS_FINISHED = "Roost-Log-Size", "Roost-Log-Attempt", "Roost-Log-Finished"
+
+
+class Answering(NamedTuple):
+    """How an operation is answered. `resume`: what the id of the last event changes in the arguments."""
+
+    respond: Callable[[ApiRequest, Any], Any]
+    returns: Any
+    media_type: str | None = None
+    headers: Sequence[ResponseHeader] = ()
+    responses: dict[int, ResponseSpec] = {}
+    resume: Callable[[str | None, dict[str, Any]], None] | None = None
+
+
+def rfc3339(at_ms: int) -> str:
+    """A time in UTC with milliseconds."""
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _as_of(_: ApiRequest, answer: AsOf[Any]) -> Response[Any]:
+    """The answer with headers that say of when it is."""
+    if answer.moment is None:
+        return Response(answer.view)
+    headers = {REVISION: str(answer.moment.revision), TIME: rfc3339(answer.moment.at_ms)}
+    if answer.moment.gap:
+        headers[GAP] = answer.moment.gap
+    return Response(answer.view, headers=headers)
+
+
+def _submitted(_: ApiRequest, view: SubmittedView) -> Response[SubmittedView]:
+    return Response(view, status_code=201 if view.result == "created" else 200)
+
+
+def _log_slice(_: ApiRequest, piece: LogSlice) -> Response[bytes]:
+    headers = {SIZE: str(piece.size), OF_ATTEMPT: str(piece.attempt), IS_FINISHED: str(piece.finished).lower()}
+    return Response(piece.data, media_type=BYTES, headers=headers)
+
+
+async def _log_frames(source: AsyncGenerator[LogEvent, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(source):
+        async for item in source:
+            id = f"{item.attempt}.{item.offset}"
+            if item.ending is not None:
+                yield sse.event(item.ending, event="end")
+            elif item.begun is not None:
+                yield sse.event(item.begun, event="attempt") + sse.mark(id)
+            else:
+                yield sse.frame(b64encode(item.data), id=id) if item.data else sse.mark(id)
+
+
+def _resume_log(last: str | None, arguments: dict[str, Any]) -> None:
+    """An id that did not come from here is ignored."""
+    attempt, _, offset = (last or "").partition(".")
+    if (
+        attempt.isascii()
+        and attempt.isdigit()
+        and offset.isascii()
+        and offset.isdigit()
+        and len(attempt + offset) <= 30
+    ):
+        arguments.update(attempt=int(attempt), offset=min(int(offset), OFFSET_MAX))
+
+
+async def _event_frames(source: AsyncGenerator[EventBatch, None]) -> AsyncGenerator[bytes, None]:
+    async with aclosing(source):
+        async for batch in source:
+            frames = [sse.event(item, event="happened", id=str(item.id)) for item in batch.items]
+            yield b"".join(frames) + sse.mark(str(batch.position))
+
+
+def _resume_events(last: str | None, arguments: dict[str, Any]) -> None:
+    if last and not (last.isascii() and last.isdigit() and int(last[:20]) <= ID_MAX):
+        raise Invalid("Last-Event-ID", "this is not the id of an event")
+    if last:
+        arguments["since"] = int(last)
+
+
+def _resume_changes(last: str | None, arguments: dict[str, Any]) -> None:
+    arguments["since"] = last or arguments["since"]
+
+
+def _header(name: str, description: str) -> ResponseHeader:
+    return ResponseHeader(name=name, documentation_only=True, description=description)
+
+
+OF_VIEW = Answering(lambda _, view: view, None)
+AS_OF = Answering(
+    _as_of,
+    None,
+    headers=(
+        _header(REVISION, "With `at`: the commit of the answer."),
+        _header(TIME, "With `at`: the time of the answer."),
+        _header(GAP, "With `at`: why it may differ from the requested time."),
+    ),
+)
+ANSWERS: dict[Callable[..., Any], Answering] = {
+    workloads.submit: Answering(
+        _submitted, Response[SubmittedView], responses={200: ResponseSpec(SubmittedView, generate_examples=False)}
+    ),
+    servers.metrics: Answering(lambda _, page: Response(page, media_type=PROMETHEUS), Response[bytes], PROMETHEUS),
+    servers.backup: Answering(lambda _, data: Response(data, media_type=BYTES), Response[bytes], BYTES),
+    logs.read_log: Answering(
+        _log_slice,
+        Response[bytes],
+        BYTES,
+        (
+            _header(SIZE, "Bytes there are so far."),
+            _header(OF_ATTEMPT, "The attempt whose log this is."),
+            _header(IS_FINISHED, "true: no more will come."),
+        ),
+    ),
+    logs.follow_log: Answering(
+        lambda request, source: stream(request, _log_frames(source)), Stream, EVENT_STREAM, resume=_resume_log
+    ),
+    events.follow_events: Answering(
+        lambda request, source: stream(request, _event_frames(source)), Stream, EVENT_STREAM, resume=_resume_events
+    ),
+    events.changes: Answering(stream, Stream, EVENT_STREAM, resume=_resume_changes),
+}

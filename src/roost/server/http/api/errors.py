@@ -1,0 +1,117 @@
+"""Errors: every refusal in one shape, mapped to HTTP here and nowhere else."""
+
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException, ValidationException
+from litestar.openapi.datastructures import ResponseSpec
+
+from roost.model.errors import Conflict, Forbidden, Invalid, NotFound, RoostError
+from roost.schema.errors import ErrorView
+from roost.schema.reason_text import error_message, error_params
+from roost.server.auth.principal import PRINCIPAL, Principal
+from roost.server.observability import logging
+
+MESSAGE_LENGTH_MAX = 1_000  # a message may quote what was sent, and that may be megabytes
+RETRY_AFTER_S = "1"
+
+HINTS = {
+    "refused": "send the header `Authorization: Bearer TOKEN`",
+    "forbidden": "`roost whoami` shows what you may do; an admin gives roles with `roost members` or `roost tokens`",
+    "name_in_use": "cancel what has that name first, or take another name",
+    "quota_exceeded": "ask for less, or let an operator raise the quota: `roost projects`",
+    "plan_stale": "make a new plan and look at it",
+    "plan_unknown": "make a new plan",
+    "plan_mismatch": "apply the documents the plan was made for, or make a new plan",
+    "unsupported_type": "send JSON as application/json, or YAML as application/yaml",
+    "busy": "try again in a moment",
+    "too_busy": "try again in a moment, or ask for less (`advice=false`)",
+    "answer_failed": "try again in a moment; the server's log says how the process ended",
+    "unavailable": "try again in a moment; /readyz says why",
+    "internal": "the server's log has the details",
+}
+
+SPELT = {"only": "state", "coming": "next", "last": "Last-Event-ID"}  # parameters that operations call otherwise
+
+MEANINGS = {
+    400: "The request is unreadable.",
+    401: "No token, or an unknown one.",
+    403: "Your role does not allow this.",
+    404: "There is nothing of that name.",
+    409: "The name is in use, or the object is not in a state for this.",
+    413: "The body is too large.",
+    415: "The body is neither JSON nor YAML.",
+    422: "A field is wrong; `path` says which.",
+    429: "Wrong too many times: wait a minute.",
+    503: "No server can decide now.",
+}
+
+log = logging.logger("api")
+refused = logging.RateLimitedLogger("api")
+
+
+def error_view(error: RoostError) -> ErrorView:
+    """An error as it is shown."""
+    message = error_message(error)
+    if len(message) > MESSAGE_LENGTH_MAX:
+        message = message[: MESSAGE_LENGTH_MAX - 3] + "..."
+    hint = HINTS.get(error.code, msgspec.UNSET)
+    path, params = error.path[:MESSAGE_LENGTH_MAX], error_params(error)
+    return ErrorView(code=error.code, message=message, path=path, params=params, hint=hint)
+
+
+def encode_error(error: RoostError) -> bytes:
+    """An error as it is sent."""
+    return msgspec.json.encode(error_view(error))
+
+
+def answer_error(request: "Request[Any, Any, Any]", error: Exception) -> Response[ErrorView]:
+    """The answer to a request that failed, whatever failed."""
+    headers: dict[str, str] = {}
+    if isinstance(error, RoostError):
+        report, status = _redacted(request, error), error.status
+        if status == 503:
+            headers["retry-after"] = RETRY_AFTER_S
+        elif isinstance(error, Forbidden):
+            who = request.scope[PRINCIPAL]  # type: ignore[literal-required]
+            refused.warning(
+                "request refused", where=who.where, who=who.name, path=request.scope["path"][:200], why=error.message
+            )
+    elif isinstance(error, HTTPException) and error.status_code < 500:
+        report, status = _translated(error)
+        headers.update(error.headers or {})
+    else:
+        log.error("request failed", method=request.method, path=request.scope["path"][:200], exc_info=error)
+        report, status = RoostError("something went wrong in the server", code="internal"), 500
+    return Response(error_view(report), status_code=status, headers=headers)
+
+
+def _redacted(request: "Request[Any, Any, Any]", error: RoostError) -> RoostError:
+    """Errors of the core without names of other projects: a stale plan names what has changed."""
+    principal = request.scope.get(PRINCIPAL)
+    is_of_core = isinstance(error, Conflict) or error.code in ("near_cycle", "contradiction")
+    if not is_of_core or not isinstance(principal, Principal) or principal.access.sees_all:
+        return error
+    visible = principal.access.sees
+    params = error_params(error, visible)
+    return RoostError(error_message(error, visible), code=error.code, path=error.path, params=params)
+
+
+def refusals(*statuses: int) -> dict[int, ResponseSpec]:
+    """The refusals a handler may answer with, for its description."""
+    report = sorted({400, 401, *statuses})
+    return {status: ResponseSpec(ErrorView, generate_examples=False, description=MEANINGS[status]) for status in report}
+
+
+def _translated(error: HTTPException) -> tuple[RoostError, int]:
+    """The framework's own refusals as errors of ours."""
+    if isinstance(error, ValidationException):
+        first = error.extra[0] if isinstance(error.extra, list) and error.extra else {}
+        key = str(first.get("key", ""))
+        return Invalid(SPELT.get(key, key), str(first.get("message", error.detail))), 422
+    if isinstance(error, NotFoundException):
+        return NotFound("there is nothing at this path"), 404
+    if isinstance(error, MethodNotAllowedException):
+        return RoostError("this path does not know this method", code="method_not_allowed"), 405
+    return RoostError(error.detail or "this request cannot be read", code="bad_request"), error.status_code

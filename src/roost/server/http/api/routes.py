@@ -1,0 +1,194 @@
+"""Routes: the application, made from the table of operations.
+
+A parameter of an operation is part of its path, or its body (a struct, or `Any` for documents), or else a query.
+"""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from inspect import Parameter, Signature, signature
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl
+
+import msgspec
+from litestar import HttpMethod, Litestar, Request, Response, route
+from litestar.datastructures import State
+from litestar.exceptions import HTTPException
+from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
+from litestar.params import HeaderParameter, PathParameter, QueryParameter
+from litestar.routes import HTTPRoute
+
+from roost.model.errors import Invalid, RoostError
+from roost.model.spec.document import Document
+from roost.server.http.api.answers import ANSWERS, AS_OF, OF_VIEW, Answering
+from roost.server.http.api.bodies import read_data, read_fields, taking
+from roost.server.http.api.context import ApiRequest, operate
+from roost.server.http.api.errors import SPELT, answer_error, refusals
+from roost.server.http.api.permissions import permit_request
+from roost.server.http.api.probes import PROBES, drain
+from roost.server.http.api.schema import schema_config
+from roost.server.operations.as_of import AsOf
+from roost.server.operations.dispatch import Dispatcher
+from roost.server.operations.fleet import nodes
+from roost.server.operations.table import RULES, Rule, Scope
+from roost.server.operations.work.workloads import BATCH_MAX, submit
+
+CONSTRAINTS = ("ge", "le", "max_length", "pattern", "description")
+
+
+def make_api(dispatcher: Dispatcher) -> Litestar:
+    """The API of a server. The caller was authenticated before (auth); its permissions are checked here."""
+    return Litestar(
+        HANDLERS,
+        state=State({"dispatcher": dispatcher}),
+        guards=[permit_request],
+        before_request=refuse_unknown_questions,
+        exception_handlers={RoostError: answer_error, HTTPException: answer_error, Exception: answer_error},
+        openapi_config=schema_config([operation for operation, rule in RULES.items() if rule.route]),
+        logging_config=None,
+        debug=False,
+    )
+
+
+def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
+    """The handler of an operation: decode the request, perform the operation, encode the answer."""
+    method, path = rule.route.split()
+    hints = get_type_hints(operation, include_extras=True)
+    names = list(signature(operation).parameters)[1:]
+    in_path = re.findall(r"{(\w+)}", path)
+    body = next((name for name in names if name not in in_path and is_body(hints[name])), "")
+    answering = _answering(operation, hints["return"])
+    required = method == "PUT" or hints.get(body) is Any or bool(_required_fields(hints.get(body)))
+
+    async def handle(request: ApiRequest, **given: Any) -> Any:
+        if body:
+            fields = hints[body]
+            given[body] = await (
+                read_data(request) if fields is Any else read_fields(request, fields, required=required)
+            )
+        if answering.resume is not None:
+            answering.resume(given.pop("last"), given)
+        return answering.respond(request, await operate(request, operation, *[given[name] for name in names]))
+
+    parameters = [_parameter(operation, name, hints[name], name in in_path) for name in names if name != body]
+    if answering.resume is not None:
+        last = Annotated[str | None, HeaderParameter(name="Last-Event-ID")]
+        parameters.append(Parameter("last", Parameter.KEYWORD_ONLY, default=None, annotation=last))
+    _describe(handle, operation, parameters, answering.returns)
+    return route(
+        re.sub(r"{(\w+)}", lambda part: f"{{{part[1]}:{hints[part[1]].__name__}}}", path),
+        http_method=HttpMethod(method),
+        operation_id=operation.__name__,
+        status_code=204 if hints["return"] is type(None) else rule.status,
+        responses={**answering.responses, **refusals(*_statuses(rule, bool(body)))},
+        response_headers=answering.headers,
+        media_type=answering.media_type,
+        security=[{}] if rule.scope is Scope.OPEN else None,
+        **({"operation_class": _taking(operation, hints[body], required)} if body else {}),
+    )(handle)
+
+
+def is_body(hint: Any) -> bool:
+    """Whether a parameter of an operation is the body of a request."""
+    return hint is Any or (isinstance(hint, type) and issubclass(hint, msgspec.Struct))
+
+
+def _taking(operation: Callable[..., Any], fields: Any, required: bool) -> Any:
+    if fields is not Any:
+        return taking(fields, required=required)
+    return taking(Document, many=0 if operation is submit else BATCH_MAX)
+
+
+def _required_fields(fields: Any) -> list[str]:
+    if not is_body(fields) or fields is Any:
+        return []
+    return [field.name for field in msgspec.structs.fields(fields) if field.required]
+
+
+def _answering(operation: Callable[..., Any], returned: Any) -> Answering:
+    if operation in ANSWERS:
+        return ANSWERS[operation]
+    if get_origin(returned) is AsOf:
+        return AS_OF._replace(returns=Response[get_args(returned)[0]])  # type: ignore[misc]
+    return OF_VIEW._replace(returns=returned)
+
+
+def _parameter(operation: Callable[..., Any], name: str, hint: Any, in_path: bool) -> Parameter:
+    default = signature(operation).parameters[name].default
+    if in_path:
+        return Parameter(name, Parameter.KEYWORD_ONLY, annotation=Annotated[hint, PathParameter()])
+    base, constraints = _plain(hint)
+    query = QueryParameter(name=SPELT.get(name), **constraints)
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[base, query])
+
+
+def _plain(hint: Any) -> tuple[Any, dict[str, Any]]:
+    """A type without its constraints, and these."""
+    if get_origin(hint) in (Union, UnionType):
+        parts = [_plain(part) for part in get_args(hint)]
+        constraints = {name: value for _, found in parts for name, value in found.items()}
+        return Union[tuple(base for base, _ in parts)], constraints  # noqa: UP007
+    if get_origin(hint) is not Annotated:
+        return hint, {}
+    base, meta = get_args(hint)[:2]
+    return base, {name: value for name in CONSTRAINTS if (value := getattr(meta, name)) is not None}
+
+
+def _describe(handle: Any, operation: Callable[..., Any], parameters: list[Parameter], returns: Any) -> None:
+    request = Parameter("request", Parameter.POSITIONAL_OR_KEYWORD, annotation=ApiRequest)
+    handle.__name__, handle.__doc__ = operation.__name__, operation.__doc__
+    handle.__signature__ = Signature([request, *parameters], return_annotation=returns)
+    handle.__annotations__ = {item.name: item.annotation for item in (request, *parameters)} | {"return": returns}
+
+
+def _statuses(rule: Rule, has_body: bool) -> set[int]:
+    """With what an operation may be refused."""
+    statuses = {404, 409, 422, 503} | ({413, 415} if has_body else set())
+    statuses |= {429} if rule.route == "POST /v1/join" else set()
+    return statuses if rule.scope in (Scope.OPEN, Scope.KNOWN) else statuses | {403}
+
+
+async def refuse_unknown_questions(request: Request[Any, Any, Any]) -> None:
+    """A misspelt parameter that is ignored gives an answer to another question."""
+    asked = request.scope["query_string"]
+    if not asked:
+        return
+    known = _questions(request.route_handler)
+    for name, _ in parse_qsl(asked.decode("latin-1"), keep_blank_values=True):
+        if name not in known:
+            others = f"there is no such parameter here; known are {', '.join(known)}"
+            raise Invalid(name[:100], others if known else "no parameters are known here")
+
+
+@lru_cache(maxsize=256)  # as many as there are handlers
+def _questions(handler: BaseRouteHandler) -> tuple[str, ...]:
+    fields = handler.parsed_fn_signature.parameters
+    report = {name: field.kwarg_definition for name, field in fields.items()}
+    return tuple(item.name or name for name, item in report.items() if isinstance(item, QueryParameter))
+
+
+def _options(handlers: list[HTTPRouteHandler]) -> HTTPRouteHandler:
+    """Which methods a path knows, for paths with several. The framework's own answer names only the first."""
+    paths = [path for handler in handlers for path in handler.paths]
+
+    @route(
+        sorted({path for path in paths if paths.count(path) > 1}),
+        http_method=HttpMethod.OPTIONS,
+        operation_id="options",
+        include_in_schema=False,
+    )
+    async def options(request: Request[Any, Any, Any]) -> Response[None]:
+        here = [item for item in request.app.routes if item.path_format == request.scope["path_template"]]
+        methods = {method for item in here if isinstance(item, HTTPRoute) for method in item.methods}
+        return Response(None, status_code=204, headers={"allow": ", ".join(sorted(methods))})
+
+    return options
+
+
+_HANDLERS: list[HTTPRouteHandler] = [
+    drain if operation is nodes.drain else handler_of(operation, rule)
+    for operation, rule in RULES.items()
+    if rule.route
+]
+HANDLERS = [_options(_HANDLERS), *_HANDLERS, *PROBES]

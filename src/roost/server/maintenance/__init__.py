@@ -1,0 +1,1 @@
+"""Verification and backup of stores."""

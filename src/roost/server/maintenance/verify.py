@@ -1,0 +1,175 @@
+"""Is a store sound? Every record is read as a server would read it, and the state it makes is held against the rules.
+
+Nothing is written: the state is made in memory and thrown away.
+"""
+
+from collections.abc import Container, Sequence
+
+import msgspec
+
+from roost.core.invariants import check
+from roost.core.replica import follow, mirror, take_over
+from roost.core.state.records import Meta
+from roost.core.state.state import State
+from roost.model.records.instance import Instance
+from roost.model.states import ALLOCATED
+from roost.ports.store import Change, Snapshot, StoreError
+from roost.server.maintenance.backup import kinds_of
+
+LARGEST_MAX = 5
+# Of each sort; one cause usually breaks many records, and more is not read.
+FINDINGS_MAX = 100
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """How much there is of a kind."""
+
+    kind: str
+    records: int
+    bytes: int
+
+
+class Large(msgspec.Struct, frozen=True):
+    """A record that takes more than others."""
+
+    kind: str
+    key: str
+    bytes: int
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something wrong. `sort`: unreadable, unknown, orphan or rule; rules are about no record in particular."""
+
+    sort: str
+    kind: str
+    key: str
+    message: str
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """What there is, and what is wrong with it. `wrong` counts also what is not listed."""
+
+    revision: int
+    records: int
+    bytes: int
+    kinds: list[Kind]
+    largest: list[Large]
+    findings: list[Finding]
+    wrong: int
+    unclean_takeover_ms: int = 0  # when the lead was last taken from a leader that had not let go
+
+
+def examine(snapshot: Snapshot, now_ms: int) -> Examined:
+    """Read everything, and say what is wrong."""
+    kinds = kinds_of(snapshot.records)
+    findings = _findings(snapshot, now_ms)
+    largest = sorted(snapshot.records, key=lambda record: -len(record.value or b""))[:LARGEST_MAX]
+    return Examined(
+        revision=snapshot.revision,
+        records=len(snapshot.records),
+        bytes=sum(size for _, size in kinds.values()),
+        kinds=[Kind(kind, count, size) for kind, (count, size) in kinds.items()],
+        largest=[Large(record.kind, record.key, len(record.value or b"")) for record in largest],
+        findings=_listed(findings),
+        wrong=len(findings),
+        unclean_takeover_ms=_meta(snapshot).unclean_takeover_ms,
+    )
+
+
+def _findings(snapshot: Snapshot, now_ms: int) -> list[Finding]:
+    """A sound store is read at once. Only where that fails, records are looked at one by one."""
+    findings: list[Finding] = []
+    try:
+        state = mirror(snapshot)
+    except Exception:  # whatever a record can make the loader stumble over is a finding
+        findings, sound = _one_by_one(snapshot.records)
+        try:
+            state = mirror(Snapshot(snapshot.revision, sound))
+        except Exception as error:
+            return [*findings, _broken(error)]
+    try:
+        take_over(state, now_ms)
+        findings += [Finding("rule", "", "", message) for message in check(state)]
+    except Exception as error:
+        findings.append(_broken(error))
+    return findings
+
+
+def _one_by_one(records: Sequence[Change]) -> tuple[list[Finding], list[Change]]:
+    """What is wrong with single records, and the others."""
+    findings: list[Finding] = []
+    sound: list[Change] = []
+    scratch = State()
+    for record in records:
+        if record.kind != "instance":
+            wrong = _trouble(scratch, record)
+            if wrong is None:
+                sound.append(record)
+            else:
+                findings.append(wrong)
+    workloads, nodes = scratch.workloads.keys(), scratch.nodes.keys()
+    for record in records:
+        if record.kind == "instance":
+            wrong = _orphaned(record, workloads, nodes)
+            if wrong is None:
+                sound.append(record)
+            else:
+                findings.append(wrong)
+    return findings, sound
+
+
+def _trouble(scratch: State, record: Change) -> Finding | None:
+    """Whether a server could read this one; `scratch` has those before it."""
+    try:
+        follow(scratch, 0, [record])
+    except msgspec.MsgspecError as error:
+        return Finding("unreadable", record.kind, record.key, f"cannot be read: {error}")
+    except StoreError:
+        return Finding("unknown", record.kind, record.key, "this release knows no such kind of record")
+    except Exception as error:
+        return Finding("unreadable", record.kind, record.key, f"cannot be used: {_message(error)}")
+    return None
+
+
+def _orphaned(record: Change, workloads: Container[str], nodes: Container[str]) -> Finding | None:
+    assert record.value is not None
+    try:
+        instance = _INSTANCES.decode(record.value)
+    except msgspec.MsgspecError as error:
+        return Finding("unreadable", record.kind, record.key, f"cannot be read: {error}")
+    if instance.workload not in workloads:
+        return Finding(
+            "orphan", record.kind, record.key, f"belongs to workload {instance.workload}, which is not there"
+        )
+    if instance.state in ALLOCATED and instance.node not in nodes:
+        message = f"is {instance.state} on node {instance.node or 'of no name'}, which is not there"
+        return Finding("orphan", record.kind, record.key, message)
+    return None
+
+
+def _listed(findings: list[Finding]) -> list[Finding]:
+    listed: dict[str, list[Finding]] = {}
+    for finding in findings:
+        listed.setdefault(finding.sort, []).append(finding)
+    return [finding for sort in listed.values() for finding in sort[:FINDINGS_MAX]]
+
+
+def _broken(error: Exception) -> Finding:
+    return Finding("rule", "", "", f"no state can be made of these records: {_message(error)}")
+
+
+def _message(error: Exception) -> str:
+    return f"{type(error).__name__} {error}".strip()
+
+
+def _meta(snapshot: Snapshot) -> Meta:
+    for record in snapshot.records:
+        if record.kind == "meta" and record.value is not None:
+            try:
+                return msgspec.msgpack.decode(record.value, type=Meta)
+            except msgspec.MsgspecError:
+                break
+    return Meta()
+
+
+_INSTANCES = msgspec.msgpack.Decoder(Instance)

@@ -1,0 +1,183 @@
+"""Say: what the server tells its operator, one line per event on stderr. JSON for machines, words for a terminal.
+
+A line never makes the server wait: when nothing reads (a stopped terminal, a full pipe), lines are kept up to a limit
+and then dropped, and the next line that gets through says how many are missing.
+"""
+
+import logging
+import os
+import select
+import sys
+import time
+import traceback
+from collections.abc import Callable, MutableMapping
+from typing import Any, Literal
+
+import msgspec
+
+if "rich" in sys.modules:
+    import structlog
+else:
+    # structlog imports rich for coloured tracebacks, which no line here has: a tenth of the start-up time.
+    sys.modules["rich"] = None  # type: ignore[assignment]
+    try:
+        import structlog
+    finally:
+        del sys.modules["rich"]
+
+Form = Literal["auto", "json", "text"]
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+WRITE_BYTES_MAX = 4_096  # what a pipe takes without blocking once it says it is writable (PIPE_BUF)
+WAITING_BYTES_MAX = 1 << 20  # some thousand lines: minutes of a quiet server, a second of a busy one
+
+LINES_MAX = 10  # of one kind, per LINES_EVERY_S: a scanner must not fill the operator's disk
+LINES_EVERY_S = 10.0
+
+Fields = MutableMapping[str, Any]
+
+
+def configure(level: str = "info", form: Form = "auto", descriptor: int = 2) -> "LineSink":
+    """Log everything from this level on, also what libraries log through the standard library."""
+    sink = LineSink(descriptor)
+    message = form == "text" or (form == "auto" and os.isatty(descriptor))
+    render = _render_text if message else _render_json
+    structlog.configure(
+        processors=[render],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=lambda *names: _LineLogger(sink, *names),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(level=max(LEVELS[level], logging.WARNING), handlers=[_Bridge(sink, render)], force=True)
+    return sink
+
+
+def logger(name: str) -> Any:
+    """The logger of a part of the server, by name."""
+    return structlog.get_logger(name)
+
+
+def is_enabled(level: str) -> bool:
+    """Whether lines of this level are written at all: making them may cost more than writing them."""
+    log = structlog.get_logger()
+    return bool(log.is_enabled_for(LEVELS[level]))
+
+
+class RateLimitedLogger:
+    """Warnings that any client can cause: a few are written, of the others only their number."""
+
+    def __init__(self, name: str) -> None:
+        self._log = logger(name)
+        self._lines = 0
+        self._since_s = 0.0
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """One line, unless there were many just now."""
+        now = time.monotonic()
+        if now - self._since_s >= LINES_EVERY_S:
+            if self._lines > LINES_MAX:
+                self._log.warning("more were refused", number=self._lines - LINES_MAX)
+            self._lines, self._since_s = 0, now
+        self._lines += 1
+        if self._lines <= LINES_MAX:
+            self._log.warning(event, **fields)
+
+
+class LineSink:
+    """Where lines go. `write` never waits and never raises."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._poll = select.poll()
+        self._poll.register(descriptor, select.POLLOUT)
+        self._waiting = bytearray()
+        self.dropped = 0
+
+    def write(self, line: bytes) -> None:
+        """One line, without its end."""
+        if len(self._waiting) + len(line) > WAITING_BYTES_MAX:
+            self.dropped += 1
+        else:
+            self._waiting += line
+            self._waiting += b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what can be written now."""
+        while self._waiting and self._is_writable():
+            try:
+                written = os.write(self._descriptor, memoryview(self._waiting)[:WRITE_BYTES_MAX])
+            except OSError:  # the reader is gone or the disk is full; there is nowhere to report it
+                self._waiting.clear()
+                return
+            del self._waiting[:written]
+        if self.dropped and not self._waiting:
+            missing, self.dropped = self.dropped, 0
+            self.write(b"(%d lines are missing here: nobody read them in time)" % missing)
+
+    def _is_writable(self) -> bool:
+        return any(events & select.POLLOUT for _, events in self._poll.poll(0))
+
+
+class _LineLogger:
+    """What structlog calls with the finished line. All levels go the same way."""
+
+    def __init__(self, sink: LineSink, name: str = "") -> None:
+        self.name = name
+        self.debug = self.info = self.warning = self.error = self.critical = sink.write
+
+
+class _Bridge(logging.Handler):
+    """From the standard library's logging to the same lines."""
+
+    def __init__(self, sink: LineSink, render: Callable[[Any, str, Fields], bytes]) -> None:
+        super().__init__()
+        self._sink = sink
+        self._render = render
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields: Fields = {"event": record.getMessage()}
+        if record.exc_info:
+            fields["exc_info"] = record.exc_info
+        level = record.levelname.lower()
+        self._sink.write(self._render(_LineLogger(self._sink, record.name), level, fields))
+
+
+def _render_json(teller: Any, level: str, fields: Fields) -> bytes:
+    event = fields.pop("event", "")
+    line = {"time": _clock("%Y-%m-%dT%H:%M:%S") + "Z", "level": level, "from": teller.name, "event": event}
+    _format_error(fields)
+    line.update(fields)
+    return msgspec.json.encode(line, enc_hook=str)
+
+
+def _render_text(teller: Any, level: str, fields: Fields) -> bytes:
+    _format_error(fields)
+    trace = fields.pop("trace", "")
+    event = fields.pop("event", "")
+    rest = "".join(f" {name}={value}" for name, value in fields.items())
+    mark = "" if level == "info" else f"{level}: "
+    line = _sanitised(f"{_clock('%H:%M:%S')} {mark}{event}{rest}")
+    return (line + (f"\n{trace}" if trace else "")).encode(errors="replace")
+
+
+def _sanitised(line: str) -> str:
+    """One line that moves no cursor and colours nothing: it may quote what a stranger has sent."""
+    if line.isprintable():
+        return line
+    return "".join([name if name.isprintable() else ascii(name)[1:-1] for name in line])
+
+
+def _format_error(fields: Fields) -> None:
+    error = fields.pop("exc_info", None)
+    if error is True:
+        error = sys.exc_info()
+    if isinstance(error, BaseException):
+        error = (type(error), error, error.__traceback__)
+    if error and error[0] is not None:
+        fields["trace"] = "".join(traceback.format_exception(*error)).rstrip()
+
+
+def _clock(form: str) -> str:
+    now = time.time()
+    return f"{time.strftime(form, time.gmtime(now))}.{int(now * 1000) % 1000:03d}"

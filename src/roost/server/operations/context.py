@@ -1,0 +1,88 @@
+"""What operations reach, and in whose name one is called."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple, Protocol
+
+from roost.core.state.state import State
+from roost.model.errors import NotFound
+from roost.model.events import Event
+from roost.model.records.workload import Workload
+from roost.server.auth.middleware import Auth
+from roost.server.auth.principal import Principal, Redactor
+from roost.server.cluster.peers import Peers
+from roost.server.engine.engine import Engine
+from roost.server.engine.plan_tokens import Plans
+from roost.server.engine.questions import Questions
+from roost.server.feed.change_log import Watch
+from roost.server.history.service import History
+from roost.server.observability.metrics import CountCache, Metrics
+from roost.server.pki.enrolment import Joining
+from roost.server.pki.secrets import Secrets
+from roost.server.webhooks.dispatcher import Hooks
+
+
+class Logs(Protocol):
+    """The logs, as far as readers need them. A log's name is PROJECT/NAME/SERIAL/INDEX.ATTEMPT."""
+
+    def size(self, name: str) -> int | None:
+        """How many bytes there are; None when there is no such log."""
+
+    def read(self, name: str, offset: int, limit: int) -> bytes:
+        """Bytes from an offset on."""
+
+    def finished(self, name: str, over: bool) -> bool:
+        """Whether no more will come. `over`: the attempt has ended."""
+
+    def follow(self, name: str, offset: int, is_over: Callable[[], bool]) -> AsyncIterator[tuple[int, bytes]]:
+        """Pieces with their offsets as they come; ends when no more will come."""
+
+
+class Context(NamedTuple):
+    """Everything an operation may need."""
+
+    engine: Engine
+    watch: Watch
+    logs: Logs
+    census: CountCache
+    metrics: Metrics
+    auth: Auth
+    joining: Joining
+    secrets: Secrets
+    questions: Questions
+    history: History | None = None
+    peers: Peers | None = None  # the other servers, where there can be some
+    hooks: Hooks | None = None
+    controller: str = ""  # where controllers connect, HOST:PORT
+    plans: Plans = Plans()
+
+
+class Call(NamedTuple):
+    """One call of an operation, and its caller."""
+
+    context: Context
+    principal: Principal
+
+    @property
+    def engine(self) -> Engine:
+        """The only loop that decides."""
+        return self.context.engine
+
+    @property
+    def redactor(self) -> Redactor:
+        """What the principal may read of other projects."""
+        return Redactor(self.principal.access)
+
+    async def ask(self, make: Callable[[int], Event]) -> Any:
+        """Put a change to the engine in the principal's name, which is recorded in the same commit."""
+        return await self.engine.ask(make, self.principal.by)
+
+    async def state(self) -> State:
+        """The state with nothing in it that is not durable, good until the next await."""
+        return await self.engine.settled()
+
+    async def workload(self, project: str, name: str) -> Workload:
+        """A workload that is known, as of a moment at which everything seen is durable."""
+        workload = (await self.state()).workloads.get(f"{project}/{name}")
+        if workload is None:
+            raise NotFound(f"there is no workload {project}/{name}", params={"workload": project})
+        return workload

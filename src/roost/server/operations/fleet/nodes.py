@@ -1,0 +1,92 @@
+"""Nodes: list, look at, keep new work from, take out of service, put back, forget."""
+
+from bisect import bisect_right
+
+from roost.core.explain.drain_preview import DrainPreview, drain_preview
+from roost.core.state.state import State
+from roost.model.events import Cordon, Drain, Remove, Resume
+from roost.model.spec.units import duration_ms
+from roost.model.states import NodeStatus
+from roost.schema.nodes import Draining, DrainPlanView, LeavingView, NodeDetail, NodePage, NodeView
+from roost.schema.reason_text import render_text
+from roost.server.operations.as_of import AsOf, state_at
+from roost.server.operations.context import Call
+from roost.server.operations.parameters import PAGE_MAX, After, At, Limit
+from roost.server.views.work import node_detail, node_view
+
+
+async def list_nodes(
+    call: Call, status: NodeStatus | None = None, limit: Limit = PAGE_MAX, after: After = "", at: At = ""
+) -> AsOf[NodePage]:
+    """List nodes by name."""
+    seen = await state_at(call, at)
+    return seen.shows(_page(seen.state, status, limit, after))
+
+
+def _page(state: State, status: NodeStatus | None, limit: int, after: str) -> NodePage:
+    names = state.fleet.names
+    items: list[NodeView] = []
+    for name in names[bisect_right(names, after) :]:
+        if len(items) == limit:
+            return NodePage(state.revision, items, items[-1].name)
+        if not status or state.nodes[name].status == status:
+            items.append(node_view(state, name))
+    return NodePage(state.revision, items)
+
+
+async def get_node(call: Call, node: str, at: At = "") -> AsOf[NodeDetail]:
+    """Show a node: its facts, its instances, its story."""
+    seen = await state_at(call, at)
+    return seen.shows(node_detail(seen.state, node, call.redactor.visible))
+
+
+async def drain(call: Call, node: str, fields: Draining) -> NodeView:
+    """Drain a node: no new work, and running work finishes or moves."""
+    deadline_ms = _deadline_ms(fields)
+    await call.ask(lambda number: Drain(number, node, deadline_ms))
+    return node_view(call.engine.state, node)
+
+
+async def preview_drain(call: Call, node: str, fields: Draining) -> DrainPlanView:
+    """Where everything on a node would go if it was drained now. Nothing happens."""
+    deadline_ms = _deadline_ms(fields)
+    return await call.context.questions.ask(
+        lambda state: _plan_view(drain_preview(state, node, deadline_ms), state.revision)
+    )
+
+
+def _deadline_ms(fields: Draining) -> int:
+    return 0 if fields.deadline is None else duration_ms(fields.deadline, "deadline")
+
+
+def _plan_view(plan: DrainPreview, revision: int) -> DrainPlanView:
+    leaving = []
+    for move in plan.moves:
+        workload, _, index = move.instance.rpartition(".")
+        project, _, name = workload.partition("/")
+        leaving.append(
+            LeavingView(
+                project=project, name=name, index=int(index), node=move.node, strategy=move.strategy,
+                code=move.code, message=render_text(move.text), may_finish=move.may_finish,
+            )
+        )  # fmt: skip
+    return DrainPlanView(node=plan.node, revision=revision, whole=plan.is_whole, leaving=leaving)
+
+
+async def cordon(call: Call, node: str) -> NodeView:
+    """Cordon a node: no new work; running work stays."""
+    engine = call.engine
+    await call.ask(lambda number: Cordon(number, node))
+    return node_view(engine.state, node)
+
+
+async def resume(call: Call, node: str) -> NodeView:
+    """Put a cordoned, drained or flaky node back into service."""
+    engine = call.engine
+    await call.ask(lambda number: Resume(number, node))
+    return node_view(engine.state, node)
+
+
+async def remove(call: Call, node: str) -> None:
+    """Delete a disconnected node without work."""
+    await call.ask(lambda number: Remove(number, node))

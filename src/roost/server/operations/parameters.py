@@ -1,0 +1,38 @@
+"""Parameters that many operations share, with their bounds. The REST API shows them in its description."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+PAGE_MAX = 1_000  # ten milliseconds of work
+DETAILS_MAX = 100  # for items that are large: documents of half a megabyte, services with a hundred addresses
+INDEX_MAX = 1 << 31
+OFFSET_MAX = 1 << 53  # exact in JSON
+SERIAL_MAX = 1 << 62
+
+WorkloadState = Literal[
+    "queued", "running", "stopping", "succeeded", "failed", "timed_out", "cancelled", "expired", "rejected"
+]
+
+Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Maximum number of items.")]
+DetailLimit = Annotated[int, Meta(ge=1, le=DETAILS_MAX, description="Maximum number of items.")]
+After = Annotated[str, Meta(description="`next` of the previous page.")]
+AfterRow = Annotated[str, Meta(max_length=100, description="`next` of the previous page.")]
+AfterIndex = Annotated[int, Meta(ge=-1, le=SERIAL_MAX, description="`next` of the previous page.")]
+At = Annotated[
+    str, Meta(max_length=100, description="Past state: a time (RFC 3339), a duration ago (`2h`) or `@REVISION`.")
+]
+Since = Annotated[str, Meta(max_length=100, description="From then on: RFC 3339, or a duration ago (`2h`).")]
+Until = Annotated[str, Meta(max_length=100, description="Until before then: RFC 3339, or a duration ago.")]
+OfInstance = Annotated[int, Meta(ge=0, le=INDEX_MAX, description="Only of this instance.")] | None
+Attempt = Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="0: the newest.")]
+Ready = Annotated[bool, Meta(description="Only addresses that are ready to be used.")]
+SameOk = Annotated[bool, Meta(description="A live workload is no conflict: another document makes a new version.")]
+MustExist = Annotated[
+    bool,
+    Meta(
+        description="Only change live workloads: an unknown or finished name is 404, and nothing is made. "
+        "It implies same_ok."
+    ),
+]
+PlanToken = Annotated[str, Meta(description="`token` of a plan: do exactly that, or nothing.")]

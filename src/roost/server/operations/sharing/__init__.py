@@ -1,0 +1,1 @@
+"""Operations on projects, access and secrets."""

@@ -1,0 +1,86 @@
+"""Secrets of projects: set, list, remove, seal again. A value comes in and never goes out by this door."""
+
+import base64
+import binascii
+from functools import partial
+from heapq import nsmallest
+
+from roost.model.errors import Invalid, NotFound
+from roost.model.events import PutRecords, WorkloadSpec
+from roost.model.records.opaque import OpaqueRecord
+from roost.model.spec.document import decode_document, may_have_secrets, secrets_of
+from roost.schema.secrets import Resealed, SecretPage, SecretValue, SecretView
+from roost.server.operations.context import Call
+from roost.server.operations.parameters import PAGE_MAX, After, Limit
+from roost.server.pki.secrets import KIND, check_key, reseal
+from roost.server.webhooks.dispatcher import KIND as HOOK
+from roost.server.webhooks.dispatcher import bound, resealed_hook
+
+
+async def list_secrets(call: Call, project: str, limit: Limit = PAGE_MAX, after: After = "") -> SecretPage:
+    """List the secrets of a project: names, sizes, last change and author. Never values."""
+    context = call.context
+    state = await context.engine.settled()
+    kept, start = state.opaque_records.get(KIND, {}), f"{project}/"
+    keys = nsmallest(limit + 1, (key for key in kept if key.startswith(start) and key > start + after))
+    items = [context.secrets.view(key, kept[key]) for key in keys[:limit]]
+    return SecretPage(state.revision, items, items[-1].name if len(keys) > limit else None)
+
+
+async def set_secret(call: Call, project: str, name: str, given: SecretValue) -> SecretView:
+    """Set a secret of a project. New attempts get this value; running ones keep theirs."""
+    key = f"{project}/{name}"
+    check_key(key)
+    secrets = call.context.secrets
+    record = secrets.record(key, _bytes(given), call.principal.name)
+    await call.ask(lambda number: PutRecords(number, (record,)))
+    assert record.value is not None
+    return secrets.view(key, record.value)
+
+
+async def remove_secret(call: Call, project: str, name: str) -> None:
+    """Delete a secret. Running work keeps it; later attempts that need it fail to start."""
+    state = await call.engine.settled()
+    key = f"{project}/{name}"
+    known = state.opaque_records.get(KIND, {}).get(key)
+    if known is None:
+        raise NotFound(f"there is no secret {name:.100} in project {project:.100}")
+    await call.ask(lambda number: PutRecords(number, (OpaqueRecord(KIND, key, None, known),)))
+
+
+async def reseal_secrets(call: Call) -> Resealed:
+    """Encrypt the secrets of all projects again with the newest key. Afterwards older keys are not needed."""
+    context = call.context
+    done = await context.secrets.reseal(call.ask)
+    if context.hooks is None:
+        return done
+    more = await reseal(call.engine, call.ask, HOOK, partial(resealed_hook, context.hooks.seal))
+    return Resealed(done.resealed + more.resealed, [*done.unreadable, *map(bound, more.unreadable)])
+
+
+async def require_secrets(call: Call, wanted: tuple[WorkloadSpec, ...], *, many: bool = False) -> None:
+    """Refuse workloads that refer to secrets which are not there. The caller may submit to these projects."""
+    for number, spec in enumerate(wanted):
+        if not may_have_secrets(spec.document):
+            continue
+        state = await call.engine.settled()
+        known = state.opaque_records.get(KIND, {})
+        for variable, name in secrets_of(decode_document(spec.document)).items():
+            if f"{spec.project}/{name}" not in known:
+                message = f"project {spec.project} has no secret {name}; `roost secrets set {spec.project}/{name}`"
+                raise Invalid(f"{f'[{number}].' if many else ''}env.{variable:.60}", message, code="no_such_secret")
+
+
+def _bytes(given: SecretValue) -> bytes:
+    if (given.value is None) == (given.base64 is None):
+        raise Invalid("value", "give either `value`, a text, or `base64`")
+    if given.value is not None:
+        try:
+            return given.value.encode()
+        except UnicodeEncodeError:
+            raise Invalid("value", "this is not text that can be passed to a program; send `base64`") from None
+    assert given.base64 is not None
+    try:
+        return base64.b64decode(given.base64, validate=True)
+    except (binascii.Error, ValueError):
+        raise Invalid("base64", "this is not base64") from None

@@ -1,0 +1,1 @@
+"""Operations on workloads and their instances."""

@@ -1,0 +1,67 @@
+"""Instances: the runs of a workload, and results that are known outside of agents."""
+
+import msgspec
+
+from roost.core.state.state import State
+from roost.model.events import ResultPosted
+from roost.model.records.workload import Workload
+from roost.model.states import InstanceState
+from roost.schema.work import InstanceDetail, InstancePage, InstanceView, ResultBody
+from roost.server.auth.principal import Redactor
+from roost.server.operations.as_of import AsOf, state_at
+from roost.server.operations.context import Call
+from roost.server.operations.parameters import AfterIndex, At, Limit
+from roost.server.views.work import instance_detail, instance_view, instances_of
+
+SCAN_MAX = 20_000  # instances looked at for one page: some ten milliseconds
+
+
+async def list_instances(
+    call: Call,
+    project: str,
+    name: str,
+    only: InstanceState | None = None,
+    limit: Limit = 100,
+    after: AfterIndex = -1,
+    at: At = "",
+) -> AsOf[InstancePage]:
+    """List the instances of a workload, including unstarted ones."""
+    seen = await state_at(call, at)
+    workload, redactor = seen.workload(project, name), call.redactor
+    return seen.shows(_page(seen.state, workload, redactor, only, limit, after))
+
+
+def _page(
+    state: State, workload: Workload, redactor: Redactor, only: InstanceState | None, limit: int, after: int
+) -> InstancePage:
+    stop = min(after + 1 + SCAN_MAX, workload.count)
+    items: list[InstanceView] = []
+    for index, view in instances_of(state, workload, after + 1, stop, redactor.visible):
+        if not only or view.state == only:
+            items.append(view)
+        if len(items) == limit and index + 1 < workload.count:
+            return InstancePage(state.revision, items, index)
+    return InstancePage(state.revision, items, stop - 1 if stop < workload.count else None)
+
+
+async def get_instance(call: Call, project: str, name: str, index: int, at: At = "") -> AsOf[InstanceDetail]:
+    """Show an instance: its story and its decision."""
+    seen = await state_at(call, at)
+    detail = instance_detail(seen.state, seen.workload(project, name), index, call.redactor.visible)
+    return seen.shows(detail)
+
+
+async def post_result(call: Call, project: str, name: str, index: int, body: ResultBody) -> InstanceView:
+    """End the attempt with this token as if its agent had reported this exit code. Its processes are stopped."""
+    engine = call.engine
+    workload = await call.workload(project, name)
+    instance_detail(engine.state, workload, index)  # whether there is such an instance
+    known = engine.state.instances.get(f"{workload.key}.{index}")
+    last = instance_view(known) if known is not None else None
+    message = body.message if body.message.isprintable() else ascii(body.message)[1:-1]
+    await call.ask(lambda number: ResultPosted(number, workload.key, index, body.token, body.code, message))
+    after = engine.state.instances.get(f"{workload.key}.{index}")
+    if after is not None:
+        return instance_view(after, call.redactor.visible)
+    assert last is not None
+    return msgspec.structs.replace(last, state="failed" if body.code else "succeeded", exit_code=body.code)

@@ -1,0 +1,1 @@
+"""Certificates, TLS, enrolment of nodes, encryption of secrets at rest."""

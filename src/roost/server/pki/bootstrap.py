@@ -1,0 +1,90 @@
+"""Bootstrap: the CA, the certificates and the join tokens of a server, from its settings. Done before it listens."""
+
+import asyncio
+import re
+import socket
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from roost.server.config import ServerConfig, is_loopback
+from roost.server.engine.engine import Engine
+from roost.server.observability import logging
+from roost.server.pki.authority import AuthorityUnavailable, open_authority
+from roost.server.pki.certificates import Certificates
+from roost.server.pki.encryption import Seal, key_from_command, key_from_file, make_key_file
+from roost.server.pki.enrolment import Joining
+from roost.server.pki.tls import OperatorCertificate, ServerCertificate, ServerTls, advertised, write_secret
+
+AUTHORITY_FILE = "authority.sealed"  # of a server whose store forgets: the CA, its key sealed
+CA_FILE = "ca.pem"  # the CA's certificate, for clients that verify this server
+SEAL_FILE = "seal.key"
+NAME_ODD = re.compile(r"[^A-Za-z0-9_.-]")
+
+log = logging.logger("secure")
+
+Enrol = Callable[[Certificates], Awaitable[None]]
+
+
+class Secured(NamedTuple):
+    """The certificates that a server shows and those that it accepts."""
+
+    transport: ServerTls
+    certificates: Certificates
+    seal: Seal
+
+
+async def secure(config: ServerConfig, engine: Engine, joining: Joining, api_port: int) -> Secured:
+    """Open the CA, or make it, and whatever hangs on it. Raises Unavailable, Invalid."""
+    seal = await asyncio.to_thread(open_seal, config) if config.key_command else open_seal(config)
+    forgetful = config.store == "memory"
+    file = config.data / AUTHORITY_FILE if forgetful else None
+    try:
+        config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        authority = await open_authority(engine, seal, file, anew=config.new_authority)
+        hosts = (*advertised(config.host, config.advertise), *advertised(config.agents_host, config.advertise))
+        server = ServerCertificate(authority, server_name(config), hosts, config.data, config.certificate_ms)
+        write_secret(config.data / CA_FILE, authority.certificate)
+    except OSError as error:
+        raise AuthorityUnavailable(f"certificates cannot be kept in {config.data}: {error.strerror or error}") from None
+    operators = (
+        OperatorCertificate(config.tls_cert, config.tls_key)
+        if config.tls_cert is not None and config.tls_key is not None
+        else None
+    )
+    transport = ServerTls(server, (operators or server) if config.serves_tls() else None)
+    certificates = Certificates(engine, authority, life_ms=config.certificate_ms, forgetful=forgetful)
+    joining.begin(certificates, api_urls(config, api_port))
+    return Secured(transport, certificates, seal)
+
+
+def api_urls(config: ServerConfig, port: int) -> tuple[str, ...]:
+    """Where the API is reached."""
+    if not config.serves_tls() and not is_loopback(config.host):
+        log.warning("the API is spoken to without TLS: tokens can be read on the way", host=config.host)
+    scheme = "https" if config.serves_tls() else "http"
+    return tuple(f"{scheme}://{_joined(host, port)}" for host in advertised(config.host, config.advertise))
+
+
+def agents_addresses(config: ServerConfig, port: int) -> tuple[str, ...]:
+    """Where agents connect, as in the answer when they join."""
+    return tuple(_joined(host, port) for host in advertised(config.agents_host, config.advertise))
+
+
+def open_seal(config: ServerConfig) -> Seal:
+    """The key for what is sealed at rest: the operator's, or one of our own that is made on first use."""
+    keys = [key_from_file(path) for path in config.key_files]
+    if config.key_command:
+        keys.insert(0, key_from_command(config.key_command))
+    if not keys:
+        config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        keys = [make_key_file(config.data / SEAL_FILE)]
+    return Seal(*keys)
+
+
+def server_name(config: ServerConfig) -> str:
+    """What this server is called in its certificate."""
+    return config.name or NAME_ODD.sub("-", socket.gethostname())[:63] or "server"
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

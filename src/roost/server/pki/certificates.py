@@ -1,0 +1,215 @@
+"""Certificates of nodes: issued, renewed, and which of them are good.
+
+Each node has one record, and a certificate that is not in it opens nothing. A record names the current certificate and
+the one before it, which a node may still use until it has written down the new one. The record goes when the node is
+removed, in the same commit.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import grpc
+import msgspec
+
+from roost.model.errors import Conflict, NoService, Refused
+from roost.model.events import PutRecords
+from roost.model.records.enrolment import Credential
+from roost.model.records.opaque import OPAQUE_KINDS, By, OpaqueRecord
+from roost.model.spec.names import check_node_name
+from roost.model.states import NodeStatus
+from roost.server.config import CERTIFICATE_MS
+from roost.server.engine.engine import Engine
+from roost.server.observability import logging
+from roost.server.pki.authority import Authority, Issued, fingerprint, now_ms
+
+KIND = "certificate"
+LIFE_BYTES = 8  # of the mark that tells one node of a name from the next
+RECORDS_MANY = OPAQUE_KINDS[KIND] // 2  # from here on, those that have ended are looked for
+TRIES_MAX = 8  # of a change that conflicts with another one
+
+log = logging.logger("certificates")
+
+
+class Peer(NamedTuple):
+    """Who is at the other end of a connection, as a certificate of our CA says."""
+
+    kind: str  # node | server
+    name: str
+    fingerprint: str
+    pool: str = ""  # of a node, if its join token named one
+
+
+class NodeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is stored of a node that has joined."""
+
+    life: str  # the same over renewals, another after joining again
+    current: str  # fingerprint
+    expires_ms: int
+    previous: str = ""
+    pool: str = ""
+    joined_ms: int = 0
+
+
+class NodeCredential:
+    """What a node was when it connected. Good until it is removed or joins again: renewals end no stream."""
+
+    __slots__ = ("_seen", "life", "node", "pool")
+
+    def __init__(self, node: str, seen: bytes) -> None:
+        record = _read(seen)
+        self.node = node
+        self.life = record.life
+        self.pool = record.pool
+        self._seen = seen
+
+    def holds(self, certificates: "Certificates") -> bool:
+        """Whether the node may still speak. Costs nothing as long as its record is the same object."""
+        value = certificates.value(self.node)
+        if value is self._seen:
+            return True
+        if value is None or _read(value).life != self.life:
+            return False
+        self._seen = value
+        return True
+
+
+class Certificates:
+    """The nodes' certificates."""
+
+    def __init__(
+        self, engine: Engine, authority: Authority, servers: tuple[str, ...] = (), *,
+        life_ms: int = CERTIFICATE_MS, forgetful: bool = False,
+    ) -> None:  # fmt: skip
+        self.engine = engine
+        self.authority = authority
+        self.servers: Callable[[], tuple[str, ...]] = lambda: servers  # where agents connect
+        self._life_ms = life_ms
+        self._forgetful = forgetful  # the store starts empty: who has a certificate of ours is known again
+        self._known: set[str] = set()  # nodes that had a record in this life of a forgetful server
+
+    def value(self, node: str) -> bytes | None:
+        """What is stored of a node."""
+        return self.engine.state.opaque_records.get(KIND, {}).get(node)
+
+    def is_current(self, node: str, certificate: str) -> bool:
+        """Whether this certificate (PEM) is the current one of a node."""
+        value = self.value(node)
+        return value is not None and _read(value).current == fingerprint(certificate)
+
+    async def admit(self, peer: Peer) -> NodeCredential:
+        """Let a node in if its certificate is the current one of its name, or the one before. Raises Refused."""
+        if peer.kind != "node":
+            raise Refused(f"this is for nodes; the certificate is of {peer.kind} {peer.name}")
+        value = self.value(peer.name)
+        if value is None and self._forgetful and peer.name not in self._known:
+            value = await self._know_again(peer)
+        if value is None:
+            raise Refused(f"the certificate of node {peer.name} was revoked; a new join token is needed")
+        self._known.add(peer.name)
+        record = _read(value)
+        if peer.fingerprint not in (record.current, record.previous):
+            raise Refused(f"node {peer.name} has another certificate by now; a new join token is needed")
+        return NodeCredential(peer.name, value)
+
+    async def enrol(
+        self, node: str, request: str, pool: str = "", extra: tuple[OpaqueRecord, ...] = (), by: By | None = None, *,
+        local: bool = False,
+    ) -> Credential:  # fmt: skip
+        """Let a node join, all or nothing with `extra`. Raises Conflict if the name belongs to another one.
+
+        `local`: for a process that can read the server's own directory, and so may have every name.
+        """
+        check_node_name(node, "node")
+        was = self.value(node)
+        if was is not None and not local:
+            self._check_free(node, _read(was))
+        issued = self.authority.for_node(node, request, self._life_ms, pool)
+        life = os.urandom(LIFE_BYTES).hex()
+        record = NodeRecord(life, issued.fingerprint, issued.expires_ms, pool=pool, joined_ms=issued.issued_ms)
+        records = (*extra, *self._over(node), OpaqueRecord(KIND, node, _pack(record), was))
+        await self.engine.ask(lambda number: PutRecords(number, records), by)
+        self._known.add(node)
+        log.info(f"node {node} has joined", certificate=issued.fingerprint[:16], pool=pool)
+        return self._credential(issued, pool)
+
+    async def renew(self, peer: Peer, request: str) -> Credential:
+        """The next certificate of a node, for a new key. Raises Refused."""
+        for _ in range(TRIES_MAX):
+            await self.admit(peer)
+            was = self.value(peer.name)
+            if was is None:
+                continue
+            node_record = _read(was)
+            issued = self.authority.for_node(peer.name, request, self._life_ms, node_record.pool)
+            record = msgspec.structs.replace(
+                node_record, current=issued.fingerprint, previous=peer.fingerprint, expires_ms=issued.expires_ms
+            )
+            opaque_record = OpaqueRecord(KIND, peer.name, _pack(record), was)
+            try:
+                await self.engine.ask(partial(_keep, opaque_record))
+            except Conflict:
+                continue
+            log.info(f"node {peer.name} has renewed its certificate", certificate=issued.fingerprint[:16])
+            return self._credential(issued, record.pool)
+        raise NoService("others change the same record; try again in a moment", code="busy")
+
+    def _check_free(self, node: str, record: NodeRecord) -> None:
+        """A name belongs to the holder of its certificate until that ends, or its node is lost or removed."""
+        existing = self.engine.state.nodes.get(node)
+        if record.expires_ms < now_ms() or (existing is not None and existing.status == NodeStatus.LOST):
+            return
+        message = (
+            f"another machine has joined as {node} ({existing.status if existing is not None else 'not seen yet'})"
+        )
+        raise Conflict(f"{message}; choose another --name, or `roost nodes remove {node}` first", code="node_exists")
+
+    def _over(self, joining: str) -> list[OpaqueRecord]:
+        """Records of nodes that are gone and whose certificates have ended, to be dropped when there are many."""
+        records, nodes, now = self.engine.state.opaque_records.get(KIND, {}), self.engine.state.nodes, now_ms()
+        if len(records) < RECORDS_MANY:
+            return []
+        gone = [(name, value) for name, value in records.items() if name not in nodes and name != joining]
+        return [OpaqueRecord(KIND, name, None, value) for name, value in gone if _read(value).expires_ms < now]
+
+    async def _know_again(self, peer: Peer) -> bytes | None:
+        """The CA's word is all that is left after a restart that forgot: take down whose certificate this is."""
+        life = os.urandom(LIFE_BYTES).hex()
+        record = NodeRecord(life, peer.fingerprint, now_ms() + self._life_ms, pool=peer.pool)
+        try:
+            await self.engine.ask(partial(_keep, OpaqueRecord(KIND, peer.name, _pack(record), None)))
+        except Conflict:
+            pass  # two streams of one agent at once: the other one has written it down
+        return self.value(peer.name)
+
+    def _credential(self, issued: Issued, pool: str) -> Credential:
+        return Credential(
+            issued.certificate, self.authority.certificate, self.servers(), issued.issued_ms, issued.expires_ms, pool
+        )
+
+
+def peer_of(context: "grpc.aio.ServicerContext[Any, Any]") -> Peer | None:
+    """Who a verified certificate says the peer is; None: it is no node or server of ours."""
+    facts = context.auth_context()
+    names = [fact.decode("ascii", "replace") for fact in facts.get("peer_uri", ())]
+    pem = next(iter(facts.get("x509_pem_cert", ())), b"")
+    if len(names) != 1 or not pem:
+        return None
+    kind, separator, name = names[0].removeprefix("roost://").partition("/")
+    if not names[0].startswith("roost://") or kind not in ("node", "server") or not separator or not name:
+        return None
+    subject = next(iter(facts.get("x509_subject", ())), b"").decode("ascii", "replace")
+    units = [part.removeprefix("OU=") for part in subject.split(",") if part.startswith("OU=")]
+    return Peer(kind, name, fingerprint(pem.decode("ascii")), units[0] if units else "")
+
+
+def _keep(record: OpaqueRecord, number: int) -> PutRecords:
+    return PutRecords(number, (record,))
+
+
+def _read(value: bytes) -> NodeRecord:
+    return msgspec.msgpack.decode(value, type=NodeRecord)
+
+
+_pack = msgspec.msgpack.Encoder().encode

@@ -1,0 +1,160 @@
+"""Join tokens: made for a machine that is to become a node, good for so many uses until a moment, stored as a hash.
+
+A use is counted in the same commit that lets the node join, so one that is left is never used twice.
+"""
+
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import sha256
+
+import msgspec
+
+from roost.model.errors import Conflict, Invalid, NoService, NotFound, Refused, RoostError, TooOften
+from roost.model.events import PutRecords
+from roost.model.limits import COUNTABLE_MAX
+from roost.model.records.enrolment import Credential, JoinRequest, JoinToken
+from roost.model.records.opaque import By, OpaqueRecord
+from roost.model.spec.names import check_name
+from roost.schema.enrolment import JoinTokenMade, JoinTokenView
+from roost.server.engine.engine import Engine
+from roost.server.observability import logging
+from roost.server.pki.authority import DAY_MS, now_ms
+from roost.server.pki.certificates import Certificates
+
+KIND = "join"
+ID_BYTES = 5
+SECRET_BYTES = 24  # 192 bits: not to be guessed
+LIFE_MS_DEFAULT = 3_600_000  # an hour: enough to carry it to a machine
+LIFE_MS_MIN, LIFE_MS_MAX = 1_000, 366 * DAY_MS
+TRIES_MAX = 16  # of a use that other uses of the same token came before
+WINDOW_S, BAD_MAX = 60.0, 10  # so many wrong attempts per address and minute; then it waits for the next minute
+ADDRESSES_MAX = 10_000  # remembered for that; the oldest go
+
+log = logging.logger("join")
+
+
+class StoredJoinToken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A token as it is stored."""
+
+    digest: bytes
+    expires_ms: int
+    created_ms: int
+    uses: int | None = 1  # left; None: any number
+    pool: str = ""
+
+
+class Joining:
+    """Makes tokens and takes them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._certificates: Certificates | None = None
+        self._urls: tuple[str, ...] = ()
+        self.others: Callable[[], tuple[str, ...]] = tuple  # the APIs of other servers
+        self._bad: OrderedDict[str, tuple[float, int]] = OrderedDict()  # address -> (since, how many wrong attempts)
+
+    def begin(self, certificates: Certificates, urls: tuple[str, ...]) -> None:
+        """From now on there is a CA. New machines will find the API at these addresses."""
+        self._certificates, self._urls = certificates, urls
+
+    @property
+    def certificates(self) -> Certificates:
+        """What joining ends with. Raises NoService while the CA is being opened."""
+        if self._certificates is None:
+            raise NoService("the server is starting")
+        return self._certificates
+
+    async def create(self, pool: str, uses: int | None, life_ms: int, by: By | None = None) -> JoinTokenMade:
+        """A new token; those whose time is over go with it. Raises Invalid, Conflict."""
+        if pool:
+            check_name(pool, "pool")
+        if uses is not None and not 1 <= uses <= COUNTABLE_MAX:
+            raise Invalid("uses", f"a token has 1 to {COUNTABLE_MAX:,} uses, or none that are counted; not {uses:,}")
+        if not LIFE_MS_MIN <= life_ms <= LIFE_MS_MAX:
+            raise Invalid("expires", f"a token lives for {LIFE_MS_MIN // 1_000} s to {LIFE_MS_MAX // DAY_MS} days")
+        now = now_ms()
+        name, secret = secrets.token_hex(ID_BYTES), secrets.token_urlsafe(SECRET_BYTES)
+        stored = StoredJoinToken(_digest(secret), now + life_ms, now, uses, pool)
+        over = [OpaqueRecord(KIND, old, None) for old, record in self._all().items() if record.expires_ms < now]
+        await self._engine.ask(
+            lambda number: PutRecords(number, (*over, OpaqueRecord(KIND, name, _pack(stored), None))), by
+        )
+        token = JoinToken((*self._urls, *self.others()), self.certificates.authority.fingerprint, name, secret)
+        return JoinTokenMade(token.text(), _view(name, stored))
+
+    def listed(self) -> list[JoinTokenView]:
+        """Those that can still be used, by id."""
+        now = now_ms()
+        return [_view(name, record) for name, record in sorted(self._all().items()) if record.expires_ms >= now]
+
+    async def revoke(self, name: str, by: By | None = None) -> None:
+        """It can no longer be used. Nodes that have joined with it stay. Raises NotFound."""
+        if name not in self._engine.state.opaque_records.get(KIND, {}):
+            raise NotFound(f"there is no join token {name:.80}")
+        await self._engine.ask(lambda number: PutRecords(number, (OpaqueRecord(KIND, name, None),)), by)
+
+    async def join(self, asked: JoinRequest, address: str) -> Credential:
+        """Let the holder of a token join. Raises Refused, Conflict, Invalid, TooOften."""
+        self._check_patience(address)
+        try:
+            return await self._use(asked, address)
+        except (Refused, Invalid) as error:
+            self._note_bad(address)
+            log.warning("join refused", address=address, node=asked.node[:80], token=asked.id[:20], reason=str(error))
+            raise
+        except RoostError as error:
+            log.warning("join refused", address=address, node=asked.node[:80], token=asked.id[:20], reason=str(error))
+            raise
+
+    async def _use(self, asked: JoinRequest, address: str) -> Credential:
+        for _ in range(TRIES_MAX):
+            was = self._engine.state.opaque_records.get(KIND, {}).get(asked.id)
+            stored = msgspec.msgpack.decode(was, type=StoredJoinToken) if was is not None else None
+            digest = _digest(asked.secret)
+            if stored is None or not hmac.compare_digest(digest, stored.digest):
+                raise Refused(
+                    "this join token is not known here: it was used up, revoked, or is not whole", code="join_refused"
+                )
+            if stored.expires_ms < now_ms():
+                message = "the time of this join token is over; make another one: `roost join-tokens create`"
+                raise Refused(message, code="join_refused")
+            left = stored.uses - 1 if stored.uses is not None else None
+            value = None if left == 0 else _pack(msgspec.structs.replace(stored, uses=left))
+            use = OpaqueRecord(KIND, asked.id, value, was)
+            try:
+                by = By(f"join-token:{asked.id}", address)
+                return await self.certificates.enrol(asked.node, asked.request, stored.pool, (use,), by)
+            except Conflict as error:
+                if error.code != "changed":
+                    raise
+        raise NoService("others use the same token; try again in a moment", code="busy")
+
+    def _check_patience(self, address: str) -> None:
+        since, count = self._bad.get(address, (0.0, 0))
+        if count >= BAD_MAX and time.monotonic() - since < WINDOW_S:
+            raise TooOften(f"{count} attempts from {address} were wrong; wait a minute")
+
+    def _note_bad(self, address: str) -> None:
+        now = time.monotonic()
+        since, count = self._bad.pop(address, (now, 0))
+        self._bad[address] = (since, count + 1) if now - since < WINDOW_S else (now, 1)
+        if len(self._bad) > ADDRESSES_MAX:
+            self._bad.popitem(last=False)
+
+    def _all(self) -> dict[str, StoredJoinToken]:
+        records = self._engine.state.opaque_records.get(KIND, {})
+        return {name: msgspec.msgpack.decode(value, type=StoredJoinToken) for name, value in records.items()}
+
+
+def _view(name: str, stored: StoredJoinToken) -> JoinTokenView:
+    return JoinTokenView(name, stored.pool, stored.uses, stored.created_ms, stored.expires_ms)
+
+
+def _digest(secret: str) -> bytes:
+    return sha256(b"roost join " + secret.encode()).digest()
+
+
+_pack = msgspec.msgpack.Encoder().encode

@@ -1,0 +1,1 @@
+"""REST types made from the state."""

@@ -1,0 +1,103 @@
+"""Versions of a workload as they look from outside: how a change goes, what each version was, and what differs."""
+
+import difflib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from roost.core.state.state import State
+from roost.core.state.versions import instances_of, version_of, versions_of
+from roost.model.errors import Invalid, NotFound
+from roost.model.reasons.attempts import SUBMITTED
+from roost.model.records.workload import Rollout, Workload
+from roost.model.states import ALLOCATED
+from roost.schema.reason_text import Visible, message_of, reason_view, render
+from roost.schema.rollouts import RolloutView, VersionView
+
+LINES_MAX = 2_000  # of a document that is compared with another: a longer one would hold up the server
+DIGITS_MAX = 9
+
+
+def rollout_view(rollout: Rollout | None, visible: Visible | None = None) -> RolloutView | None:
+    """How the change to the present version goes; None: there was none."""
+    if rollout is None:
+        return None
+    return RolloutView(
+        state=rollout.state,
+        done=rollout.done,
+        failures=rollout.failures,
+        before=rollout.before or None,
+        promoted=rollout.promoted,
+        message=message_of(rollout.reason, visible),
+        reason=reason_view(rollout.reason, visible),
+        started_ms=rollout.started_ms,
+        progress_ms=rollout.progress_ms,
+    )
+
+
+def version_views(state: State, workload: Workload, *, compared: bool, visible: Visible | None = None
+) -> Iterator[VersionView]:  # fmt: skip
+    """The versions of a workload that are known, the newest first; `compared`: each with what it changed."""
+    existing = [item for item in versions_of(state, workload) if item != workload.version]
+    running: dict[int, int] = {}
+    for instance in instances_of(state, workload):
+        if instance.state in ALLOCATED:
+            running[instance.version] = running.get(instance.version, 0) + 1
+    for number, before in zip([workload.version, *existing], [*existing, 0], strict=True):
+        version = found(state, workload, number)
+        yield VersionView(
+            version=number,
+            at_ms=version.changed_ms or version.submitted_ms,
+            change=render(version.change or SUBMITTED, visible),
+            change_reason=reason_view(version.change or SUBMITTED, visible),
+            present=version is workload,
+            instances=running.get(number, 0),
+            rollout=rollout_view(version.rollout, visible),
+            document=msgspec.msgpack.decode(version.document),
+            diff=difference(found(state, workload, before), version) if before and compared else [],
+        )
+
+
+def asked_for(diff: str) -> tuple[int, int]:
+    """The two versions of A..B."""
+    first, dots, second = diff.partition("..")
+    if not dots or not all(name.isascii() and name.isdigit() and len(name) <= DIGITS_MAX for name in (first, second)):
+        raise Invalid("diff", "two versions, such as 1..3, or `each`")
+    return int(first), int(second)
+
+
+def found(state: State, workload: Workload, number: int) -> Workload:
+    """A workload at a version that is known."""
+    version = version_of(state, workload, number)
+    if version is None:
+        numbers = sorted({*versions_of(state, workload), workload.version})
+        existing = ", ".join(map(str, numbers))
+        message = f"version {number} of {workload.key} is not known; those known are {existing}"
+        raise NotFound(message, code="no_such_version")
+    return version
+
+
+def difference(old: Workload, new: Workload) -> list[str]:
+    """What differs between two versions, as a unified diff of their documents; nothing: they are the same."""
+    if old.document == new.document:
+        return []
+    before, after = _lines(old), _lines(new)
+    if max(len(before), len(after)) > LINES_MAX:
+        return [f"# more than {LINES_MAX:,} lines; compare the documents themselves"]
+    names = (f"version {old.version}", f"version {new.version}")
+    return [line.rstrip("\n") for line in difflib.unified_diff(before, after, *names, lineterm="")]
+
+
+def _lines(version: Workload) -> list[str]:
+    """A document as text: the same order always, whatever the order it was written in."""
+    import ryaml  # only where versions are compared
+
+    text: str = ryaml.dumps(_sorted(msgspec.msgpack.decode(version.document)))
+    return text.splitlines()
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value

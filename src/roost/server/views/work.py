@@ -1,0 +1,292 @@
+"""Views: how workloads, instances and nodes look from outside. Names here are stable; times are ms since 1970.
+
+A workload's state is one word for all its instances. While it lives: `running` if one is placed, starting or running,
+else `stopping` if one is stopping, else `queued`. Once it is over: the first of failed, timed_out, rejected, expired
+and cancelled that any instance ended in, else `succeeded`. What never ran counts as what the workload made of it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from roost.core.dependencies.conditions import pending_text
+from roost.core.explain.why import node_report
+from roost.core.lifecycle.restarts import CRASH_LOOP
+from roost.core.placement.scorers import SCORE_MAX
+from roost.core.state.state import State
+from roost.model.errors import NotFound
+from roost.model.reasons.attempts import SUBMITTED
+from roost.model.records.instance import Decision, Instance
+from roost.model.records.transition import Transition
+from roost.model.records.workload import Workload
+from roost.model.states import FINISHED, WORST_FIRST, InstanceState, WorkloadKind
+from roost.schema.nodes import NodeDetail, NodeView, ResourceUse, UsageView
+from roost.schema.reason_text import Visible, message_of, reason_view, render, render_text
+from roost.schema.work import (
+    CandidateView,
+    DecisionView,
+    InstanceDetail,
+    InstanceView,
+    StoryLine,
+    WorkloadDetail,
+    WorkloadView,
+)
+from roost.server.views.rollouts import rollout_view
+
+RUNNING = (InstanceState.RUNNING, InstanceState.STARTING, InstanceState.PLACED)
+DETAIL_INSTANCES_MAX = 100  # shown with their workload or node; the rest comes page by page
+
+
+def workload_view(
+    workload: Workload,
+    begun: int,
+    counts: dict[InstanceState, int],
+    ready: int | None = None,
+    looping: int | None = None,
+    visible: Visible | None = None,
+) -> WorkloadView:
+    """A workload and how many of its instances are in which state, as of one revision."""
+    every = counts_of(workload, begun, counts)
+    return WorkloadView(
+        project=workload.project,
+        name=workload.name,
+        kind=workload.policy.kind,
+        state=workload_state(workload, every),
+        count=workload.count,
+        counts=every,
+        priority=workload.policy.priority,
+        message=workload_message(workload, visible),
+        reason=reason_view(workload.reason, visible),
+        submitted_ms=workload.submitted_ms,
+        finished_ms=workload.finished_ms or None,
+        labels=_LABELS.decode(workload.document).labels if workload.policy.labels else {},
+        version=workload.version,
+        changed_ms=workload.changed_ms or None,
+        change=message_of(workload.change, visible),
+        change_reason=reason_view(workload.change, visible),
+        rollout=rollout_view(workload.rollout, visible),
+        ready=ready,
+        looping=looping,
+    )
+
+
+def workload_message(workload: Workload, visible: Visible | None = None) -> str:
+    """Why a workload is as it is; of a pending one, what it waits for."""
+    return message_of(workload.reason, visible) or render_text(pending_text(workload), visible)
+
+
+def live_view(state: State, workload: Workload, visible: Visible | None = None) -> WorkloadView:
+    """A workload as it is now."""
+    progress = state.progress.get(workload.key)
+    begun, counts = (progress.placed_count, progress.counts) if progress else (0, {})
+    if workload.policy.kind != WorkloadKind.SERVICE:
+        return workload_view(workload, begun, counts, visible=visible)
+    known = [
+        instance for index in range(begun) if (instance := state.instances.get(f"{workload.key}.{index}")) is not None
+    ]
+    ready = sum(instance.ready_since_ms > 0 for instance in known if instance.index < workload.count)
+    return workload_view(workload, begun, counts, ready, sum(map(_is_looping, known)), visible)
+
+
+def workload_detail(state: State, workload: Workload, visible: Visible | None = None) -> WorkloadDetail:
+    """Everything about a workload."""
+    view = live_view(state, workload, visible)
+    first = [instance for _, instance in instances_of(state, workload, 0, DETAIL_INSTANCES_MAX, visible)]
+    return WorkloadDetail(
+        **msgspec.structs.asdict(view),
+        document=msgspec.msgpack.decode(workload.document),
+        needs={unit_name(name): amount for name, amount in workload.policy.ask.resources},
+        instances=first,
+    )
+
+
+def counts_of(workload: Workload, begun: int, counts: dict[InstanceState, int]) -> dict[InstanceState, int]:
+    """How many instances are in which state, those that never ran included."""
+    every = {state: number for state, number in counts.items() if number}
+    fresh = workload.count - begun
+    if fresh > 0:
+        state = workload.unstarted_end_state or InstanceState.QUEUED
+        every[state] = every.get(state, 0) + fresh
+    return every
+
+
+def workload_state(workload: Workload, every: dict[InstanceState, int]) -> InstanceState:
+    """One word for all instances; the rule is at the top of this file."""
+    if workload.finished_ms:
+        return next(
+            (state for state in WORST_FIRST if state in every), workload.unstarted_end_state or InstanceState.SUCCEEDED
+        )
+    if any(state in every for state in RUNNING):
+        return InstanceState.RUNNING
+    return InstanceState.STOPPING if InstanceState.STOPPING in every else InstanceState.QUEUED
+
+
+def instances_of(
+    state: State, workload: Workload, start: int, stop: int, visible: Visible | None = None
+) -> Iterator[tuple[int, InstanceView]]:
+    """Instances by index, those that never ran included. What an earlier server forgot is left out."""
+    key, begun = workload.key, state.placed_count(workload)
+    for index in range(start, min(stop, max(workload.count, begun))):
+        instance = state.instances.get(f"{key}.{index}")
+        if instance is not None:
+            yield index, instance_view(instance, visible)
+        elif index >= begun:
+            yield index, never_ran(workload, index, visible)
+
+
+def instance_view(instance: Instance, visible: Visible | None = None) -> InstanceView:
+    """An instance as it is."""
+    return InstanceView(**_instance_fields(instance, visible))
+
+
+def instance_detail(
+    state: State, workload: Workload, index: int, visible: Visible | None = None
+) -> InstanceDetail:  # fmt: skip
+    """Everything about an instance, also of one that never ran."""
+    instance = state.instances.get(f"{workload.key}.{index}")
+    if instance is None:
+        if not 0 <= index < max(workload.count, state.placed_count(workload)):
+            last = workload.count - 1
+            raise NotFound(f"{workload.key} has instances 0 to {last}, not {index}" if last >= 0 else "it has none")
+        if index < state.placed_count(workload):
+            raise NotFound(f"nothing is known of {workload.key}.{index}: it ended before this server learnt of it")
+        return InstanceDetail(**msgspec.structs.asdict(never_ran(workload, index, visible)))
+    decision = decision_view(instance.decision) if instance.decision else None
+    return InstanceDetail(
+        **_instance_fields(instance, visible),
+        token=instance.token,
+        devices=list(instance.devices),
+        ports=dict(zip(state.spec_of(instance).policy.ports, instance.ports, strict=False)),
+        decision=decision,
+        story=story_view(instance.story, visible),
+    )
+
+
+def never_ran(workload: Workload, index: int, visible: Visible | None = None) -> InstanceView:
+    """An instance that has no record: the workload stands for it."""
+    return InstanceView(
+        project=workload.project,
+        name=workload.name,
+        index=index,
+        state=workload.unstarted_end_state or InstanceState.QUEUED,
+        version=workload.version,
+        message=workload_message(workload, visible) or render(SUBMITTED),
+        reason=reason_view(workload.reason or SUBMITTED, visible),
+        since_ms=workload.finished_ms or workload.submitted_ms,
+    )
+
+
+def decision_view(decision: Decision) -> DecisionView:
+    """A decision with its scores from 0 to 1."""
+    candidates = [CandidateView(node, score / SCORE_MAX) for node, score in decision.candidates]
+    return DecisionView(decision.strategy, decision.eligible, decision.considered, candidates)
+
+
+def story_view(story: Sequence[Transition], visible: Visible | None = None) -> list[StoryLine]:
+    """The story of an instance or a node, oldest line first."""
+    return [
+        StoryLine(
+            line.at_ms, line.state, render(line.reason, visible), line.revision, reason_view(line.reason, visible),
+            line.before, line.attempt, line.node, line.exit_code, line.signal,
+        )
+        for line in story
+    ]  # fmt: skip
+
+
+def node_view(state: State, name: str) -> NodeView:
+    """A node as it is now."""
+    return NodeView(**_node_fields(state, name))
+
+
+def node_detail(state: State, name: str, visible: Visible | None = None) -> NodeDetail:
+    """Everything about a node."""
+    report = node_report(state, name)
+    seen = [item for item in report["running"] if visible is None or visible(item.workload.partition("/")[0])]
+    running = [instance_view(instance, visible) for instance in seen[:DETAIL_INSTANCES_MAX]]
+    fleet, row = state.fleet, state.fleet.row(name)
+    return NodeDetail(
+        **_node_fields(state, name),
+        devices=[max(0, free) for free in fleet.devices[row][fleet.device_total[row] > 0].tolist()],
+        ports=sorted(fleet.ports.get(name, {})),
+        instances=running,
+        story=story_view(report["node"].story, visible),
+    )
+
+
+def unit_name(resource: str) -> str:
+    """A resource's name with its unit where the unit is not plain: cpu_milli, gpu_milli, memory (bytes)."""
+    return f"{resource}_milli" if resource in ("cpu", "gpu") else resource
+
+
+def _instance_fields(instance: Instance, visible: Visible | None = None) -> dict[str, Any]:
+    project, _, name = instance.workload.partition("/")
+    return {
+        "project": project,
+        "name": name,
+        "index": instance.index,
+        "state": instance.state,
+        "attempt": instance.attempt,
+        "node": instance.node,
+        "message": message_of(instance.reason, visible),
+        "reason": reason_view(instance.reason, visible),
+        "since_ms": instance.since_ms or None,
+        "started_ms": instance.started_ms or None,
+        "finished_ms": instance.finished_ms or None,
+        "not_before_ms": instance.not_before_ms or None,
+        "exit_code": instance.exit_code,
+        "signal": instance.signal,
+        "step": instance.step,
+        "losses": instance.losses,
+        "failures": instance.failures,
+        "version": instance.version,
+        "ready": instance.ready_since_ms > 0,
+        "health_message": instance.health_message,
+        "crash_loop": _is_looping(instance),
+    }
+
+
+def _is_looping(instance: Instance) -> bool:
+    """Whether it keeps ending: so often in a row, and it does not serve. One that serves may have recovered."""
+    return instance.failures >= CRASH_LOOP and not instance.ready_since_ms and instance.state not in FINISHED
+
+
+def _node_fields(state: State, name: str) -> dict[str, Any]:
+    report = node_report(state, name)
+    node, contact = report["node"], report["contact"]
+    facts, usage = state.fleet.facts[state.fleet.row(name)], contact.usage  # with what its pool says for it
+    return {
+        "name": node.name,
+        "status": node.status,
+        "connected": contact.connected,
+        "draining": node.draining,
+        "drain_until_ms": node.drain_until_ms or None,
+        "cordoned": node.cordoned,
+        "flaky_until_ms": node.flaky_until_ms or None,
+        "lease_until_ms": contact.lease_until_ms,
+        "joined_ms": node.joined_ms,
+        "pool": facts.pool,
+        "zone": facts.zone,
+        "rack": facts.rack,
+        "region": facts.region,
+        "arch": facts.arch,
+        "drivers": list(facts.drivers),
+        "gpu_model": facts.gpu_model,
+        "taints": list(facts.taints),
+        "labels": facts.labels,
+        "resources": {
+            unit_name(resource): ResourceUse(report["used"][resource], total)
+            for resource, total in facts.resources.items()
+        },
+        "usage": UsageView(usage.cpu_milli, usage.memory, usage.disk) if usage else None,
+        "running": len(report["running"]),
+    }
+
+
+class _Labelled(msgspec.Struct):
+    """Of a stored document, its labels: reading nothing else of it is quick."""
+
+    labels: dict[str, str] = {}
+
+
+_LABELS = msgspec.msgpack.Decoder(_Labelled)

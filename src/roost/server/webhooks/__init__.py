@@ -1,0 +1,1 @@
+"""Webhooks and command hooks: events out of commits, one queue each."""

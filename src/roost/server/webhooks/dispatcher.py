@@ -1,0 +1,382 @@
+"""Hooks: the leader sends changes of state to their receivers, at least once, and no decision waits for it.
+
+The executor hands over each commit; a loop of its own turns it into events and offers those to the channels. The
+position of each hook is stored now and then, and the next leader reads the rest from the stories of the state.
+"""
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from roost import __version__
+from roost.core.state.outcome import Forgotten
+from roost.core.state.state import State
+from roost.model.errors import NoService, NotFound
+from roost.model.events import PutRecords
+from roost.model.records.access import EVERYWHERE
+from roost.model.records.opaque import OpaqueRecord
+from roost.model.records.transition import Transitioned
+from roost.model.records.webhook import Command, Hook, WebhookEvent, WebhookPosition, sign
+from roost.ports.store import Change
+from roost.server.engine.engine import Engine
+from roost.server.observability import logging
+from roost.server.pki.encryption import Seal, Unsealable
+from roost.server.webhooks.channel import TIMING, Channel, DeliveryCounts, RetryTiming
+from roost.server.webhooks.command import Commands
+from roost.server.webhooks.events import KINDS, Batch, Occurrence, WebhookReader, batch_of
+from roost.server.webhooks.http import Poster, PostOutcome
+
+KIND = "hook"
+POSITION = "hook-position"
+POSITIONS = "all"  # the one record of that kind: two hundred hooks are 30 KB
+
+# Events that wait for all hooks together, and for each: 0.5 KB apiece, so 100 MB if every receiver is dead. A burst of
+# 10,000 ends is delivered to a receiver that lives; with 200 hooks each has room for 1,000.
+WAITING_MAX = 200_000
+ROOM_MIN, ROOM_MAX = 1_000, 10_000
+BACKLOG_MAX = 50_000  # changes that are not looked at yet; beyond that the state is read as a whole
+CONNECTIONS_MAX = 64  # at once, of all hooks
+TESTS_MAX = 4  # pings at once
+STORE_S = 5.0  # between two positions that are stored: what is repeated after a crash
+STORE_QUIET_S = 600.0  # the same while there is nothing for hooks: so far the next leader has to look back
+LOOK_S = 0.5  # how soon it is noticed that this server no longer leads
+AGAIN_S = 1.0
+
+log = logging.logger("hooks")
+
+
+class Hooks:
+    """All hooks of a server. The key comes with `begin`, before the first request."""
+
+    def __init__(
+        self, engine: Engine, commands: Sequence[Command] = (), *, to_loopback: bool = False,
+        timing: RetryTiming = TIMING, store_s: float = STORE_S, poster: Poster | None = None,
+        runner: Commands | None = None,
+    ) -> None:  # fmt: skip
+        self._engine = engine
+        self.commands = {f"{EVERYWHERE}/command:{command.name}": command for command in commands}
+        self.to_loopback = to_loopback
+        self._timing = timing
+        self._store_s = store_s
+        self._poster = poster or Poster(to_loopback=to_loopback)
+        self._runner = runner or Commands()
+        self._seal: Seal | None = None
+        self._gate = asyncio.Semaphore(CONNECTIONS_MAX)
+        self._testing = 0
+        self._wake = asyncio.Event()
+        self._backlog: deque[Batch] = deque()
+        self._backlog_changes = 0
+        self._behind = False  # the backlog was more than is kept
+        self._stale = False  # hooks were set or removed
+        self._term: tuple[int, State] | None = None
+        self._reader = WebhookReader(0)
+        self._seen = WebhookPosition(0)
+        self._stored: dict[str, WebhookPosition] = {}
+        self._stored_s = 0.0
+        self._moved = False
+        self._records: dict[str, bytes] = {}
+        self._hooks: dict[str, Hook] = {}
+        self.channels: dict[str, Channel] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def begin(self, seal: Seal) -> None:
+        """The keys are known."""
+        self._seal = seal
+
+    @property
+    def _leads(self) -> bool:
+        """Whether this server leads, and no other server can have begun to."""
+        team = self._engine.leadership
+        return self._engine.ready and (team is None or team.is_sure())
+
+    @property
+    def seal(self) -> Seal:
+        """What signing secrets are sealed with."""
+        assert self._seal is not None, "keys are known before the first request"
+        return self._seal
+
+    # what the engine's side does
+
+    def take(
+        self, state: State, changes: Sequence[Change], forgotten: Sequence[Forgotten] = (),
+        transitions: Sequence[Transitioned] = (),
+    ) -> None:  # fmt: skip
+        """A commit of this server is durable. Costs nothing where there are no hooks; nothing is decoded here."""
+        kinds = {change.kind for change in changes}
+        self._stale = self._stale or KIND in kinds
+        if (not self.commands and not state.opaque_records.get(KIND)) or not (kinds & KINDS or transitions):
+            return
+        batch = batch_of(state, changes, forgotten, transitions)
+        self._backlog.append(batch)
+        self._backlog_changes += batch.size
+        if self._backlog_changes > BACKLOG_MAX:
+            self._forget_backlog()
+            self._behind = True
+        self._wake.set()
+
+    # the loop
+
+    async def run(self) -> None:
+        """Send events while this server leads, until cancelled. Failures are logged and retried."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._wake.clear()
+                try:
+                    await self._inspect(group)
+                except NoService:
+                    self._rest()
+                except Exception:
+                    log.error("hooks are begun anew", exc_info=True)
+                    self._rest()
+                    await asyncio.sleep(AGAIN_S)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await self._wake.wait()
+
+    async def leave(self) -> None:
+        """The server is stopping or hands over: the next leader begins where this one ends."""
+        with suppress(NoService, TimeoutError):
+            async with asyncio.timeout(AGAIN_S):
+                await self._store()
+
+    async def close(self) -> None:
+        """Let go of threads; commands that still run are killed."""
+        self._poster.close()
+        await asyncio.to_thread(self._runner.close)
+
+    async def _inspect(self, group: asyncio.TaskGroup) -> None:
+        engine = self._engine
+        if not self._leads:
+            self._rest()
+            return
+        state = await engine.settled()
+        if self._term is None or self._term[0] != engine.epoch or self._term[1] is not state:
+            await self._begin_term(state, group)
+        if self._stale:
+            self._sync(await engine.settled(), group)
+        if self._behind:
+            self._behind = False
+            await self._catch_up(await engine.settled(), self._seen)
+        while self._backlog:
+            batch = self._backlog.popleft()
+            self._backlog_changes -= batch.size
+            if self._stale:  # who was set in the meantime is to hear of what came after that
+                self._sync(await engine.settled(), group)
+            if batch.revision > self._seen.revision:
+                events = self._reader.read(batch)
+                self._seen = WebhookPosition(batch.revision, batch.at_ms)
+                self._moved = True
+                self._tell(events)
+            await asyncio.sleep(0)
+        is_changed = any(channel.changed for channel in self.channels.values())
+        passed_s = time.monotonic() - self._stored_s
+        if (is_changed and passed_s >= self._store_s) or (self._moved and passed_s >= STORE_QUIET_S):
+            await self._store()
+
+    async def _begin_term(self, state: State, group: asyncio.TaskGroup) -> None:
+        """This server has become the leader: go on where the previous leader ended."""
+        self._rest()
+        self._term = (self._engine.epoch, state)
+        self._reader = WebhookReader(state.meta.first_serial)
+        record = state.opaque_records.get(POSITION, {}).get(POSITIONS)
+        self._stored = _POSITIONS.decode(record) if record is not None else {}
+        self._stored_s = time.monotonic()
+        self._seen = WebhookPosition(state.revision, self._engine.clock.now_ms())
+        self._sync(state, group)
+        starts = [channel.start for channel in self.channels.values()]
+        if starts:
+            since = WebhookPosition(
+                min(position.revision for position in starts), min(position.at_ms for position in starts)
+            )
+            await self._catch_up(state, since)
+
+    async def _catch_up(self, state: State, since: WebhookPosition) -> None:
+        """Read from the state as a whole what was committed after a revision."""
+        self._seen = WebhookPosition(state.revision, self._engine.clock.now_ms())
+        self._moved = True
+        if since.revision >= state.revision:
+            return
+        found = await self._reader.read_state(state, since.revision, since.at_ms)
+        self._tell(found.events)
+        if found.torn:
+            message = f"events between revisions {since.revision} and {self._seen.revision} may be missing"
+            log.warning(message, objects=found.torn)
+            for channel in self.channels.values():
+                channel.missing = message
+
+    def _tell(self, events: list[Occurrence]) -> None:
+        by_project: dict[str, list[Channel]] = {}
+        for channel in self.channels.values():
+            by_project.setdefault(channel.project, []).append(channel)
+        for event, reason in events:
+            for channel in (*by_project.get(EVERYWHERE, ()), *by_project.get(event.project, ())):
+                channel.offer(event, reason)
+
+    def _sync(self, state: State, group: asyncio.TaskGroup) -> None:
+        """Channels for the hooks that there are now."""
+        self._stale = False
+        records = state.opaque_records.get(KIND, {})
+        for key in [key for key in self._records if key not in records]:
+            del self._records[key], self._hooks[key]
+            self._end(key)
+        for key, record in records.items():
+            if self._records.get(key) == record:
+                continue
+            self._records[key] = record
+            try:
+                hook = self._hooks[key] = decode_hook(record)
+            except msgspec.MsgspecError as error:
+                log.error("the record of a hook is damaged; set it again", hook=key, error=str(error))
+                hook = self._hooks[key] = Hook("", enabled=False)
+            if not hook.enabled:
+                self._end(key)
+            elif key in self.channels:
+                self.channels[key].wish(hook.events, hook.workload)
+            else:
+                start = max(
+                    self._stored.get(key, WebhookPosition(0)),
+                    WebhookPosition(hook.since, hook.changed_ms),
+                    key=_revision,
+                )
+                self._open(key, hook.events, hook.workload, start, group)
+        for key, command in self.commands.items():
+            if key not in self.channels:
+                self._open(key, command.events, "", self._stored.get(key, self._seen), group)
+        room = max(ROOM_MIN, min(ROOM_MAX, WAITING_MAX // max(1, len(self.channels))))
+        for channel in self.channels.values():
+            channel.set_room(room)
+
+    def _open(
+        self, key: str, events: tuple[str, ...], pattern: str, start: WebhookPosition, group: asyncio.TaskGroup
+    ) -> None:  # fmt: skip
+        now_ms = self._engine.clock.now_ms
+        channel = self.channels[key] = Channel(key, events, pattern, start, ROOM_MAX, self._timing, now_ms)
+        self._moved = True
+        self._tasks[key] = group.create_task(self._run(channel))
+
+    async def _run(self, channel: Channel) -> None:
+        while True:
+            try:
+                await channel.run(lambda event: self._send(channel.key, event), self._gate)
+            except Exception:
+                log.error("a hook is begun anew", hook=channel.key, exc_info=True)
+                await asyncio.sleep(AGAIN_S)
+
+    def _end(self, key: str) -> None:
+        self._stored.pop(key, None)
+        if self.channels.pop(key, None) is not None:
+            self._tasks.pop(key).cancel()
+            self._moved = True
+
+    def _rest(self) -> None:
+        """This server does not lead: nothing is sent from here."""
+        if self._term is None:
+            return
+        self._term = None
+        for task in self._tasks.values():
+            task.cancel()
+        self._tasks, self.channels, self._records, self._hooks = {}, {}, {}, {}
+
+    def _forget_backlog(self) -> None:
+        self._backlog.clear()
+        self._backlog_changes = 0
+
+    async def _store(self) -> None:
+        """Remember up to where each hook has come. Raises NoService."""
+        if self._term is None or not self._leads:
+            return
+        positions = {key: channel.position(self._seen) for key, channel in self.channels.items()}
+        self._stored_s = time.monotonic()
+        for channel in self.channels.values():
+            channel.changed = False
+        self._moved = False
+        if positions == self._stored:
+            return
+        record = OpaqueRecord(POSITION, POSITIONS, _ENCODER.encode(positions))
+        await self._engine.ask(lambda request: PutRecords(request, (record,)))
+        self._stored = positions
+
+    # sending
+
+    async def _send(self, key: str, event: WebhookEvent) -> PostOutcome:
+        while not self._leads:
+            await asyncio.sleep(LOOK_S)  # until the loop has noticed, and ends this
+        command = self.commands.get(key)
+        if command is not None:
+            return await self._runner.run(command, event)
+        hook = self._hooks.get(key)
+        if hook is None:
+            return PostOutcome(False, 0, "the hook is gone")
+        return await self._post(key, hook, event)
+
+    async def _post(self, key: str, hook: Hook, event: WebhookEvent) -> PostOutcome:
+        body = msgspec.json.encode(event)
+        headers = {
+            "User-Agent": f"Roost/{__version__}", "Roost-Event": event.event, "Roost-Delivery": event.id,
+            "Roost-Hook": key,
+        }  # fmt: skip
+        if hook.sealed:
+            try:
+                secret = self.seal.open(bound(key), hook.sealed)
+            except Unsealable:
+                return PostOutcome(False, 0, "its secret cannot be opened with the server's keys; set it again")
+            headers["Roost-Signature"] = sign(secret, int(time.time()), body)
+        return await self._poster.post(hook.url, headers, body)
+
+    async def test(self, key: str) -> tuple[PostOutcome, int]:
+        """Send a ping once, whatever waits; how it went, and how many milliseconds it took."""
+        state = await self._engine.settled()
+        record, command = state.opaque_records.get(KIND, {}).get(key), self.commands.get(key)
+        if record is None and command is None:
+            raise NotFound(f"there is no hook {key:.140}")
+        if self._testing >= TESTS_MAX:
+            raise NoService("too many hooks are being tried at once; try again in a moment", code="busy")
+        now_ms = self._engine.clock.now_ms()
+        ping = WebhookEvent(
+            id=os.urandom(16).hex(), event="ping", at_ms=now_ms, revision=state.revision, kind=KIND, key=key
+        )
+        self._testing += 1
+        began = time.monotonic()
+        try:
+            doing: Awaitable[PostOutcome]
+            if command is not None:
+                doing = self._runner.run(command, ping)
+            else:
+                assert record is not None
+                doing = self._post(key, decode_hook(record), ping)
+            return await doing, int((time.monotonic() - began) * 1_000)
+        finally:
+            self._testing -= 1
+
+    def counts(self) -> Mapping[str, tuple[DeliveryCounts, int]]:
+        """What became of events by hook, and how many wait."""
+        return {key: (channel.counts, channel.waiting) for key, channel in self.channels.items()}
+
+
+def bound(key: str) -> str:
+    """What a sealed secret is bound to: it cannot be put into the place of another."""
+    return f"{KIND}/{key}"
+
+
+def resealed_hook(seal: Seal, key: str, record: bytes) -> bytes | None:
+    """The record of a hook with its signing secret under the newest key; None: it is. Raises Unsealable."""
+    hook = decode_hook(record)
+    if not hook.sealed or seal.is_newest(hook.sealed):
+        return None
+    secret = seal.open(bound(key), hook.sealed)
+    return encode_hook(msgspec.structs.replace(hook, sealed=seal.seal(bound(key), secret)))
+
+
+def _revision(position: WebhookPosition) -> int:
+    return position.revision
+
+
+encode_hook = msgspec.msgpack.Encoder().encode
+decode_hook = msgspec.msgpack.Decoder(Hook).decode
+_ENCODER = msgspec.msgpack.Encoder()
+_POSITIONS = msgspec.msgpack.Decoder(dict[str, WebhookPosition])

@@ -1,0 +1,182 @@
+"""The events of hooks, made from the transitions of a commit.
+
+The same transitions come with a commit and, after a restart or under a new leader, from the stories of the whole state:
+either way an event has the same id.
+"""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+
+from roost.core.state.state import State
+from roost.model.limits import STORY_MAX
+from roost.model.reasons.attempts import Preempted
+from roost.model.reasons.reason import Reason
+from roost.model.records.transition import Transition, Transitioned, lines_between
+from roost.model.records.webhook import FINISHED_WORKLOAD, PREEMPTED, WebhookEvent, is_end
+from roost.model.records.workload import Workload
+from roost.model.states import InstanceState
+from roost.ports.store import Change
+from roost.schema.reason_text import message_of, reason_data, render
+from roost.server.views.work import counts_of, workload_state
+
+SCAN_BURST = 2_000  # records looked at before others get their turn: a millisecond
+SLACK_MS = 10_000  # a workload's end has no revision; within this time of a position it may be sent twice, never not
+TOLD_MAX = 20_000  # ends of workloads that are remembered, so that a later change of one does not tell it again
+
+Progress = tuple[int, dict[InstanceState, int]]
+
+
+class Batch(NamedTuple):
+    """One commit, as far as hooks need it."""
+
+    revision: int
+    at_ms: int
+    transitions: Sequence[Transitioned]
+    workloads: Sequence[Change]  # those that went in the same step included
+    progress: Mapping[str, Progress]  # of these workloads
+
+    @property
+    def size(self) -> int:
+        """How much there is to read."""
+        return len(self.transitions) + len(self.workloads)
+
+
+class Occurrence(NamedTuple):
+    """An event, and the reason in it: what of it is shown depends on the hook's project."""
+
+    event: WebhookEvent
+    reason: Reason | None
+
+
+class FoundEvent(NamedTuple):
+    """What a whole state tells; `torn`: so many objects did more than their story holds."""
+
+    events: list[Occurrence]
+    torn: int
+
+
+class WebhookReader:
+    """Turns transitions into events. `life` tells stores apart that count from the start again."""
+
+    def __init__(self, life: int) -> None:
+        self._life = life
+        self._reported: OrderedDict[str, None] = OrderedDict()
+
+    def read(self, batch: Batch) -> list[Occurrence]:
+        """What one commit tells: instances and nodes first, then workloads that are over as a whole."""
+        events = self._transitions(batch.transitions)
+        for _, key, value in batch.workloads:
+            workload = _WORKLOADS.decode(value) if value is not None else None
+            if workload is not None and workload.finished_ms:
+                events += self._finished(workload, batch.progress.get(key, (0, {})), batch.revision)
+        return events
+
+    async def read_state(self, state: State, since: int, since_ms: int) -> FoundEvent:
+        """What was committed after a revision, as the whole state tells it; what comes meanwhile is not in it."""
+        until = state.revision
+        found: list[Occurrence] = []
+        torn = 0
+        finished = [
+            (workload, _progress_of(state, workload.key))
+            for workload in (state.workloads[key] for key in state.finished)
+            if workload.finished_ms >= since_ms - SLACK_MS
+        ]
+        nodes = [(node.name, node.story) for node in state.nodes.values()]
+        last: dict[str, int] = {}
+        for number, instance in enumerate(list(state.instances.values())):
+            story = instance.story
+            if story and story[-1].revision > since:
+                torn += len(story) >= STORY_MAX and story[0].revision > since + 1
+                lines = lines_between(story, since, until)
+                found += self._transitions([Transitioned("instance", instance.key, line) for line in lines])
+                last[instance.workload] = max([last.get(instance.workload, 0), *(line.revision for line in lines)])
+            if number % SCAN_BURST == SCAN_BURST - 1:
+                await asyncio.sleep(0)
+        for name, story in nodes:
+            found += self._transitions(
+                [Transitioned("node", name, line) for line in lines_between(story, since, until)]
+            )
+        for workload, progress in finished:
+            # It ended with the last of its instances, which have revisions; if none ran since, some time after that.
+            found += self._finished(workload, progress, last.get(workload.key) or until)
+        found.sort(key=lambda occurrence: occurrence.event.revision)
+        return FoundEvent(found, torn)
+
+    def _transitions(self, transitions: Iterable[Transitioned]) -> list[Occurrence]:
+        seen: Counter[tuple[str, str, int]] = Counter()  # one commit may bring an instance into the same state twice
+        found: list[Occurrence] = []
+        for kind, key, line in transitions:
+            seen[key, line.state, line.revision] += 1
+            number = seen[key, line.state, line.revision]
+            event = self._node(key, line) if kind == "node" else self._instance(key, line, number)
+            found.append(Occurrence(event, line.reason))
+        return found
+
+    def _instance(self, key: str, line: Transition, number: int) -> WebhookEvent:
+        workload, _, index = key.rpartition(".")
+        project, _, name = workload.partition("/")
+        what = PREEMPTED if line.state == "stopping" and isinstance(line.reason, Preempted) else line.state
+        ended = is_end(line.before, line.state)
+        return WebhookEvent(
+            id=self._id("instance", workload, index, line.state, line.revision, number),
+            event=f"instance.{what}", at_ms=line.at_ms, revision=line.revision,
+            kind="instance", key=key, project=project, workload=name, index=int(index),
+            state=line.state, before=line.before, ended=ended,
+            message=render(line.reason), reason=reason_data(line.reason),
+            attempt=line.attempt, node=line.node, version=line.version,
+            exit_code=line.exit_code if ended else None, signal=line.signal if ended else None,
+        )  # fmt: skip
+
+    def _node(self, name: str, line: Transition) -> WebhookEvent:
+        return WebhookEvent(
+            id=self._id("node", name, line.state, line.revision), event=f"node.{line.state}", at_ms=line.at_ms,
+            revision=line.revision, kind="node", key=name, state=line.state, before=line.before,
+            message=render(line.reason), reason=reason_data(line.reason), node=name,
+        )  # fmt: skip
+
+    def _finished(self, workload: Workload, progress: Progress, revision: int) -> Iterator[Occurrence]:
+        id = self._id("workload", workload.key, workload.serial, workload.finished_ms)
+        if id in self._reported:
+            return
+        if len(self._reported) >= TOLD_MAX:
+            self._reported.popitem(last=False)
+        self._reported[id] = None
+        counts = counts_of(workload, *progress)
+        event = WebhookEvent(
+            id=id, event=FINISHED_WORKLOAD, at_ms=workload.finished_ms, revision=revision, kind="workload",
+            key=workload.key, project=workload.project, workload=workload.name,
+            state=workload_state(workload, counts), message=message_of(workload.reason),
+            reason=reason_data(workload.reason),
+            version=workload.version, counts=counts,
+        )  # fmt: skip
+        yield Occurrence(event, workload.reason)
+
+    def _id(self, *parts: str | int) -> str:
+        return sha256("/".join(map(str, (self._life, *parts))).encode()).hexdigest()[:32]
+
+
+def batch_of(
+    state: State, changes: Iterable[Change], forgotten: Iterable[tuple[Change, int, dict[InstanceState, int]]],
+    transitions: Sequence[Transitioned],
+) -> Batch:  # fmt: skip
+    """A commit to be read later. Records are changed in place, so what is not in the bytes is noted at once."""
+    gone = [item for item in forgotten if item[0].kind == "workload"]
+    workloads = [change for change in changes if change.kind == "workload" and change.value is not None]
+    progress = {change.key: (begun, counts) for change, begun, counts in gone}
+    progress |= {change.key: _progress_of(state, change.key) for change in workloads}
+    return Batch(state.revision, state.now_ms, transitions, [*(item[0] for item in gone), *workloads], progress)
+
+
+def _progress_of(state: State, key: str) -> Progress:
+    known = state.progress.get(key)
+    return (known.placed_count, dict(known.counts)) if known is not None else (0, {})
+
+
+KINDS = frozenset({"instance", "workload", "node"})
+
+_WORKLOADS = msgspec.msgpack.Decoder(Workload)

@@ -1,0 +1,105 @@
+"""Whether work over time has come to where it belongs, once faults have ended."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from roost.core.explain.why import why
+from roost.core.state.state import State
+from roost.model.events import Promote
+from roost.model.records.workload import Workload
+from roost.model.spec.document import decode_document
+from roost.model.states import FINISHED, InstanceState, Milestone, NodeStatus, PoolStatus, RolloutState, WorkloadKind
+from roost.sim.checks.oracle import Oracle
+from roost.sim.world.clients import Clients
+
+Gone = Callable[[str], bool]  # whether the machine that a node was last is gone for good
+
+
+def not_converged(state: State, workload: Workload, may_wait: tuple[str, ...], is_gone: Gone) -> list[str]:
+    """What a service still has to do: all are of its present version, and no surge instance is left."""
+    if (
+        workload.policy.kind != WorkloadKind.SERVICE
+        or workload.unstarted_end_state
+        or workload.adopted
+        or is_held_up(state, workload, may_wait)
+    ):
+        return []
+    key, rollout = workload.key, workload.rollout
+    own = [instance for instance in state.instances.values() if instance.workload == key]
+    if any(is_gone(instance.node) for instance in own if instance.node):
+        return []  # it is kept on a machine that never comes back
+    left = [
+        f"{instance.key} is a surge instance without need ({instance.state})"
+        for instance in own
+        if instance.index >= workload.count
+    ]
+    if rollout is not None and rollout.state != RolloutState.DONE:
+        left.append(f"version {workload.version} of {key} is {rollout.state}: {rollout.reason}")
+    for instance in own:
+        if instance.index < workload.count and instance.version != workload.version:
+            left.append(f"{instance.key} is of version {instance.version}, not {workload.version} ({instance.state})")
+        if instance.state == InstanceState.RUNNING and not instance.ready_since_ms:
+            left.append(f"{instance.key} is not ready: {instance.health_message}")
+    if key in state.reconciling:
+        left.append(f"{key} is restless")
+    return left
+
+
+def is_held_up(state: State, workload: Workload, may_wait: tuple[str, ...]) -> bool:
+    """Whether one of a service waits for what may never come."""
+    for index in range(max(workload.count, state.placed_count(workload))):
+        instance = state.instances.get(f"{workload.key}.{index}")
+        current = instance.state if instance is not None else InstanceState.QUEUED
+        has_turn = instance is not None or index < workload.count
+        if current == InstanceState.QUEUED and has_turn and why(state, workload.key, index).code in may_wait:
+            return True
+        if current in FINISHED:
+            return True
+    return False
+
+
+def waits_rightly(state: State, workload: Workload) -> bool:
+    """Whether something that it waits for has neither come nor become impossible."""
+    for condition in workload.pending_conditions:
+        other = state.workloads.get(condition.workload)
+        if other is None or other.finished_ms:
+            continue
+        instances = [one for one in state.instances.values() if one.workload == other.key]
+        is_service = other.policy.kind == WorkloadKind.SERVICE
+        has_started = any(one.ready_since_ms if is_service else one.started_ms for one in instances)
+        if condition.when != Milestone.STARTED or not has_started or condition.each:
+            return True
+    return False
+
+
+def left_in_pools(state: State, truth: Oracle, names: dict[str, str]) -> list[str]:
+    """What runs where a pool has failed and was to be moved."""
+    left = []
+    for token, live in truth.live.items():
+        node = state.nodes.get(names[live.host])
+        pool = state.pools.get(node.facts.pool) if node is not None and node.status != NodeStatus.LOST else None
+        if pool is not None and pool.status == PoolStatus.FAILED:
+            left.append(f"{live.run.workload}.{live.run.index} runs as {token} on {live.host}, whose pool has failed")
+    return left
+
+
+def nurse(state: State, clients: Clients, may_wait: tuple[str, ...]) -> None:
+    """What an operator does: promote rollouts that need it, repair those that failed."""
+    for workload in list(state.workloads.values()):
+        rollout = workload.rollout
+        if (
+            rollout is None
+            or workload.unstarted_end_state
+            or workload.finished_ms
+            or is_held_up(state, workload, may_wait)
+        ):
+            continue
+        if rollout.state == RolloutState.WAITING:
+            clients.request(Promote, workload.key)
+        elif rollout.state == RolloutState.FAILED:
+            document = decode_document(workload.document)
+            if document.update is not None:
+                document.update.deadline = "1m"  # longer than anything takes that has room
+            document.command = f"work repaired {workload.version}"
+            clients.apply(msgspec.to_builtins(document))

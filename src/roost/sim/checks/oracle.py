@@ -1,0 +1,171 @@
+"""What really runs, as only the world knows it: no server and no agent is asked."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from roost.drivers.fake import ScriptedAct
+from roost.model.protocol import Run
+from roost.model.records.workload import Policy
+from roost.model.spec.document import check_document, decode_document
+from roost.model.states import WorkloadKind
+from roost.sim.world.world import World, Wrong
+
+WELL_MS = (0, 4_000)  # from the start of a run until its health check goes well
+NEVER_WELL = 0.1  # of runs, while there are faults
+TURNS_BAD = 0.02  # of looks at a run
+BAD_MS = (200, 3_000)
+CRASH, CRASH_FOR_EVER = "crash", "crash forever"
+CRASH_MS_MAX = 400
+CALM_MS = 100  # how long runs take once faults are over: what is left to see is how they end
+
+Slot = tuple[str, int, int]  # (workload, serial, index): one instance, distinct from an earlier one of its name
+
+
+class ObservedEnd(NamedTuple):
+    """How a run really ended, and when."""
+
+    cause: str  # as the keeper tells it, or `host` when all was lost with its machine
+    code: int | None
+    at_ms: int
+
+
+class Live(NamedTuple):
+    """A run that exists just now."""
+
+    host: str
+    run: Run
+    since_ms: int
+
+
+class Oracle:
+    """The witness of all keepers. It raises when something runs that must not."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.live: dict[int, Live] = {}
+        self.endings: dict[int, ObservedEnd] = {}
+        self.began_ever: dict[int, str] = {}  # attempt -> its host
+        self.by_slot: dict[Slot, list[int]] = {}  # every attempt that ever ran, oldest first
+        self.capacity: dict[str, dict[str, int]] = {}
+        self.used: dict[str, dict[str, int]] = {}
+        self.ways: dict[str, list[tuple[ScriptedAct, ...]]] = {}  # how the runs of each workload may go
+        self._chosen: dict[int, tuple[ScriptedAct, ...]] = {}
+        self._well_ms: dict[int, int | None] = {}  # how long after its start a run is well; None: never
+        self._was_well: dict[int, bool] = {}
+        self._unchecked: dict[int, bool] = {}  # runs without a health check
+        self._sick_ms: dict[int, int] = {}
+        self.began_told: Callable[[str, Run], None] = lambda host, run: None  # another check
+        self.calm = False  # faults are over: nothing fails by itself
+
+    def add_host(self, host: str, capacity: dict[str, int]) -> None:
+        """A machine and what it really has."""
+        self.capacity[host] = capacity
+        self.used[host] = {}
+
+    def behaviour(self, run: Run) -> tuple[ScriptedAct, ...]:
+        """What the steps of this run will do: by chance, one of the ways its workload has."""
+        chosen = self._chosen.get(run.token)
+        if chosen is None:
+            chosen = self._choose(run)
+            self._chosen[run.token] = chosen
+        return chosen
+
+    def _choose(self, run: Run) -> tuple[ScriptedAct, ...]:
+        message = command_of(run.document)
+        if message.startswith(CRASH) and (not self.calm or message == CRASH_FOR_EVER):
+            return (ScriptedAct(self._world.between(0, CRASH_MS_MAX), 1),)
+        # A run of a schedule has the name of that and a time.
+        chosen = self._world.one_of(self.ways.get(run.workload) or self.ways[run.workload.partition("-")[0]])
+        if self.calm:
+            after_ms = None if policy_of(run.document).kind == WorkloadKind.SERVICE else CALM_MS
+            chosen = tuple(msgspec.structs.replace(act, after_ms=after_ms, error="") for act in chosen)
+        return chosen
+
+    def is_well(self, run: Run) -> bool:
+        """Whether a run that exists has started up; by chance it never does."""
+        if run.token not in self._well_ms:
+            never = self._world.happens(NEVER_WELL)
+            self._well_ms[run.token] = None if never else self._world.between(*WELL_MS)
+        age_ms = self._world.now - self.live[run.token].since_ms
+        well_ms = CALM_MS if self.calm else self._well_ms[run.token]
+        is_well = well_ms is not None and age_ms >= well_ms and self._world.now >= self._sick_until_ms(run.token)
+        self._was_well[run.token] = self._was_well.get(run.token, False) or is_well
+        return is_well
+
+    def _sick_until_ms(self, token: int) -> int:
+        """One that was well may turn bad for a while."""
+        if not self.calm and self._world.happens(TURNS_BAD):
+            self._sick_ms[token] = self._world.now + self._world.between(*BAD_MS)
+        return 0 if self.calm else self._sick_ms.get(token, 0)
+
+    def was_well(self, token: int) -> bool:
+        """Whether a run was ready to be used, once at least; what has no health check is ready as soon as it runs."""
+        return self._was_well.get(token, False) or token in self._unchecked
+
+    def succeeded(self, token: int) -> bool:
+        """Whether a run really ended well."""
+        ending = self.endings.get(token)
+        return ending is not None and (ending.cause, ending.code) == ("exited", 0)
+
+    def began(self, host: str, run: Run) -> None:
+        """A process exists."""
+        token, slot = run.token, slot_of(run)
+        self._world.tell(host, f"began {run.workload}.{run.index} token {token}")
+        if token in self.began_ever:
+            raise Wrong(f"attempt {token} of {run.workload}.{run.index} began twice")
+        self.began_ever[token] = host
+        policy = policy_of(run.document)
+        if policy.fenced:
+            for other in self.by_slot.get(slot, ()):
+                if other in self.live:
+                    raise Wrong(f"{run.workload}.{run.index} runs twice: {other} on {self.live[other].host}, {token}")
+        used = self.used[host]
+        for resource, amount in policy.ask.resources:
+            used[resource] = used.get(resource, 0) + amount
+            if used[resource] > self.capacity[host].get(resource, 0):
+                raise Wrong(f"{host} runs {used[resource]} {resource}, it has {self.capacity[host].get(resource, 0)}")
+        self.live[token] = Live(host, run, self._world.now)
+        self.by_slot.setdefault(slot, []).append(token)
+        if not has_check(run.document):
+            self._unchecked[token] = True
+        self.began_told(host, run)
+
+    def over(self, host: str, run: Run, cause: str, code: int | None) -> None:
+        """Its last process has ended."""
+        self._world.tell(host, f"over {run.workload}.{run.index} token {run.token}: {cause} {code}")
+        del self.live[run.token]
+        self.endings[run.token] = ObservedEnd(cause, code, self._world.now)
+        used = self.used[host]
+        for resource, amount in policy_of(run.document).ask.resources:
+            used[resource] -= amount
+
+    def leased_on(self, host: str) -> list[Live]:
+        """What must be over on a host whose lease has ended."""
+        return [live_run for live_run in self.live.values() if live_run.host == host and live_run.run.leased]
+
+
+def slot_of(run: Run) -> Slot:
+    """Which instance a run belongs to."""
+    return run.workload, run.serial, run.index
+
+
+@lru_cache(maxsize=4096)
+def policy_of(document: bytes) -> Policy:
+    """How a run's workload wants to be treated."""
+    return check_document(decode_document(document))
+
+
+@lru_cache(maxsize=4096)
+def command_of(document: bytes) -> str:
+    """The command of a run."""
+    command = decode_document(document).command
+    return command if isinstance(command, str) else ""
+
+
+@lru_cache(maxsize=4096)
+def has_check(document: bytes) -> bool:
+    """Whether a run has a health check."""
+    return decode_document(document).health is not None

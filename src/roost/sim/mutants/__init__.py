@@ -1,0 +1,1 @@
+"""Safety rules switched off one at a time; each must be noticed."""

@@ -1,0 +1,1 @@
+"""Recordings of a server, replayed through the core."""

@@ -1,0 +1,185 @@
+"""What is measured while a state is stepped through history: who went where, how long they waited, what was in use."""
+
+from typing import NamedTuple
+
+from roost.core.state.outcome import Step
+from roost.core.state.state import State
+from roost.model.events import Event, Submit, inner
+from roost.model.records.workload import Workload
+from roost.model.states import InstanceState
+from roost.sim.report import Point, Series
+
+CPU = "cpu"
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
+POINTS = 200  # of a plotted line: about one per pixel column of a small plot
+
+Submission = tuple[str, int]  # a workload's key, and when it was submitted; -N: before the Nth life began
+
+
+class MeteredAttempt(NamedTuple):
+    """One try of an instance, named in the same way whatever the strategy: tokens and serials would differ."""
+
+    instance: str  # PROJECT/NAME.INDEX
+    submitted_ms: int
+    number: int
+
+
+class RecordedPlace(NamedTuple):
+    """Where an attempt went, and by which entry of the record."""
+
+    node: str
+    entry: int
+
+
+class Submissions:
+    """Which submission a workload is of: names are used again."""
+
+    def __init__(self) -> None:
+        self._lives = 0
+        self._when: dict[int, int] = {}  # by serial
+
+    def see(self, state: State, events: tuple[Event, ...], now_ms: int) -> None:
+        """A step is over in which these came in."""
+        for event in map(inner, events):
+            if isinstance(event, Submit):
+                for wanted in event.specs:
+                    workload = state.workloads.get(wanted.key)
+                    if workload is not None:
+                        self._when.setdefault(workload.serial, now_ms)
+
+    def know(self, state: State) -> None:
+        """A life begins. What is there was submitted before."""
+        self._lives += 1
+        self._when = {workload.serial: -self._lives for workload in state.workloads.values()}
+
+    def before(self, key: str) -> Submission:
+        """A submission from before this life."""
+        return key, -self._lives
+
+    def of(self, workload: Workload) -> Submission:
+        """The submission of a workload."""
+        return workload.key, self._when.get(workload.serial, -self._lives)
+
+
+class RecordingMeter:
+    """Looks at every step. Time between two lives does not count."""
+
+    def __init__(self) -> None:
+        self.submissions = Submissions()
+        self.steps = 0
+        self.placements = 0
+        self.placed: dict[MeteredAttempt, RecordedPlace] = {}
+        self.peak_nodes = 0
+        self._waits_ms = 0
+        self._started: set[tuple[int, int]] = set()  # serial of the workload and index
+        self._waited = 0
+        self._waiting = 0
+        self._seen = (0, 0)  # of the fleet
+        self._now_ms = 0
+        self._began_ms = 0
+        self._amounts = (0, 0)  # used, total
+        self._by_minute: dict[int, tuple[int, int]] = {}
+
+    def begin(self, state: State) -> None:
+        """A life begins."""
+        self.submissions.know(state)
+        for instance in state.instances.values():
+            if instance.started_ms:
+                self._started.add((state.workloads[instance.workload].serial, instance.index))
+        self._now_ms = state.now_ms
+        self._began_ms = self._began_ms or state.now_ms
+        self._seen = (-1, -1)
+        self._inspect(state)
+
+    def end(self, state: State) -> None:
+        """A life is over: pending instances have never started."""
+        self._waiting = sum(
+            workload.count - state.placed_count(workload)
+            for workload in state.workloads.values()
+            if state.first_unstarted(workload) >= 0
+        ) + sum(instance.state == InstanceState.QUEUED for instance in state.instances.values())
+
+    def stepped(self, state: State, events: tuple[Event, ...], done: Step, entry: int) -> None:
+        """A step is over, by this entry of the record or since the one before it."""
+        self.steps += 1
+        self._pass(state.now_ms)
+        self.submissions.see(state, events, state.now_ms)
+        self._inspect(state)
+        if done.placed:
+            self._count(state, done, entry)
+        for kind, key, _ in done.changes:
+            if kind == "instance":
+                self._wait(state, key)
+
+    def attempt(self, state: State, key: str) -> MeteredAttempt | None:
+        """The attempt that an instance is at."""
+        instance = state.instances.get(key)
+        if instance is None:
+            return None
+        submission = self.submissions.of(state.workloads[instance.workload])
+        return MeteredAttempt(key, submission[1], instance.attempt)
+
+    def metrics(self) -> dict[str, float]:
+        """The figures."""
+        used = sum(used for used, _ in self._by_minute.values())
+        total = sum(total for _, total in self._by_minute.values())
+        return {
+            "steps": self.steps,
+            "placements": self.placements,
+            "wait_mean_s": self._waits_ms / max(1, self._waited) / 1_000,
+            "utilisation": used / max(1, total),
+            "peak_nodes": self.peak_nodes,
+            "waiting_at_end": self._waiting,
+        }
+
+    def series(self) -> tuple[Series, ...]:
+        """Use over time."""
+        first = self._began_ms // MINUTE_MS
+        points: list[Point] = []
+        minutes = sorted(self._by_minute)
+        every = max(1, -(-len(minutes) // POINTS))
+        for at in range(0, len(minutes), every):
+            some = minutes[at : at + every]
+            used = sum(self._by_minute[minute][0] for minute in some)
+            total = sum(self._by_minute[minute][1] for minute in some)
+            points.append(((some[0] - first) * MINUTE_MS / HOUR_MS, used / max(1, total)))
+        return (Series("utilisation", "of the processors in touch", points),)
+
+    def _pass(self, now_ms: int) -> None:
+        length = now_ms - self._now_ms
+        self._now_ms = now_ms
+        if length > 0:
+            used, total = self._by_minute.get(now_ms // MINUTE_MS, (0, 0))
+            more_used, more_total = self._amounts
+            self._by_minute[now_ms // MINUTE_MS] = (used + more_used * length, total + more_total * length)
+
+    def _inspect(self, state: State) -> None:
+        """Add up what is in use, if anything about the nodes has changed."""
+        fleet = state.fleet
+        seen = (fleet.position, fleet.layout)
+        if seen == self._seen:
+            return
+        self._seen = seen
+        if CPU in fleet.total:
+            online = fleet.online
+            self._amounts = (int(fleet.used[CPU][online].sum()), int(fleet.total[CPU][online].sum()))
+        self.peak_nodes = max(self.peak_nodes, sum(map(bool, state.allocated.values())))
+
+    def _count(self, state: State, done: Step, entry: int) -> None:
+        self.placements += len(done.placed)
+        for placed in done.placed:
+            attempt = self.attempt(state, placed.instance)
+            if attempt is not None:
+                self.placed[attempt] = RecordedPlace(placed.node, entry)
+
+    def _wait(self, state: State, key: str) -> None:
+        instance = state.instances.get(key)
+        if instance is None or not instance.started_ms:
+            return
+        workload = state.workloads[instance.workload]
+        who = (workload.serial, instance.index)
+        if who not in self._started:
+            self._started.add(who)
+            self._waited += 1
+            self._waits_ms += max(0, instance.started_ms - workload.submitted_ms)

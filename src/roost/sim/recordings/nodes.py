@@ -1,0 +1,295 @@
+"""Nodes as they were, in virtual time: they follow the orders of now, each attempt for as long as it really ran."""
+
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import msgspec
+
+from roost.core.orders import run_order
+from roost.core.state.outcome import Orders, Step
+from roost.core.state.state import State
+from roost.model.events import (
+    Event,
+    HeartbeatsReceived,
+    NodeConnected,
+    NodeDisconnected,
+    ReportsReceived,
+    Submit,
+    inner,
+)
+from roost.model.protocol import Drop, Report, Run, Stop
+from roost.model.states import InstanceState, NodeStatus
+from roost.sim.recordings.meter import Submission, Submissions
+
+NEVER_MS = 1 << 62
+TERM = 15
+
+Who = tuple[Submission, int]  # an instance
+
+
+class RecordedEnd(NamedTuple):
+    """How an attempt ended by itself."""
+
+    delay_ms: int  # from having its room to running
+    run_ms: int
+    tail_ms: int  # from its end to the report
+    report: Report
+
+
+class Silence(NamedTuple):
+    """A node that was lost had not been heard for a while before."""
+
+    since_ms: int
+    until_ms: int
+
+
+class Doing:
+    """One attempt on a node."""
+
+    __slots__ = ("ended_ms", "ending", "order", "report", "started_ms", "stops_ms", "who")
+
+    def __init__(self, order: Run, who: Who) -> None:
+        self.order = order
+        self.who = who
+        self.started_ms = -1  # -1: it stands behind another or is being started
+        self.ending: RecordedEnd | None = None
+        self.report: Report | None = None  # of its end
+        self.ended_ms = 0
+        self.stops_ms = NEVER_MS  # when it has stopped, if it was stopped
+
+    def reported(self, now_ms: int) -> Report:
+        """How it stands."""
+        ago = max(0, now_ms - self.started_ms) if self.started_ms >= 0 else 0
+        if self.report is not None:
+            since = max(0, now_ms - self.ended_ms)
+            return msgspec.structs.replace(self.report, started_ago_ms=ago, ended_ago_ms=since)
+        return Report(self.order.token, "running" if self.started_ms >= 0 else "starting", started_ago_ms=ago)
+
+
+class RecordedAgent:
+    """One node."""
+
+    __slots__ = ("connected", "identity", "runs", "sequence", "session")
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+        self.session = 0
+        self.sequence = 0
+        self.connected = False
+        self.runs: dict[int, Doing] = {}
+
+
+class Nodes:
+    """All of them, and what happens on them next."""
+
+    def __init__(
+        self,
+        endings: Mapping[Who, Sequence[RecordedEnd]],
+        silences: Mapping[str, Sequence[Silence]],
+        stop_ms: int,
+        submissions: Submissions,
+    ) -> None:
+        self._endings = endings
+        self._silences = silences
+        self._stop_ms = stop_ms
+        self._submissions = submissions
+        self._used: dict[Who, int] = {}  # endings that have come about
+        self._agents: dict[str, RecordedAgent] = {}
+        self._due: list[tuple[int, int, str, int]] = []  # when, the how manieth, node, token
+        self._set = 0
+
+    def begin(self, state: State, connected: Sequence[str]) -> None:
+        """A life begins in which these nodes are in touch already and run what they should."""
+        self._agents.clear()
+        self._due.clear()
+        for name in connected:
+            node = state.nodes[name]
+            agent = self._agents[name] = RecordedAgent(node.identity)
+            agent.session, agent.connected = node.session, True
+            for token in sorted(state.allocated[name]):
+                instance = state.allocated[name][token]
+                started = (
+                    instance.started_ms if instance.state in (InstanceState.RUNNING, InstanceState.STOPPING) else -1
+                )
+                self._take_up(state, name, run_order(state, instance), started)
+
+    def next_ms(self) -> int:
+        """When something happens on a node."""
+        return self._due[0][0] if self._due else NEVER_MS
+
+    def translate(self, state: State, events: Sequence[Event], now_ms: int) -> list[Event]:
+        """What was recorded, as agents would have sent it: partings of these sessions, hellos with these runs.
+
+        What agents reported is left out, these report for themselves; and beats: it is known who was lost when.
+        """
+        text: list[Event] = []
+        for event in map(inner, events):
+            if isinstance(event, HeartbeatsReceived):
+                text.append(HeartbeatsReceived((), event.usage))
+            elif isinstance(event, NodeConnected):
+                text.append(self._hello(state, event, now_ms))
+            elif isinstance(event, NodeDisconnected):
+                agent = self._agents.get(event.node)
+                if agent is not None and agent.connected:
+                    agent.connected = event.leaving
+                    text.append(msgspec.structs.replace(event, session=agent.session))
+            elif isinstance(event, Submit):  # a plan was made for another strategy: it is not insisted on
+                text.append(msgspec.structs.replace(event, expected=None))
+            elif not isinstance(event, ReportsReceived):
+                text.append(event)
+        return text
+
+    def report(self, now_ms: int) -> list[Event]:
+        """Let happen what is due, and report it. A node that is out of touch tells it with its next hello."""
+        answer: dict[str, dict[int, Report]] = {}
+        while self._due and self._due[0][0] <= now_ms:
+            when, _, name, token = heappop(self._due)
+            agent = self._agents[name]
+            doing = agent.runs.get(token)
+            if doing is None:
+                continue
+            if doing.report is None:
+                self._go_on(name, doing, when)
+            if (
+                agent.connected
+                and not self._is_silent(name, now_ms)
+                and (doing.report is None or self._heard_of(doing) <= now_ms)
+            ):
+                answer.setdefault(name, {})[token] = doing.reported(now_ms)
+        text: list[Event] = []
+        for name, reports in sorted(answer.items()):
+            agent = self._agents[name]
+            agent.sequence += 1
+            text.append(ReportsReceived(name, agent.session, agent.sequence, tuple(reports.values())))
+        return text
+
+    def obey(self, state: State, events: Sequence[Event], done: Step) -> None:
+        """Hear the answers to hellos, take orders, and stop what may not run on a node that was lost."""
+        answers = {reply.request: reply.value for reply in done.replies}
+        for event in events:
+            session = answers.get(event.request) if isinstance(event, NodeConnected) else None
+            if isinstance(event, NodeConnected) and isinstance(session, int):
+                agent = self._agents[event.hello.node]
+                agent.session, agent.connected = session, True
+        for kind, name, line in done.transitions:
+            if kind == "node" and line.state == NodeStatus.LOST != line.before and name in self._agents:
+                agent = self._agents[name]
+                agent.connected = False
+                agent.runs = {token: doing for token, doing in agent.runs.items() if not doing.order.leased}
+        for orders in done.assignments:
+            self._order(state, orders)
+
+    # what a node does
+
+    def _order(self, state: State, orders: Orders) -> None:
+        agent = self._agents.get(orders.node)
+        if agent is None:
+            return
+        if orders.whole:
+            wanted = {order.token for order in orders.orders if isinstance(order, Run)}
+            for token in [token for token in agent.runs if token not in wanted]:
+                self._drop(orders.node, agent, token, state.now_ms)
+        for order in orders.orders:
+            if isinstance(order, Drop):
+                self._drop(orders.node, agent, order.token, state.now_ms)
+            elif isinstance(order, Stop):
+                self._stop(orders.node, agent.runs.get(order.token), state.now_ms)
+            elif order.token not in agent.runs:
+                self._take_up(state, orders.node, order)
+
+    def _drop(self, name: str, agent: RecordedAgent, token: int, now_ms: int) -> None:
+        """The run is not wanted. One that still runs takes room until it was stopped and that was reported."""
+        doing = agent.runs.get(token)
+        if doing is not None and doing.report is not None:
+            del agent.runs[token]
+        else:
+            self._stop(name, doing, now_ms)
+
+    def _stop(self, name: str, doing: Doing | None, now_ms: int) -> None:
+        if doing is not None and doing.stops_ms == NEVER_MS:
+            doing.stops_ms = now_ms + self._stop_ms
+            self._at(doing.stops_ms, name, doing.order.token)
+
+    def _take_up(self, state: State, name: str, order: Run, started_ms: int = -1) -> None:
+        agent = self._agents[name]
+        workload = state.workloads.get(order.workload)
+        submission = (
+            self._submissions.of(workload) if workload is not None else self._submissions.before(order.workload)
+        )
+        doing = agent.runs[order.token] = Doing(order, (submission, order.index))
+        before = agent.runs.get(order.after)
+        if started_ms >= 0:
+            self._start(name, doing, started_ms)
+        elif before is None or before.report is not None:
+            self._make_ready(name, doing, state.now_ms)
+
+    def _make_ready(self, name: str, doing: Doing, now_ms: int) -> None:
+        ending = self._next_ending(doing.who)
+        self._at(now_ms + (ending.delay_ms if ending else 0), name, doing.order.token)
+
+    def _go_on(self, name: str, doing: Doing, when_ms: int) -> None:
+        """What is next with it: it has stopped, begins, or ends by itself."""
+        if when_ms >= doing.stops_ms:
+            doing.report = Report(doing.order.token, "ended", cause="stopped", signal=TERM)
+            doing.ending = None
+            self._ended(name, doing, when_ms)
+        elif doing.started_ms < 0:
+            self._start(name, doing, when_ms)
+        else:
+            self._end(name, doing, when_ms)
+
+    def _start(self, name: str, doing: Doing, when_ms: int) -> None:
+        doing.started_ms = when_ms
+        doing.ending = self._next_ending(doing.who)
+        if doing.ending is not None:
+            self._at(when_ms + doing.ending.run_ms, name, doing.order.token)
+
+    def _end(self, name: str, doing: Doing, when_ms: int) -> None:
+        assert doing.ending is not None
+        self._used[doing.who] = self._used.get(doing.who, 0) + 1
+        doing.report = msgspec.structs.replace(doing.ending.report, token=doing.order.token)
+        self._ended(name, doing, when_ms)
+        if doing.ending.tail_ms:
+            self._at(when_ms + doing.ending.tail_ms, name, doing.order.token)
+
+    def _ended(self, name: str, doing: Doing, when_ms: int) -> None:
+        """It holds its room no more on the node: who stands behind it begins."""
+        doing.ended_ms = when_ms
+        for other in self._agents[name].runs.values():
+            if other.order.after == doing.order.token and other.started_ms < 0 and other.report is None:
+                self._make_ready(name, other, when_ms)
+
+    def _is_silent(self, name: str, now_ms: int) -> bool:
+        return any(silence.since_ms < now_ms <= silence.until_ms for silence in self._silences.get(name, ()))
+
+    def _heard_of(self, doing: Doing) -> int:
+        return doing.ended_ms + (doing.ending.tail_ms if doing.ending and doing.report else 0)
+
+    def _next_ending(self, who: Who) -> RecordedEnd | None:
+        """None: it did not end while this was recorded."""
+        endings, used = self._endings.get(who, ()), self._used.get(who, 0)
+        return endings[used] if used < len(endings) else None
+
+    def _at(self, when_ms: int, name: str, token: int) -> None:
+        self._set += 1
+        heappush(self._due, (when_ms, self._set, name, token))
+
+    # what it says
+
+    def _hello(self, state: State, event: NodeConnected, now_ms: int) -> NodeConnected:
+        """The first hello of a life tells what really ran, since that was decided before; later ones what runs here."""
+        hello = event.hello
+        agent = self._agents.get(hello.node)
+        if agent is None:
+            agent = self._agents[hello.node] = RecordedAgent(hello.identity)
+            for run, report in hello.runs:
+                if report.state != "ended":
+                    started = now_ms - report.started_ago_ms if report.state == "running" else -1
+                    self._take_up(state, hello.node, run, started)
+            return event
+        if agent.identity != hello.identity:
+            agent.identity = hello.identity
+            agent.runs.clear()
+        runs = tuple((doing.order, doing.reported(now_ms)) for doing in agent.runs.values())
+        return msgspec.structs.replace(event, hello=msgspec.structs.replace(hello, runs=runs))

@@ -1,0 +1,361 @@
+"""Roost's own history: the journals of a server, stepped through again exactly, or as if it had another strategy.
+
+Exactly: the same state, events and times give the same changes, byte by byte; the first that differs is reported.
+With another strategy: nodes come and go, and people ask, when they did; each run lasts as long as it did.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import msgspec
+
+from roost.core.placement.strategies import STRATEGIES, check_strategy
+from roost.core.replica import load
+from roost.core.state.outcome import Step
+from roost.core.state.records import Settings
+from roost.core.state.state import State
+from roost.core.state.timers import TimerKind
+from roost.core.step import step
+from roost.core.transitions import liveness_of
+from roost.model.errors import Invalid, Unreadable
+from roost.model.events import Event, NodeConnected, NodeDisconnected, ReportsReceived
+from roost.model.protocol import Report
+from roost.model.records.instance import Instance
+from roost.model.states import InstanceState, NodeStatus
+from roost.ports.store import Snapshot
+from roost.server.engine.recording import (
+    Part,
+    RecordingHeader,
+    checksum,
+    filter_names,
+    journals_in,
+    read_entries,
+    read_part,
+)
+from roost.sim.recordings.meter import MeteredAttempt, RecordingMeter
+from roost.sim.recordings.nodes import NEVER_MS, Nodes, RecordedEnd, Silence, Who
+from roost.sim.report import Replay
+
+TRACE = "roost"
+RECORDED = "recorded"  # in place of a strategy: what really happened
+MOVES_SHOWN = 20
+TAIL_MS_MAX = 1_000  # a report that came later waited for a connection, which is no part of the run
+STOP_MS_MIN = 10
+STOP_MS_UNKNOWN = 50  # where nothing was stopped: about what a process needs to end when it is asked to
+PROGRESS_EVERY = 1_024
+BY_ITSELF = ("exited", "timed_out", "error")
+
+Progress = Callable[[float], None]
+Life = list[Part]
+
+
+class RecordedLine(NamedTuple):
+    """An entry in a row of lives. `number` counts from 1 over all of them."""
+
+    number: int
+    now_ms: int
+    events: tuple[Event, ...]
+    changes: int
+
+
+class Recording:
+    """Journals, and what was learnt by stepping through them once."""
+
+    def __init__(self, lives: list[Life]) -> None:
+        self.lives = lives
+        self.meter = RecordingMeter()
+        self.endings: dict[Who, list[RecordedEnd]] = {}
+        self.losses: dict[int, list[str]] = {}  # entry -> nodes that were lost then
+        self.silences: dict[str, list[Silence]] = {}
+        self.stops_ms: list[int] = []  # how long stops took
+        self.stale: set[tuple[int, int]] = set()  # entry and event: hellos that were refused, old sessions that ended
+        self.entries = 0
+        self.first_difference: int | None = None
+
+    @property
+    def stop_ms(self) -> int:
+        """How long it takes to stop something; never no time at all, in which others could go round in circles."""
+        return max(STOP_MS_MIN, int(median(self.stops_ms))) if self.stops_ms else STOP_MS_UNKNOWN
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every life is there from its beginning."""
+        return all(life[0].header.part == 0 for life in self.lives)
+
+    @property
+    def same_decisions(self) -> bool | None:
+        """Whether everything was decided as recorded; None if that is unknown without a beginning."""
+        return self.first_difference is None if self.is_whole else None
+
+    def facts(self) -> dict[str, Any]:
+        """Where it comes from."""
+        header = self.lives[0][0].header
+        files = sum(len(life) for life in self.lives)
+        return {"files": files, "lives": len(self.lives), "recorded_by": header.version}
+
+
+def read_history(path: Path, progress: Progress) -> Recording:
+    """Read a file or a folder of journals and decide everything again."""
+    paths = journals_in(path) if path.is_dir() else [path]
+    parts = [part for path in paths if (part := read_part(path)) is not None]
+    if not parts:
+        raise Invalid(path.name, "there is no journal in this folder" if path.is_dir() else "this journal is empty")
+    for part in parts:
+        _check_plugins(part)
+    history = Recording(_lives(parts))
+    _decide_again(history, progress)
+    return history
+
+
+def replay_recorded(history: Recording) -> Replay:
+    """What happened."""
+    details = {
+        "same_decisions": history.same_decisions,
+        "first_difference": history.first_difference if history.is_whole else None,
+        "recorded_strategy": history.lives[-1][-1].header.settings.strategy,
+    }
+    return Replay(TRACE, RECORDED, history.meter.metrics(), series=history.meter.series(), details=details)
+
+
+def replay_instead(history: Recording, strategy: str, progress: Progress) -> Replay:
+    """What would have happened if the servers had had another strategy. Workloads and pools keep their own."""
+    check_strategy(strategy, "strategy")
+    meter = RecordingMeter()
+    for life, lines in _lines(history.lives):
+        header = life[0].header
+        instead = msgspec.structs.replace(header.settings, strategy=strategy)
+        world = _World(history, meter, _begin(header, instead), header)
+        for line in lines:
+            world.follow(line)
+            if line.number % PROGRESS_EVERY == 0:
+                progress(line.number / history.entries)
+        meter.end(world.state)
+    details: dict[str, Any] = {"replayed_exactly": history.same_decisions}
+    details |= _compare(history.meter, meter)
+    return Replay(TRACE, strategy, meter.metrics(), series=meter.series(), details=details)
+
+
+# what was recorded
+
+
+def _lives(parts: Sequence[Part]) -> list[Life]:
+    """Files in the order in which they were written; what follows a missing one is a life without its beginning."""
+    ordered = sorted(parts, key=lambda part: (part.header.life, part.header.part))
+    lives: list[Life] = []
+    for _, group in groupby(ordered, key=lambda part: part.header.life):
+        for part in group:
+            if lives and lives[-1][-1].header.life == part.header.life:
+                if lives[-1][-1].header.part + 1 == part.header.part:
+                    lives[-1].append(part)
+                    continue
+            lives.append([part])
+    return lives
+
+
+def _lines(lives: Sequence[Life]) -> Iterator[tuple[Life, Iterator[RecordedLine]]]:
+    """The entries of each life."""
+    number = 0
+
+    def of(life: Life) -> Iterator[RecordedLine]:
+        nonlocal number
+        following = life[0].header.first
+        for part in life:
+            if part.header.first != following:
+                raise Unreadable("the end of the file before this one is missing", path=part.path.name)
+            for entry in read_entries(part):
+                number += 1
+                following += 1
+                yield RecordedLine(number, entry.now_ms, tuple(entry.events), entry.changes)
+
+    for life in lives:
+        yield life, of(life)
+
+
+def _check_plugins(part: Part) -> None:
+    """Without a strategy or filter that took part, decisions would differ for no reason of Roost's."""
+    for noun, then, now in (
+        ("strategy", part.header.strategies, tuple(STRATEGIES)),
+        ("filter", part.header.filters, filter_names()),
+    ):
+        missing = sorted(set(then) - set(now))
+        if missing:
+            message = f"the {noun} {missing[0]} took part and is not there now; install the plug-in that brought it"
+            raise Invalid(part.path.name, message, code="plugin")
+
+
+def _begin(header: RecordingHeader, settings: Settings) -> State:
+    """The state that a life, or what is left of it, begins with."""
+    try:
+        snapshot = Snapshot(header.revision, header.records)
+        state = load(snapshot, header.now_ms, settings, unclean=header.unclean)
+    except msgspec.MsgspecError as error:
+        raise Unreadable(f"its state was recorded by Roost {header.version} and cannot be read: {error}") from None
+    state.serial = max(state.serial, header.serial)
+    for touch in header.touch:
+        contact = state.liveness[touch.node]
+        contact.connected, contact.lease_until_ms = True, touch.lease_until_ms
+        state.fleet.set_open(touch.node, is_open=state.nodes[touch.node].status == NodeStatus.READY, is_online=True)
+        if touch.usage is not None:
+            contact.usage = touch.usage
+            state.fleet.measure(touch.node, touch.usage, header.now_ms)
+    return state
+
+
+def _decide_again(history: Recording, progress: Progress) -> None:
+    size = sum(part.path.stat().st_size for life in history.lives for part in life)
+    read = 0
+    for life, lines in _lines(history.lives):
+        header = life[0].header
+        state = _begin(header, header.settings)
+        history.meter.begin(state)
+        notes = _Notes(history)
+        for line in lines:
+            notes.before(state, line)
+            done = step(state, line.events, line.now_ms)
+            if checksum(done.changes) != line.changes and history.first_difference is None:
+                history.first_difference = line.number
+            history.meter.stepped(state, line.events, done, line.number)
+            notes.after(state, line, done)
+            history.entries = line.number
+        history.meter.end(state)
+        read += sum(part.path.stat().st_size for part in life)
+        progress(read / size)
+
+
+class _Notes:
+    """Takes down during a life how long runs took, and whose words did not count."""
+
+    def __init__(self, history: Recording) -> None:
+        self._history = history
+        self._ready_ms: dict[int, int] = {}  # attempt -> when it had its room
+        self._over: set[int] = set()
+
+    def before(self, state: State, line: RecordedLine) -> None:
+        """What is about to happen to the state as it still is."""
+        joined: set[str] = set()
+        for position, event in enumerate(line.events):
+            if isinstance(event, ReportsReceived) and liveness_of(state, event.node, event.session) is not None:
+                for report in event.reports:
+                    self._take_down(state, event.node, report, line.now_ms)
+            elif isinstance(event, NodeConnected):
+                joined.add(event.hello.node)
+                for _, report in event.hello.runs:
+                    self._take_down(state, event.hello.node, report, line.now_ms)
+            elif isinstance(event, NodeDisconnected):
+                if event.node in joined or liveness_of(state, event.node, event.session) is None:
+                    self._history.stale.add((line.number, position))
+
+    def after(self, state: State, line: RecordedLine, done: Step) -> None:
+        """What has come of it."""
+        answers = {reply.request: reply.value for reply in done.replies}
+        for position, event in enumerate(line.events):
+            if isinstance(event, NodeConnected) and not isinstance(answers.get(event.request), int):
+                self._history.stale.add((line.number, position))
+        leaving = {event.node for event in line.events if isinstance(event, NodeDisconnected) and event.leaving}
+        for kind, name, happened in done.transitions:
+            if kind == "node" and happened.state == "lost" != happened.before:
+                lease = state.settings.lease_ms + state.settings.lease_margin_ms
+                since = state.liveness[name].lease_until_ms - (0 if name in leaving else lease)
+                self._history.losses.setdefault(line.number, []).append(name)
+                self._history.silences.setdefault(name, []).append(Silence(since, state.now_ms))
+        for placed in done.placed:
+            instance = state.instances.get(placed.instance)
+            if instance is not None and not instance.prefilled_behind:
+                self._ready_ms[instance.token] = state.now_ms
+        for instance in done.activated:
+            self._ready_ms[instance.token] = state.now_ms
+
+    def _take_down(self, state: State, node: str, report: Report, now_ms: int) -> None:
+        instance = state.allocated.get(node, {}).get(report.token)
+        if instance is None or report.state != "ended" or report.token in self._over:
+            return
+        self._over.add(report.token)
+        if instance.state == InstanceState.STOPPING:
+            self._history.stops_ms.append(now_ms - instance.since_ms)
+        if instance.state == InstanceState.STOPPING or report.cause not in BY_ITSELF:
+            return
+        submission = self._history.meter.submissions.of(state.workloads[instance.workload])
+        ending = _ending(instance, report, now_ms, self._ready_ms.pop(report.token, None))
+        self._history.endings.setdefault((submission, instance.index), []).append(ending)
+
+
+def _ending(instance: Instance, report: Report, now_ms: int, ready_ms: int | None) -> RecordedEnd:
+    """As the core counts: an attempt that was not known to run began when its report says."""
+    ended = now_ms - report.ended_ago_ms
+    began = instance.started_ms
+    if instance.state != InstanceState.RUNNING:
+        began = min(now_ms, max(now_ms - report.started_ago_ms, instance.since_ms))
+    delay = max(0, began - ready_ms) if ready_ms is not None else 0
+    return RecordedEnd(delay, max(0, ended - began), min(report.ended_ago_ms, TAIL_MS_MAX), report)
+
+
+# what would have been
+
+
+class _World:
+    """A life in virtual time."""
+
+    def __init__(self, history: Recording, meter: RecordingMeter, state: State, header: RecordingHeader) -> None:
+        self.state = state
+        self._stale = history.stale
+        self._losses = history.losses
+        self._kept_until_ms = 0
+        self._meter = meter
+        self._wake_ms = NEVER_MS
+        meter.begin(state)
+        self._nodes = Nodes(history.endings, history.silences, history.stop_ms, meter.submissions)
+        self._nodes.begin(state, [touch.node for touch in header.touch])
+
+    def follow(self, line: RecordedLine) -> None:
+        """Let happen what happens by itself until then, then what was recorded."""
+        while (due := min(self._wake_ms, self._nodes.next_ms())) < line.now_ms:
+            self._step(line.number, max(due, self.state.now_ms), ())
+        counted = tuple(
+            event for position, event in enumerate(line.events) if (line.number, position) not in self._stale
+        )
+        self._step(line.number, line.now_ms, counted, self._losses.get(line.number, ()))
+
+    def _step(self, number: int, now_ms: int, events: tuple[Event, ...], losses: Sequence[str] = ()) -> None:
+        state, nodes = self.state, self._nodes
+        self._lease(now_ms, losses)
+        text = (*nodes.translate(state, events, now_ms), *nodes.report(now_ms))
+        done = step(state, text, now_ms)
+        self._meter.stepped(state, text, done, number)
+        nodes.obey(state, text, done)
+        self._wake_ms = NEVER_MS if done.wake_at_ms is None else done.wake_at_ms
+
+    def _lease(self, now_ms: int, losses: Sequence[str]) -> None:
+        """Nodes are lost when they were, neither sooner nor later: leases are kept up until then, and end there."""
+        state = self.state
+        lease = state.settings.lease_ms + state.settings.lease_margin_ms
+        if now_ms >= self._kept_until_ms:
+            for name, contact in state.liveness.items():
+                if state.nodes[name].status != NodeStatus.LOST:
+                    contact.lease_until_ms = max(contact.lease_until_ms, now_ms + lease)
+            self._kept_until_ms = now_ms + lease // 2
+        for name in losses:
+            if name in state.liveness:
+                state.liveness[name].lease_until_ms = now_ms
+                state.at(now_ms, TimerKind.LEASE, name)
+
+
+def _compare(recorded: RecordingMeter, instead: RecordingMeter) -> dict[str, Any]:
+    """Who would have gone elsewhere, in the order in which they went."""
+    moved: list[tuple[MeteredAttempt, str | None, str | None, int]] = []
+    for attempt, was in recorded.placed.items():
+        would = instead.placed.get(attempt)
+        if would is None or would.node != was.node:
+            moved.append((attempt, was.node, would.node if would else None, was.entry))
+    for attempt, would in instead.placed.items():
+        if attempt not in recorded.placed:
+            moved.append((attempt, None, would.node, would.entry))
+    moved.sort(key=lambda item: item[3])
+    shown = [
+        {"instance": attempt.instance, "attempt": attempt.number, "was": was, "would_be": would}
+        for attempt, was, would, _ in moved[:MOVES_SHOWN]
+    ]
+    first = moved[0][3] if moved else None
+    return {"same_decisions": not moved, "first_difference": first, "moved": len(moved), "moves": shown}

@@ -1,0 +1,261 @@
+"""One seed, one world: first everything goes wrong and nothing bad may happen, then all has to end well."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from roost.core.explain.why import why
+from roost.model.events import Maintain, MarkPool, Resume, Unset
+from roost.model.limits import DEFAULT_POOL
+from roost.model.records.node import Node
+from roost.model.records.workload import Workload
+from roost.model.spec.document import decode_document
+from roost.model.states import FINISHED, InstanceState, NodeStatus, PoolStatus, WhenLost, WorkloadKind
+from roost.sim.checks.convergence import is_held_up, left_in_pools, not_converged, nurse, waits_rightly
+from roost.sim.checks.oracle import CRASH_FOR_EVER, Oracle
+from roost.sim.checks.safety import Checkers
+from roost.sim.world.clients import Clients
+from roost.sim.world.cluster import SimulatedCluster
+from roost.sim.world.faults import DRIFT_PPM_MAX, SHARED_TROUBLE, Faults
+from roost.sim.world.host import SimulatedHost, Site
+from roost.sim.world.net import Net
+from roost.sim.world.scenario import PROJECTS, facts_of, plan_work
+from roost.sim.world.scenario_services import MINUTE_MS, SPARE, draw_themes, plan_living
+from roost.sim.world.store import Disk
+from roost.sim.world.world import World, Wrong
+
+CHAOS_MS = (6_000, 24_000)
+CALM_MS = 300_000  # a service that kept ending waits a minute; a job array on one core needs some more
+MAY_WAIT = ("unsatisfiable", "insufficient_resources", "quota_exceeded")  # as long as services run and limits are set
+LONG_MS = 20_000  # a deadline that is longer than anything takes that has room
+LOOK_MS = 2_000  # how often to look whether all is done
+
+
+class SeedOutcome(msgspec.Struct):
+    """What became of a seed."""
+
+    seed: int
+    trouble: str  # empty: all was well
+    fingerprint: str
+    steps: int
+    commits: int
+    runs: int
+    virtual_ms: int
+    story: list[str] = []
+
+
+def simulate(seed: int, show: Callable[[str], None] | None = None) -> SeedOutcome:
+    """Live through one seed."""
+    world = World(seed, show)
+    life = Life(world)
+    trouble = ""
+    try:
+        life.chaos()
+        life.calm()
+    except (Wrong, AssertionError, LookupError, TypeError, ValueError) as error:
+        trouble = str(error) if isinstance(error, Wrong) else f"{type(error).__name__}: {error}"
+        world.tell("WRONG", trouble)
+    return SeedOutcome(
+        seed,
+        trouble,
+        world.fingerprint(),
+        life.checkers.steps,
+        life.checkers.commits,
+        len(life.truth.began_ever),
+        world.now,
+        world.story() if trouble else [],
+    )
+
+
+class Life:
+    """Everything in one world."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.truth = Oracle(world)
+        self.net = Net(world)
+        self.disk = Disk()
+        self.checkers = Checkers(world, self.truth, lambda: self.disk.memory.snapshot())
+        self.disk.forgetful = self.checkers.forgetful = world.happens(0.1)
+        self.disk.shared = not self.disk.forgetful and (world.happens(0.5) or Faults.often in SHARED_TROUBLE)
+        self.server = SimulatedCluster(world, self.net, self.disk, self.checkers)
+        self.clients = Clients(world, self.server, self.checkers)
+        self._site = Site(world, self.net, self.server, self.truth, self.checkers)
+        self.themes = draw_themes(world)
+        self.names: dict[str, str] = {}  # machine -> what it calls itself
+        self.hosts = [self._host(number) for number in range(world.between(2, 5))]
+        if world.happens(0.1):
+            self.hosts.append(self._host(len(self.hosts), node=self.hosts[-1].name))
+        self.faults = Faults(world, self.net, self.disk, self.server, self.hosts)
+
+    def chaos(self) -> None:
+        """Things go wrong."""
+        until_ms = self.world.between(*CHAOS_MS)
+        if self.themes.schedules:  # a minute begins while things go wrong
+            self.faults.epoch_ms += MINUTE_MS - self.faults.epoch_ms % MINUTE_MS - self.world.between(1, until_ms)
+            self.faults.jumps = 0.7
+            self.world.at(self.world.between(until_ms // 2, until_ms), self.faults.crash_server)
+        self.faults.power_on_servers()
+        for host in self.hosts:
+            late = self.world.between(0, until_ms) if self.world.happens(0.25) else self.world.between(0, 300)
+            self.world.at(late, host.boot)
+        self.clients.answers_lost = self.world.one_of((0.0, 0.0, 0.2))
+        few = any(self.themes)
+        plan_work(self.world, self.clients, self.truth, self.hosts, until_ms, most=6 if few else 16)
+        nodes = [host.node for host in self.hosts]
+        self.services = plan_living(self.world, self.themes, self.clients, self.truth, nodes, until_ms)
+        self.faults.plan(until_ms)
+        self.world.run(until_ms)
+
+    def calm(self) -> None:
+        """Faults have ended: all that has room runs, and once services are cancelled everything ends."""
+        self.faults.calm()
+        self.truth.calm = True
+        self.clients.answers_lost = 0.0
+        self._wait_until(self._requests_answered)
+        self.clients.request(Maintain, False)
+        for host in self.hosts:
+            self.clients.request(Resume, host.node)
+        self._wait_until(lambda: self.unfinished(MAY_WAIT), nursing=True)
+        self._fail_an_update()
+        if self.themes.pools:
+            self.clients.request(MarkPool, SPARE, PoolStatus.READY)
+        for project in PROJECTS[1:]:
+            self.clients.request(Unset, "project", project)
+            self.clients.request(Unset, "reservation", f"for-{project}")
+        for workload in list(self.server.state.workloads.values()):
+            if workload.policy.kind == WorkloadKind.SERVICE or workload.policy.schedule:
+                self.clients.cancel(workload.key, None)
+        self._wait_until(lambda: self.unfinished(("unsatisfiable",)))
+        self.checkers.what_was_told_is_true()
+
+    def _fail_an_update(self) -> None:
+        """A version that always fails is rolled back by itself, whatever else was."""
+        existing = next(
+            (workload for key in self.services if (workload := self._settled_service(key)) is not None), None
+        )
+        if existing is None:
+            return
+        document = decode_document(existing.document)
+        assert document.update is not None
+        document.command, document.update.healthy_after = CRASH_FOR_EVER, "3s"  # longer than it ever runs
+        self.clients.apply(msgspec.to_builtins(document))
+        self._wait_until(self._requests_answered)
+        self._wait_until(lambda: self._gone_back(existing.key, existing.document))
+        # With an operator: room that became free may have let another service's canaries start.
+        self._wait_until(lambda: self.unfinished(MAY_WAIT), nursing=True)
+
+    def _settled_service(self, key: str) -> Workload | None:
+        """A service of which all run, and that would go back if an update failed."""
+        state = self.server.state
+        workload = state.workloads.get(key)
+        if (
+            workload is None
+            or workload.unstarted_end_state
+            or workload.finished_ms
+            or workload.adopted
+            or workload.rollout is None
+        ):
+            return None
+        update = workload.policy.update
+        nodes = [instance.node for instance in state.instances.values() if instance.workload == key and instance.node]
+        goes_back = update is not None and update.rollback and update.deadline_ms >= LONG_MS
+        is_stuck = is_held_up(state, workload, MAY_WAIT) or any(map(self._is_gone, nodes))
+        return workload if goes_back and not is_stuck else None
+
+    def _gone_back(self, key: str, document: bytes) -> list[str]:
+        workload = self.server.state.workloads[key]
+        if workload.document != document:
+            return [f"version {workload.version} of {key} always fails and has not gone back: {workload.rollout}"]
+        return []
+
+    def _wait_until(self, unfinished: Callable[[], list[str]], *, nursing: bool = False) -> None:
+        until_ms = self.world.now + CALM_MS
+        while left := unfinished():
+            if self.world.now >= until_ms:
+                raise Wrong(f"not done after {CALM_MS} ms without faults: {left[0]} ({len(left)} in all)")
+            self.faults.power_on()
+            if nursing and not self._requests_answered():
+                nurse(self.server.state, self.clients, MAY_WAIT)
+            self.world.run(self.world.now + LOOK_MS)
+
+    def _requests_answered(self) -> list[str]:
+        if self.server.ready and not self.clients.pending:
+            return []
+        return [f"server ready: {self.server.ready}, clients wait for {self.clients.pending} answers"]
+
+    def unfinished(self, may_wait: tuple[str, ...]) -> list[str]:
+        """What has not come to its end yet; for these reasons an instance may stay pending."""
+        left = self._requests_answered()
+        if left:
+            return left
+        state = self.server.state
+        for host in self.hosts:
+            node = state.nodes.get(host.node)
+            if host.up and (node is None or node.status != NodeStatus.READY) and not (node and self._is_reserved(node)):
+                left.append(f"{host.name} is up and {node.status if node else 'unknown'}")
+        for workload in state.workloads.values():
+            if not workload.finished_ms:
+                left += self._unfinished(workload, may_wait)
+                left += not_converged(state, workload, may_wait, self._is_gone)
+        left += left_in_pools(state, self.truth, self.names)
+        left += self.checkers.living.late_schedules(self.server.clock.now_ms())
+        for name, contact in state.liveness.items():
+            left += [f"{name} counts the room of {token}, which is not expected" for token in contact.orphans]
+        allocated = {token: name for name, tokens in state.allocated.items() for token in tokens}
+        for token, live in self.truth.live.items():
+            node = state.nodes.get(self.names[live.host])
+            if allocated.get(token) != self.names[live.host] and not (node and self._is_reserved(node)):
+                left.append(f"{live.run.workload}.{live.run.index} still runs on {live.host} as {token}")
+        return left
+
+    def _unfinished(self, workload: Workload, may_wait: tuple[str, ...]) -> list[str]:
+        state, policy, left = self.server.state, workload.policy, []
+        for index in range(workload.count):
+            instance = state.instances.get(f"{workload.key}.{index}")
+            current = instance.state if instance else workload.unstarted_end_state or InstanceState.QUEUED
+            stored = policy.when_lost == WhenLost.PIN and instance is not None and self._is_gone(instance.node)
+            if workload.adopted and instance is None:
+                done = True  # of an earlier life of a forgetful server, which no agent has reported
+            elif current == InstanceState.QUEUED:
+                code = why(state, workload.key, index).code
+                done = code in may_wait or code == "schedule" or self._waits_for_kept(workload)
+                done = done or (code == "after" and waits_rightly(state, workload))
+            elif instance is None or current in FINISHED:
+                done = True
+            elif stored:
+                done = current != InstanceState.STOPPING or instance.requeue_after_stop
+            else:
+                done = (
+                    policy.kind == WorkloadKind.SERVICE
+                    and current == InstanceState.RUNNING
+                    and instance.token in self.truth.live
+                )
+            if not done:
+                left.append(f"{workload.key}.{index} is {current}")
+        return left
+
+    def _waits_for_kept(self, workload: Workload) -> bool:
+        """Whether it cannot start before another of its gang has stopped on a machine that is gone for good."""
+        gang = self.server.state.gangs.get(workload.policy.gang, {}) if workload.policy.gang else {}
+        instances = [instance for instance in self.server.state.instances.values() if instance.workload in gang]
+        return any(instance.state == InstanceState.STOPPING and self._is_gone(instance.node) for instance in instances)
+
+    def _is_gone(self, name: str) -> bool:
+        """Whether the machine that a node was last is gone for good."""
+        node = self.server.state.nodes.get(name)
+        return (
+            node is not None and node.status == NodeStatus.LOST and node.identity.partition("/")[0] in self.faults.gone
+        )
+
+    def _is_reserved(self, node: Node) -> bool:
+        """Whether a name is kept for a machine that is gone, because of work that must not run twice."""
+        return self._is_gone(node.name) and bool(self.server.state.allocated[node.name])
+
+    def _host(self, number: int, node: str = "") -> SimulatedHost:
+        world, name = self.world, f"n{number}"
+        facts = facts_of(world, number, SPARE if self.themes.pools and number % 2 else DEFAULT_POOL)
+        self.names[name] = node or name
+        self.truth.add_host(name, facts.resources)
+        drift_ppm = world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX)
+        return SimulatedHost(self._site, name, facts, drift_ppm, node)

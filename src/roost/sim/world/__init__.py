@@ -1,0 +1,1 @@
+"""The simulated world: clock, network, hosts, clients, faults."""

@@ -1,0 +1,224 @@
+"""An agent process in the simulated world: the product's machine, with the simulated network and keeper around it."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from roost.agent.actor import Actor, Lease
+from roost.agent.connection.machine import (
+    CloseStream,
+    Connected,
+    FindLeader,
+    LogLine,
+    OpenStream,
+    ReadCertificate,
+    SendFrame,
+    StreamEnd,
+)
+from roost.agent.connection.machine import Effect as LinkEffect
+from roost.agent.machine import (
+    AgentMachine,
+    CheckHealth,
+    CompleteLog,
+    Effect,
+    ForgetRun,
+    LeaveHealth,
+    ReleaseLog,
+    StartRun,
+    StopRun,
+    TakenOver,
+    WatchHealth,
+)
+from roost.model.protocol import Hello, Welcome
+from roost.ports.driver import Event
+from roost.sim.world.net import SimulatedStream, UnsureAnswer
+from roost.sim.world.server import SimulatedServer
+
+if TYPE_CHECKING:
+    from roost.sim.world.host import SimulatedHost
+
+PIPE_MS = 1  # between agent and keeper, both ways; in order, and nothing is lost while both live
+
+
+class SimulatedAgent:
+    """One life of an agent process."""
+
+    def __init__(self, host: "SimulatedHost") -> None:
+        self.host = host
+        self.actor = Actor(host.node, host.identity, host.facts)
+        self.machine = AgentMachine(self.actor, "", "", "", host.world.chance.random, self._now())
+        self.alive = True
+        self.hung = False
+        self.stream: SimulatedStream | None = None
+        self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self._tick_ms: int | None = None
+
+    def begin(self) -> None:
+        """Take over from the keeper what an earlier agent had started, then look for the server."""
+        greeting = self.host.keeper.connect(lambda event: self._later(PIPE_MS, self._happened, event))
+        self._happened(greeting)
+
+    # hanging and dying
+
+    def hang(self) -> None:
+        """SIGSTOP."""
+        self.hung = True
+
+    def wake(self) -> None:
+        """SIGCONT: everything that came in meanwhile is dealt with now."""
+        self.hung = False
+        backlog, self._backlog = self._backlog, []
+        for action, given in backlog:
+            self._awake(action, *given)
+
+    def die(self, *, quietly: bool = False) -> None:
+        """kill -9. Orders already written to the keeper may or may not arrive."""
+        self.alive = False
+        if self.stream is not None:
+            self.host.net.close(self.stream, up=True, quietly=quietly)
+
+    def leave(self) -> None:
+        """SIGTERM, after everything here has been stopped."""
+        self._awake(lambda: self._perform(self.machine.stop(self._now())))
+
+    def _awake(self, action: Callable[..., None], *given: Any) -> None:
+        if self.hung:
+            self._backlog.append((action, given))
+        elif self.alive:
+            action(*given)
+
+    # events
+
+    def received(self, stream: SimulatedStream, frame: Any) -> None:
+        """A frame from the server."""
+        self._awake(self._receive, stream, frame)
+
+    def closed(self, stream: SimulatedStream) -> None:
+        """The stream broke."""
+        self._awake(self._closed, stream)
+
+    def _receive(self, stream: SimulatedStream, frame: Any) -> None:
+        if stream is not self.stream:
+            return
+        session, generation = self.actor.session, self.actor.generation
+        if isinstance(frame, Welcome):
+            self._tell(f"welcomed in session {frame.session}, generation {frame.generation}")
+        unsure = isinstance(frame, UnsureAnswer)
+        frame = frame.answer if unsure else frame
+        self._resolve(self.machine.link.received(frame, self._now(), self.host.door.addresses, unsure=unsure))
+        self.host.checkers.followed(self.actor, session, generation)
+
+    def _closed(self, stream: SimulatedStream) -> None:
+        if stream is self.stream:
+            self._tell(f"sees {stream} end")
+            self.stream = None
+            self._resolve(self.machine.link.closed(StreamEnd.BROKEN, "the stream broke", self._now()))
+
+    def _happened(self, event: Event) -> None:
+        self._perform(self.machine.happened(event, self._now()))
+
+    def _probe(self, token: int) -> None:
+        """A health check, which takes no time here."""
+        problem = "" if self.host.keeper.is_well(token) else "the check failed"
+        self._perform(self.machine.probed(token, problem, self._now()))
+
+    def _tick(self, at_ms: int) -> None:
+        if at_ms == self._tick_ms:
+            self._tick_ms = None
+            self._perform(self.machine.tick(self._now()))
+
+    # effects
+
+    def _resolve(self, effects: list[LinkEffect]) -> None:
+        self._perform(self.machine.resolve(effects, self._now()))
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        keeper = self.host.keeper
+        for effect in effects:
+            match effect:
+                case ReadCertificate():
+                    self._resolve(self.machine.link.certified(self.host.door.addresses))
+                case OpenStream(address):
+                    self._open(address)
+                case SendFrame():
+                    self._send(effect)
+                case CloseStream():
+                    assert self.stream is not None
+                    self._tell(f"gives up {self.stream}")
+                    self.host.net.close(self.stream, up=True, quietly=self.host.world.happens(0.3))
+                    self.stream = None
+                case FindLeader(addresses):
+                    self._later(PIPE_MS, self._find_leader, addresses)
+                case StartRun(job):
+                    self._order(keeper.start, job)
+                case StopRun():
+                    self._order(keeper.stop, effect.id, effect.grace_ms, effect.reason, effect.detail)
+                case ForgetRun(id):
+                    self._order(keeper.forget, id)
+                case Lease(until_ms):
+                    self._order(keeper.lease, until_ms)
+                case CheckHealth(token, pause_ms):
+                    self._later(pause_ms, self._probe, token)
+                case (
+                    WatchHealth() | LeaveHealth() | CompleteLog() | ReleaseLog() | TakenOver() | Connected() | LogLine()
+                ):
+                    pass
+        self._plan()
+
+    def _open(self, address: str) -> None:
+        server = self._reach(address)
+        if server is None:
+            is_blocked = self.host.net.is_blocked(self.host.name, address)
+            leader = "" if is_blocked else self.host.door.leader_known_at(address)
+            self._resolve(self.machine.link.closed(StreamEnd.BROKEN, "no server", self._now(), leader))
+            return
+        self.stream = self.host.net.open(self.host.name, self, server, server.name)
+        self._resolve(self.machine.link.opened("", self._now()))
+
+    def _reach(self, address: str) -> SimulatedServer | None:
+        is_cut_off = not self.host.up or self.host.net.is_blocked(self.host.name, address)
+        return None if is_cut_off else self.host.door.find(address)
+
+    def _find_leader(self, addresses: tuple[str, ...]) -> None:
+        reached = filter(None, map(self._reach, addresses))
+        found = next((server.name for server in reached if server.is_sure), "")
+        self._resolve(self.machine.link.leader_found(found, self._now()))
+
+    def _send(self, effect: SendFrame) -> None:
+        assert self.stream is not None
+        frame = effect.frame
+        if isinstance(frame, Hello):
+            self._tell(f"hello on {self.stream} with {[run.token for run, _ in frame.runs]}")
+        else:
+            self.host.checkers.caught_up(self.actor)
+            if frame.reports or frame.lacking or frame.leaving:
+                reports = [f"{item.token} {item.state} {item.cause}".strip() for item in frame.reports]
+                self._tell(f"beat {frame.sequence}: {reports}{' lacking' * frame.lacking}")
+        self.host.net.send(self.stream, frame, up=True)
+        self.machine.link.sent()
+        if effect.last:
+            self._tell("says goodbye")
+            self.host.world.after(self.host.world.between(5, 50), self.host.leave_now, self.host.keeper)
+
+    def _order(self, order: Callable[..., None], *given: Any) -> None:
+        self.host.world.after(PIPE_MS, self._arrive, order, *given)
+
+    def _arrive(self, order: Callable[..., None], *given: Any) -> None:
+        if self.host.keeper.alive and (self.alive or self.host.world.happens(0.5)):
+            order(*given)
+
+    def _plan(self) -> None:
+        at_ms = self.machine.next_ms()
+        if at_ms is not None:
+            at_ms = max(at_ms, self._now())
+            if self._tick_ms is None or at_ms < self._tick_ms:
+                self._tick_ms = at_ms
+                self.host.world.at(self.host.clock.true_ms(at_ms), self._awake, self._tick, at_ms)
+
+    def _later(self, delay_ms: int, action: Callable[..., None], *given: Any) -> None:
+        self.host.world.after(delay_ms, self._awake, action, *given)
+
+    def _tell(self, text: str) -> None:
+        self.host.world.tell(self.host.name, text)
+
+    def _now(self) -> int:
+        return self.host.clock.now_ms()

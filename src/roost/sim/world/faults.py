@@ -1,0 +1,338 @@
+"""What goes wrong in a simulated world. Each seed draws some kinds of trouble and how often; then all trouble ends."""
+
+from collections.abc import Callable
+
+from roost.core.state.records import Settings
+from roost.server.cluster.election import LeaderTiming
+from roost.sim.world.cluster import SimulatedCluster
+from roost.sim.world.host import SimulatedHost
+from roost.sim.world.net import Net, Way
+from roost.sim.world.server import SimulatedServer
+from roost.sim.world.store import Disk
+from roost.sim.world.world import SimulatedClock, World
+
+DRIFT_PPM_MAX = 10_000  # one per cent: twenty times what NTP corrects at most; 80 ms over a lease of 4 s on two hosts
+WALL_JUMP_MS_MAX = 3_600_000
+EPOCH_MS = 1_700_000_000_000
+LEASES_MS = (1_500, 1_500, 4_000, 4_000)
+MARGIN_MS = 400  # as for a lease of 4 s; the keeper needs 140 ms of it, the clocks 80
+SKEW_MS_MAX = 1_000  # by which clocks of servers that share a store may differ
+#: What can go wrong among several servers.
+SHARED_TROUBLE = ("cut_off_server", "lonely_server", "hand_over", "late_crash", "late_news")
+
+Kind = Callable[[], None]
+
+
+class Faults:
+    """Draws trouble and puts it on the heap until the calm."""
+
+    often = ""  # a kind of trouble that happens in every world: for a mutant that only this kind reveals
+    often_grace_ms = 0  # how long a leader without a store may answer in such worlds
+
+    def __init__(self, world: World, net: Net, disk: Disk, team: SimulatedCluster, hosts: list[SimulatedHost]) -> None:
+        self._world = world
+        self._net = net
+        self._disk = disk
+        self._team = team
+        self._hosts = hosts
+        self._calm = False
+        self.gone: list[str] = []  # hosts that never come back
+        self._lease_ms = world.one_of(LEASES_MS)
+        self._placements_max = world.one_of((2, 2_000, 2_000))
+        self._backfill_after_ms = world.one_of((200, 2_000, 30_000))
+        self._preempt_margin = world.one_of((0, 20, 20, 40))
+        self._finished_max = world.one_of((5, 200_000, 200_000))
+        self.jumps = 0.3  # of clocks, when a server starts again
+        self.epoch_ms = EPOCH_MS  # what the wall shows as the world begins
+        self._timing = LeaderTiming(600, 150, 60, world.one_of((0, 3_000, 8_000)))
+        if self.often:  # and short waits, so that its consequences come before the calm
+            longest = self.often == "crash_server"  # from which only shorter leases follow
+            self._lease_ms = max(LEASES_MS) if longest else min(LEASES_MS)
+            self._timing = LeaderTiming(600, 150, 60, self.often_grace_ms)
+
+    def plan(self, until_ms: int) -> None:
+        """Some kinds of trouble, each at random moments."""
+        kinds: list[Kind] = [
+            self.bad_weather,
+            self.partition,
+            self.break_stream,
+            self.kill_agent,
+            self.overtake_hello,
+            self.hang_agent,
+            self.crash_host,
+            self.leave_host,
+            self.crash_server,
+            self.hang_server,
+            self.bad_disk,
+            self.broken_disk,
+        ]
+        if self._disk.shared:
+            kinds += [getattr(self, name) for name in SHARED_TROUBLE]
+        drawn = self._draw(kinds)
+        if self.often:
+            drawn += [(kind, 4) for kind in kinds if kind.__name__ == self.often]
+        for kind, times in drawn:
+            for _ in range(times):
+                self._world.at(self._world.between(0, until_ms), self._unless_calm, kind)
+
+    def _draw(self, kinds: list[Kind]) -> list[tuple[Kind, int]]:
+        """A little of many kinds, or much of two: what has to meet in order to hurt meets rarely otherwise."""
+        world = self._world
+        if world.happens(0.5):
+            often = [*kinds, *[self.bad_weather, self.partition, self.crash_server] * 3]
+            return [(world.one_of(often), world.between(4, 10)) for _ in range(2)]
+        likely = world.one_of((0.15, 0.3, 0.5))
+        return [(kind, world.one_of((1, 2, 4, 8))) for kind in kinds if world.happens(likely)]
+
+    def power_on_servers(self) -> None:
+        """All servers run; a new process may find its host's clock set otherwise."""
+        for server in self._team.servers:
+            self._start(server)
+
+    def _start(self, server: SimulatedServer) -> None:
+        if not server.up:
+            server.start(self.new_clock(), self._settings(), self._timing)
+
+    def _settings(self) -> Settings:
+        return Settings(
+            lease_ms=self._lease_ms,
+            lease_margin_ms=MARGIN_MS,
+            placements_max=self._placements_max,
+            finished_max=self._finished_max,
+            backfill_after_ms=self._backfill_after_ms,
+            preempt_margin=self._preempt_margin,
+            grace_ms=self._timing.grace_ms if self._disk.shared else 0,
+            adopts=self._disk.forgetful,
+        )
+
+    def new_clock(self) -> SimulatedClock:
+        """The clock of a server: the wall at its start, then monotonic."""
+        world = self._world
+        jumps = world.happens(self.jumps) and not self._disk.forgetful  # who remembers nothing trusts the wall clock
+        most = SKEW_MS_MAX if self._disk.shared else WALL_JUMP_MS_MAX
+        jump = world.between(-most, most) if jumps else 0
+        return SimulatedClock(world, self.epoch_ms + jump, world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX))
+
+    def calm(self) -> None:
+        """All trouble ends; what broke is repaired, but for hosts that are gone for good."""
+        self._calm = True
+        self._world.tell("faults", "end here")
+        self._disk.repair()
+        for host in self._hosts:
+            self._net.heal(host.name)
+            for way in self._ways(host):
+                way.set()
+            if host.agent is not None and host.agent.hung:
+                host.agent.wake()
+            if host.node != host.name:
+                self.gone.append(host.name)
+                host.crash()
+        for server in self._team.servers:
+            server.wake()
+        self.power_on()
+
+    def power_on(self) -> None:
+        """What is down and not gone for good is started."""
+        for host in self._hosts:
+            if host.name not in self.gone:
+                host.boot()
+        self.power_on_servers()
+
+    # kinds of trouble
+
+    def bad_weather(self) -> None:
+        """Loss, delay, repeats and reordering, one way or both, at one host or at all of them."""
+        world = self._world
+        loss, late = world.one_of((0.0, 0.1, 0.3, 0.5)), world.one_of((0.0, 0.0, 0.1, 0.5))
+        repeat, ordered = world.one_of((0.0, 0.2, 0.6)), world.happens(0.2)
+        directions = world.one_of(((0,), (0,), (1,), (0, 1)))
+        for_ms = world.between(2_000, 15_000)
+        world.tell("faults", f"weather {directions}: loss {loss}, late {late}, repeat {repeat}, ordered {ordered}")
+        for host in self._hosts if world.happens(0.6) else [self._host()]:
+            for number, way in enumerate(self._ways(host)):
+                if number % 2 in directions:
+                    way.set(loss, late, repeat, ordered=ordered)
+                    world.after(for_ms, way.set)
+
+    def partition(self, *, busy: bool = False) -> None:
+        """One host cannot speak, or not hear, or neither; `busy`: one on which something runs, if there is any."""
+        world = self._world
+        hosts = [item for item in self._hosts if not item.keeper.is_idle()] if busy else []
+        host = world.one_of(hosts or self._hosts)
+        deaf = world.happens(0.7)
+        mute = not deaf or world.happens(0.5)
+        servers = self._team.servers if world.happens(0.6) else [world.one_of(self._team.servers)]
+        for server in servers:
+            down, up = self._net.of(host.name, server.name)
+            up.blocked, down.blocked = deaf, mute
+        world.tell("faults", f"{host.name} cut off from {len(servers)} servers, up {deaf}, down {mute}")
+        world.after(world.between(300, 14_000), self._net.heal, host.name)
+
+    def break_stream(self) -> None:
+        """A stream ends on one side first; the other may not notice."""
+        world = self._world
+        streams = [stream for stream in self._net.streams if stream.agent_open and stream.server_open]
+        if not streams:
+            return
+        stream = world.one_of(streams)
+        agent_first = world.happens(0.5)
+        world.tell("faults", f"{stream} breaks at the {'agent' if agent_first else 'server'}")
+        self._net.close(stream, up=agent_first, quietly=world.happens(0.4))
+        (stream.agent if agent_first else stream.server).closed(stream)
+
+    def kill_agent(self) -> None:
+        """kill -9 of an agent."""
+        self._host().kill_agent()
+
+    def overtake_hello(self) -> None:
+        """An agent's hello takes the long way; the agent dies meanwhile, and the next one's hello is faster."""
+        host = self._host()
+        for way in self._ways(host)[1::2]:
+            way.set(late=1.0, ordered=False)
+            self._world.after(1_300, way.set)
+        host.kill_agent()
+        self._world.after(1_300, host.kill_agent)
+
+    def hang_agent(self) -> None:
+        """SIGSTOP of an agent."""
+        self._host().hang_agent(self._world.between(300, 14_000))
+
+    def crash_host(self) -> None:
+        """A machine loses power, for a while or for good."""
+        host = self._host()
+        host.crash()
+        if host is not self._hosts[0] and self._world.happens(0.25):
+            self.gone.append(host.name)
+        else:
+            self._world.after(self._world.between(500, 12_000), self._boot, host)
+
+    def leave_host(self) -> None:
+        """A machine is shut down in order and started again later."""
+        host = self._host()
+        host.leave()
+        self._world.after(self._world.between(3_000, 12_000), self._boot, host)
+
+    def crash_server(self) -> None:
+        """kill -9 of a server; the next one may have shorter or longer leases."""
+        world, server = self._world, self._one_server()
+        if not server.up:
+            return
+        server.crash()
+        self._tell_dead(server)
+        before, longest_ms = self._lease_ms, world.one_of((300, 1_500, 9_000))
+        if world.happens(0.5) and not self._disk.forgetful:
+            self._lease_ms = world.one_of(LEASES_MS)
+        if self._lease_ms < before:
+            longest_ms = 300  # the nasty case: longer leases are still held
+        if self._lease_ms < before or world.happens(0.3):
+            self.partition(busy=self._lease_ms < before)
+        world.after(world.between(50, longest_ms), self._start, server)
+
+    def _tell_dead(self, server: SimulatedServer) -> None:
+        """The others notice at once that nothing listens there, or do not."""
+        for other in self._team.servers:
+            if other is not server and other.leadership is not None and self._world.happens(0.5):
+                self._world.after(self._world.between(1, 60), other.leadership.found_dead, server.epoch)
+
+    def hang_server(self) -> None:
+        """SIGSTOP of a server, for less or more than a lease."""
+        server = self._one_server()
+        if server.up and not server.hung:
+            server.hang()
+            self._world.after(self._world.between(200, 8_000), server.wake)
+
+    def cut_off_server(self) -> None:
+        """A server cannot reach the store; agents can reach the server."""
+        world, server = self._world, self._one_server()
+        world.tell("faults", f"{server.name} cannot reach the store")
+        self._disk.cut_off.add(server.name)
+        world.after(world.between(100, 12_000), self._disk.cut_off.discard, server.name)
+
+    def lonely_server(self) -> None:
+        """The leader and a host on which something runs are in a world of their own."""
+        world, server = self._world, self._team.leader if self._world.happens(0.7) else self._one_server()
+        beside = world.one_of([host for host in self._hosts if not host.keeper.is_idle()] or self._hosts)
+        world.tell("faults", f"{server.name} and {beside.name} are alone together")
+        self._disk.cut_off.add(server.name)
+        for_ms = world.between(1_000, 20_000)
+        world.after(for_ms, self._disk.cut_off.discard, server.name)
+        for host in self._hosts:
+            others = (
+                [server]
+                if host is not beside
+                else [other_server for other_server in self._team.servers if other_server is not server]
+            )
+            for other in others:
+                for way in self._net.of(host.name, other.name):
+                    way.blocked = True
+            world.after(for_ms, self._net.heal, host.name)
+        if world.happens(0.5):  # its successor is asked to let go soon
+            world.after(world.between(900, 2_500), self._unless_calm, self.hand_over)
+
+    def late_news(self) -> None:
+        """Those who stand by hear late of what is committed, and one of them is to lead: by request, or at once."""
+        world = self._world
+        for server in self._team.servers:
+            if server.leadership is not None:
+                server.leadership.lag(world.between(300, 1_500))
+        if world.happens(0.5):
+            world.after(world.between(50, 300), self._unless_calm, self.hand_over)
+        else:  # so soon that the lead is still as the others know it, and what was committed in it is not
+            world.after(world.between(1, 100), self._crash_if_up, self._team.leader)
+
+    def hand_over(self) -> None:
+        """An operator lets another server lead."""
+        self._world.tell("faults", "the leader is asked to let go")
+        self._team.leader.let_go()
+
+    def late_crash(self) -> None:
+        """A leader that cannot reach the store dies only after another one has taken its place."""
+        server = self._team.leader
+        self._disk.cut_off.add(server.name)
+        self._world.after(self._world.between(800, 3_000), self._disk.cut_off.discard, server.name)
+        self._world.after(self._world.between(700, 3_000), self._crash_if_up, server)
+
+    def _crash_if_up(self, server: SimulatedServer) -> None:
+        if server.up and not self._calm:
+            server.crash()
+            self._tell_dead(server)
+            self._world.after(self._world.between(50, 1_500), self._start, server)
+
+    def _one_server(self) -> SimulatedServer:
+        """The leader, more often than another."""
+        return self._team.leader if self._world.happens(0.7) else self._world.one_of(self._team.servers)
+
+    def _ways(self, host: SimulatedHost) -> list[Way]:
+        """All ways of a host: down and up, server by server."""
+        return [way for server in self._team.servers for way in self._net.of(host.name, server.name)]
+
+    def bad_disk(self) -> None:
+        """Commits that are slow, fail, or are reported as failed."""
+        world, disk = self._world, self._disk
+        disk.fails = world.one_of((0.0, 0.0, 0.1, 0.3))
+        disk.unsure = world.one_of((0.0, 0.0, 0.1, 0.3))
+        disk.slow, disk.slow_ms_max = world.one_of((0.0, 0.1, 0.5)), world.one_of((50, 500, 6_000))
+        world.tell("faults", f"disk fails {disk.fails}, unsure {disk.unsure}, slow {disk.slow} {disk.slow_ms_max}")
+        world.after(world.between(500, 8_000), self._repair_disk)
+
+    def broken_disk(self) -> None:
+        """Nothing can be written or read for a while."""
+        self._world.tell("faults", "disk is broken")
+        self._disk.broken = True
+        self._world.after(self._world.between(100, 7_000), self._repair_disk)
+
+    def _repair_disk(self) -> None:
+        cut_off, self._disk.cut_off = self._disk.cut_off, set()
+        self._disk.repair()
+        self._disk.cut_off = cut_off
+
+    def _boot(self, host: SimulatedHost) -> None:
+        if host.name not in self.gone:
+            host.boot()
+
+    def _host(self) -> SimulatedHost:
+        return self._world.one_of(self._hosts)
+
+    def _unless_calm(self, kind: Kind) -> None:
+        if not self._calm:
+            kind()

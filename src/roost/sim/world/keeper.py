@@ -1,0 +1,116 @@
+"""The keeper of a virtual host: the product's rules and scripted processes, on the host's clock, with a witness.
+
+It outlives agents and ends with its host. What it starts is the truth that the checkers look at.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from roost.agent.prepare import from_note
+from roost.drivers.fake import FakeDriver, ScriptedAct
+from roost.model.protocol import Run
+from roost.ports.driver import Ended, Event, KnownRuns, RunRequest, Started, StepCommand, StopReason
+from roost.sim.checks.oracle import Oracle
+from roost.sim.world.world import SimulatedClock, World
+
+#: How late a keeper deals with what is due, at most: a busy host, and a killed group that takes its time to be gone.
+LATE_MS_MAX = 140
+PROMPT_MS_MAX = 3  # most of the time
+
+
+class SimulatedKeeper:
+    """The parent of all runs of one host. The agent that is connected to it hears what happens."""
+
+    def __init__(self, world: World, host: str, clock: SimulatedClock, witness: Oracle) -> None:
+        self._world = world
+        self._host = host
+        self._clock = clock
+        self._witness = witness
+        self._driver = FakeDriver(script=self._script, now=clock.now_ms())
+        self._runs: dict[str, Run] = {}
+        self._alive: dict[str, Run] = {}
+        self._wake_ms: int | None = None
+        self.alive = True
+        self.tell: Callable[[Event], None] | None = None
+
+    def connect(self, tell: Callable[[Event], None]) -> KnownRuns:
+        """A new agent: what there is now; the rest follows as events."""
+        self._catch_up()
+        self.tell = tell
+        return self._driver.connect()
+
+    def start(self, job: RunRequest) -> None:
+        """Begin a run. A known one is not begun again."""
+        run = from_note(job.note)
+        assert run is not None
+        self._runs[job.id] = run
+        steps = [StepCommand(["work"])] * len(self._witness.behaviour(run))
+        self._follow(lambda: self._driver.start(msgspec.structs.replace(job, steps=steps)))
+
+    def stop(self, id: str, grace_ms: int, why: StopReason, detail: str) -> None:
+        """TERM now, KILL after the grace."""
+        self._follow(lambda: self._driver.stop(id, grace_ms, why, detail))
+
+    def forget(self, id: str) -> None:
+        """Drop an ended run."""
+        self._follow(lambda: self._driver.forget(id))
+
+    def lease(self, until_ms: int) -> None:
+        """Leased runs may go on until then. The last word counts."""
+        self._follow(lambda: self._driver.lease(until_ms))
+
+    def stop_all(self, grace_ms: int) -> None:
+        """The host is being shut down."""
+        self._follow(lambda: self._driver.rules.stop_all(grace_ms, StopReason.SHUTDOWN, self._driver.now))
+
+    def is_well(self, token: int) -> bool:
+        """What a health check of this run finds: nothing that is not there is well."""
+        run = self._alive.get(str(token))
+        return run is not None and self._witness.is_well(run)
+
+    @property
+    def closing(self) -> bool:
+        """Whether it is shutting down: it starts no run and no agent."""
+        return self._driver.rules.closing
+
+    def is_idle(self) -> bool:
+        """Whether nothing runs."""
+        return not self._alive
+
+    def die(self) -> None:
+        """The host is gone, and everything on it."""
+        self.alive = False
+        self._driver.lose()
+        for run in self._alive.values():
+            self._witness.over(self._host, run, "host", None)
+        self._alive.clear()
+
+    def _script(self, job: RunRequest) -> Sequence[ScriptedAct]:
+        return self._witness.behaviour(self._runs[job.id])
+
+    def _follow(self, order: Callable[[], None]) -> None:
+        if self.alive:
+            self._catch_up()
+            order()
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        for event in self._driver.advance(self._clock.now_ms()):
+            if isinstance(event, Started):
+                self._alive[event.id] = self._runs[event.id]
+                self._witness.began(self._host, self._runs[event.id])
+            elif isinstance(event, Ended) and event.id in self._alive:
+                self._witness.over(self._host, self._alive.pop(event.id), event.cause, event.code)
+            if self.tell is not None:
+                self.tell(event)
+        at_ms = self._driver.next_at()
+        if at_ms is not None and (self._wake_ms is None or at_ms < self._wake_ms):
+            self._wake_ms = at_ms
+            late = LATE_MS_MAX if self._world.happens(0.3) else PROMPT_MS_MAX
+            self._world.at(self._clock.true_ms(at_ms) + self._world.between(0, late), self._wake, at_ms)
+
+    def _wake(self, at_ms: int) -> None:
+        if self.alive and at_ms == self._wake_ms:
+            self._wake_ms = None
+            self._catch_up()

@@ -1,0 +1,157 @@
+"""The network between agents and the server: late, lossy, repeating, one-way deaf. Harsher than what gRPC promises."""
+
+from typing import Any, NamedTuple, Protocol
+
+from roost.model.protocol import Answer
+from roost.sim.world.world import World
+
+DELAY_MS_MAX = 8  # on a good day
+LATE_MS_MAX = 2_500  # a message that took the long way
+FIN_MS_MAX = 400  # until the other side learns that a stream was closed, if it learns it at all
+
+
+class SimulatedStreamEnd(Protocol):
+    """One end of streams: an agent or the server."""
+
+    def received(self, stream: "SimulatedStream", frame: Any) -> None:
+        """A frame came in."""
+
+    def closed(self, stream: "SimulatedStream") -> None:
+        """The stream is over, seen from this end."""
+
+
+class UnsureAnswer(NamedTuple):
+    """An answer of a server that does not know whether it still leads."""
+
+    answer: Answer
+
+
+class Way:
+    """How one direction between a host and the server is just now. On a good day all arrives, in order."""
+
+    __slots__ = ("blocked", "late", "loss", "ordered", "repeat")
+
+    def __init__(self) -> None:
+        self.blocked = False
+        self.set()
+
+    def set(self, loss: float = 0.0, late: float = 0.0, repeat: float = 0.0, *, ordered: bool = True) -> None:
+        """The weather changes."""
+        self.loss = loss
+        self.late = late
+        self.repeat = repeat
+        self.ordered = ordered
+
+
+Ways = tuple[Way, Way]  # down to the agent, up to the server
+
+
+class SimulatedStream:
+    """A stream of one agent's life. Either side may know that it is over while the other does not yet."""
+
+    __slots__ = ("agent", "agent_open", "held", "host", "last", "number", "server", "server_open", "ways")
+
+    def __init__(
+        self, number: int, host: str, agent: SimulatedStreamEnd, server: SimulatedStreamEnd, ways: Ways
+    ) -> None:
+        self.number = number
+        self.host = host
+        self.agent = agent
+        self.server = server
+        self.ways = ways
+        self.agent_open = True
+        self.server_open = True
+        self.last = [0, 0]  # when the latest message of each direction arrives: down, up
+        self.held: list[tuple[bool, Any]] = []  # on their way when the way was blocked
+
+    def __str__(self) -> str:
+        return f"{self.host}/{self.number}"
+
+
+class Net:
+    """Carries frames over streams, as well as the weather allows."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._number = 0
+        self.streams: list[SimulatedStream] = []
+        self._ways: dict[tuple[str, str], Ways] = {}
+
+    def of(self, host: str, server: str = "s0") -> Ways:
+        """The ways between a host and a server."""
+        if (host, server) not in self._ways:
+            self._ways[host, server] = (Way(), Way())
+        return self._ways[host, server]
+
+    def is_blocked(self, host: str, server: str = "s0") -> bool:
+        """Whether no new stream can be opened."""
+        return any(way.blocked for way in self.of(host, server))
+
+    def open(
+        self, host: str, agent: SimulatedStreamEnd, server: SimulatedStreamEnd, name: str = "s0"
+    ) -> SimulatedStream:
+        """A new stream."""
+        self._number += 1
+        stream = SimulatedStream(self._number, host, agent, server, self.of(host, name))
+        self.streams = [stream for stream in self.streams if stream.agent_open or stream.server_open]
+        self.streams.append(stream)
+        return stream
+
+    def send(self, stream: SimulatedStream, frame: Any, *, up: bool) -> None:
+        """Send a frame up to the server or down to the agent."""
+        way, world = stream.ways[up], self._world
+        if way.blocked:
+            if way.ordered:
+                stream.held.append((up, frame))  # as TCP does: sent again until it gets through
+            return
+        if world.happens(way.loss):
+            world.tell("net", f"{stream} lost {'up' if up else 'down'} {type(frame).__name__}")
+            return
+        self._carry(stream, frame, up)
+        if world.happens(way.repeat):
+            self._carry(stream, frame, up)
+
+    def heal(self, host: str) -> None:
+        """The ways are free again: what was held up gets through."""
+        for (existing, _), ways in self._ways.items():
+            for way in ways if existing == host else ():
+                way.blocked = False
+        for stream in self.streams:
+            if stream.host == host and stream.held:
+                allocated, stream.held = stream.held, []
+                for up, frame in allocated:
+                    if stream.agent_open if up else stream.server_open:  # a socket without a process gives up
+                        self._carry(stream, frame, up)
+
+    def close(self, stream: SimulatedStream, *, up: bool, quietly: bool = False) -> None:
+        """One side ends the stream (`up`: the agent does). The other may hear of it soon, or not at all."""
+        if up:
+            stream.agent_open = False
+        else:
+            stream.server_open = False
+        if not quietly and not stream.ways[up].blocked:
+            at_ms = self._world.now + self._world.between(0, FIN_MS_MAX)
+            self._world.at(max(at_ms, stream.last[up]), self._fin, stream, up)  # the last word is the last to arrive
+
+    def _carry(self, stream: SimulatedStream, frame: Any, up: bool) -> None:
+        world, way = self._world, stream.ways[up]
+        delay = world.between(1, LATE_MS_MAX) if world.happens(way.late) else world.between(1, DELAY_MS_MAX)
+        at_ms = world.now + delay
+        if way.ordered:
+            at_ms = max(at_ms, stream.last[up])
+        stream.last[up] = max(at_ms, stream.last[up])
+        world.at(at_ms, self._arrive, stream, frame, up)
+
+    def _arrive(self, stream: SimulatedStream, frame: Any, up: bool) -> None:
+        if up and stream.server_open:
+            stream.server.received(stream, frame)
+        elif not up and stream.agent_open:
+            stream.agent.received(stream, frame)
+
+    def _fin(self, stream: SimulatedStream, up: bool) -> None:
+        if up and stream.server_open:
+            stream.server_open = False
+            stream.server.closed(stream)
+        elif not up and stream.agent_open:
+            stream.agent_open = False
+            stream.agent.closed(stream)

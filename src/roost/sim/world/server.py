@@ -1,0 +1,339 @@
+"""A server in the simulated world: the machines of the product, and chance in place of disks, sockets and clocks.
+
+It only schedules effects: when a commit reaches the store, whether its outcome comes back, when a timer goes off.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, assert_never
+
+from roost.core.state.records import Settings
+from roost.core.state.state import State
+from roost.model.errors import NoService
+from roost.model.events import Event
+from roost.model.protocol import Usage
+from roost.ports.store import (
+    ANYBODY,
+    Change,
+    Committed,
+    Fenced,
+    InDoubt,
+    LeadTaken,
+    News,
+    Snapshot,
+    Unavailable,
+)
+from roost.server.cluster.election import LeaderTiming, ServerIdentity
+from roost.server.engine.machine import (
+    Act,
+    AnswerRequest,
+    Began,
+    CommitChanges,
+    Effect,
+    EngineMachine,
+    Load,
+    Mirrored,
+    Release,
+    ResetExecutor,
+    SleepUntil,
+    StandBy,
+)  # fmt: skip
+from roost.sim.checks.requests import EffectiveRequests
+from roost.sim.checks.safety import Checkers
+from roost.sim.world.gateway import SimulatedGateway
+from roost.sim.world.leadership import SimulatedLeadership
+from roost.sim.world.net import Net, SimulatedStream
+from roost.sim.world.store import Disk
+from roost.sim.world.world import SimulatedClock, World
+from roost.stores.memory import Memory
+
+RELOAD_MS = (100, 2_000)
+START_MS = (50, 500)
+
+Answered = Callable[[Any], None]
+
+
+class SimulatedServer:
+    """One server at a time has a store of its own; of several on one store, one leads. A restart is a new life."""
+
+    def __init__(self, world: World, net: Net, disk: Disk, checkers: Checkers, name: str) -> None:
+        self.name = name
+        self.leadership: SimulatedLeadership | None = None  # among others, if there are others
+        self._world = world
+        self._net = net
+        self._disk = disk
+        self._settings = Settings()
+        self._checkers = checkers
+        self.life = 0
+        self.up = False
+        self.epoch = 0  # of its last lead, in whichever life
+        self.clock = SimulatedClock(world, 0, 0)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.machine = EngineMachine(self._settings)
+        self._waiting: dict[int, Answered] = {}
+        self._wake_ms: int | None = None
+        self._gateway = SimulatedGateway(self._world, self._net, self)
+        self.hung = False
+        self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+    @property
+    def ready(self) -> bool:
+        """Whether it decides."""
+        return self.up and self.machine.is_leading
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether no other server can lead yet."""
+        return self.leadership is None or self.leadership.machine.is_sure(self.now_ms())
+
+    @property
+    def state(self) -> State:
+        """The state, with what is being committed in it."""
+        return self.machine.state
+
+    # life and death
+
+    def start(self, clock: SimulatedClock, settings: Settings, timing: LeaderTiming) -> None:
+        """A new process, with the clock that its host shows it and what its operator chose."""
+        self.life += 1
+        self._settings = settings
+        self._clear()
+        self.up = True
+        self.clock = clock
+        self._world.tell(self.name, f"starts at {clock.now_ms()} with leases of {settings.lease_ms} ms")
+        if self._disk.shared:
+            identity = ServerIdentity(self.name, f"{self.name}-{self.life}", self.name, self.name)
+            self.leadership = SimulatedLeadership(self._world, self, self._disk, identity, timing)
+            self.machine.leadership = self.leadership.machine
+        self._world.after(self._world.between(*START_MS), self.awake, self._start, self.life)
+
+    def crash(self) -> None:
+        """kill -9. A commit under way may still reach the disk."""
+        self._world.tell(self.name, "crashes")
+        self.life += 1
+        self.up = False
+        if self.leadership is not None:
+            self.leadership.over = True
+        self._gateway.crash()
+        self._waiting, self._backlog, self._wake_ms, self.hung = {}, [], None, False
+        self._gateway = SimulatedGateway(self._world, self._net, self)
+        if self._disk.forgetful:
+            self._disk.memory = Memory()
+            self._checkers.forgotten()
+
+    def hang(self) -> None:
+        """SIGSTOP: everything waits, only time does not."""
+        self._world.tell(self.name, "hangs")
+        self.hung = True
+
+    def wake(self) -> None:
+        """SIGCONT: timers and sockets are looked at in any order."""
+        if not self.hung:
+            return
+        self._world.tell(self.name, "wakes")
+        self.hung = False
+        backlog, self._backlog = self._backlog, []
+        first = backlog if self._world.happens(0.5) else sorted(backlog, key=lambda item: item[0] != self._turn)
+        for action, given in first:
+            self.awake(action, *given)
+
+    def awake(self, action: Callable[..., None], *given: Any) -> None:
+        """Do something, or later if the process hangs."""
+        if self.hung:
+            self._backlog.append((action, given))
+        else:
+            action(*given)
+
+    def reachable(self) -> bool:
+        """Whether agents can connect."""
+        return self.ready and not self.hung
+
+    def let_go(self) -> None:
+        """Let another server lead, once nothing is under way."""
+        if self.leadership is not None and self.ready and not self.machine.is_committing and not self.hung:
+            self.machine.let_go(self._world.one_of((ANYBODY, ANYBODY, "s0", "s1", "s2")))
+            self._turn_now()
+
+    def _start(self, life: int) -> None:
+        if life != self.life:
+            return
+        self.machine.start()
+        if self.leadership is not None:
+            self.leadership.stand_by()
+        else:
+            self._open(life)
+
+    def _open(self, life: int) -> None:
+        if life != self.life:
+            return
+        if self._disk.broken:
+            self.machine.out_of_touch(Unavailable("the disk is broken"))
+            self._world.after(self._world.between(*RELOAD_MS), self.awake, self._open, life)
+            return
+        taken = self._disk.memory.lead("server")
+        assert isinstance(taken, LeadTaken)
+        self._carry_out(self.machine.opened(taken.epoch, self._disk.memory.snapshot(), self.clock.now_ms()))
+
+    # among others
+
+    def notified(self) -> None:
+        """Something is new in the store."""
+        if self.up and self.leadership is not None:
+            self.leadership.notified()
+
+    def mirrored(self, snapshot: Snapshot) -> None:
+        """Everything as it is stored."""
+        self.machine.mirrored(snapshot)
+
+    def followed(self, update: News) -> None:
+        """What another server has committed."""
+        self._carry_out(self.machine.followed(update))
+
+    def elected(self, epoch: int, unclean: bool) -> None:
+        """It leads."""
+        self._carry_out(self.machine.elected(epoch, self.clock.now_ms(), unclean=unclean))
+
+    def overtaken(self, failure: Fenced) -> None:
+        """Another one leads."""
+        self._world.tell(self.name, "leads no more (fenced)")
+        self.machine.overtaken(failure)
+        self._turn_now()
+
+    # the agents
+
+    def received(self, stream: SimulatedStream, frame: Any) -> None:
+        """A frame from an agent."""
+        self.awake(self._gateway.received, stream, frame)
+
+    def closed(self, stream: SimulatedStream) -> None:
+        """A stream broke."""
+        self.awake(self._gateway.closed, stream)
+
+    def now_ms(self) -> int:
+        """The time on this server's clock."""
+        return self.clock.now_ms()
+
+    def lease_ms(self) -> int:
+        """How long a lease is."""
+        return self._settings.lease_ms
+
+    # the engine
+
+    def ask(self, make: Callable[[int], Event], answered: Answered) -> None:
+        """Put a request in; the answer comes after the commit."""
+        self.awake(self._ask, make, answered)
+
+    def _ask(self, make: Callable[[int], Event], answered: Answered) -> None:
+        request = self.machine.ask(make, None, self.clock.now_ms()) if self.up else NoService("nothing listens there")
+        if isinstance(request, NoService):
+            answered(request)
+            return
+        self._waiting[request] = answered
+        self._wake()
+
+    def heard(self, node: str, session: int, usage: Usage | None) -> bool:
+        """A sign of life; False: this session is over, do not answer."""
+        return self.machine.heard(node, session, usage, self.clock.now_ms())
+
+    def tell(self, event: Event) -> None:
+        """Put an event in that needs no answer."""
+        self.machine.tell(event)
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self.machine.is_committing:
+            self._sleep_until(self.clock.now_ms())
+
+    def _sleep_until(self, at_ms: int) -> None:
+        if self._wake_ms is None or at_ms < self._wake_ms:
+            self._wake_ms = at_ms
+            self._world.at(self.clock.true_ms(at_ms), self.awake, self._turn, self.life, at_ms)
+
+    def _turn(self, life: int, at_ms: int) -> None:
+        if life == self.life and at_ms == self._wake_ms:
+            self._wake_ms = None
+            self._turn_now()
+
+    def _turn_now(self) -> None:
+        if not self.ready or self.machine.is_committing:
+            return
+        effects = self.machine.turn(self.clock.now_ms())
+        decided = self.machine.deciding or effects[0]
+        if isinstance(decided, Act):
+            self._checkers.living.hears(decided.batch)
+            self._checkers.stepped(self.state, decided.done)
+        self._carry_out(effects)
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            self._do(effect)
+
+    def _do(self, effect: Effect) -> None:
+        world = self._world
+        match effect:
+            case Act(_, done):
+                self._checkers.acted(self.state, done)
+                self._gateway.act(done)
+            case AnswerRequest(request, value):
+                self._checkers.requests.answered(self.name, self.life, request, value)
+                self._waiting.pop(request)(value)
+            case Mirrored():
+                pass  # no change feed here
+            case ResetExecutor():
+                self._gateway.reset()
+            case Began():
+                self.epoch = self.machine.epoch
+                self._checkers.loaded(self.state, is_fenced=self._disk.memory.lead_now.epoch != self.epoch)
+                world.tell(self.name, f"leads from revision {self.state.revision} with epoch {self.epoch}")
+            case SleepUntil(at_ms):
+                if at_ms == 0 or self.machine.inbox:
+                    self._wake()
+                elif at_ms is not None:
+                    self._sleep_until(at_ms)
+            case CommitChanges(epoch, changes):
+                slow = self._disk.slow_ms_max if world.happens(self._disk.slow) else 2
+                sent_ms = self.clock.now_ms()
+                assert self.machine.deciding is not None
+                requests = self._checkers.requests.effective(self.name, self.life, self.machine.deciding)
+                world.after(world.between(0, slow), self._write, self.life, epoch, changes, sent_ms, requests)
+            case Release(epoch, successor):
+                assert self.leadership is not None
+                world.tell(self.name, "leads no more (fenced)")
+                self.leadership.release(epoch, successor)
+                self._carry_out(self.machine.released())
+            case Load():
+                world.after(world.between(0, RELOAD_MS[0]), self.awake, self._open, self.life)
+            case StandBy():
+                assert self.leadership is not None
+                self.leadership.stand_by()
+            case _:
+                assert_never(effect)
+
+    def _write(
+        self, life: int, epoch: int, changes: Sequence[Change], sent_ms: int, requests: EffectiveRequests
+    ) -> None:
+        """A commit reaches the disk, which takes it or not; the server hears of it later, if it still lives."""
+        disk, world = self._disk, self._world
+        if life != self.life and (disk.forgetful or world.happens(0.5)):
+            return  # it died with its process
+        outcome: Committed | Fenced | InDoubt = InDoubt("the disk does not answer")
+        if not disk.broken and self.name not in disk.cut_off and not world.happens(disk.fails):
+            applied = disk.memory.apply(epoch, changes)
+            if isinstance(applied, Committed):
+                self._checkers.committed(changes, self.name, epoch)
+                self._checkers.requests.committed(requests)
+                outcome = outcome if world.happens(disk.unsure) else applied
+                disk.announce()
+            else:
+                outcome = applied
+        world.after(world.between(0, 1), self.awake, self._written, life, outcome, sent_ms)
+
+    def _written(self, life: int, outcome: Committed | Fenced | InDoubt, sent_ms: int) -> None:
+        if life != self.life:
+            return
+        if isinstance(outcome, Committed):
+            self._carry_out(self.machine.committed(sent_ms))
+            return
+        self._world.tell(self.name, f"leads no more{' (fenced)' * isinstance(outcome, Fenced)}")
+        self._carry_out(self.machine.commit_failed(outcome))

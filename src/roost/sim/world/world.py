@@ -1,0 +1,106 @@
+"""A world on one heap: one virtual time, one source of chance, one story. The same seed gives the same story."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import blake2b
+from heapq import heappop, heappush
+from random import Random
+from typing import Any, TypeVar
+
+LINES_KEPT = 400  # of the story, to find out why a seed failed
+PPM = 1_000_000
+
+T = TypeVar("T")
+
+
+class Wrong(Exception):
+    """Something happened that must never happen."""
+
+
+class World:
+    """What happens when. Times are true milliseconds, which cannot be read inside the world; hosts have clocks."""
+
+    def __init__(self, seed: int, show: Callable[[str], None] | None = None) -> None:
+        self.seed = seed
+        self.now = 0
+        self.chance = Random(seed)
+        self.events = 0
+        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._number = 0
+        self._hash = blake2b(digest_size=8)
+        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
+        self._show = show
+
+    def at(self, when_ms: int, action: Callable[..., None], *given: Any, **named: Any) -> None:
+        """Let something happen at a time; of equal times, what was asked for first comes first."""
+        self._number += 1
+        action = partial(action, **named) if named else action
+        heappush(self._heap, (max(when_ms, self.now), self._number, action, given))
+
+    def after(self, delay_ms: int, action: Callable[..., None], *given: Any) -> None:
+        """Let something happen a while from now."""
+        self.at(self.now + delay_ms, action, *given)
+
+    def run(self, until_ms: int) -> None:
+        """Let time pass."""
+        heap = self._heap
+        while heap and heap[0][0] <= until_ms:
+            self.now, _, action, given = heappop(heap)
+            self.events += 1
+            action(*given)
+        self.now = until_ms
+
+    def tell(self, who: str, message: str) -> None:
+        """One line of the story."""
+        line = f"{self.now:>7} {who}: {message}"
+        self._hash.update(line.encode())
+        self._lines.append(line)
+        if self._show is not None:
+            self._show(line)
+
+    def story(self) -> list[str]:
+        """The last lines."""
+        return list(self._lines)
+
+    def fingerprint(self) -> str:
+        """The whole story in sixteen characters."""
+        return self._hash.hexdigest()
+
+    # chance
+
+    def happens(self, probability: float) -> bool:
+        """Whether something of this probability happens now."""
+        return probability > 0 and self.chance.random() < probability
+
+    def between(self, least: int, most: int) -> int:
+        """A whole number, both ends included."""
+        return least + int(self.chance.random() * (most - least + 1))
+
+    def one_of(self, things: Sequence[T]) -> T:
+        """One of several things."""
+        return things[int(self.chance.random() * len(things))]
+
+
+class SimulatedClock:
+    """A clock of one host: it began anywhere and runs a little too fast or too slow, but never jumps."""
+
+    def __init__(self, world: World, offset_ms: int, drift_ppm: int) -> None:
+        self._world = world
+        self._began = world.now
+        self._offset = offset_ms
+        self._drift = drift_ppm
+
+    def now_ms(self) -> int:
+        """The time on this clock."""
+        return self._shown(self._world.now)
+
+    def true_ms(self, shown_ms: int) -> int:
+        """The first true time at which this clock shows at least that."""
+        true = self._began + (shown_ms - self._offset - self._began) * PPM // (PPM + self._drift) - 1
+        while self._shown(true) < shown_ms:
+            true += 1
+        return true
+
+    def _shown(self, true_ms: int) -> int:
+        return self._offset + true_ms + (true_ms - self._began) * self._drift // PPM

@@ -1,0 +1,116 @@
+"""What etcd's errors mean: whether trying again may help, and words that an operator can act on."""
+
+import enum
+
+import grpc
+
+from roost.ports.store import Behind, StoreError, Unavailable
+
+
+class Compacted(StoreError):
+    """etcd has dropped the history that was asked for."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Behind(reason))
+
+
+class TooLarge(StoreError):
+    """An answer or a request is larger than one side takes."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Unavailable(reason))
+
+
+class NoAnswer(StoreError):
+    """No member answered: a transaction may have been made all the same."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Unavailable(reason))
+
+
+class Verdict(enum.Enum):
+    AGAIN = enum.auto()  # another member, or the same one a little later, may do it
+    TOKEN = enum.auto()  # with a new token
+    COMPACTED = enum.auto()
+    LARGE = enum.auto()
+    NO = enum.auto()  # a person has to do something
+
+
+# Parts of etcd's own words, because one code stands for many things. The first that matches counts.
+TEXTS: list[tuple[str, Verdict, str]] = [
+    (
+        "database space exceeded",
+        Verdict.NO,
+        "etcd's space is used up (alarm NOSPACE): compact and defragment it or raise --quota-backend-bytes, "
+        "then `etcdctl alarm disarm`",
+    ),
+    ("revision has been compacted", Verdict.COMPACTED, "etcd has compacted that revision"),
+    ("larger than max", Verdict.LARGE, "the message is larger than the other side takes"),
+    (
+        "request is too large",
+        Verdict.LARGE,
+        "etcd's --max-request-bytes is below its default of 1.5 MiB: raise it to 1572864 or more",
+    ),
+    (
+        "too many operations in txn",
+        Verdict.NO,
+        "the --max-txn-ops of etcd is smaller than `operations=` of the store URL (default 128)",
+    ),
+    (
+        "too many requests",
+        Verdict.AGAIN,
+        "etcd is overloaded (too many requests): look at its disk and its other users",
+    ),
+    ("no leader", Verdict.AGAIN, "the etcd member has no leader: more than half of the members have to be up"),
+    ("leader changed", Verdict.AGAIN, "etcd is choosing a new leader"),
+    (
+        "request timed out",
+        Verdict.AGAIN,
+        "etcd did not get its members to agree in time: look at its disks and network",
+    ),
+    ("server stopped", Verdict.AGAIN, "the etcd member is stopping"),
+    ("invalid auth token", Verdict.TOKEN, "etcd does not know our token"),
+    ("auth store is old", Verdict.TOKEN, "etcd's users have changed since our token was made"),
+    ("invalid user ID or password", Verdict.NO, "etcd refuses the user or the password"),
+    ("authentication is not enabled", Verdict.NO, "etcd has no users: leave user and password out, or enable auth"),
+    ("user name is empty", Verdict.NO, "etcd asks for a user: give one with its password"),
+    ("permission denied", Verdict.NO, "the etcd user may not read and write the prefix: grant it a role that may"),
+    ("alarm:CORRUPT", Verdict.NO, "etcd says that its data are corrupt (alarm CORRUPT): replace the member"),
+    (
+        "certificate",
+        Verdict.AGAIN,
+        "TLS failed: do ca, cert and key fit this etcd, and its certificate the host's name?",
+    ),
+    ("handshake", Verdict.AGAIN, "TLS failed: do ca, cert and key fit this etcd, and does it speak TLS?"),
+    ("SSL", Verdict.AGAIN, "TLS failed: do ca, cert and key fit this etcd?"),
+]
+
+AGAIN = {
+    grpc.StatusCode[name]
+    for name in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN", "CANCELLED", "ABORTED")
+}
+
+# What gRPC says when there was no connection: the request cannot have arrived.
+UNSENT = "failed to connect"
+
+
+def judge(code: grpc.StatusCode, details: str) -> Verdict:
+    for part, verdict, _ in TEXTS:
+        if part in details:
+            return verdict
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        return Verdict.TOKEN
+    return Verdict.AGAIN if code in AGAIN else Verdict.NO
+
+
+def message(code: grpc.StatusCode, details: str, endpoint: str) -> str:
+    for part, _, meaning in TEXTS:
+        if part in details:
+            return f"{meaning} ({endpoint}: {details})"
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"etcd at {endpoint} does not answer: is it up, and is the network?"
+    if code is grpc.StatusCode.UNAVAILABLE:
+        return (
+            f"etcd at {endpoint} cannot be reached: is it up, and does it want TLS or a client certificate? ({details})"
+        )
+    return f"etcd at {endpoint} refuses: {details or code.name}"

@@ -1,0 +1,87 @@
+"""etcd store: the state in an etcd cluster, for several servers. Commits that wait become one transaction.
+
+How the state is laid out and why a commit is atomic to every reader: layout.py.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+
+from roost.ports import store as port
+from roost.stores.etcd import read
+from roost.stores.etcd.client import PATIENCE_S, EtcdClient, Tls
+from roost.stores.etcd.layout import Changes, Layout, encode_changes
+from roost.stores.etcd.write import EtcdWriter, size_of
+from roost.stores.group_commit import CLOSED, TaskGroupCommit, load_failure
+
+# etcd's default for --max-txn-ops.
+OPERATIONS_MAX = 128
+
+
+class EtcdStore:
+    """The SharedStore port on etcd. For one event loop; nothing is connected before the first call.
+
+    `compact`: the leader drops etcd's history of more than some minutes ago. That is done for the whole etcd, not for
+    the prefix; but an etcd whose history is never dropped runs full and stops for all users. So it is on, unless etcd
+    does it itself (--auto-compaction-retention) or other users of the same etcd need more history than that.
+    `patience_s`: how long a call tries one member after the other before it is Unavailable.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        prefix: str = "/roost",
+        *,
+        tls: Tls | None = None,
+        user: str = "",
+        password: str = "",
+        compact: bool = True,
+        operations: int = OPERATIONS_MAX,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._client = EtcdClient(endpoints, tls, user, password, patience_s)
+        self._layout = Layout(prefix)
+        self._writer = EtcdWriter(self._client, self._layout, operations, compact)
+        self._jobs = TaskGroupCommit(self._writer, partial(EtcdGroup, self._writer))
+
+    async def lead(self, identity: str, seen: port.Lead | None = None) -> port.LeadResult:
+        return await self._jobs.call(partial(self._writer.lead, identity, seen))
+
+    async def renew(self, epoch: int, successor: str = "") -> port.RenewResult:
+        return await self._jobs.call(partial(self._writer.renew, epoch, successor))
+
+    async def load(self) -> port.LoadResult:
+        return await self._jobs.call(self._writer.load)
+
+    async def commit(self, epoch: int, changes: Sequence[port.Change]) -> port.CommitResult:
+        return await self._jobs.commit(epoch, encode_changes(changes))
+
+    async def follow(self, revision: int) -> AsyncIterator[port.FollowResult]:
+        if self._jobs.closed:
+            yield CLOSED
+            return
+        try:
+            async with contextlib.aclosing(read.follow(self._client, self._layout, revision)) as following:
+                async for update in following:
+                    yield update
+        except port.StoreError as error:
+            yield error.failure if isinstance(error.failure, port.Behind) else load_failure(error)
+
+    async def close(self) -> None:
+        await self._jobs.close()
+        await self._client.close()
+
+
+class EtcdGroup:
+    """The commits of one transaction; one that does not fit into any is alone."""
+
+    def __init__(self, writer: EtcdWriter) -> None:
+        self._writer = writer
+        self._merged: Changes = {}
+        self._size = 0
+
+    def takes(self, changes: Changes) -> bool:
+        """Whether this commit fits in too."""
+        self._merged.update(changes)
+        self._size += size_of(changes)
+        return self._writer.fits(self._merged, self._size)

@@ -1,0 +1,79 @@
+"""Where an etcd store is, as one line: etcd://user:password@host1:2379,host2:2379/prefix?ca=...&cert=...&key=..."""
+
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from roost.stores.etcd.client import Tls
+
+PORT = 2379
+OPERATIONS_MAX = 1_000_000  # beyond every etcd
+SWITCH = {"true": True, "false": False}
+
+
+class EtcdPlace(NamedTuple):
+    """The arguments of `EtcdStore`, by name: EtcdStore(**parse_etcd_url(url)._asdict())."""
+
+    endpoints: tuple[str, ...]
+    prefix: str = "/roost"
+    tls: Tls | None = None
+    user: str = ""
+    password: str = ""
+    compact: bool = True
+    operations: int = 128
+
+
+def parse_etcd_url(url: str) -> EtcdPlace:
+    """Raises ValueError that names the part which is wrong."""
+    scheme, place, path, query, _ = urlsplit(url)
+    if scheme != "etcd":
+        raise ValueError(f"store URL: begins with {scheme or 'nothing'}://, not with etcd://")
+    login, _, hosts = place.rpartition("@")
+    user, _, password = login.partition(":")
+    options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}
+    unknown = options.keys() - {"ca", "cert", "key", "tls", "compact", "operations"}
+    if unknown:
+        raise ValueError(f"store URL: {sorted(unknown)[0]} is not known; ca, cert, key, tls, compact, operations are")
+    return EtcdPlace(
+        tuple(_endpoint(host) for host in hosts.split(",")),
+        unquote(path).rstrip("/") or "/roost",
+        _tls(options),
+        unquote(user),
+        unquote(password),
+        _switch(options, "compact", True),
+        _operations(options.get("operations", "128")),
+    )
+
+
+def _endpoint(host: str) -> str:
+    name, colon, port = host.rpartition(":")
+    if not colon or host.endswith("]"):  # no port, or an IPv6 address in brackets without one
+        name, port = host, str(PORT)
+    if not name or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"store URL: {host or 'an empty host'} is no host:port of an etcd member")
+    return f"{name}:{port}"
+
+
+def _tls(options: dict[str, str]) -> Tls | None:
+    ca, cert, key = (Path(options[name]) if options.get(name) else None for name in ("ca", "cert", "key"))
+    if (cert is None) != (key is None):
+        raise ValueError("store URL: cert and key go together; give both or none")
+    if _switch(options, "tls", ca is not None or cert is not None):
+        return Tls(ca, cert, key)
+    if ca is not None or cert is not None:
+        raise ValueError("store URL: tls=false, and yet ca or cert is given")
+    return None
+
+
+def _switch(options: dict[str, str], name: str, default: bool) -> bool:
+    if name not in options:
+        return default
+    if options[name] not in SWITCH:
+        raise ValueError(f"store URL: {name}={options[name]} is neither true nor false")
+    return SWITCH[options[name]]
+
+
+def _operations(value: str) -> int:
+    if not value.isdigit() or not 2 <= int(value) <= OPERATIONS_MAX:
+        raise ValueError(f"store URL: operations={value} is no number from 2 to {OPERATIONS_MAX:,}")
+    return int(value)

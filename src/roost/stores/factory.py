@@ -1,0 +1,168 @@
+"""Opening a store by its URL: the one place that knows which words mean which store.
+
+    DIRECTORY, sqlite:DIRECTORY              roost.db in a data directory
+    memory:                                  nothing is kept
+    postgresql://USER@HOST/DATABASE          one schema of a database, `roost` unless it ends with ?schema=NAME
+    etcd://HOST:2379,HOST:2379/PREFIX        the keys below a prefix; docs/guides/etcd.md has the options
+
+Drivers are imported only when their store is opened. No word that leaves this file holds a password.
+"""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from roost.model.errors import Invalid
+from roost.ports.store import Store
+
+if TYPE_CHECKING:
+    from roost.stores.etcd.url import EtcdPlace
+
+FORMS = "a directory, sqlite:DIRECTORY, memory:, postgresql://USER@HOST/DATABASE or etcd://HOST:2379,HOST:2379/PREFIX"
+ESCAPES = "write a / ? # or @ in the password as %2F %3F %23 %40"
+FILE_NAME = "roost.db"
+SCHEMA = "roost"
+
+# Two letters at least: a single one is a drive to some, and never a store.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
+
+
+class SqlitePlace(NamedTuple):
+    """A data directory."""
+
+    directory: Path
+
+    def __str__(self) -> str:
+        return f"SQLite in {self.directory}"
+
+
+class MemoryPlace(NamedTuple):
+    """Nowhere."""
+
+    def __str__(self) -> str:
+        return "memory"
+
+
+class PostgresPlace:
+    """A schema of a database. Knows the password and never says it."""
+
+    def __init__(self, dsn: str, schema: str, name: str) -> None:
+        self.dsn, self.schema, self._name = dsn, schema, name
+
+    def __str__(self) -> str:
+        return self._name if self.schema == SCHEMA else f"{self._name}, schema {self.schema}"
+
+
+class EtcdMembers:
+    """A prefix in an etcd cluster. Knows the password and never says it."""
+
+    def __init__(self, report: "EtcdPlace") -> None:
+        self.reported = report
+
+    def __str__(self) -> str:
+        return f"etcd {','.join(self.reported.endpoints)}{self.reported.prefix}"
+
+
+Place = SqlitePlace | MemoryPlace | PostgresPlace | EtcdMembers
+
+
+def open_store(url: str) -> Store:
+    """The store at a URL; nothing is connected or touched before its first call. Raises Invalid, StoreError."""
+    place = read_place(url)
+    match place:
+        case SqlitePlace():
+            from roost.stores.sqlite.store import SqliteStore
+
+            return SqliteStore(place.directory)
+        case MemoryPlace():
+            from roost.stores.memory import MemoryStore
+
+            return MemoryStore()
+        case PostgresPlace():
+            from roost.stores.postgres.store import PostgresStore
+
+            return PostgresStore(place.dsn, place.schema)
+        case EtcdMembers():
+            from roost.stores.etcd.store import EtcdStore
+
+            return EtcdStore(**place.reported._asdict())
+
+
+def describe(url: str) -> str:
+    """Which store that is, for logs and people, without secrets. Raises Invalid."""
+    return str(read_place(url))
+
+
+def read_place(url: str) -> Place:
+    """The store of a URL. Raises Invalid without secrets in the message."""
+    if not url or "\0" in url:
+        raise Invalid("store", f"this is {FORMS}")
+    if url in ("sqlite", "memory"):  # as `roost server --store` says it; a directory of that name is ./memory
+        url += ":"
+    found = _SCHEME.fullmatch(url)
+    if found is None:
+        return _sqlite(url)
+    match found[1].lower(), found[2]:
+        case "sqlite", rest:
+            return _sqlite(rest)
+        case "memory", "" | "//":
+            return MemoryPlace()
+        case "memory", _:
+            raise Invalid("store", "memory: has nothing after the colon, because nothing is kept")
+        case "postgresql" | "postgres", rest:
+            return _postgres(f"postgresql:{rest}")
+        case "etcd", rest:
+            return _etcd(f"etcd:{rest}")
+    raise Invalid("store", f"{found[1]!r:.40} is no store Roost knows; {FORMS}")
+
+
+def _sqlite(path: str) -> SqlitePlace:
+    path = path.removeprefix("//")
+    if not path:
+        raise Invalid("store", "sqlite:DIRECTORY names the data directory, like sqlite:/var/lib/roost")
+    directory = Path(path).expanduser()
+    return SqlitePlace(directory.parent if directory.name == FILE_NAME and directory.is_file() else directory)
+
+
+def _postgres(url: str) -> PostgresPlace:
+    from roost.stores.postgres.connection import PostgresServer
+
+    dsn, schema = _without_schema(url)
+    try:
+        server = PostgresServer(dsn, schema)
+    except ValueError as error:
+        raise Invalid("store", str(error)) from None
+    return PostgresPlace(dsn, schema, server.name)
+
+
+def _without_schema(url: str) -> tuple[str, str]:
+    """The URL as PostgreSQL's own clients read it, and our schema. The other options stay as they were written."""
+    base, question, query = url.partition("?")
+    options = query.split("&") if question else []
+    schemas = [unquote(option.partition("=")[2]) for option in options if option.startswith("schema=")]
+    if len(schemas) > 1:
+        raise Invalid("store", "the schema is given more than once")
+    others = [option for option in options if not option.startswith("schema=")]
+    return base + (f"?{'&'.join(others)}" if others else ""), schemas[0] if schemas else SCHEMA
+
+
+def _etcd(url: str) -> EtcdMembers:
+    from roost.stores.etcd.url import parse_etcd_url
+
+    wrong = "the store's URL is not etcd://USER:PASSWORD@HOST:PORT,HOST:PORT/PREFIX"
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise Invalid("store", wrong) from None  # its words would show parts of the URL
+    # "p/w" or "p@w" unescaped would make a part of the password a host name, and hosts are shown.
+    login, _, hosts = parts.netloc.rpartition("@")
+    if "@" in login + parts.path + parts.query or parts.fragment:
+        raise Invalid("store", f"{wrong}: {ESCAPES}")
+    try:
+        return EtcdMembers(parse_etcd_url(url))
+    except ValueError as error:
+        message = str(error).removeprefix("store URL: ")
+        # Without a login, what is no host may be half of one: "etcd://user:password".
+        is_shown = not login and any(host and host in message for host in hosts.split(","))
+        raise Invalid("store", f"{wrong}: {ESCAPES}" if is_shown else f"etcd: {message}") from None

@@ -1,0 +1,232 @@
+"""Group commit: jobs run one at a time in the order of the calls, and commits that wait together are written as one.
+
+A store gives a writer, which talks to its database, and runs the jobs either in a task or in a thread of their own.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from roost.ports.store import CommitResult, Committed, Damaged, InDoubt, LoadFailure, StoreError, Unavailable
+
+CLOSED = Unavailable("the store is closed")
+
+Outcome = CommitResult | Exception
+P = TypeVar("P")  # a commit as the store writes it
+T = TypeVar("T")
+Q = TypeVar("Q", contravariant=True)
+
+
+class WaitingCommit(NamedTuple):
+    """A commit and the caller that waits for its outcome."""
+
+    future: "asyncio.Future[CommitResult]"
+    epoch: int
+    changes: Any
+
+
+class WaitingCall(NamedTuple):
+    """Any other job: `work` runs alone."""
+
+    future: "asyncio.Future[Any]"
+    work: Callable[[], Any]
+
+
+class CommitGroup(Protocol[Q]):
+    """The commits of one transaction."""
+
+    def takes(self, changes: Q) -> bool:
+        """Whether this commit fits in too; if so it is counted. The first one always fits."""
+
+
+class TaskWriter(Protocol[Q]):
+    """What a store does in a task."""
+
+    async def commit(self, epoch: int, group: Sequence[Q]) -> Sequence[Outcome]:
+        """One transaction: the outcome of each commit."""
+
+    async def perform(self, work: Callable[[], Awaitable[object]]) -> object:
+        """The result of `work`, or the error that its caller gets."""
+
+    async def tidy(self) -> None:
+        """After every job: what can wait until its caller has the outcome."""
+
+
+class ThreadWriter(Protocol[Q]):
+    """What a store does in a thread."""
+
+    closed: bool
+
+    def commit(self, epoch: int, group: Sequence[Q]) -> Sequence[Outcome]:
+        """One transaction: the outcome of each commit."""
+
+    def perform(self, work: Callable[[], object]) -> object:
+        """The result of `work`, or the error that its caller gets."""
+
+    def tidy(self) -> None:
+        """After commits: what can wait until the callers have their outcome."""
+
+
+class GroupCommit(Generic[P]):
+    """The jobs of one store. For one event loop; a caller that is cancelled does not take its commit back."""
+
+    def __init__(self, group: Callable[[], CommitGroup[P]]) -> None:
+        self.closed = False
+        self._group = group
+        self._jobs: SimpleQueue[WaitingCommit | WaitingCall] = SimpleQueue()
+        self._next: WaitingCommit | WaitingCall | None = None  # taken from the queue, and not part of the last group
+
+    def commit(self, epoch: int, changes: P) -> "asyncio.Future[CommitResult]":
+        """Write these changes with the commits that wait."""
+        future: asyncio.Future[CommitResult] = asyncio.get_running_loop().create_future()
+        self._put(WaitingCommit(future, epoch, changes))
+        return future
+
+    def _call(self, work: Callable[[], Any]) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._put(WaitingCall(future, work))
+        return future
+
+    def _put(self, job: WaitingCommit | WaitingCall) -> None:
+        if self.closed:
+            job.future.set_result(CLOSED)
+            return
+        self._jobs.put(job)
+        self._wake()
+
+    def _wake(self) -> None:
+        raise NotImplementedError
+
+    def _is_idle(self) -> bool:
+        return self._next is None and self._jobs.empty()
+
+    def _take(self) -> WaitingCall | list[WaitingCommit]:
+        """Wait for a job. With a commit come those behind it, up to another job, another epoch or a full group."""
+        job, self._next = self._next or self._jobs.get(), None
+        if isinstance(job, WaitingCall):
+            return job
+        group, commits = self._group(), [job]
+        group.takes(job.changes)
+        while not self._jobs.empty():
+            job = self._jobs.get()
+            if isinstance(job, WaitingCall) or job.epoch != commits[0].epoch or not group.takes(job.changes):
+                self._next = job
+                break
+            commits.append(job)
+        return commits
+
+
+class TaskGroupCommit(GroupCommit[P]):
+    """The jobs of a store whose client is asynchronous. The task ends when nothing is left to do."""
+
+    def __init__(self, writer: TaskWriter[P], group: Callable[[], CommitGroup[P]]) -> None:
+        super().__init__(group)
+        self._writer = writer
+        self._task: asyncio.Task[None] | None = None
+
+    def call(self, work: Callable[[], Awaitable[T]]) -> "asyncio.Future[T | LoadFailure]":
+        """Run this after the jobs before it. A StoreError becomes its failure."""
+        return self._call(work)
+
+    async def close(self) -> None:
+        """Take no more jobs, and wait for those that are there."""
+        self.closed = True
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _wake(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._serve(), name="store")
+
+    async def _serve(self) -> None:
+        try:
+            while not self._is_idle():
+                job = self._take()
+                if isinstance(job, WaitingCall):
+                    _resolve([job], [await self._writer.perform(job.work)])
+                else:
+                    changes = [commit.changes for commit in job]
+                    _resolve(job, await self._writer.commit(job[0].epoch, changes))
+                await self._writer.tidy()
+        finally:
+            self._task = None
+
+
+class ThreadGroupCommit(GroupCommit[P]):
+    """The jobs of a store whose library blocks. The thread goes on while the event loop is busy."""
+
+    def __init__(self, writer: ThreadWriter[P], group: Callable[[], CommitGroup[P]]) -> None:
+        super().__init__(group)
+        self._writer = writer
+        self._thread: threading.Thread | None = None
+
+    def call(self, work: Callable[[], T]) -> "asyncio.Future[T | LoadFailure]":
+        """Run this after the jobs before it. A StoreError becomes its failure."""
+        return self._call(work)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread was ever needed."""
+        return self._thread is not None
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            # A daemon: a server that dies without closing must not hang on its way out.
+            self._thread = threading.Thread(target=self._serve, name="store", daemon=True)
+            self._thread.start()
+
+    def _serve(self) -> None:
+        while not self._writer.closed:
+            job = self._take()
+            if isinstance(job, WaitingCall):
+                _resolve_in_loop([job], [self._writer.perform(job.work)])
+            else:
+                changes = [commit.changes for commit in job]
+                _resolve_in_loop(job, self._writer.commit(job[0].epoch, changes))
+                self._writer.tidy()
+
+
+def in_doubt(error: Exception) -> Exception:
+    """The error of a commit that was sent: without an answer it may have happened."""
+    if isinstance(error, StoreError) and isinstance(error.failure, Unavailable):
+        return StoreError(InDoubt(error.failure.reason))
+    return error
+
+
+def load_failure(error: Exception) -> LoadFailure:
+    """The failure of a load. Raises what is a defect."""
+    if isinstance(error, StoreError) and isinstance(error.failure, Unavailable | Damaged):
+        return error.failure
+    raise error
+
+
+def committed(first: int, count: int) -> list[Committed]:
+    """The outcomes of a group whose first commit has this revision."""
+    return [Committed(revision) for revision in range(first, first + count)]
+
+
+def _resolve_in_loop(jobs: Sequence[WaitingCommit | WaitingCall], outcomes: Sequence[object]) -> None:
+    """Wake the event loop once for all. There is one, except where an earlier one ended with commits under way."""
+    for loop in {job.future.get_loop() for job in jobs}:
+        with contextlib.suppress(RuntimeError):  # that loop is closed, and no caller is left
+            loop.call_soon_threadsafe(_resolve, jobs, outcomes, loop)
+
+
+def _resolve(
+    jobs: Sequence[WaitingCommit | WaitingCall],
+    outcomes: Sequence[object],
+    loop: asyncio.AbstractEventLoop | None = None,
+) -> None:
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        future: asyncio.Future[Any] = job.future
+        if future.done() or (loop is not None and future.get_loop() is not loop):
+            continue
+        if isinstance(outcome, StoreError):
+            future.set_result(outcome.failure)
+        elif isinstance(outcome, Exception):  # a defect, or changes that cannot be stored
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)

@@ -1,0 +1,115 @@
+"""What commits become in PostgreSQL: rows with versions and log entries; and which versions are expected there."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from roost.ports.store import Change
+
+# PostgreSQL takes 1 GB in one value and one message; a commit of this size still leaves room for several in a group.
+COMMIT_BYTES_MAX = 256 << 20
+
+ABSENT = 0  # the version of a record that is not there; revisions begin at 1
+
+_decoder = msgspec.msgpack.Decoder(list[Change])
+
+
+def pack(changes: Sequence[Change]) -> bytes:
+    """A commit as the log keeps it. Raises TypeError or ValueError for what no store can keep."""
+    for kind, key, value in changes:
+        if value is not None and not isinstance(value, bytes):
+            raise TypeError(f"{kind} {key}: a value is bytes, not {type(value).__name__}")
+        (kind + key).encode()
+    packed = msgspec.msgpack.encode(changes)
+    if len(packed) > COMMIT_BYTES_MAX:
+        raise ValueError(f"a commit has at most {COMMIT_BYTES_MAX:,} bytes, this one has {len(packed):,}")
+    return packed
+
+
+def unpack(packed: bytes) -> list[Change]:
+    """What was packed. Raises msgspec.DecodeError or ValueError for anything else."""
+    return _decoder.decode(packed)
+
+
+class PackedCommit(NamedTuple):
+    """One commit as it was asked for, and as the log keeps it."""
+
+    changes: Sequence[Change]
+    packed: bytes
+
+
+class RecordRows(NamedTuple):
+    """Columns of what a group of commits leaves behind, one entry per record: the parameters of `commit_group`."""
+
+    kinds: list[bytes]
+    keys: list[bytes]
+    expected: list[int]
+    versions: list[int]
+    checksums: list[int]
+    contents: list[bytes | None]
+    added: int
+    changed: int
+    removed: int
+
+
+class Versions:
+    """Which version each record has as far as this server knows, as of one revision.
+
+    Fed by whatever tells what is there: a load, our own commits, following. Known keys cost some 150 bytes each.
+    """
+
+    def __init__(self) -> None:
+        self.revision: int | None = None  # None: nothing is known
+        self._kinds: dict[str, dict[str, int]] = {}
+
+    def forget(self) -> None:
+        """Nothing is certain now."""
+        self.revision = None
+        self._kinds = {}
+
+    def replace(self, revision: int, versions: Iterable[tuple[str, str, int]]) -> None:
+        """Everything that is there."""
+        kinds: dict[str, dict[str, int]] = {}
+        for kind, key, version in versions:
+            kinds.setdefault(kind, {})[key] = version
+        self._kinds = kinds
+        self.revision = revision
+
+    def learn(self, revision: int, changes: Iterable[Change]) -> None:
+        """One more commit. Anything but the next one is known already or follows nothing we know."""
+        if self.revision is None or revision != self.revision + 1:
+            return
+        for kind, key, value in changes:
+            if value is None:
+                self._kinds.get(kind, {}).pop(key, None)
+            else:
+                self._kinds.setdefault(kind, {})[key] = revision
+        self.revision = revision
+
+    def of(self, kind: str, key: str) -> int:
+        return self._kinds.get(kind, {}).get(key, ABSENT)
+
+    def rows(self, commits: Sequence[Sequence[Change]]) -> RecordRows:
+        """The rows after these commits, which get the next revisions in order. The last change of a record counts."""
+        assert self.revision is not None
+        merged: dict[tuple[str, str], tuple[int, bytes | None]] = {}
+        for revision, changes in enumerate(commits, start=self.revision + 1):
+            for kind, key, value in changes:
+                merged[kind, key] = (revision, value)
+        rows = RecordRows([], [], [], [], [], [], 0, 0, 0)
+        added = removed = 0
+        for (kind, key), (version, value) in merged.items():
+            expected = self.of(kind, key)
+            if value is None and expected == ABSENT:
+                continue
+            added += expected == ABSENT
+            removed += value is None
+            rows.kinds.append(kind.encode())
+            rows.keys.append(key.encode())
+            rows.expected.append(expected)
+            rows.versions.append(version)
+            rows.checksums.append(crc32(value, version) if value is not None else 0)
+            rows.contents.append(value)
+        return rows._replace(added=added, changed=len(rows.kinds) - added - removed, removed=removed)

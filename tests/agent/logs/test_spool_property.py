@@ -1,0 +1,123 @@
+"""Whatever happens to its streams, the server gets every byte of a log, once and in order."""
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from roost.agent.logs import spool as spool_module
+from roost.agent.logs.spool import Log, Spool
+from roost.wire import agent_pb2 as pb
+
+NAME = "default/job/1/0.1"
+DEADLINE_S = 10.0
+
+
+class Server:
+    """Keeps what follows on what it has, and says how much that is. Some streams break before or after an answer."""
+
+    def __init__(self, breaks: Sequence[str]) -> None:
+        self.data = b""
+        self.is_done = False
+        self._breaks = list(breaks)
+
+    def open(self) -> Any:
+        return Stream(self)
+
+    def take(self, batch: pb.LogChunks) -> bytes:
+        how = self._breaks.pop(0) if self._breaks else ""
+        if how == "before":
+            raise ConnectionError("lost on its way")
+        for chunk in batch.chunks:
+            if chunk.data and chunk.offset == len(self.data):
+                self.data += chunk.data
+            self.is_done = self.is_done or (chunk.done and chunk.offset + len(chunk.data) == len(self.data))
+        if how == "after":
+            raise ConnectionError("the answer was lost")
+        return pb.LogSizes(sizes=[pb.LogSize(log=NAME, size=len(self.data))]).SerializeToString()
+
+
+class Stream:
+    """One stream of the spool to the server."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._batch = pb.LogChunks()
+
+    async def write(self, data: bytes) -> None:
+        self._batch = pb.LogChunks.FromString(data)
+
+    async def read(self) -> Any:
+        return self._server.take(self._batch)
+
+    def cancel(self) -> None:
+        pass
+
+
+async def ship(writes: Sequence[bytes], server: Server, reconnects: set[int]) -> None:
+    """Write a log piece by piece while it is shipped, and wait until the server has what it can get."""
+    with tempfile.TemporaryDirectory() as folder:
+        spool = Spool(folder, server.open, lambda: [NAME])
+        path = spool.path(NAME)
+        spool.begin(())
+        running = asyncio.ensure_future(spool.run())
+        try:
+            for number, piece in enumerate(writes):
+                with open(path, "ab") as file:
+                    file.write(piece)
+                spool._grown(os.path.basename(path))
+                if number in reconnects:
+                    spool.reconnected()
+                await asyncio.sleep(0)
+            spool.ended(NAME, os.stat(path).st_size)
+            spool.release(NAME)
+            async with asyncio.timeout(DEADLINE_S):
+                while spool._logs:
+                    await asyncio.sleep(0.001)
+            assert not os.path.exists(path)
+        finally:
+            running.cancel()
+            await asyncio.wait((running,))
+
+
+CASES = {
+    "writes": some.lists(some.binary(min_size=1, max_size=40), min_size=1, max_size=6),
+    "breaks": some.lists(some.sampled_from(["", "before", "after"]), max_size=5),
+    "reconnects": some.sets(some.integers(0, 5), max_size=3),
+}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks and batches so small that every log has several, and no long wait after trouble."""
+    monkeypatch.setattr(spool_module, "CHUNK_BYTES_MAX", 7)
+    monkeypatch.setattr(spool_module, "BATCH_BYTES_MAX", 20)
+    monkeypatch.setattr(spool_module, "RETRY_S_MIN", 0.0)
+    monkeypatch.setattr(spool_module, "RETRY_S_MAX", 0.001)
+
+
+@settings(max_examples=40, deadline=None)
+@given(**CASES)
+def test_every_byte_arrives_once_and_in_order(writes: list[bytes], breaks: list[str], reconnects: set[int]) -> None:
+    server = Server(breaks)
+    asyncio.run(ship(writes, server, reconnects))
+    assert server.data == b"".join(writes)
+    assert server.is_done
+
+
+def test_a_byte_that_is_dropped_between_two_chunks_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutant of the property above."""
+    read = Spool._read
+
+    def careless(self: Spool, log: Log, limit: int) -> bytes:
+        return read(self, log, limit)[1 if log.kept else 0 :]
+
+    monkeypatch.setattr(Spool, "_read", careless)
+    server = Server([])
+    asyncio.run(ship([b"0123456789" * 4] * 2, server, set()))
+    assert server.data != b"0123456789" * 8

@@ -1,0 +1,149 @@
+"""roost up itself: what it starts, keeps, refuses, survives, and leaves behind (nothing)."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from roost.cli.start.local_nodes import pids_of, running_keeper
+from roost.cli.start.options import LISTEN
+from roost.server.config import API_PORT
+from tests.cli.serving import DEADLINE_S, ROOST, serving, up, wait_until
+from tests.components.ports import free_ports
+
+FIRST_TASK_S_MAX = 6.0  # half a second is the goal and 1.5 the promise on a quiet machine; this one may be shared
+
+
+def node_dirs(home: Path) -> list[Path]:
+    return sorted((home / "nodes").iterdir())
+
+
+def left_behind(home: Path) -> list[int]:
+    """Processes of any node of a directory."""
+    return [pid for node in node_dirs(home) for pid in [running_keeper(node), *pids_of(node)] if pid]
+
+
+def addresses() -> tuple[str, str]:
+    one, two = free_ports(2)
+    return f"127.0.0.1:{one}", f"127.0.0.1:{two}"
+
+
+def test_the_port_in_the_help_is_the_servers_own() -> None:
+    assert LISTEN == f"127.0.0.1:{API_PORT}"
+
+
+@pytest.mark.serial
+def test_the_first_task_is_done_soon(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with serving(tmp_path, "up") as served:
+        assert served.roost("run", "--", "true").returncode == 0
+        assert time.monotonic() - began < FIRST_TASK_S_MAX
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_ends_in_order_and_leaves_nothing_running(tmp_path: Path, number: signal.Signals) -> None:
+    with up(tmp_path, agents=2) as served:
+        assert served.roost("run", "-d", "--name", "left", "--", "sleep", "300").returncode == 0
+        assert served.roost("wait", "left", "--for", "running", "--timeout", "20s").returncode == 0
+        assert len(left_behind(tmp_path)) == 5  # two keepers, two agents, one sleep
+        served.process.send_signal(number)
+        assert served.process.wait(DEADLINE_S) == 0
+        assert left_behind(tmp_path) == []
+        assert "Traceback" not in served.output()
+
+
+def test_tokens_and_certificates_are_secret_and_kept_and_work_runs_again_after_a_restart(tmp_path: Path) -> None:
+    node = tmp_path / "nodes" / "node-1" / "certificate.pem"
+    stored = [tmp_path / name for name in ("admin.token", "ca.pem", "seal.key", "server.pem")] + [node]
+    with up(tmp_path) as served:
+        assert [path.stat().st_mode & 0o777 for path in (*stored, tmp_path / "client.toml")] == [0o600] * 6
+        before = [path.read_text() for path in stored]
+        assert served.roost("run", "-d", "--name", "again", "--", "sh", "-c", "sleep $((ROOST_ATTEMPT == 1 ? 300 : 0))")
+        assert served.roost("wait", "again", "--for", "running", "--timeout", "20s").returncode == 0
+    with up(tmp_path) as served:
+        assert [path.read_text() for path in stored] == before
+        assert served.roost("wait", "again", "--timeout", "20s").returncode == 0
+        with served.client() as client:
+            assert client.instances.get("default", "again").attempt == 2
+
+
+def test_several_nodes_share_the_machine(tmp_path: Path) -> None:
+    with up(tmp_path, agents=3) as served, served.client() as client:
+        nodes = client.nodes.list()
+        assert [node.name for node in nodes] == ["node-1", "node-2", "node-3"]
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        assert sum(node.resources["memory"].total for node in nodes) <= memory
+        assert served.roost("run", "--", "echo", "hello").stdout == b"hello\n"
+
+
+def test_the_same_directory_twice_is_refused(tmp_path: Path) -> None:
+    with up(tmp_path) as served:
+        second = subprocess.run([*ROOST, "up", "--data", str(tmp_path), "--listen", "127.0.0.1:0"], capture_output=True)
+        assert second.returncode == 1
+        assert f"another server (pid {served.process.pid}) uses {tmp_path}".encode() in second.stderr
+
+
+def test_a_port_in_use_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for option in ("--listen", "--agents-listen"):
+            arguments = ["up", "--data", str(tmp_path), "--listen", "127.0.0.1:0", option, address]
+            done = subprocess.run([*ROOST, *arguments], capture_output=True)
+            assert done.returncode == 1
+            assert f"cannot listen on {address}".encode() in done.stderr
+            assert option.encode() in done.stderr
+    assert not (tmp_path / "nodes").exists()
+
+
+def test_wrong_settings_are_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    arguments = ["up", "--data", str(tmp_path), "--listen", "127.0.0.1:0", "--strategy", "psychic"]
+    done = subprocess.run([*ROOST, *arguments], capture_output=True)
+    assert done.returncode == 1
+    assert b"psychic" in done.stderr
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.serial  # with a lease of one second, a node is lost that is slow
+def test_a_keeper_that_dies_is_reported_and_its_work_moves(tmp_path: Path) -> None:
+    with up(tmp_path, "--lease", "1000", agents=2) as served, served.client() as client:
+        assert served.roost("run", "-d", "--name", "moves", "--", "sleep", "300").returncode == 0
+        client.workloads.wait([("default", "moves")], "running", DEADLINE_S)
+        first = client.instances.get("default", "moves").node
+        os.kill(running_keeper(tmp_path / "nodes" / first), signal.SIGKILL)
+        wait_until(lambda: f"the keeper of {first} has ended by signal 9" in served.output())
+        wait_until(lambda: client.instances.get("default", "moves").node not in ("", first))
+        assert client.instances.get("default", "moves").attempt == 2
+    assert left_behind(tmp_path) == []
+
+
+def test_work_outlives_a_server_that_is_killed(tmp_path: Path) -> None:
+    listen, agents = addresses()
+    arguments = ("--listen", listen, "--agents-listen", agents, "--lease", "60000")
+    with up(tmp_path, *arguments) as served, served.client() as client:
+        assert served.roost("run", "-d", "--name", "stays", "--", "sleep", "300").returncode == 0
+        client.workloads.wait([("default", "stays")], "running", DEADLINE_S)
+        before = left_behind(tmp_path)
+        served.process.kill()
+        served.process.wait()
+        assert left_behind(tmp_path) == before
+        with up(tmp_path, *arguments) as again:
+            assert again.roost("wait", "stays", "--for", "running", "--timeout", "20s").returncode == 0
+            assert client.instances.get("default", "stays").attempt == 1
+            assert left_behind(tmp_path) == before
+        assert left_behind(tmp_path) == []
+
+
+def test_nodes_that_are_not_wanted_any_more_are_ended(tmp_path: Path) -> None:
+    listen, agents = addresses()
+    arguments = ("--listen", listen, "--agents-listen", agents)
+    with up(tmp_path, *arguments, agents=2) as served:
+        served.process.kill()
+        served.process.wait()
+        assert len(left_behind(tmp_path)) == 4
+        with up(tmp_path, *arguments, agents=1):
+            assert len(left_behind(tmp_path)) == 2
+        assert left_behind(tmp_path) == []

@@ -1,0 +1,34 @@
+"""Ports for the servers of tests: never two tests the same, also where tests run side by side."""
+
+import os
+import random
+import socket
+
+FIRST, LAST = 10_000, 20_000  # below those that nodes give to workloads, and those that systems give to clients
+APART = 4  # some servers take the next ports, too
+WORKERS = 10  # each has a share of the range, so that no two test processes choose the same port
+
+_given: set[int] = set()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses now and that this process has not given before."""
+    share = (LAST - FIRST) // WORKERS
+    first = FIRST + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % WORKERS * share
+    found: list[int] = []
+    choices = [port for port in range(first, first + share, APART) if port not in _given]
+    random.shuffle(choices)
+    while len(found) < count:
+        port = choices.pop()
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        found.append(port)
+    _given.update(found)
+    return found
+
+
+def free_port() -> int:
+    """One of them."""
+    return free_ports(1)[0]

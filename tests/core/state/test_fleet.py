@@ -1,0 +1,94 @@
+"""The nodes as columns: rows in order of name, use that survives everything but leaving."""
+
+import pytest
+
+from roost.core.state import fleet as fleets
+from roost.core.state.allocation import Allocation
+from roost.core.state.fleet import Fleet
+from roost.model.records.node import Facts
+
+
+def fleet_of(**cpus: int) -> Fleet:
+    fleet = Fleet()
+    for name, cpu in cpus.items():
+        fleet.join(name, Facts({"cpu": cpu}))
+        fleet.set_open(name, is_open=True, is_online=True)
+    return fleet
+
+
+def test_rows_are_in_order_of_name() -> None:
+    fleet = fleet_of(c=3, a=1, b=2)
+    assert fleet.names == ["a", "b", "c"]
+    assert fleet.total["cpu"].tolist() == [1, 2, 3]
+    assert [fleet.row(name) for name in ("a", "b", "c", "d", "")] == [0, 1, 2, -1, -1]
+
+
+def test_what_is_used_is_kept_when_others_come_and_go_and_when_a_node_tells_anew() -> None:
+    fleet = fleet_of(b=4, d=4)
+    fleet.take("b", Allocation((("cpu", 3),)))
+    fleet.take(
+        "d",
+        Allocation(
+            (
+                ("cpu", 1),
+                ("gpu", 2),
+            )
+        ),
+    )
+    fleet.join("a", Facts({"cpu": 9, "license": 1}))
+    fleet.join("c", Facts({}))
+    fleet.leave("a")
+    fleet.join("b", Facts({"memory": 5}))
+    assert fleet.names == ["b", "c", "d"]
+    assert {name: column.tolist() for name, column in fleet.used.items()} == {
+        "cpu": [3, 0, 1], "gpu": [0, 0, 2], "license": [0, 0, 0], "memory": [0, 0, 0],
+    }  # fmt: skip
+    assert {name: column.tolist() for name, column in fleet.total.items()} == {
+        "cpu": [0, 0, 4], "gpu": [0, 0, 0], "license": [0, 0, 0], "memory": [5, 0, 0],
+    }  # fmt: skip
+    assert fleet.open.tolist() == [True, False, True]
+
+
+def test_free_is_what_is_left_and_nothing_where_nobody_has_any() -> None:
+    fleet = fleet_of(a=4, b=1)
+    fleet.take("a", Allocation((("cpu", 3),)))
+    assert fleet.free("cpu").tolist() == [1, 1]
+    assert fleet.free("gpu").tolist() == [0, 0]
+
+
+def test_freed_counts_only_what_may_let_something_fit() -> None:
+    fleet = fleet_of(a=4)
+    before = fleet.freed
+    fleet.take("a", Allocation((("cpu", 1),)))
+    fleet.join("a", Facts({"cpu": 4}))
+    fleet.set_open("a", is_open=True, is_online=True)
+    assert fleet.freed == before
+    fleet.take("a", Allocation((("cpu", 1),)), -1)
+    fleet.join("b", Facts({"cpu": 4}))
+    fleet.set_open("a", is_open=False, is_online=True)
+    fleet.leave("b")
+    assert fleet.freed == before + 4
+
+
+def test_the_log_of_changes_is_bounded_and_says_when_it_cannot_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleets, "LOG_MAX", 10)
+    fleet = fleet_of(a=4, b=4)
+    start = fleet.position
+    fleet.take("b", Allocation((("cpu", 1),)))
+    assert fleet.changed_since(start) == (1,)
+    assert fleet.changed_since(fleet.position) == ()
+    for _ in range(20):
+        fleet.take("a", Allocation((("cpu", 1),)))
+    assert fleet.changed_since(start) is None
+    assert len(fleet.log) <= 10
+
+
+def test_a_node_nobody_knows_is_an_error_of_ours() -> None:
+    fleet = fleet_of(a=4)
+    for wrong in (
+        lambda: fleet.take("x", Allocation()),
+        lambda: fleet.leave("x"),
+        lambda: fleet.set_open("x", is_open=True, is_online=True),
+    ):
+        with pytest.raises(AssertionError, match="x is not in the fleet"):
+            wrong()

@@ -1,0 +1,200 @@
+"""Run and Attach: stages and log bytes of one action, from wherever somebody stands."""
+
+import json
+from typing import Any
+
+import grpc
+import pytest
+
+from roost.model.protocol import Report
+from roost.wire import controller_pb2 as pb
+from tests.server.controller.controller_server import ControllerServer, Stream, controller_server, job, run_request
+
+BYTES = bytes(range(256)) * 40
+
+
+async def write_log(opened: ControllerServer, name: str, data: bytes, attempt: int = 1, done: bool = False) -> None:
+    state = opened.server.engine.state
+    serial = state.workloads[f"default/{name}"].serial
+    log = f"default/{name}/{serial}/0.{attempt}"
+    opened.server.logs.append(log, opened.server.logs.size(log) or 0, data, done)
+
+
+def stages(frames: list[Any]) -> list[str]:
+    return [stage.state for frame in frames for stage in frame.stages]
+
+
+def log(frames: list[Any]) -> bytes:
+    """The bytes, each where it belongs."""
+    data = b""
+    for frame in frames:
+        if frame.HasField("log"):
+            assert frame.log.offset == len(data)
+            data += frame.log.data
+    return data
+
+
+async def test_an_action_is_told_to_its_end() -> None:
+    async with controller_server() as opened:
+        agent, visitor = await opened.server.agent(), opened.visitor()
+        stream = visitor.stream("Run", run_request(job("a")))
+        frames = await stream.until(lambda frame: "placed" in stages([frame]))
+        assert (frames[0].project, frames[0].name) == ("default", "a")
+        (run,) = agent.orders()
+        await agent.starts(run)
+        await write_log(opened, "a", BYTES)
+        frames += await stream.until(lambda frame: frame.HasField("log"))
+        await agent.ends(run, code=3, log_size=len(BYTES))
+        frames += await stream.rest()
+        assert stages(frames) == ["queued", "placed", "running", "failed"]
+        assert log(frames) == BYTES
+        result = frames[-1].result
+        assert (result.state, result.exit_code, result.message, result.attempt) == ("failed", 3, "exit code 3", 1)
+        assert [stage.node for frame in frames for stage in frame.stages][1:] == ["n1"] * 3
+        assert not opened.controllers.runs
+
+
+async def test_whoever_comes_back_goes_on_where_it_was() -> None:
+    async with controller_server() as opened:
+        agent, visitor = await opened.server.agent(), opened.visitor()
+        stream = visitor.stream("Run", run_request(job("a")))
+        await stream.until(lambda frame: "placed" in stages([frame]))
+        (run,) = agent.orders()
+        await write_log(opened, "a", BYTES)
+        before = await stream.until(lambda frame: frame.HasField("log"))
+        stream.cancel()
+        await opened.server.until(lambda: not opened.controllers.runs)
+        await agent.starts(run)
+        await write_log(opened, "a", b"more")
+        await agent.ends(run, log_size=len(BYTES) + 4)
+        position = before[-1].position
+        for request in (
+            ("Attach", pb.AttachRequest(project="default", name="a", position=position)),
+            ("Run", run_request(job("a"), attach=True, position=position)),
+        ):
+            after = await visitor.stream(*request).rest()
+            assert stages(after) == ["running", "succeeded"]
+            (piece,) = [frame.log for frame in after if frame.HasField("log")]
+            assert (piece.offset, piece.data) == (len(BYTES), b"more")
+            assert after[-1].result.state == "succeeded"
+        assert len(agent.orders()) == 1  # it was not run again
+
+
+async def test_whoever_knows_nothing_is_told_all_also_of_what_has_ended() -> None:
+    async with controller_server() as opened:
+        agent, visitor = await opened.server.agent(), opened.visitor()
+        await visitor.schedule(job("a", retries={"max": 1, "on": ["failed"]}))
+        for attempt, code in ((1, 1), (2, 0)):
+            run = agent.orders()[-1]
+            await agent.starts(run)
+            await write_log(opened, "a", b"attempt %d" % attempt, attempt, done=True)
+            await agent.ends(run, code=code, log_size=9)
+        frames = await visitor.stream("Attach", pb.AttachRequest(project="default", name="a")).rest()
+        assert stages(frames) == ["queued", "placed", "running", "queued", "placed", "running", "succeeded"]
+        assert [stage.attempt for frame in frames for stage in frame.stages] == [0, 1, 1, 1, 2, 2, 2]
+        assert [(f.log.attempt, f.log.offset, f.log.data) for f in frames if f.HasField("log")] == [
+            (1, 0, b"attempt 1"),
+            (2, 0, b"attempt 2"),
+        ]
+        assert frames[-1].result.attempt == 2
+        assert "exit code 1" in [stage.message for frame in frames for stage in frame.stages][3]
+
+
+async def test_steps_are_told_also_those_that_nobody_saw() -> None:
+    async with controller_server() as opened:
+        agent, visitor = await opened.server.agent(), opened.visitor()
+        document = {"name": "a", "steps": [{"run": f"step-{number}"} for number in range(5)]}
+        stream = visitor.stream("Run", run_request(document))
+        await stream.until(lambda frame: "placed" in stages([frame]))
+        (run,) = agent.orders()
+        await agent.starts(run)
+        await stream.until(lambda frame: "running" in stages([frame]))
+        await agent.says(Report(run.token, "running", step=1))
+        frames = await stream.until(lambda frame: frame.stages)
+        assert [(stage.state, stage.step) for stage in frames[-1].stages] == [("running", 1)]
+        position = frames[-1].position
+        stream.cancel()
+        await agent.says(Report(run.token, "running", step=2))
+        await agent.says(Report(run.token, "running", step=3))
+        await agent.ends(run, step=4)
+        frames = await visitor.stream("Attach", pb.AttachRequest(project="default", name="a", position=position)).rest()
+        answer = [(stage.state, stage.step) for frame in frames for stage in frame.stages]
+        assert answer == [("running", 2), ("running", 3), ("running", 4), ("succeeded", 4)]
+
+
+async def test_an_action_that_never_ran_ends_too() -> None:
+    async with controller_server() as opened:
+        visitor = opened.visitor()
+        stream = visitor.stream("Run", run_request(job("a")))
+        frames = await stream.until(lambda frame: "queued" in stages([frame]))
+        await visitor.call("Unschedule", pb.UnscheduleRequest(project="default", name="a"))
+        frames += await stream.rest()
+        assert stages(frames) == ["queued", "cancelled"]
+        assert frames[-1].result.state == "cancelled" and not frames[-1].result.HasField("exit_code")
+
+
+async def test_another_action_of_the_same_name_is_not_taken_for_it() -> None:
+    async with controller_server() as opened:
+        visitor = opened.visitor()
+        stream = visitor.stream("Run", run_request(job("a")))
+        position = (await stream.until(lambda frame: frame.stages))[-1].position
+        await visitor.call("Unschedule", pb.UnscheduleRequest(project="default", name="a"))
+        await stream.rest()
+        await visitor.schedule(job("a"))
+        no = await visitor.refused("Attach", pb.AttachRequest(project="default", name="a", position=position))
+        assert (no.status, no.code) == (grpc.StatusCode.FAILED_PRECONDITION, "another_run")
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        (job("a", count=2), "document.count"),
+        (job("a", each={"X": ["1", "2"]}), "document.each"),
+        (job("a", schedule={"cron": "* * * * *"}), "document.schedule"),
+        (job("a", colour="red"), "document.colour"),
+        ({"command": "true"}, "document.name"),
+        (job("a b"), "document.name"),
+    ],
+)
+async def test_what_cannot_be_followed_is_refused_and_nothing_is_left(document: dict[str, Any], path: str) -> None:
+    async with controller_server() as opened:
+        before = opened.server.snapshot()
+        for attach in (False, True):
+            no = await opened.visitor().refused("Run", run_request(document, attach=attach))
+            assert (no.status, no.path) == (grpc.StatusCode.INVALID_ARGUMENT, path)
+        assert opened.server.snapshot() == before
+
+
+async def test_a_name_in_use_is_a_conflict_unless_it_is_to_be_followed() -> None:
+    async with controller_server() as opened:
+        visitor = opened.visitor()
+        await visitor.schedule(job("a"))
+        no = await visitor.refused("Run", run_request(job("a")))
+        assert (no.status, no.path) == (grpc.StatusCode.ALREADY_EXISTS, "document.name")
+        stream = visitor.stream("Run", run_request(job("a"), attach=True))
+        assert stages(await stream.until(lambda frame: frame.stages)) == ["queued"]
+        stream.cancel()
+
+
+async def test_what_is_not_there_is_not_found() -> None:
+    async with controller_server() as opened:
+        visitor = opened.visitor()
+        await visitor.schedule(job("a"))
+        for request in (
+            pb.AttachRequest(project="default", name="b"),
+            pb.AttachRequest(project="default", name="a", index=1),
+            pb.AttachRequest(project="nowhere", name="a"),
+        ):
+            assert (await visitor.refused("Attach", request)).status == grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_server_that_stops_sends_everybody_away_with_words() -> None:
+    async with controller_server() as opened:
+        stream: Stream = opened.visitor().stream("Run", pb.RunRequest(document=json.dumps(job("a"))))
+        await stream.until(lambda frame: frame.stages)
+        opened.server.watch.close()
+        try:
+            await stream.rest()
+            raise AssertionError("it ended as if all were well")
+        except Exception as no:
+            assert getattr(no, "status", None) == grpc.StatusCode.UNAVAILABLE, no

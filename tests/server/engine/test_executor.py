@@ -1,0 +1,106 @@
+"""Perform: what is durable is acted on, and an effect that fails stops nobody."""
+
+import pytest
+
+from roost.core.state.outcome import IgnoredReport, Orders, Placed, Step
+from roost.core.state.state import State
+from roost.model.protocol import Drop
+from roost.model.reasons.nodes import HeartbeatsMissing, NodeRegistered
+from roost.model.records.transition import Transition, Transitioned
+from roost.server.engine.executor import IGNORED_LINES_MAX, Executor
+from roost.server.feed.change_log import Watch
+from tests.server.inprocess_server import Streams, inprocess_server
+
+
+class Dropped:
+    """Logs that remember what was dropped."""
+
+    def __init__(self) -> None:
+        self.prefixes: list[str] = []
+
+    def drop(self, prefix: str) -> None:
+        self.prefixes.append(prefix)
+
+
+def performing(streams: Streams | None = None) -> tuple[Executor, Streams, Dropped]:
+    logs = Dropped()
+    perform = Executor(Watch(), logs)
+    streams = streams or Streams()
+    perform.attach(streams)
+    return perform, streams, logs
+
+
+def orders(node: str) -> Orders:
+    return Orders(node, 1, 0, 1, False, (Drop(1),))
+
+
+def test_orders_acknowledgements_and_dropped_logs_go_where_they_belong() -> None:
+    perform, streams, logs = performing()
+    done = Step()
+    done.assignments = [orders("n1"), orders("n2")]
+    done.acknowledged = {"n1": 7}
+    done.swept = ["default/a/1", "default/b/2"]
+    perform.act(State(), done)
+    assert [orders.node for orders in streams.sent] == ["n1", "n2"]
+    assert streams.acknowledged == {"n1": 7}
+    assert logs.prefixes == ["default/a/1", "default/b/2"]
+    assert (streams.closed, streams.resets, perform.failed) == ([], 0, 0)
+
+
+def test_a_stream_that_cannot_take_orders_is_closed_and_the_others_get_theirs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Broken(Streams):
+        def send(self, orders: Orders) -> None:
+            if orders.node == "n1":
+                raise ValueError("a defect")
+            super().send(orders)
+
+    perform, streams, _ = performing(Broken())
+    done = Step()
+    done.assignments = [orders("n1"), orders("n2")]
+    perform.act(State(), done)
+    assert [orders.node for orders in streams.sent] == ["n2"]
+    assert streams.closed == ["n1"] and perform.failed == 1
+    assert "a defect" in capsys.readouterr().out
+
+
+def test_placements_are_told_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    perform, _, _ = performing()
+    done = Step()
+    done.placed = [Placed("default/a.0", "n1", "best_fit", (("cpu", 1_500, 4_000), ("memory", 1 << 30, 4 << 30)))]
+    perform.act(State(), done)
+    assert "placed default/a.0 on n1 by best_fit: cpu 1.5/4, memory 1GiB/4GiB" in capsys.readouterr().out
+    assert perform.placements == {"best_fit": 1}
+
+
+def test_ignored_reports_are_counted_but_told_only_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    perform, _, _ = performing()
+    for _ in range(20):
+        done = Step()
+        done.ignored = [IgnoredReport("n1", "not_its_attempt", number) for number in range(5)]
+        perform.act(State(), done)
+    assert perform.ignored == 100
+    assert capsys.readouterr().out.count("report ignored") == IGNORED_LINES_MAX
+
+
+async def test_the_stream_of_a_lost_node_is_closed_unless_it_is_back_already() -> None:
+    async with inprocess_server(lease_ms=200, lease_margin_ms=50) as made:
+        agent = await made.agent()
+        await agent.parts()
+        await made.until(lambda: made.streams.closed == ["n1"])
+        assert made.engine.state.nodes["n1"].status == "lost"
+        done = Step()
+        lost = Transition(1, "suspect", "lost", HeartbeatsMissing(200), 1)
+        back = Transition(1, "lost", "ready", NodeRegistered(), 1)
+        done.transitions = [Transitioned("node", "n1", lost), Transitioned("node", "n1", back)]
+        await agent.hello()
+        made.perform.act(made.engine.state, done)
+        assert made.streams.closed == ["n1"]
+
+
+def test_a_reset_ends_all_streams_and_sends_watchers_to_list_again() -> None:
+    perform, streams, _ = performing()
+    perform.act(State(), Step())
+    perform.reset()
+    assert streams.resets == 1

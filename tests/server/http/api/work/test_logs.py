@@ -1,0 +1,146 @@
+"""Logs over the API: pieces, tails, and following over attempts to the end."""
+
+import asyncio
+import json
+from base64 import b64decode
+
+from roost.model.protocol import Run
+from tests.server.inprocess_server import InprocessServer, Played, events, inprocess_server, over_http
+
+PATH = "/v1/workloads/default/job/instances/0/log"
+
+
+def write(made: InprocessServer, run: Run, data: bytes, offset: int = 0, done: bool = False) -> None:
+    """What an agent ships."""
+    made.logs.append(f"{run.workload}/{run.serial}/{run.index}.{run.attempt}", offset, data, done)
+
+
+async def running(made: InprocessServer, **fields: object) -> tuple[Played, Run]:
+    """A job that runs."""
+    agent = await made.agent()
+    await made.submit(**fields)
+    (run,) = agent.orders()
+    await agent.starts(run)
+    return agent, run
+
+
+async def test_bytes_come_back_as_they_were_written() -> None:
+    async with inprocess_server() as made:
+        agent, run = await running(made)
+        data = bytes(range(256)) * 300
+        write(made, run, data)
+        answer = await made.client.get(PATH)
+        assert answer.content == data and answer.headers["content-type"] == "application/octet-stream"
+        report = {name: answer.headers[f"roost-log-{name}"] for name in ("size", "attempt", "finished")}
+        assert report == {"size": str(len(data)), "attempt": "1", "finished": "false"}
+        assert (await made.client.get(PATH, params={"offset": 5, "limit": 7})).content == data[5:12]
+        assert (await made.client.get(PATH, params={"offset": -10})).content == data[-10:]
+        assert (await made.client.get(PATH, params={"offset": -(1 << 40)})).content == data
+        assert (await made.client.get(PATH, params={"offset": len(data) + 1})).content == b""
+        assert (await made.client.get(PATH, params={"limit": 0})).content == b""
+        write(made, run, b"", len(data), done=True)
+        await agent.ends(run)
+        assert (await made.client.get(PATH)).headers["roost-log-finished"] == "true"
+
+
+async def test_an_instance_that_never_ran_has_an_empty_log() -> None:
+    async with inprocess_server() as made:
+        await made.submit()
+        answer = await made.client.get(PATH)
+        assert (answer.status_code, answer.content, answer.headers["roost-log-attempt"]) == (200, b"", "0")
+        assert answer.headers["roost-log-finished"] == "false"
+
+
+async def test_every_attempt_has_its_own_log_and_the_newest_is_shown() -> None:
+    async with inprocess_server() as made:
+        agent, first = await running(made, retries={"max": 1, "on": ["failed"]})
+        write(made, first, b"one")
+        await agent.ends(first, 1)
+        second = agent.orders()[1]
+        write(made, second, b"two")
+        assert (await made.client.get(PATH)).content == b"two"
+        assert (await made.client.get(PATH, params={"attempt": 1})).content == b"one"
+        assert (await made.client.get(PATH, params={"attempt": 1})).headers["roost-log-finished"] == "true"
+
+
+async def test_following_tells_every_byte_and_how_it_ended() -> None:
+    async with inprocess_server() as made, over_http(made) as client:
+        agent, run = await running(made)
+        write(made, run, b"hello \xff\n")
+        async with events(client, f"{PATH}/follow") as answer:
+            first = await answer.next()
+            assert b64decode(first["data"]) == b"hello \xff\n" and first["id"] == "1.8"
+            write(made, run, b"world\n", 8)
+            second = await answer.next()
+            assert b64decode(second["data"]) == b"world\n" and second["id"] == "1.14"
+            write(made, run, b"", 14, done=True)
+            await agent.ends(run, 3)
+            end = await answer.next()
+            assert end["event"] == "end"
+            ending = json.loads(end["data"])
+            assert (ending["state"], ending["exit_code"], ending["attempt"]) == ("failed", 3, 1)
+            assert await answer.ended()
+
+
+async def test_a_job_that_prints_nothing_ends_at_once() -> None:
+    async with inprocess_server() as made, over_http(made) as client:
+        agent, run = await running(made)
+        async with events(client, f"{PATH}/follow") as answer:
+            assert (await answer.next(marks=True))["id"] == "1.0"
+            await agent.ends(run, 0)
+            async with asyncio.timeout(0.5):  # less than the log itself takes to look at the state again
+                assert json.loads((await answer.next())["data"])["state"] == "succeeded"
+
+
+async def test_following_goes_on_where_it_was_cut_off() -> None:
+    async with inprocess_server() as made, over_http(made) as client:
+        agent, run = await running(made)
+        write(made, run, b"0123456789", done=False)
+        async with events(client, f"{PATH}/follow", last="1.4") as answer:
+            assert b64decode((await answer.next())["data"]) == b"456789"
+        async with events(client, f"{PATH}/follow", offset=7) as answer:
+            assert b64decode((await answer.next())["data"]) == b"789"
+        async with events(client, f"{PATH}/follow", last="nonsense") as answer:
+            assert b64decode((await answer.next())["data"]) == b"0123456789"
+        await agent.ends(run)
+
+
+async def test_following_an_instance_that_waits_begins_when_it_runs_and_goes_on_with_the_next_attempt() -> None:
+    async with inprocess_server() as made, over_http(made) as client:
+        await made.submit(retries={"max": 1, "on": ["failed"]})
+        async with events(client, f"{PATH}/follow") as answer:
+            assert (await answer.next(marks=True))["id"] == "0.0"
+            agent = await made.agent()
+            assert json.loads((await answer.next())["data"])["attempt"] == 1
+            first = agent.orders()[0]
+            write(made, first, b"one", done=True)
+            assert b64decode((await answer.next())["data"]) == b"one"
+            await agent.ends(first, 1)
+            update = await answer.next()
+            assert update["event"] == "attempt"
+            assert json.loads(update["data"])["attempt"] == 2 and json.loads(update["data"])["node"] == "n1"
+            second = agent.orders()[1]
+            write(made, second, b"two", done=True)
+            assert (await answer.next())["id"] == "2.3"
+            await agent.ends(second, 0)
+            assert json.loads((await answer.next())["data"])["state"] == "succeeded"
+            assert await answer.ended()
+
+
+async def test_following_what_never_runs_ends_when_that_is_known() -> None:
+    async with inprocess_server() as made, over_http(made) as client:
+        await made.submit()
+        async with events(client, f"{PATH}/follow") as answer:
+            await answer.next(marks=True)
+            await made.post("/v1/workloads/default/job/cancel")
+            assert json.loads((await answer.next())["data"])["state"] == "cancelled"
+
+
+async def test_followers_are_sent_away_when_the_server_stops() -> None:
+    async with inprocess_server() as made, over_http(made) as client:
+        await running(made)
+        async with events(client, f"{PATH}/follow") as answer:
+            await answer.next(marks=True)
+            made.watch.close()
+            assert (await answer.next())["event"] == "stopping"
+            assert await answer.ended()

@@ -1,0 +1,152 @@
+"""Check the prose: refused words, sentence length and line width in the docs; refused words in the source."""
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "roost"
+
+SENTENCE_WORDS_MAX = 25  # what a reader at night takes in at once
+LINE_COLUMNS_MAX = 100  # what fits beside another window
+UNBROKEN_COLUMNS_MAX = 160  # rows of tables and code, which cannot be wrapped
+
+# Pronouns that hide the subject, and phrases with a plain word of the field. docs/glossary.md has the words to use.
+REFUSED = {
+    "whoever": "name the subject",
+    "whomever": "name the subject",
+    "whom": "name the subject",
+    "somebody": "name the subject",
+    "nobody": "name the subject",
+    "anybody": "name the subject",
+    "everybody": "name the subject",
+    "any more": "no longer",
+    "for ever": "forever, or say how long",
+    "what is over": "finished workloads",
+    "what waits": "pending instances",
+    "who waits": "pending instances",
+    "in words": "a message",
+    "told": "reported, sent, shown",
+    "said": "reported, set",
+    "unless told": "by default",
+    ", too": "also",
+}
+WORDS = "|".join(re.escape(phrase) for phrase in REFUSED if phrase[0].isalpha())
+PATTERN = re.compile(rf"(?<![\w`/.-])(?:{WORDS})(?![\w`(=/]|\.\w)|, too(?=[.;:,)]|$)")
+
+# Refused words that are left in each folder of the source. A number may only go down.
+REMAINING: dict[str, int] = {
+    "src/roost/core": 34,
+    "src/roost/core/dependencies": 28,
+    "src/roost/core/explain": 3,
+    "src/roost/core/lifecycle": 21,
+    "src/roost/core/nodes": 7,
+    "src/roost/core/placement": 3,
+    "src/roost/core/placement/filters": 10,
+    "src/roost/core/placement/gpu": 7,
+    "src/roost/core/placement/scorers": 1,
+    "src/roost/core/queue": 34,
+    "src/roost/core/services": 22,
+    "src/roost/core/state": 40,
+    "src/roost/model": 3,
+    "src/roost/model/records": 4,
+}
+
+
+def pages() -> list[Path]:
+    """Every page of prose."""
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")])
+
+
+def check_docs() -> Iterator[str]:
+    """Complaints about the docs, each with its file and line."""
+    for page in pages():
+        where = page.relative_to(ROOT)
+        text = page.read_text(encoding="utf-8")
+        for number, line, fixed in lines_of(text):
+            limit = UNBROKEN_COLUMNS_MAX if fixed else LINE_COLUMNS_MAX
+            if len(line) > limit:
+                yield f"{where}:{number}: {len(line)} columns, at most {limit}"
+        for number, block in blocks_of(text):
+            for found in PATTERN.finditer(block.lower()):
+                yield f"{where}:{number}: '{found.group()}': {REFUSED[found.group()]}"
+            for sentence in sentences_of(block):
+                if (message := len(sentence.split())) > SENTENCE_WORDS_MAX:
+                    yield f"{where}:{number}: a sentence of {message} words: {sentence[:60]}..."
+
+
+def lines_of(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Number and text of every line, and whether it cannot be wrapped: code, or a row of a table."""
+    code = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        fence = line.lstrip().startswith("```")
+        code ^= fence
+        yield number, line, code or fence or line.startswith(("|", "    "))
+
+
+def blocks_of(text: str) -> Iterator[tuple[int, str]]:
+    """Paragraphs, list items, headings and cells of tables, without code."""
+    start = 0
+    lines: list[str] = []
+    for number, line, fixed in lines_of(text):
+        begins = re.match(r"\s*(?:[-*] |\d+\. |#+ |> |\*\*)", line)
+        if lines and (fixed or begins or not line.strip() or lines[-1].startswith("#")):
+            yield start, plain(" ".join(lines))
+            lines = []
+        if line.startswith("|"):
+            yield from ((number, plain(cell)) for cell in line.replace(r"\|", " or ").split("|") if cell.strip())
+        elif not fixed and line.strip():
+            start = start if lines else number
+            lines.append(line.strip())
+    if lines:
+        yield start, plain(" ".join(lines))
+
+
+def plain(text: str) -> str:
+    """Prose without markup: a span of code is one word, a link is its label."""
+    text = re.sub(r"`[^`]*`", "CODE", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    return re.sub(r"^(?:[-*] |\d+\. |#+ )", "", text.strip()).replace("**", "").strip()
+
+
+def sentences_of(block: str) -> list[str]:
+    """Sentences end with a full stop, a question mark or an exclamation mark before a blank."""
+    return re.split(r"(?<=[.!?])[)\"']?\s+", block)
+
+
+def check_source() -> Iterator[str]:
+    """Folders of the source with more refused words than are left to clean."""
+    counts: Counter[str] = Counter()
+    places: dict[str, list[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        if "_pb2" in path.name:
+            continue
+        folder = path.parent.relative_to(ROOT).as_posix()
+        for number, found in refused_in(path.read_text(encoding="utf-8")):
+            counts[folder] += 1
+            places.setdefault(folder, []).append(f"{path.relative_to(ROOT)}:{number}: '{found}': {REFUSED[found]}")
+    for folder, count in sorted(counts.items()):
+        if count > REMAINING.get(folder, 0):
+            yield f"{folder}: {count} refused words, at most {REMAINING.get(folder, 0)}"
+            yield from places[folder]
+
+
+def refused_in(text: str) -> Iterator[tuple[int, str]]:
+    """Refused words in the comments, docstrings and texts of a module."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield from ((token.start[0], found) for found in PATTERN.findall(token.string.lower()))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield from ((node.lineno, found) for found in PATTERN.findall(node.value.lower()))
+
+
+if __name__ == "__main__":
+    complaints = [*check_docs(), *check_source()]
+    print("\n".join(complaints))
+    sys.exit(bool(complaints))
