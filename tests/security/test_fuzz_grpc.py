@@ -102,7 +102,7 @@ logs = st.sampled_from(
     ["default/job/1/0.1", "default/job/\uff11/0.1", "default/job/01/0.1", "../../x", "a/b/1/../0.1", "a/b/1/0.1/", ""]
 )
 chunks = st.lists(
-    st.builds(pb.LogChunk, log=logs | texts, offset=numbers, data=st.binary(max_size=50), done=st.booleans()),
+    st.builds(pb.LogChunk, log=logs | texts, offset=numbers, data=st.binary(max_size=50)),
     max_size=3,
 ).map(lambda found: pb.LogChunks(chunks=found).SerializeToString())
 callers = st.builds(

@@ -241,7 +241,7 @@ async def long_log(made: InprocessServer) -> bytes:
     serial = made.engine.state.workloads["default/job"].serial
     for _ in range(LOG_BYTES // PIECE_BYTES):
         size = made.logs.size(f"default/job/{serial}/0.1") or 0
-        made.logs.append(f"default/job/{serial}/0.1", size, bytes(PIECE_BYTES), False)
+        made.logs.append(f"default/job/{serial}/0.1", size, bytes(PIECE_BYTES))
     return b"/v1/workloads/default/job/instances/0/log"
 
 

@@ -4,6 +4,7 @@ ClientError             a message, and what to do next
 ├── NotConfigured       no server is configured
 ├── Unreachable         nothing answers there, or it stopped answering
 ├── WaitTimedOut        what was waited for has not happened in time
+├── LogIncomplete       the end of a log was never sent by its node
 └── ApiError            the server refused: status, code, message, path, params, hint
 """
 
@@ -32,6 +33,15 @@ class Unreachable(ClientError):
 
 class WaitTimedOut(ClientError, TimeoutError):
     """The deadline of a wait has passed."""
+
+
+class LogIncomplete(ClientError):
+    """All bytes that the servers have were read, and the node reported more; `missing` of them never came."""
+
+    def __init__(self, missing: int) -> None:
+        hint = "they are on the node that ran it, if they still exist; the log is complete once that node is back"
+        super().__init__(f"the last {missing} bytes of the log are missing: the node has not sent them", hint)
+        self.missing = missing
 
 
 class ApiError(ClientError):

@@ -5,9 +5,9 @@ from binascii import a2b_base64
 import msgspec
 
 from roost.client.stream import ServerEvent, StreamFollower
-from roost.schema.feed import AttemptView, EndingView
+from roost.schema.feed import AttemptView, EndingView, MissingView
 
-Piece = bytes | AttemptView | EndingView
+Piece = bytes | MissingView | AttemptView | EndingView
 
 
 class LogFollower(StreamFollower):
@@ -26,6 +26,8 @@ def read_piece(event: ServerEvent) -> Piece | None:
     """What an event of a log says; None: nothing that matters here."""
     if event.name == "message":
         return a2b_base64(event.data)
+    if event.name == "missing":
+        return msgspec.json.decode(event.data, type=MissingView)
     if event.name == "attempt":
         return msgspec.json.decode(event.data, type=AttemptView)
     if event.name == "end":

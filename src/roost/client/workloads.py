@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from roost.client.errors import LogIncomplete
 from roost.client.logs import LogFollower
 from roost.client.namespace import DETAILS, Namespace
 from roost.client.rollout import RolloutStatus, follow_rollout
@@ -201,11 +202,11 @@ class LogCalls(Namespace):
     """The logs of instances. Attempt 0 is the newest."""
 
     def read(self, project: str, name: str, index: int = 0, *, attempt: int = 0) -> bytes:
-        """What an attempt has written so far."""
+        """What an attempt has written so far; all of it once it has ended. Raises LogIncomplete."""
         return b"".join(self.pieces(project, name, index, attempt=attempt))
 
     def pieces(self, project: str, name: str, index: int = 0, *, attempt: int = 0, offset: int = 0) -> Iterator[bytes]:
-        """The same piece by piece, for logs that do not fit into memory."""
+        """The same piece by piece, for logs that do not fit into memory. Raises LogIncomplete at the end."""
         path = _path(project, name, f"/instances/{index}/log")
         while True:
             answer = self._transport.call("GET", path, {"attempt": attempt, "offset": offset})
@@ -214,7 +215,11 @@ class LogCalls(Namespace):
             # A read belongs to one attempt, also when the next one begins meanwhile.
             attempt = int(answer.headers.get("roost-log-attempt", attempt))
             offset += len(answer.body)
-            if not answer.body or offset >= int(answer.headers.get("roost-log-size", 0)):
+            missing = int(answer.headers.get("roost-log-missing", 0))
+            finished = answer.headers.get("roost-log-finished") == "true"
+            if offset >= int(answer.headers.get("roost-log-size", 0)) and (finished or not missing):
+                if missing:
+                    raise LogIncomplete(missing)
                 return
 
     def follow(self, project: str, name: str, index: int = 0, *, attempt: int = 0) -> LogFollower:

@@ -192,7 +192,7 @@ def _with_interned_strings(instance: Instance) -> Instance:
         [
             Transition(
                 line.at_ms, intern(line.before), intern(line.state), share(line.reason), line.revision,
-                line.attempt, intern(line.node), line.exit_code, line.signal, line.version,
+                line.attempt, intern(line.node), line.exit_code, line.signal, line.version, line.log_size,
             )
             for line in instance.story
         ]

@@ -64,7 +64,7 @@ def note_instance(state: State, instance: Instance, before: str, reason: Reason,
     """Add a line to the story of an instance, as it is now; the oldest lines go."""
     line = Transition(
         at_ms, before, instance.state, reason, state.revision + 1, instance.attempt, instance.node,
-        instance.exit_code, instance.signal, instance.version,
+        instance.exit_code, instance.signal, instance.version, instance.log_size,
     )  # fmt: skip
     instance.story = (*instance.story[1 - STORY_MAX :], line)
 

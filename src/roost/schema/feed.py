@@ -33,6 +33,14 @@ class AttemptView(msgspec.Struct, frozen=True):
     reason: ReasonView | None = None  # the message as data
 
 
+class MissingView(msgspec.Struct, frozen=True):
+    """The log of an attempt ends here although its node reported more bytes: the node has not sent them."""
+
+    attempt: int
+    bytes: int
+    node: str = ""
+
+
 class EndingView(msgspec.Struct, frozen=True):
     """The end of a log that is followed, and how its instance ended."""
 

@@ -710,24 +710,20 @@ class LogChunk(_message.Message):
     LOG_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
-    DONE_FIELD_NUMBER: _builtins.int
     log: _builtins.str
     """PROJECT/NAME/SERIAL/INDEX.ATTEMPT"""
     offset: _builtins.int
     data: _builtins.bytes
-    done: _builtins.bool
-    """nothing follows"""
     def __init__(
         self,
         *,
         log: _builtins.str = ...,
         offset: _builtins.int = ...,
         data: _builtins.bytes = ...,
-        done: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "done", b"done", "log", b"log", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "log", b"log", "offset", b"offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

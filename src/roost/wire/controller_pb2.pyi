@@ -384,11 +384,14 @@ class RunFrame(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     GAP_FIELD_NUMBER: _builtins.int
+    LOG_MISSING_FIELD_NUMBER: _builtins.int
     PROJECT_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
     gap: _builtins.bool
     """stages before these were too many to be kept"""
+    log_missing: _builtins.int
+    """bytes of the log up to here that its node has not sent and will not send"""
     project: _builtins.str
     """of the first frame: what is followed"""
     name: _builtins.str
@@ -413,13 +416,14 @@ class RunFrame(_message.Message):
         result: Global___Result | None = ...,
         position: Global___Position | None = ...,
         gap: _builtins.bool = ...,
+        log_missing: _builtins.int = ...,
         project: _builtins.str = ...,
         name: _builtins.str = ...,
         index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["log", b"log", "position", b"position", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gap", b"gap", "index", b"index", "log", b"log", "name", b"name", "position", b"position", "project", b"project", "result", b"result", "stages", b"stages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gap", b"gap", "index", b"index", "log", b"log", "log_missing", b"log_missing", "name", b"name", "position", b"position", "project", b"project", "result", b"result", "stages", b"stages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,6 +11,7 @@ import pytest
 from roost.model.protocol import Answer, Beat, Drop, Hello, Report, Stop, Usage
 from roost.model.reasons.nodes import NodeLeft
 from roost.model.records.node import Facts
+from roost.server.agents.log_store import ENOUGH
 from roost.wire import agent_pb2 as pb
 from tests.certified import channel_to, node_bundle
 from tests.server.gateway_server import (
@@ -356,15 +357,29 @@ async def test_shipped_chunks_are_kept_and_their_sizes_told() -> None:
         assert server.logs.read(log, 0, 100) == b"one\ntwo\xff\0"
 
 
-async def test_the_size_of_a_log_is_known_before_its_attempt_is_seen_to_have_ended() -> None:
+async def test_the_final_size_of_a_log_is_part_of_the_state() -> None:
     async with gateway_server() as server, played(server.port) as agent:
         await agent.hello()
         await server.submit()
         (run,) = runs_of(await agent.orders())
-        log = f"default/job/{run.serial}/0.{run.attempt}"
         await agent.beat(ended(run, log_size=3))
         await agent.answer()
         assert server.states() == ["succeeded"]
-        assert not server.logs.finished(log, over=True)
-        server.logs.append(log, 0, b"abc", False)
-        assert server.logs.finished(log, over=True)
+        (instance,) = server.engine.state.instances.values()
+        assert (instance.log_size, instance.story[-1].log_size) == (3, 3)
+
+
+async def test_a_log_that_comes_before_the_hello_is_not_refused_for_good() -> None:
+    async with gateway_server() as server, played(server.port) as agent:
+        log = "default/earlier/9/0.1"
+        chunks = pb.LogChunks(chunks=[pb.LogChunk(log=log, data=b"x")]).SerializeToString()
+        early = agent.channel.stream_stream(f"/{SERVICE}/Ship")()
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await early.write(chunks)
+            await early.read()
+        assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+        await agent.hello()
+        late = agent.channel.stream_stream(f"/{SERVICE}/Ship")()
+        await late.write(chunks)
+        (size,) = pb.LogSizes.FromString(await late.read()).sizes
+        assert size.size == ENOUGH, "nothing is known of it, and the node does not claim to have run it"

@@ -13,11 +13,11 @@ from tests.server.controller.controller_server import ControllerServer, Stream, 
 BYTES = bytes(range(256)) * 40
 
 
-async def write_log(opened: ControllerServer, name: str, data: bytes, attempt: int = 1, done: bool = False) -> None:
+async def write_log(opened: ControllerServer, name: str, data: bytes, attempt: int = 1) -> None:
     state = opened.server.engine.state
     serial = state.workloads[f"default/{name}"].serial
     log = f"default/{name}/{serial}/0.{attempt}"
-    opened.server.logs.append(log, opened.server.logs.size(log) or 0, data, done)
+    opened.server.logs.append(log, opened.server.logs.size(log) or 0, data)
 
 
 def stages(frames: list[Any]) -> list[str]:
@@ -87,7 +87,7 @@ async def test_whoever_knows_nothing_is_told_all_also_of_what_has_ended() -> Non
         for attempt, code in ((1, 1), (2, 0)):
             run = agent.orders()[-1]
             await agent.starts(run)
-            await write_log(opened, "a", b"attempt %d" % attempt, attempt, done=True)
+            await write_log(opened, "a", b"attempt %d" % attempt, attempt)
             await agent.ends(run, code=code, log_size=9)
         frames = await visitor.stream("Attach", pb.AttachRequest(project="default", name="a")).rest()
         assert stages(frames) == ["queued", "placed", "running", "queued", "placed", "running", "succeeded"]

@@ -175,6 +175,8 @@ class Spool:
             await asyncio.wait((answering, moving), return_when=asyncio.FIRST_COMPLETED)
             if not answering.done():
                 raise ConnectionError("another server has taken us in")
+            if answering.cancelled():  # by gRPC, because the channel was closed: that must not end the shipping
+                raise ConnectionError("the channel was closed")
             return answering.result()
         finally:
             for task in (answering, moving):
@@ -199,9 +201,7 @@ class Spool:
                 log.final = log.kept  # the file was truncated: this is all there is
                 self._finish(log)
             elif data:
-                end = log.kept + len(data)
-                done = log.final is not None and end >= log.final
-                chunks.append(pb.LogChunk(log=log.name, offset=log.kept, data=data, done=done))
+                chunks.append(pb.LogChunk(log=log.name, offset=log.kept, data=data))
                 room -= len(data)
         return chunks
 

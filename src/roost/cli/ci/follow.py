@@ -15,7 +15,7 @@ from roost.client import Client
 from roost.client.errors import ApiError
 from roost.client.logs import read_piece
 from roost.client.stream import ServerEvent, StreamFollower, next_of
-from roost.schema.feed import AttemptView, ChangeView, EndingView
+from roost.schema.feed import AttemptView, ChangeView, EndingView, MissingView
 from roost.schema.work import InstanceView, WorkloadView
 
 LOGS_MAX = 64  # streams open at a time; the next log is read when one of them ends; nothing is lost
@@ -145,6 +145,8 @@ class RunFollower:
         piece = read_piece(event)
         if isinstance(piece, bytes):
             self._tell.write(stage, index, piece)
+        elif isinstance(piece, MissingView):
+            self._tell.write(stage, index, f"[roost: {piece.bytes} more bytes are missing]\n".encode())
         elif isinstance(piece, AttemptView):
             self._tell.cut(stage, index)  # what the attempt before wrote last may be half a line
         elif isinstance(piece, EndingView):

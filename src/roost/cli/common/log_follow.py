@@ -5,12 +5,12 @@ from binascii import b2a_base64
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from roost.cli.common.output import print_json_line, write_bytes
+from roost.cli.common.output import echo_err, print_json_line, write_bytes
 from roost.cli.common.targets import Target
 from roost.client import Client
 from roost.client.logs import read_piece
 from roost.client.stream import StreamFollower, next_of
-from roost.schema.feed import AttemptView, EndingView
+from roost.schema.feed import AttemptView, EndingView, MissingView
 
 AT_ONCE_MAX = 64  # streams open at a time; the next instance is followed when one of them ends
 
@@ -27,6 +27,13 @@ class LogSink:
         """Bytes of its log."""
         write_bytes(data)
         sys.stdout.buffer.flush()
+
+    def missing(self, missing: MissingView) -> None:
+        """The end of the log of an attempt never came."""
+        echo_err(
+            f"{self.target}: the last {missing.bytes} bytes of the log of attempt {missing.attempt} are missing:"
+            f" node {missing.node} has not sent them"
+        )
 
     def attempt(self, attempt: AttemptView) -> None:
         """Another attempt begins."""
@@ -59,6 +66,9 @@ class JsonSink(LogSink):
 
     def write(self, data: bytes) -> None:
         self._tell("output", data=b2a_base64(data, newline=False).decode())
+
+    def missing(self, missing: MissingView) -> None:
+        self._tell("missing", attempt=missing.attempt, bytes=missing.bytes)
 
     def attempt(self, attempt: AttemptView) -> None:
         self._tell("attempt", attempt=attempt.attempt, node=attempt.node, message=attempt.message)
@@ -102,6 +112,8 @@ def follow_all(
             came = came or piece is not None
             if isinstance(piece, bytes):
                 sink.write(piece)
+            elif isinstance(piece, MissingView):
+                sink.missing(piece)
             elif isinstance(piece, AttemptView):
                 sink.attempt(piece)
             elif isinstance(piece, EndingView):

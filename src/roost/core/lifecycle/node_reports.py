@@ -151,6 +151,7 @@ def apply_report(state: State, out: Step, instance: Instance, report: Report, no
         instance.started_ms = began
         move(state, out, instance, InstanceState.RUNNING, PROCESS_STARTED, began)
     instance.exit_code, instance.signal, instance.step = report.code, report.signal, report.step
+    instance.log_size = report.log_size
     ended_ms = min(now, max(now - report.ended_ago_ms, instance.started_ms))
     if report.cause == "exited":
         record_run_length(state, state.spec_of(instance), report.started_ago_ms - report.ended_ago_ms)

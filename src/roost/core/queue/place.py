@@ -145,7 +145,7 @@ def _prefill_behind(state: State, out: Step, head: PendingHead, last: Instance, 
     instance.devices = instance.ports = ()
     instance.attempt += 1
     instance.token = state.next_serial()
-    instance.exit_code = instance.signal = None
+    instance.exit_code = instance.signal = instance.log_size = None
     instance.started_ms = instance.step = 0
     prefill(state, instance, last)
     move(state, out, instance, InstanceState.PLACED, Prefilled(instance.node, InstanceRef.of(last.key)), now)
@@ -301,7 +301,7 @@ def _assign(state: State, out: Step, line: EquivalenceClass, head: PendingHead, 
     instance.devices, instance.ports = _devices_and_ports(fleet, policy.ask, choice)
     instance.attempt += 1
     instance.token = state.next_serial()
-    instance.exit_code = instance.signal = None
+    instance.exit_code = instance.signal = instance.log_size = None
     instance.started_ms = instance.step = 0
     if strategy.cursor:
         state.meta.cursors[strategy.name] = instance.node

@@ -35,6 +35,7 @@ class Instance(msgspec.Struct, omit_defaults=True, gc=False):
     not_before_ms: int = 0  # a retry waits until then
     exit_code: int | None = None
     signal: int | None = None
+    log_size: int | None = None  # bytes in the log of this attempt in the end; None: it has not ended, or is lost
     step: int = 0
     reason: Reason | None = None  # why it is in this state
     losses: int = 0  # attempts that ended because a node was lost

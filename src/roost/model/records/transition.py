@@ -24,6 +24,7 @@ class Transition(msgspec.Struct, frozen=True, array_like=True, gc=False):
     exit_code: int | None = None
     signal: int | None = None
     version: int = 0  # of the workload, as this attempt runs it
+    log_size: int | None = None  # bytes in the log of an attempt that has ended, as its node reported
 
 
 Story = tuple[Transition, ...]

@@ -96,10 +96,9 @@ class Gateway:
 
     def __init__(self, engine: Engine, logs: LogHub, secrets: Secrets) -> None:
         self._engine = engine
-        self._logs = logs
         self._secrets = secrets
-        self._shipping = Shipping(engine, logs)
         self.machine = SessionMachine(engine)
+        self._shipping = Shipping(engine, logs, self.machine.sessions)
         self._streams: dict[str, GatewayStream] = {}  # of the sessions, by node
         self._resting: list[GatewayStream] = []  # answers that can wait for the next pause
         self._server: grpc.aio.Server | None = None
@@ -324,17 +323,6 @@ class Gateway:
                 pass
             case _:
                 assert_never(reply)
-        self._expect_logs(stream.session.node, beat)
-
-    def _expect_logs(self, node: str, beat: Beat) -> None:
-        """Note how long logs will be before it shows that their attempts have ended."""
-        state = self._engine.state
-        for report in beat.reports:
-            instance = state.allocated.get(node, {}).get(report.token) if report.state == "ended" else None
-            if instance is not None:
-                serial = state.spec_of(instance).serial
-                name = f"{instance.workload}/{serial}/{instance.index}.{instance.attempt}"
-                self._logs.expect(name, report.log_size)
 
     def _answer_soon(self, stream: GatewayStream) -> None:
         """A lease is long; with many agents an answer waits a little for others to go out with."""

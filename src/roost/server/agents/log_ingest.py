@@ -4,6 +4,8 @@ Whose an attempt was is what the state says: where the instance is, or where its
 that has forgotten everything believes what a node says in its hello, as long as nothing is known that says otherwise.
 """
 
+from collections.abc import Container
+
 import grpc
 from google.protobuf.message import DecodeError
 
@@ -23,24 +25,21 @@ log = logging.logger("shipping")
 class Shipping:
     """The logs' way in."""
 
-    def __init__(self, engine: Engine, logs: LogHub) -> None:
+    def __init__(self, engine: Engine, logs: LogHub, connected: Container[str]) -> None:
         self._engine = engine
         self._logs = logs
+        self._connected = connected  # nodes whose hello was accepted
         self._refused = logging.RateLimitedLogger("shipping")
         self._named: dict[str, frozenset[str]] = {}  # node -> logs of its hello of which the state knows nothing
 
     def hello(self, hello: Hello) -> None:
-        """A node says which attempts it holds: remember the unknown ones, and how long the logs of ended ones get."""
-        names = {f"{run.workload}/{run.serial}/{run.index}.{run.attempt}": report for run, report in hello.runs}
-        owners = {name: owner_of(self._engine.state, name) for name in names}
-        unknown = frozenset(name for name, owner in owners.items() if owner is None)
+        """A node registers with the attempts it holds: remember those that the state does not know."""
+        names = [f"{run.workload}/{run.serial}/{run.index}.{run.attempt}" for run, _ in hello.runs]
+        unknown = frozenset(name for name in names if owner_of(self._engine.state, name) is None)
         if unknown and self._engine.state.settings.adopts:
             self._named[hello.node] = unknown
         else:
             self._named.pop(hello.node, None)
-        for name, report in names.items():
-            if report.state == "ended" and owners[name] in (hello.node, None):
-                self._logs.expect(name, report.log_size)
 
     async def serve(
         self, status: NodeCredential, door: AgentAuthenticator, context: "grpc.aio.ServicerContext[bytes, bytes]"
@@ -55,13 +54,16 @@ class Shipping:
         if LOG_NAME.fullmatch(chunk.log) is None or chunk.offset < 0:
             raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, f"{chunk.log!r:.200} at {chunk.offset} is no log")
         owner = owner_of(self._engine.state, chunk.log)
+        if owner is None and node not in self._connected:
+            # A server without memory learns from the hello what the node ran: no answer before that is final.
+            raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, "this node has not registered here yet; try again")
         if owner != node and (owner is not None or chunk.log not in self._named.get(node, ())):
             # Nothing of it is wanted; the agent goes on with its other logs.
             message = "log refused: it is not of this node"
             self._refused.warning(message, node=node, log=chunk.log, owner=owner or "unknown")
             return pb.LogSize(log=chunk.log, size=ENOUGH)
         try:
-            size = self._logs.append(chunk.log, chunk.offset, chunk.data, chunk.done)
+            size = self._logs.append(chunk.log, chunk.offset, chunk.data)
         except OSError as error:
             log.error("log not kept", log=chunk.log, error=str(error))
             raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, f"the log cannot be kept: {error}") from None

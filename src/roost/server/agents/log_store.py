@@ -1,14 +1,15 @@
 """Logs: bytes from agents into blobs, and to followers. Nothing polls, and a slow reader costs no memory.
 
-When is a log complete? The report of an attempt's end tells how many bytes its log has, and is heard before the end can
-be seen anywhere; so a log is finished when it has them, and an attempt that printed nothing never needs a word about
-its log. Only what the state says is kept over a restart. So a caller passes whether the attempt has ended.
+When is a log complete? The report of an attempt's end has the size of its log, and the size is part of the state. So a
+caller passes what the state says of the end (`LogEnd`), and a log is complete when it has these bytes, on any server
+and after any restart. An attempt that printed nothing has size 0 and never sends a chunk.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
 
 from roost.model.limits import BYTES_MAX
 from roost.ports.blobs import Blobs
@@ -17,22 +18,32 @@ from roost.server.observability import logging
 LOG_BYTES_MAX = 1 << 30  # per attempt; more than is ever read, little enough that one run does not fill the disk
 READ_BYTES_MAX = 256 << 10  # per turn of a follower: large enough to be cheap, small enough to be fair
 ENTRIES_MAX = 20_000  # logs remembered beside their blobs; as many as may be open in a large cluster
-SETTLE_S = 5.0  # after a start, or bytes from a node that is lost: after that no more is expected
-STALL_S = 10.0  # a log that is over and gets nothing for so long stays as it is: its node is gone
+SETTLE_S = 5.0  # of quiet, after which no more is expected of an attempt that was lost with its node
+STALL_S = 10.0  # of quiet, after which bytes that a node has reported and not sent are called missing
 LOOK_S = 1.0  # how often a follower asks whether the attempt is over: one that was lost with its node tells nothing
 ENOUGH = BYTES_MAX  # instead of a size when nothing more of a log is wanted
 
 log = logging.logger("logs")
 
 
+class LogEnd(NamedTuple):
+    """What the state says of the end of an attempt. `size`: of its log, as its node reported; None: it did not."""
+
+    over: bool = False
+    size: int | None = None
+
+
+LIVE = LogEnd()
+
+
 class LogEntry:
     """What is known of a log beside its bytes."""
 
-    __slots__ = ("changed_s", "expected", "readers", "waiter")
+    __slots__ = ("awaited_s", "changed_s", "readers", "waiter")
 
     def __init__(self, began_s: float) -> None:
-        self.expected: int | None = None  # its size in the end
         self.changed_s = began_s  # when the last bytes came in this life of the server
+        self.awaited_s: float | None = None  # when a reader first found it shorter than its node had reported
         self.readers = 0
         self.waiter: asyncio.Future[None] | None = None
 
@@ -63,7 +74,7 @@ class LogHub:
         self._began_s = time.monotonic()
         self._entries: OrderedDict[str, LogEntry] = OrderedDict()  # the one touched last is at the end
 
-    def append(self, name: str, offset: int, data: bytes, done: bool) -> int:
+    def append(self, name: str, offset: int, data: bytes) -> int:
         """Keep a chunk and return the size: where the agent is to go on. Raises OSError."""
         end = offset + len(data)
         if end > self._size_max:
@@ -72,17 +83,8 @@ class LogHub:
             size = self._blobs.append(name, offset, data)
         else:
             size = self.size(name) or 0
-        entry = self._entry(name)
-        if done and end <= size:
-            entry.expected = end
-        entry.wake(time.monotonic())
+        self._entry(name).wake(time.monotonic())
         return size
-
-    def expect(self, name: str, size: int) -> None:
-        """An attempt has ended, and this is how many bytes its log will have."""
-        entry = self._entry(name)
-        entry.expected = size
-        entry.wake(time.monotonic())
 
     def size(self, name: str) -> int | None:
         """How many bytes are there; None: no log, or nothing in it yet."""
@@ -92,17 +94,34 @@ class LogHub:
         """A piece of a log; nothing at its end."""
         return self._blobs.read(name, offset, limit)
 
-    def finished(self, name: str, over: bool) -> bool:
-        """Whether nothing will follow. `over`: whether the state says that the attempt has ended."""
-        entry = self._entries.get(name)
-        quiet_s = time.monotonic() - (entry.changed_s if entry is not None else self._began_s)
-        if entry is None or entry.expected is None:
-            return over and quiet_s >= self._settle_s
-        size = self._blobs.size(name) or 0
-        return size >= min(entry.expected, self._size_max) or (over and quiet_s >= self._stall_s)
+    def missing(self, name: str, end: LogEnd) -> int:
+        """How many bytes the node has reported that are not here."""
+        if not end.over or end.size is None:
+            return 0
+        return max(0, min(end.size, self._size_max) - (self._blobs.size(name) or 0))
+
+    def finished(self, name: str, end: LogEnd) -> bool:
+        """Whether nothing will follow: all is here, or the node has been quiet for too long."""
+        if not end.over:
+            return False
+        now_s = time.monotonic()
+        if end.size is None:
+            entry = self._entries.get(name)
+            return now_s - (entry.changed_s if entry is not None else self._began_s) >= self._settle_s
+        if not self.missing(name, end):
+            return True
+        entry = self._entry(name)
+        if entry.awaited_s is None:
+            entry.awaited_s = now_s
+        return now_s - max(entry.awaited_s, entry.changed_s) >= self._stall_s
+
+    async def arrived(self, name: str, beyond: int, end: LogEnd) -> None:
+        """Wait until a log has more than so many bytes, or nothing will follow."""
+        while (self._blobs.size(name) or 0) <= beyond and not self.finished(name, end):
+            await self._entry(name).changed(LOOK_S)
 
     async def follow(
-        self, name: str, offset: int, is_over: Callable[[], bool] = lambda: False
+        self, name: str, offset: int, end: Callable[[], LogEnd] = lambda: LIVE
     ) -> AsyncIterator[tuple[int, bytes]]:
         """Pieces of a log as they come, each with its offset, until nothing will follow."""
         entry = self._entry(name)
@@ -113,7 +132,7 @@ class LogHub:
                 if data:
                     yield offset, data
                     offset += len(data)
-                elif self.finished(name, is_over()):
+                elif self.finished(name, end()):
                     return
                 else:
                     await entry.changed(LOOK_S)

@@ -107,7 +107,7 @@ class Peers:
                 yield reply
 
     async def _fetched(self, request: pb.LogRequest) -> AsyncIterator[pb.LogPiece]:
-        offset = 0
+        offset = max(0, request.offset)
         while is_log(request.log) and (data := self._logs.read(request.log, offset, PIECE_BYTES)):
             offset += len(data)
             yield pb.LogPiece(data=data)
@@ -160,27 +160,26 @@ class Peers:
         finally:
             call.cancel()
 
-    async def fetch_log(self, name: str) -> bool:
-        """Get a log that another server was sent while it led, and keep it here. False: no server has it."""
+    async def fetch_log(self, name: str, size: int) -> None:
+        """Get what other servers were sent of a log while they led, up to a size, and keep it here."""
         for peer in list(self.attending.values()):
+            if (self._logs.size(name) or 0) >= size:
+                return
             with contextlib.suppress(grpc.aio.AioRpcError, OSError, TimeoutError):
                 async with asyncio.timeout(LOG_S_MAX):
-                    if await self._copy_log(peer, name):
-                        return True
-        return False
+                    await self._copy_log(peer, name)
 
-    async def _copy_log(self, peer: ServerIdentity, name: str) -> bool:
-        request = pb.LogRequest(log=name).SerializeToString()
+    async def _copy_log(self, peer: ServerIdentity, name: str) -> None:
+        offset = self._logs.size(name) or 0
+        request = pb.LogRequest(log=name, offset=offset).SerializeToString()
         call = (await self._channel(peer.agents)).unary_stream(f"/{SERVICE}/FetchLog")(request)
-        size = 0
         try:
-            while (data := await call.read()) is not grpc.aio.EOF and size < LOG_BYTES_MAX:
+            while (data := await call.read()) is not grpc.aio.EOF and offset < LOG_BYTES_MAX:
                 piece = pb.LogPiece.FromString(data).data
-                self._logs.append(name, size, piece, False)
-                size += len(piece)
+                self._logs.append(name, offset, piece)
+                offset += len(piece)
         finally:
             call.cancel()
-        return size > 0
 
     async def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:

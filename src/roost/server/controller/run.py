@@ -229,6 +229,8 @@ class FollowedRun:
             return True
         if event.attempt:
             self._position.log_attempt, self._position.log_offset = event.attempt, event.offset
+        if event.missing is not None:
+            await self._send(pb.RunFrame(log_missing=event.missing.bytes))
         if event.data:
             start = event.offset - len(event.data)
             await self._send(pb.RunFrame(log=pb.LogPiece(attempt=event.attempt, offset=start, data=event.data)))

@@ -1,12 +1,13 @@
 """What operations reach, and in whose name one is called."""
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from roost.core.state.state import State
 from roost.model.errors import NotFound
 from roost.model.events import Event
 from roost.model.records.workload import Workload
+from roost.server.agents.log_store import LogHub
 from roost.server.auth.middleware import Auth
 from roost.server.auth.principal import Principal, Redactor
 from roost.server.cluster.peers import Peers
@@ -21,28 +22,12 @@ from roost.server.pki.secrets import Secrets
 from roost.server.webhooks.dispatcher import Hooks
 
 
-class Logs(Protocol):
-    """The logs, as far as readers need them. A log's name is PROJECT/NAME/SERIAL/INDEX.ATTEMPT."""
-
-    def size(self, name: str) -> int | None:
-        """How many bytes there are; None when there is no such log."""
-
-    def read(self, name: str, offset: int, limit: int) -> bytes:
-        """Bytes from an offset on."""
-
-    def finished(self, name: str, over: bool) -> bool:
-        """Whether no more will come. `over`: the attempt has ended."""
-
-    def follow(self, name: str, offset: int, is_over: Callable[[], bool]) -> AsyncIterator[tuple[int, bytes]]:
-        """Pieces with their offsets as they come; ends when no more will come."""
-
-
 class Context(NamedTuple):
     """Everything an operation may need."""
 
     engine: Engine
     watch: Watch
-    logs: Logs
+    logs: LogHub
     census: CountCache
     metrics: Metrics
     auth: Auth

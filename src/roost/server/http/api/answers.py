@@ -27,6 +27,7 @@ from roost.server.operations.work.logs import LogSlice
 BYTES, PROMETHEUS = "application/octet-stream", "text/plain; version=0.0.4"
 REVISION, TIME, GAP = "Roost-Revision", "Roost-At", "Roost-Gap"
 SIZE, OF_ATTEMPT, IS_FINISHED = "Roost-Log-Size", "Roost-Log-Attempt", "Roost-Log-Finished"
+MISSING = "Roost-Log-Missing"
 
 
 class Answering(NamedTuple):
@@ -60,7 +61,12 @@ def _submitted(_: ApiRequest, view: SubmittedView) -> Response[SubmittedView]:
 
 
 def _log_slice(_: ApiRequest, piece: LogSlice) -> Response[bytes]:
-    headers = {SIZE: str(piece.size), OF_ATTEMPT: str(piece.attempt), IS_FINISHED: str(piece.finished).lower()}
+    headers = {
+        SIZE: str(piece.size),
+        OF_ATTEMPT: str(piece.attempt),
+        IS_FINISHED: str(piece.finished).lower(),
+        MISSING: str(piece.missing),
+    }
     return Response(piece.data, media_type=BYTES, headers=headers)
 
 
@@ -70,6 +76,8 @@ async def _log_frames(source: AsyncGenerator[LogEvent, None]) -> AsyncGenerator[
             id = f"{item.attempt}.{item.offset}"
             if item.ending is not None:
                 yield sse.event(item.ending, event="end")
+            elif item.missing is not None:
+                yield sse.event(item.missing, event="missing")
             elif item.begun is not None:
                 yield sse.event(item.begun, event="attempt") + sse.mark(id)
             else:

@@ -11,17 +11,22 @@ from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
 from roost.model.states import ALLOCATED, FINISHED
-from roost.schema.feed import AttemptView, EndingView
+from roost.schema.feed import AttemptView, EndingView, MissingView
 from roost.schema.reason_text import ReasonView, message_of, reason_view
+from roost.server.agents.log_store import LogEnd
 from roost.server.operations.context import Call
 
 
 class LogEvent(msgspec.Struct, frozen=True):
-    """Bytes of a log, a further attempt, or the end. `attempt` and `offset`: where to resume after this event."""
+    """Bytes of a log, what is missing of it, a further attempt, or the end.
+
+    `attempt` and `offset`: where to resume after this event.
+    """
 
     attempt: int
     offset: int
     data: bytes = b""
+    missing: MissingView | None = None
     begun: AttemptView | None = None
     ending: EndingView | None = None
 
@@ -29,6 +34,14 @@ class LogEvent(msgspec.Struct, frozen=True):
 def log_name(workload: Workload, index: int, attempt: int) -> str:
     """The name of a log: PROJECT/NAME/SERIAL/INDEX.ATTEMPT."""
     return f"{workload.key}/{workload.serial}/{index}.{attempt}"
+
+
+def log_end(instance: Instance, attempt: int) -> LogEnd:
+    """The end of one of its attempts, as the state has it."""
+    if attempt == instance.attempt:
+        return LogEnd(instance.state not in ALLOCATED, instance.log_size)
+    sizes = [line.log_size for line in instance.story if line.attempt == attempt and line.log_size is not None]
+    return LogEnd(True, sizes[-1] if sizes else None)
 
 
 class LogStreamer:
@@ -50,6 +63,9 @@ class LogStreamer:
             if self._attempt:
                 async for event in self._pieces():
                     yield event
+                missing = self._missing()
+                if missing is not None:
+                    yield LogEvent(self._attempt, self._offset, missing=missing)
             event = await self._what_next()
             yield event
             if event.ending is not None:
@@ -57,9 +73,8 @@ class LogStreamer:
 
     async def _pieces(self) -> AsyncGenerator[LogEvent, None]:
         """The log of one attempt, until no more will come."""
-        name = log_name(self._workload, self._index, self._attempt)
         watch = self._context.watch
-        source = self._context.logs.follow(name, self._offset, self._is_past)
+        source = self._context.logs.follow(self._log, self._offset, self._end)
         piece: asyncio.Task[Any] = asyncio.ensure_future(_next(source))
         change = watch.changed(self._key)
         try:
@@ -76,7 +91,7 @@ class LogStreamer:
                 if change.done():
                     change = watch.changed(self._key)
                     # The log itself looks at the state only now and then; the end is sent at once.
-                    if self._is_past() and self._is_read(name):
+                    if self._is_read():
                         return
         finally:
             change.cancel()
@@ -115,15 +130,25 @@ class LogStreamer:
         workload = self._context.engine.state.workloads.get(self._workload.key)
         return workload if workload is not None and workload.serial == self._workload.serial else None
 
-    def _is_past(self) -> bool:
-        """Whether this attempt is over."""
-        instance = self._instance()
-        return instance is None or instance.attempt > self._attempt or instance.state not in ALLOCATED
+    @property
+    def _log(self) -> str:
+        return log_name(self._workload, self._index, self._attempt)
 
-    def _is_read(self, name: str) -> bool:
+    def _end(self) -> LogEnd:
+        instance = self._instance()
+        return LogEnd(True) if instance is None else log_end(instance, self._attempt)
+
+    def _missing(self) -> MissingView | None:
+        instance, count = self._instance(), self._context.logs.missing(self._log, self._end())
+        if instance is None or not count:
+            return None
+        nodes = [line.node for line in instance.story if line.attempt == self._attempt and line.node]
+        return MissingView(self._attempt, count, nodes[-1] if nodes else "")
+
+    def _is_read(self) -> bool:
         """Whether everything of a log was read and no more will come."""
         logs = self._context.logs
-        return logs.finished(name, True) and (logs.size(name) or 0) <= self._offset
+        return logs.finished(self._log, self._end()) and (logs.size(self._log) or 0) <= self._offset
 
     def _ending(self, instance: Instance | None) -> EndingView | None:
         """How it ended; None while it may still go on."""

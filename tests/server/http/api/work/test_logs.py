@@ -4,15 +4,22 @@ import asyncio
 import json
 from base64 import b64decode
 
+import pytest
+
 from roost.model.protocol import Run
+from roost.server.agents import log_store
 from tests.server.inprocess_server import InprocessServer, Played, events, inprocess_server, over_http
 
 PATH = "/v1/workloads/default/job/instances/0/log"
 
 
-def write(made: InprocessServer, run: Run, data: bytes, offset: int = 0, done: bool = False) -> None:
+def write(made: InprocessServer, run: Run, data: bytes, offset: int = 0) -> None:
     """What an agent ships."""
-    made.logs.append(f"{run.workload}/{run.serial}/{run.index}.{run.attempt}", offset, data, done)
+    made.logs.append(f"{run.workload}/{run.serial}/{run.index}.{run.attempt}", offset, data)
+
+
+def run_node(made: InprocessServer) -> str:
+    return made.engine.state.instances["default/job.0"].node
 
 
 async def running(made: InprocessServer, **fields: object) -> tuple[Played, Run]:
@@ -38,7 +45,6 @@ async def test_bytes_come_back_as_they_were_written() -> None:
         assert (await made.client.get(PATH, params={"offset": -(1 << 40)})).content == data
         assert (await made.client.get(PATH, params={"offset": len(data) + 1})).content == b""
         assert (await made.client.get(PATH, params={"limit": 0})).content == b""
-        write(made, run, b"", len(data), done=True)
         await agent.ends(run)
         assert (await made.client.get(PATH)).headers["roost-log-finished"] == "true"
 
@@ -73,7 +79,6 @@ async def test_following_tells_every_byte_and_how_it_ended() -> None:
             write(made, run, b"world\n", 8)
             second = await answer.next()
             assert b64decode(second["data"]) == b"world\n" and second["id"] == "1.14"
-            write(made, run, b"", 14, done=True)
             await agent.ends(run, 3)
             end = await answer.next()
             assert end["event"] == "end"
@@ -95,7 +100,7 @@ async def test_a_job_that_prints_nothing_ends_at_once() -> None:
 async def test_following_goes_on_where_it_was_cut_off() -> None:
     async with inprocess_server() as made, over_http(made) as client:
         agent, run = await running(made)
-        write(made, run, b"0123456789", done=False)
+        write(made, run, b"0123456789")
         async with events(client, f"{PATH}/follow", last="1.4") as answer:
             assert b64decode((await answer.next())["data"]) == b"456789"
         async with events(client, f"{PATH}/follow", offset=7) as answer:
@@ -113,14 +118,14 @@ async def test_following_an_instance_that_waits_begins_when_it_runs_and_goes_on_
             agent = await made.agent()
             assert json.loads((await answer.next())["data"])["attempt"] == 1
             first = agent.orders()[0]
-            write(made, first, b"one", done=True)
+            write(made, first, b"one")
             assert b64decode((await answer.next())["data"]) == b"one"
             await agent.ends(first, 1)
             update = await answer.next()
             assert update["event"] == "attempt"
             assert json.loads(update["data"])["attempt"] == 2 and json.loads(update["data"])["node"] == "n1"
             second = agent.orders()[1]
-            write(made, second, b"two", done=True)
+            write(made, second, b"two")
             assert (await answer.next())["id"] == "2.3"
             await agent.ends(second, 0)
             assert json.loads((await answer.next())["data"])["state"] == "succeeded"
@@ -144,3 +149,41 @@ async def test_followers_are_sent_away_when_the_server_stops() -> None:
             made.watch.close()
             assert (await answer.next())["event"] == "stopping"
             assert await answer.ended()
+
+
+async def test_a_read_right_after_the_end_waits_for_bytes_that_are_on_their_way() -> None:
+    async with inprocess_server() as made:
+        agent, run = await running(made)
+        write(made, run, b"first ")
+        await agent.ends(run, log_size=10)
+        first = await made.client.get(PATH)
+        assert (first.content, first.headers["roost-log-missing"]) == (b"first ", "4")
+        assert first.headers["roost-log-finished"] == "false"
+        rest = asyncio.ensure_future(made.client.get(PATH, params={"offset": 6}))
+        tail = asyncio.ensure_future(made.client.get(PATH, params={"offset": -2}))
+        await asyncio.wait({rest, tail}, timeout=0.05)
+        assert not rest.done() and not tail.done()
+        write(made, run, b"last", 6)
+        async with asyncio.timeout(30):
+            assert ((await rest).content, (await tail).content) == (b"last", b"st")
+        assert ((await rest).headers["roost-log-finished"], (await rest).headers["roost-log-missing"]) == ("true", "0")
+
+
+async def test_bytes_that_never_come_are_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_store, "LOOK_S", 0.01)
+    async with inprocess_server() as made, over_http(made) as client:
+        monkeypatch.setattr(made.logs, "_stall_s", 0.05)
+        agent, run = await running(made)
+        write(made, run, b"first ")
+        await agent.ends(run, log_size=10)
+        answer = await made.client.get(PATH, params={"offset": 6})
+        report = {name: answer.headers[f"roost-log-{name}"] for name in ("size", "finished", "missing")}
+        assert (answer.content, report) == (b"", {"size": "6", "finished": "true", "missing": "4"})
+        async with events(client, f"{PATH}/follow") as stream:
+            assert b64decode((await stream.next())["data"]) == b"first "
+            missing = await stream.next()
+            assert (missing["event"], json.loads(missing["data"])) == (
+                "missing",
+                {"attempt": 1, "bytes": 4, "node": run_node(made)},
+            )
+            assert (await stream.next())["event"] == "end"
