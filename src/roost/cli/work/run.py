@@ -125,7 +125,6 @@ def _attach(client: Client, workload: WorkloadView, interrupts: Interrupts, as_j
     kind = JsonSink if as_json else LogSink if workload.count == 1 else PrefixSink
     if as_json:
         print_json_line({"event": "submitted", "workload": workload})
-    first = 0 if workload.state == "queued" else 1
     interrupts.patience = 2
     watcher = Watcher(
         workload.name,
@@ -134,7 +133,7 @@ def _attach(client: Client, workload: WorkloadView, interrupts: Interrupts, as_j
         reasons=lambda: pending_reasons(client, workload.project, workload.name),
     )
     try:
-        endings = follow_all(client, targets, kind, attempt=first, tick=watcher.tick, wake_fd=interrupts.fd)
+        endings = follow_all(client, targets, kind, attempt=1, tick=watcher.tick, wake_fd=interrupts.fd)
     except BrokenPipeError:
         client.workloads.cancel(workload.project, workload.name)  # stdout is closed
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

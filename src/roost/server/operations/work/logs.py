@@ -86,7 +86,7 @@ async def _fetch(context: Context, log: str, end: LogEnd) -> None:
 def _attempt(state: State, workload: Workload, index: int, attempt: int) -> tuple[int, LogEnd]:
     """The attempt that is asked for, 0 when there was none yet; and its end."""
     view = instance_detail(state, workload, index)
-    if attempt > view.attempt:
+    if attempt > max(1, view.attempt):  # the first attempt can be followed before it begins
         raise NotFound(f"{workload.key}.{index} had {view.attempt} attempts, not {attempt}")
     if not view.attempt:
         return 0, LogEnd(view.state in FINISHED)

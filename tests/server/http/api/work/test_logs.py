@@ -187,3 +187,19 @@ async def test_bytes_that_never_come_are_called_missing(monkeypatch: pytest.Monk
                 {"attempt": 1, "bytes": 4, "node": run_node(made)},
             )
             assert (await stream.next())["event"] == "end"
+
+
+async def test_the_first_attempt_can_be_followed_before_it_begins() -> None:
+    """A client that follows an array does not know which elements have begun."""
+    async with inprocess_server() as made, over_http(made) as client:
+        await made.submit()
+        async with events(client, f"{PATH}/follow", attempt=1) as stream:
+            assert (await stream.next(marks=True))["id"] == "0.0"
+            agent = await made.agent()
+            assert json.loads((await stream.next())["data"])["attempt"] == 1
+            (run,) = agent.orders()
+            write(made, run, b"one")
+            assert b64decode((await stream.next())["data"]) == b"one"
+            await agent.ends(run, log_size=3)
+            assert (await stream.next())["event"] == "end"
+        assert (await made.client.get(PATH, params={"attempt": 2})).status_code == 404
