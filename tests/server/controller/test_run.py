@@ -133,6 +133,20 @@ async def test_an_action_that_never_ran_ends_too() -> None:
         assert frames[-1].result.state == "cancelled" and not frames[-1].result.HasField("exit_code")
 
 
+async def test_a_position_never_submits() -> None:
+    async with controller_server() as opened:
+        agent, visitor = await opened.server.agent(), opened.visitor()
+        stream = visitor.stream("Run", run_request(job("a", retention="0s")))
+        position = (await stream.until(lambda frame: frame.stages))[-1].position
+        (run,) = agent.orders()
+        await agent.starts(run)
+        await agent.ends(run)
+        await opened.server.until(lambda: not opened.server.engine.state.workloads)
+        no = await visitor.refused("Run", run_request(job("a"), attach=True, position=position))
+        assert (no.status, no.code) == (grpc.StatusCode.NOT_FOUND, "not_found")
+        assert len(agent.orders()) == 1 and not opened.server.engine.state.workloads
+
+
 async def test_another_action_of_the_same_name_is_not_taken_for_it() -> None:
     async with controller_server() as opened:
         visitor = opened.visitor()

@@ -39,6 +39,9 @@ async def run(caller: Caller, request: pb.RunRequest, write: Write) -> None:
     document = document_of(request.document, "document")
     project, name = _checked(document)
     is_there = request.attach and bool(name) and await _is_known(caller, project, name)
+    if not is_there and request.position.serial:
+        message = f"{project}/{name}, which you followed, was deleted or is not known here; a position never submits"
+        raise NotFound(message, params={"workload": f"{project}/{name}"})
     if not is_there:
         try:
             view = await submit_one(caller, document, "document")
