@@ -183,6 +183,27 @@ async def test_a_server_with_another_ca_gets_no_secret(tmp_path: Path) -> None:
         await join(tmp_path, token())  # nothing was used up
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_second_certificate_beside_the_pinned_one_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """A stand-in shows the real CA, which everybody may have, and appends its own."""
+    ask, asked = enrolment._call, []
+
+    def stand_in(url: str, ca: str | None, verb: str, body: dict[str, str] | None = None) -> dict[str, Any]:
+        asked.append(verb)
+        answer = ask(url, ca, verb, body)
+        field = "certificate" if verb == "GET" else "authority"
+        return {**answer, field: answer[field] + another_authority().certificate} if verb == method else answer
+
+    monkeypatch.setattr(enrolment, "_call", stand_in)
+    async with inviting() as token:
+        with pytest.raises(enrolment.EnrolmentRefused, match="another CA"):
+            await join(tmp_path, token())
+        assert asked[-1] == method, "the secret goes only to a server whose CA is the pinned one and no other"
+        assert not NodeIdentity(str(tmp_path)).exists()
+
+
 async def test_a_server_that_does_not_answer_is_passed_over(tmp_path: Path) -> None:
     async with inviting() as token:
         await join(tmp_path, token(urls=("http://127.0.0.1:1", *token().urls)))

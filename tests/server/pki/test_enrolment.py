@@ -204,6 +204,13 @@ async def test_what_everybody_may_send_is_small() -> None:
         assert answer.status_code == 413
 
 
+async def test_an_unknown_sender_is_read_as_json_only() -> None:
+    transport, headers = httpx.ASGITransport, {"content-type": "application/yaml"}
+    async with inviting() as at, httpx.AsyncClient(transport=transport(app=at.door), base_url="http://roost") as sender:
+        answer = await sender.post("/v1/join", content=b"{a: " * 4_000, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_type")
+
+
 async def test_who_guesses_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async with inviting() as at:
         token = await made_token(at)

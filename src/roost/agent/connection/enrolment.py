@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 import ssl
 import time
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -18,6 +19,8 @@ JOIN_S_MAX = 10.0  # of one request
 JOIN_TRIES_S = 60.0  # a server that is being started at the same time is waited for
 PAUSE_S_MIN, PAUSE_S_MAX = 0.2, 5.0
 ANSWER_BYTES_MAX = 64 << 10
+
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----\n([A-Za-z0-9+/=\n]+)-----END CERTIFICATE-----")
 
 
 class EnrolmentRefused(Exception):
@@ -51,8 +54,8 @@ def join(identity: NodeIdentity, token: JoinToken, node: str, patience_s: float 
 
 def _ask_one(url: str, token: JoinToken, node: str, request: str) -> Credential:
     """First the CA, for which only the token's fingerprint vouches; then the secret, over a line the CA vouches for."""
-    authority = str(_call(url, None, "GET").get("certificate", ""))
-    if _fingerprint(authority) != token.authority:
+    authority = _pinned(str(_call(url, None, "GET").get("certificate", "")), token.authority)
+    if authority is None:
         message = f"the server at {url} has another CA than this token was made for"
         raise EnrolmentRefused(f"{message}: it is not the one that made the token, or its CA was replaced since")
     body = {"id": token.id, "secret": token.secret, "node": node, "request": request}
@@ -61,9 +64,9 @@ def _ask_one(url: str, token: JoinToken, node: str, request: str) -> Credential:
         given = msgspec.convert(answer, Credential)
     except msgspec.ValidationError as error:
         raise EnrolmentRefused(f"the server at {url} answers with something else than a certificate: {error}") from None
-    if given.authority != authority:
+    if _pinned(given.authority, token.authority) != authority:
         raise EnrolmentRefused(f"the server at {url} answers with a certificate of another CA")
-    return given
+    return msgspec.structs.replace(given, authority=authority)
 
 
 def _call(url: str, authority: str | None, method: str, body: dict[str, str] | None = None) -> dict[str, Any]:
@@ -106,9 +109,11 @@ def _context(authority: str | None) -> ssl.SSLContext:
     return context
 
 
-def _fingerprint(certificate: str) -> str:
-    body = certificate.partition("-----BEGIN CERTIFICATE-----")[2].partition("-----END")[0]
+def _pinned(text: str, fingerprint: str) -> str | None:
+    """The one certificate of a text if it has this fingerprint, written anew: nothing else in the text is trusted."""
+    found = _CERTIFICATE.fullmatch(text.strip())
     try:
-        return hashlib.sha256(base64.b64decode(body)).hexdigest()
+        der = base64.b64decode(found.group(1)) if found is not None else b""
     except ValueError:
-        return ""
+        return None
+    return ssl.DER_cert_to_PEM_cert(der) if hashlib.sha256(der).hexdigest() == fingerprint else None

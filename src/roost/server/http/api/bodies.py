@@ -28,6 +28,8 @@ BYTES_MAX: dict[type, int] = {
     SecretValue: 256 << 10,  # 32 KiB in which every byte is escaped as six
 }
 
+JSON_ONLY = {JoinRequest}  # its sender is unknown, and YAML is not parsed in linear time
+
 JSON_TYPES = frozenset({b"", b"application/json"})
 YAML_TYPES = frozenset({b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/x-yaml"})
 
@@ -46,7 +48,10 @@ async def read_fields(request: "Request[Any, Any, Any]", fields: type[T], *, req
     body = await _body(request, BYTES_MAX.get(fields, BODY_BYTES_MAX))
     raw: Any = {}
     if body or required:
-        raw = decode_yaml(body) if _kind(request.scope["headers"]) in YAML_TYPES else decode_json(body)
+        is_yaml = _kind(request.scope["headers"]) in YAML_TYPES
+        if is_yaml and fields in JSON_ONLY:
+            raise WrongType("this is taken as JSON only")
+        raw = decode_yaml(body) if is_yaml else decode_json(body)
     try:
         return msgspec.convert(raw, fields)
     except msgspec.ValidationError as error:
