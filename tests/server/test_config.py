@@ -72,3 +72,18 @@ def test_tokens_are_not_printed() -> None:
 def test_the_environment_can_say_some_of_it() -> None:
     answer = from_environment({"SCHEDULING_STRATEGY": "best_fit", "ROOST_TOKEN": "t", "SCHEDULING": "", "HOME": "x"})
     assert answer == {"strategy": "best_fit", "admin_token": "t"}
+
+
+@pytest.mark.parametrize(
+    "given, encrypted",
+    [
+        ({}, False),
+        ({"host": "0.0.0.0"}, True),
+        ({"controller_listen": ("0.0.0.0", 8422)}, True),
+        ({"controller_listen": ("127.0.0.1", 8422)}, False),
+        ({"controller_listen": ("0.0.0.0", 8422), "controllers": False}, False),
+        ({"controller_listen": ("0.0.0.0", 8422), "tls": "off"}, False),
+    ],
+)
+def test_what_other_machines_can_reach_is_encrypted_unless_switched_off(given: dict[str, Any], encrypted: bool) -> None:
+    assert config(**{"host": "127.0.0.1", **given}).serves_tls() is encrypted

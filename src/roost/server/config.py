@@ -105,10 +105,18 @@ class ServerConfig:
         return LeaderTiming(self.leader_ttl_ms, self.leader_renew_ms, self.leader_retry_ms, self.store_outage_grace_ms)
 
     def serves_tls(self) -> bool:
-        """Whether the API is spoken to over TLS."""
+        """Whether the API and the controllers' port use TLS: unless both can be reached from this machine only."""
         if self.tls == "auto":
-            return self.tls_cert is not None or not is_loopback(self.host)
+            return self.tls_cert is not None or self.is_reachable
         return self.tls == "on"
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether other machines can reach the API or the controllers' port."""
+        hosts = [self.host]
+        if self.controllers and self.controller_listen is not None:
+            hosts.append(self.controller_listen[0])
+        return not all(is_loopback(host) for host in hosts)
 
     @property
     def keeps_history(self) -> bool:

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from roost.server.config import ServerConfig, is_loopback
+from roost.server.config import ServerConfig
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging
 from roost.server.pki.authority import AuthorityUnavailable, open_authority
@@ -41,7 +41,8 @@ async def secure(config: ServerConfig, engine: Engine, joining: Joining, api_por
     try:
         config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = await open_authority(engine, seal, file, anew=config.new_authority)
-        hosts = (*advertised(config.host, config.advertise), *advertised(config.agents_host, config.advertise))
+        listening = {config.host, config.agents_host, (config.controller_listen or (config.host, 0))[0]}
+        hosts = tuple(name for host in sorted(listening) for name in advertised(host, config.advertise))
         server = ServerCertificate(authority, server_name(config), hosts, config.data, config.certificate_ms)
         write_secret(config.data / CA_FILE, authority.certificate)
     except OSError as error:
@@ -59,8 +60,8 @@ async def secure(config: ServerConfig, engine: Engine, joining: Joining, api_por
 
 def api_urls(config: ServerConfig, port: int) -> tuple[str, ...]:
     """Where the API is reached."""
-    if not config.serves_tls() and not is_loopback(config.host):
-        log.warning("the API is spoken to without TLS: tokens can be read on the way", host=config.host)
+    if not config.serves_tls() and config.is_reachable:
+        log.warning("API and controllers without TLS: tokens can be read on the network", host=config.host)
     scheme = "https" if config.serves_tls() else "http"
     return tuple(f"{scheme}://{_joined(host, port)}" for host in advertised(config.host, config.advertise))
 
