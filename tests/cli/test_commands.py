@@ -203,7 +203,7 @@ def test_a_name_that_is_taken_is_a_failure_with_a_hint(typed: Type, name: str) -
 
 @pytest.mark.parametrize("message", [("ps",), ("run", "--", "true"), ("nodes",), ("status",), ("apply", "-f", "-")])
 def test_without_a_server_the_exit_code_is_255(message: tuple[str, ...], tmp_path: Path) -> None:
-    runner = CliRunner(env={"ROOST_CONFIG": None, "ROOST_URL": None, "XDG_CONFIG_HOME": str(tmp_path)})
+    runner = CliRunner(env={"ROOST_CONFIG": None, "ROOST_URL": None, "HOME": str(tmp_path)})
     result = runner.invoke(root, message, input="name: x\ncommand: y\n")
     assert result.exit_code == NO_SERVER
     assert "no server configured: start one with `roost up`" in result.stderr

@@ -37,15 +37,21 @@ def test_the_users_own_file_comes_last(own: Path) -> None:
     assert find_config({"XDG_CONFIG_HOME": str(own)}) == Config("http://own:3", "token-own")
 
 
+def test_a_server_of_this_machine_in_its_default_directory_is_found(tmp_path: Path, own: Path) -> None:
+    (tmp_path / "share" / "roost").mkdir(parents=True)
+    write_config(tmp_path / "share" / "roost" / "client.toml", Config("http://here:4", "token-here"))
+    environ = {"HOME": str(tmp_path / "empty"), "XDG_DATA_HOME": str(tmp_path / "share")}
+    assert find_config(environ) == Config("http://here:4", "token-here")
+    assert find_config({**environ, "XDG_CONFIG_HOME": str(own)}) == Config("http://own:3", "token-own")
+
+
 def test_without_xdg_it_is_below_the_home_directory(own: Path, tmp_path: Path) -> None:
     os.rename(own, tmp_path / ".config")
     assert find_config({"HOME": str(tmp_path)}).url == "http://own:3"
 
 
 def test_nothing_at_all_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(
-        NotConfigured, match="no server configured: start one with `roost up`, then export ROOST_CONFIG="
-    ):
+    with pytest.raises(NotConfigured, match="no server configured: start one with `roost up`.*export ROOST_CONFIG="):
         find_config({"HOME": str(tmp_path)})
 
 

@@ -1,4 +1,4 @@
-"""Where the server is and how to be let in: $ROOST_CONFIG, or $ROOST_URL and $ROOST_TOKEN, or the user's own file."""
+"""Where the server is and how to authenticate: the environment, the user's own file, or a server of this machine."""
 
 import os
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from roost.client.errors import NotConfigured
 
-NOT_CONFIGURED = "no server configured: start one with `roost up`, then export ROOST_CONFIG=DIR/client.toml"
+NOT_CONFIGURED = "no server configured: start one with `roost up`, or export ROOST_CONFIG=DIR/client.toml"
 
 
 class Config(NamedTuple):
@@ -19,7 +19,10 @@ class Config(NamedTuple):
 
 
 def find_config(environ: Mapping[str, str] | None = None) -> Config:
-    """The first of the three places that says something; one that is named but wrong is an error, never skipped."""
+    """$ROOST_CONFIG, else $ROOST_URL and $ROOST_TOKEN, else the user's own file, else that of a server started here.
+
+    A file that is named or present but wrong is an error, never skipped.
+    """
     environ = os.environ if environ is None else environ
     named = environ.get("ROOST_CONFIG")
     if named:
@@ -28,9 +31,9 @@ def find_config(environ: Mapping[str, str] | None = None) -> Config:
     if url:
         ca = authority_of(environ.get("ROOST_CA", ""))
         return Config(_checked(url, "$ROOST_URL"), environ.get("ROOST_TOKEN", ""), ca)
-    own = user_config_path(environ)
-    if own.is_file():
-        return read_config(own)
+    for path in (user_config_path(environ), data_home(environ) / "client.toml"):
+        if path.is_file():
+            return read_config(path)
     raise NotConfigured(NOT_CONFIGURED)
 
 
@@ -82,6 +85,12 @@ def user_config_path(environ: Mapping[str, str]) -> Path:
     """~/.config/roost/client.toml, or where XDG says."""
     base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "~"), ".config")
     return Path(base).expanduser() / "roost" / "client.toml"
+
+
+def data_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """The default data directory of a server: ~/.local/share/roost, or where XDG says."""
+    base = environ.get("XDG_DATA_HOME") or os.path.join(environ.get("HOME", "~"), ".local", "share")
+    return Path(base).expanduser() / "roost"
 
 
 def authority_of(report: str, folder: Path = Path(), where: str = "$ROOST_CA") -> str:

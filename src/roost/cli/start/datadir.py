@@ -13,12 +13,6 @@ CLIENT_CONFIG = "client.toml"
 AUTHORITY = "ca.pem"  # as in server/pki/bootstrap.py, which is too heavy to import here
 
 
-def data_home() -> Path:
-    """~/.local/share/roost, or where XDG says."""
-    base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(base).expanduser() / "roost"
-
-
 class DataDir:
     """The directory and what is in it. Hold on to it: the lock goes with it."""
 

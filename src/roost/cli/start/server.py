@@ -6,8 +6,9 @@ from pathlib import Path
 import click
 
 from roost.cli.common.exit_codes import USAGE, Failure
-from roost.cli.start.datadir import DataDir, data_home
+from roost.cli.start.datadir import DataDir
 from roost.cli.start.options import ListenAddress, client_config, server_options
+from roost.client.config import data_home
 from roost.model.errors import Invalid
 
 

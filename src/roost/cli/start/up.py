@@ -14,9 +14,10 @@ import click
 
 from roost.cli.common.exit_codes import Failure
 from roost.cli.common.output import echo_err
-from roost.cli.start.datadir import DataDir, data_home
+from roost.cli.start.datadir import DataDir
 from roost.cli.start.local_nodes import KeeperHandle, agent_argv, end_strangers, start_keeper
 from roost.cli.start.options import ADDRESS, LISTEN, ListenAddress, client_config, shared_options, taint_option
+from roost.client.config import data_home
 
 if TYPE_CHECKING:
     from roost.server.config import ServerConfig
@@ -63,7 +64,7 @@ def up(
       roost up --data ./trial --agents 3    three nodes, each with a third of this machine
       roost up --listen 0.0.0.0:8420 --agents-listen 0.0.0.0:8421      for other machines as well
 
-    Next, in another terminal: export ROOST_CONFIG=DIR/client.toml, then `roost run -- echo hello`.
+    Next, in another terminal: `roost run -- echo hello`; with --data DIR, export ROOST_CONFIG=DIR/client.toml first.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     home = DataDir(data or data_home())
@@ -240,7 +241,8 @@ def _greet(url: str, home: DataDir, keepers: list[KeeperHandle], agents_port: in
     nodes = ", ".join(keeper.name for keeper in keepers) or "none yet; `roost agent` adds one"
     click.echo(f"Roost is up at {url} (agents: port {agents_port}; nodes: {nodes})")
     click.echo("Talk to it from another terminal:")
-    click.echo(f"  export ROOST_CONFIG={home.client_config_path}")
+    if home.path != data_home():
+        click.echo(f"  export ROOST_CONFIG={home.client_config_path}")
     click.echo("  roost run -- echo hello")
     click.echo("Ctrl-C stops it.")
     sys.stdout.flush()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roost.cli.machines.doctor.command import DoctorCheck, bad, ok, warn
-from roost.cli.start.datadir import data_home
+from roost.client.config import data_home
 from roost.model.spec.units import show_bytes
 from roost.ports.store import Snapshot, StoreError, require
 from roost.server.cluster.election import read_identity
