@@ -21,7 +21,7 @@ TINY = {"rounds": 1, "actions": 8}
 
 
 def measure(rounds: int = 4, actions: int = 100) -> list[Figure]:
-    """Actions of two steps a minute, from `roost ci run` typed to its end; and what is missing, or there twice."""
+    """Actions of two steps per minute, from the start of `roost ci run` to its end; and lines missing or repeated."""
     total = rounds * SIDE_BY_SIDE * actions
     with Product(agents=AGENTS, cpu="2") as product, tempfile.TemporaryDirectory(prefix="roost-bench-") as folder:
         file = Path(folder) / "pipeline.yaml"
@@ -47,7 +47,7 @@ def _pipeline(actions: int) -> Iterator[str]:
 
 
 def _round(product: Product, file: Path, actions: int) -> int:
-    """Run some pipelines side by side to their ends. How many lines were missing, wrong or there twice."""
+    """Run some pipelines side by side to their ends. Returns how many lines were missing, wrong or repeated."""
     env = os.environ | {"ROOST_URL": product.client.url, "ROOST_TOKEN": product.admin_token, "ROOST_CONFIG": ""}
     argv = [*ROOST, "ci", "run", str(file)]
     runs = [
@@ -62,7 +62,6 @@ def _round(product: Product, file: Path, actions: int) -> int:
 
 
 def _wrong(output: bytes, code: int, actions: int) -> int:
-    """How much of what a run wrote is not as it should be."""
     expected = Counter((f"a{number}", step) for number in range(actions) for step in ("first", "second"))
     lines = output.splitlines()
     answer = [found.groups() for line in lines if (found := LINE.fullmatch(line))]

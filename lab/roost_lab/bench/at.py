@@ -34,7 +34,7 @@ TINY = {"nodes": 10, "instances": 1_000, "events": 5_000}
 
 
 def measure(nodes: int = 1_000, instances: int = 100_000, events: int = 1_000_000) -> list[Figure]:
-    """Seconds for the slowest state to show, microseconds per commit on the engine's side, bytes per event."""
+    """Seconds to show the slowest state, microseconds per commit on the engine's side, bytes per event."""
     with tempfile.TemporaryDirectory(prefix="roost-bench-") as directory:
         return asyncio.run(_measure(Path(directory), nodes, instances, events))
 
@@ -67,7 +67,7 @@ async def _measure(directory: Path, nodes: int, instances: int, events: int) -> 
 
 
 async def _feed(history: History, state: State, events: int) -> float:
-    """Transitions in commits; the CPU seconds that handing them over took."""
+    """Commit transitions. Returns the CPU seconds that passing them to the history took."""
     spent_s = 0.0
     records = list(state.instances.values())
     for start in range(0, events, COMMIT_EVENTS):
@@ -95,7 +95,6 @@ def _changed(instance: Instance, state: State) -> Change:
 
 
 async def _inspect(history: History, revision: int, instances: int) -> float:
-    """Seconds to show a state."""
     found = []
     for _ in range(TRIES):
         began = time.perf_counter()
@@ -108,8 +107,8 @@ async def _inspect(history: History, revision: int, instances: int) -> float:
 
 
 def _slowest(database: apsw.Connection) -> list[int]:
-    """The last revisions before the second and the third snapshot: for those most has to be read. The newest revision
-    where there is one snapshot only."""
+    """The last revisions before the second and the third snapshot, which need most reads; the newest revision if there
+    is one snapshot only."""
     found: list[Any] = database.execute("SELECT revision FROM snapshots ORDER BY id LIMIT 3").fetchall()
     if len(found) > 1:
         return [revision - 1 for (revision,) in found[1:]]
@@ -117,7 +116,7 @@ def _slowest(database: apsw.Connection) -> list[int]:
 
 
 async def _until(history: History, state: State) -> None:
-    """Steps without changes, as they happen when nothing does, until everything is written."""
+    """Steps without changes, as on an idle server, until everything is written."""
     while history.standing().revision < state.revision:
         assert not history.standing().failed, history.standing().failed
         history.take(state, ())
@@ -125,7 +124,6 @@ async def _until(history: History, state: State) -> None:
 
 
 def _records(nodes: int, instances: int) -> list[Change]:
-    """A cluster with room for everything that runs on it."""
     per_node = instances // nodes
     facts = Facts({"cpu": per_node * 1_000, "memory": 1 << 40})
     policy = Policy(WorkloadKind.JOB, Ask(resources=(("cpu", 1_000),)))

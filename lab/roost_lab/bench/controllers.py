@@ -17,7 +17,7 @@ TINY = {"agents": 4, "controllers": 2, "instances": 40}
 
 
 def measure(agents: int = 100, controllers: int = 50, instances: int = 10_000) -> list[Figure]:
-    """All of the server's CPU while instances start and end everywhere, by the changes that controllers received."""
+    """The server's CPU while instances start and end on all agents, per change that a controller received."""
     with Product(agents=0) as product, product.pretenders(agents):
         with Spent(product.pid) as alone:
             _churn(product, "alone", instances)
@@ -36,7 +36,6 @@ def measure(agents: int = 100, controllers: int = 50, instances: int = 10_000) -
 
 
 def _churn(product: Product, name: str, instances: int) -> None:
-    """Start all instances and cancel them."""
     documents = services(name, instances)
     product.client.workloads.submit_batch(documents)
     product.wait_for_instances(InstanceState.RUNNING, instances)

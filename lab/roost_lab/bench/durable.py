@@ -42,7 +42,7 @@ def measure(instances: int = 20_000) -> list[Figure]:
 
 
 class NoAgents:
-    """An executor that sends nothing: the orders stay unsent, as after a crash right behind the commit."""
+    """An executor that sends nothing: the orders stay unsent, as after a crash right after the commit."""
 
     engine: Engine
 
@@ -86,7 +86,7 @@ def _reported(node: str, session: int, tokens: tuple[int, ...], state: str) -> E
 
 @asynccontextmanager
 async def running_engine(store: Store, agents: NoAgents, nodes: int, slots: int) -> AsyncIterator[Engine]:
-    """An engine that leads, with nodes that have said hello."""
+    """An engine that leads, with connected nodes."""
     engine = agents.engine = Engine(store, Settings(lease_ms=600_000), agents, Clock())
     await engine.open("bench")
     async with asyncio.TaskGroup() as tasks:
@@ -114,7 +114,7 @@ async def _transitions(directory: Path, instances: int) -> tuple[float, int, lis
 
 
 def _raw(path: Path, rows: list[Change]) -> float:
-    """The same rows, written as fast as SQLite does it durably in groups."""
+    """The same rows, as fast as SQLite writes them durably in groups."""
     connection = apsw.Connection(str(path))
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", 2)

@@ -88,7 +88,7 @@ def _bare(keys: list[str]) -> pb.TxnRequest:
 
 
 async def _ready(store: EtcdStore) -> None:
-    """A load waits by itself until the members have found each other, but not as long as a busy machine may take."""
+    """A load waits until the members have found each other, but not as long as a busy machine may take."""
     for _ in range(START_S):
         with contextlib.suppress(Exception):
             require(await store.load())

@@ -87,7 +87,7 @@ def _change(number: int, chance: random.Random) -> Change:
 
 @contextlib.asynccontextmanager
 async def clean(url: str) -> AsyncIterator[asyncpg.Connection]:
-    """A connection, with nothing of an earlier run there and nothing of this one afterwards."""
+    """A connection; the tables of earlier runs and of this one are dropped."""
     connection = await asyncpg.connect(url)
     wipe = f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE; DROP TABLE IF EXISTS {PLAIN}"
     try:

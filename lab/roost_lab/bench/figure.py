@@ -15,7 +15,7 @@ class Missing(RuntimeError):
 
 
 class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One measured figure. `bound` is what must hold, `goal` what we aim at; both are read with `better`."""
+    """One measured figure. `bound` must hold, `goal` is the aim; `better` gives their direction."""
 
     figure: str
     value: float
@@ -29,7 +29,6 @@ class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def figure(name: str, value: float, unit: str, *, better: str = "lower", bound: float | None = None,
            goal: float | None = None, **detail: Any) -> Figure:  # fmt: skip
-    """A figure with its verdict."""
     ok = None if bound is None else (value <= bound if better == "lower" else value >= bound)
     return Figure(name, round(value, 4), unit, better, bound, goal, ok, detail)
 
@@ -50,7 +49,7 @@ class Spent:
 
 
 def tree_cpu_seconds(*roots: int) -> float:
-    """CPU seconds used so far by processes and everything below them, including children that have been waited for."""
+    """CPU seconds used so far by processes and their descendants, including children that were waited for."""
     found, seconds = list(roots), 0.0
     for pid in found:
         try:

@@ -16,7 +16,7 @@ TINY = {"instances": 2_000}
 
 
 def measure(instances: int = 100_000) -> list[Figure]:
-    """Bytes for an array that waits, and for as many different jobs that wait."""
+    """Bytes of a pending array, and of as many different pending jobs."""
     array, jobs = _in_a_process("array", instances), _in_a_process("jobs", instances)
     return [
         figure("array_100k_waiting_mb", array / MEGABYTE, "MB", bound=1.0, instances=instances),
@@ -40,7 +40,7 @@ def _jobs(count: int) -> Iterator[list[dict[str, Any]]]:
 
 
 def _growth(batches: Iterable[list[dict[str, Any]]]) -> int:
-    """How much the resident memory grows when all of this has been submitted and waits."""
+    """How much the resident memory grows when all of this was submitted and is pending."""
     from roost.core.replica import load
     from roost.core.step import step
     from roost.model.events import Submit

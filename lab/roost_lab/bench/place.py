@@ -24,7 +24,7 @@ TINY = {"nodes": 200, "placements": 200, "few_nodes": 100, "many_nodes": 200}
 def measure(
     nodes: int = 5_000, placements: int = 10_000, shapes: int = 20, few_nodes: int = 1_000, many_nodes: int = 10_000
 ) -> list[Figure]:
-    """Placements per CPU second: plain, with rules about company, of what fits nowhere; and how it grows."""
+    """Placements per CPU second: plain, with affinity rules, of asks that fit nowhere; and how the cost grows."""
     count = placements
     plain = rate(nodes, count, shapes)
     rules = rate(nodes, count, shapes, rules=True)
@@ -40,7 +40,7 @@ def measure(
 
 
 def rate(nodes: int, count: int, shapes: int, *, rules: bool = False, placeable: bool = True) -> float:
-    """How many asks are placed, or found to have no place, per CPU second."""
+    """How many asks are placed, or found to fit nowhere, per CPU second."""
     state = fleet(nodes, count)
     item = max(1, count // shapes)
     wanted = tuple(_wanted(shape, item, nodes, rules=rules, placeable=placeable) for shape in range(shapes))
@@ -101,7 +101,7 @@ def _wanted(shape: int, count: int, nodes: int, *, rules: bool, placeable: bool)
 
 
 def _company(shape: int) -> dict[str, Any]:
-    """One of the rules about who else is where."""
+    """An affinity rule."""
     kinds: tuple[dict[str, Any], ...] = (
         {"spread": {"by": "zone", "max_skew": 2}},
         {"spread": {"by": "rack", "weight": 20}, "per_node": 4},

@@ -33,7 +33,7 @@ ROOM = {"cpu": 16_000, "memory": 1 << 36, "disk": 1 << 38}
 
 
 async def main(address: str, token: str, first: int, count: int) -> None:
-    """Connect all, say so, and beat until killed."""
+    """Connect all, print `connected`, and send heartbeats until killed."""
     gate = asyncio.Semaphore(JOIN_AT_ONCE)
     connected = asyncio.Semaphore(0)
     bundles = await join_all(read_token(token), [f"node-{number:05}" for number in range(first, first + count)])
@@ -46,7 +46,7 @@ async def main(address: str, token: str, first: int, count: int) -> None:
 
 
 async def join_all(token: JoinToken, names: list[str]) -> list[Bundle]:
-    """One certificate for each: they share commits when several ask at once."""
+    """One certificate for each: requests at the same time share commits."""
     with tempfile.TemporaryDirectory(prefix="roost-pretenders-") as folder:
 
         def join_one(name: str) -> Bundle:
@@ -59,7 +59,7 @@ async def join_all(token: JoinToken, names: list[str]) -> list[Bundle]:
 
 @asynccontextmanager
 async def welcomed(address: str, bundle: Bundle, room: dict[str, int]) -> AsyncIterator[tuple[Actor, Any]]:
-    """A node that the server has welcomed, and its stream."""
+    """A connected node and its stream."""
     actor = Actor(bundle.name, bundle.name, Facts(room))
     async with grpc.aio.secure_channel(address, credentials_of(bundle), options=OPTIONS) as channel:
         stream = agent_pb2_grpc.AgentsStub(channel).Connect()  # type: ignore[no-untyped-call]
@@ -88,7 +88,7 @@ async def _live(address: str, bundle: Bundle, gate: asyncio.Semaphore, connected
 
 
 async def _listen(stream: Any, actor: Actor, update: asyncio.Event) -> None:
-    """Start at once whatever is ordered, and say so soon; stop at once what is to stop."""
+    """Report every ordered run as started at once, and every stopped one as ended at once."""
     while True:
         answer = unpack_server(await stream.read())
         assert isinstance(answer, Answer), answer
@@ -103,7 +103,6 @@ async def _listen(stream: Any, actor: Actor, update: asyncio.Event) -> None:
 
 
 def now_ms() -> int:
-    """Monotonic milliseconds."""
     return time.monotonic_ns() // 1_000_000
 
 

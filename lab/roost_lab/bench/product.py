@@ -29,7 +29,7 @@ ROOST = [sys.executable, "-m", "roost"]
 
 
 class Product:
-    """`with Product(agents=1, cpu="2") as product:`; its client talks to it, its pids are its root processes."""
+    """`with Product(agents=1, cpu="2") as product:` starts servers and agents as processes; `pids` are their roots."""
 
     def __init__(
         self, *, agents: int = 1, cpu: str = "", data: Path | None = None, token: str = "", options: Sequence[str] = ()
@@ -48,12 +48,11 @@ class Product:
 
     @property
     def pid(self) -> int:
-        """The server."""
         return self._processes[0].pid
 
     @property
     def pids(self) -> list[int]:
-        """The server and the keepers; everything else is below them."""
+        """The server and the keepers; all other processes are their descendants."""
         return [process.pid for process in self._processes]
 
     def __enter__(self) -> Self:
@@ -71,7 +70,7 @@ class Product:
         self._end()
 
     def start_server(self) -> float:
-        """Start the server; how long it took until it was ready."""
+        """Start the server. Returns the seconds until it was ready."""
         environment = os.environ | {"ROOST_TOKEN": self.admin_token}
         began = time.perf_counter()
         options = ["--data", str(self.data / "server"), "--listen", f"127.0.0.1:{self.api_port}", *self._options]
@@ -82,12 +81,10 @@ class Product:
         return time.perf_counter() - began
 
     def kill_server(self) -> None:
-        """kill -9."""
         self._processes[0].kill()
         self._processes.pop(0).wait()
 
     def wait_until(self, holds: Callable[[], object], *, look_s: float = LOOK_S, within_s: float = START_S_MAX) -> None:
-        """Until something holds of the running product."""
         deadline = time.monotonic() + within_s
         refused = ""
         while True:
@@ -105,7 +102,6 @@ class Product:
             time.sleep(look_s)
 
     def wait_for_instances(self, state: InstanceState, number: int) -> None:
-        """Until this many instances are in a state."""
         self.wait_until(
             lambda: self.client.status().instances.get(state, 0) == number,
             look_s=LOOK_AT_INSTANCES_S,
@@ -113,7 +109,7 @@ class Product:
         )
 
     def start_agent(self, name: str, *, server: str = "") -> int:
-        """Start an agent's keeper; its process id."""
+        """Start the keeper of an agent. Returns its process id."""
         home = self.data / name
         home.mkdir(parents=True)
         options = ["--join", self.client.join_tokens.create().token, "--server", server or self.agents_address]
@@ -124,7 +120,7 @@ class Product:
 
     @contextmanager
     def pretenders(self, count: int) -> Iterator[None]:
-        """Agents that only pretend to run, all connected: in two processes, so that they do not wait for each other."""
+        """Simulated agents, all connected: in two processes, so that they do not wait for each other."""
         token = self.client.join_tokens.create(uses=count).token
         with ExitStack() as stack:
             for first, some in ((0, count // 2), (count // 2, count - count // 2)):
@@ -134,7 +130,7 @@ class Product:
     def _start(
         self, command: list[str], log: Path, environment: dict[str, str] | None = None
     ) -> "subprocess.Popen[bytes]":
-        """What it logs goes to a file: standard output and error are for the figures."""
+        """Logs go to a file: standard output and error are for the figures."""
         with log.open("ab") as output:
             process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
         self._logs[process.pid] = log
@@ -154,7 +150,7 @@ class Product:
 
 
 def services(name: str, instances: int) -> list[dict[str, Any]]:
-    """Documents of services with as many instances in all."""
+    """Documents of services with this many instances in all."""
     return [
         {"name": f"{name}-{shape}", "kind": "service", "count": instances // SHAPES, "command": "serve",
          "resources": {"cpu": f"{100 + shape}m"}}
@@ -175,7 +171,6 @@ def helper_process(module: str, *arguments: object) -> Iterator["subprocess.Pope
 
 
 def next_line(process: "subprocess.Popen[str]") -> str:
-    """The next line that a helper process prints."""
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:

@@ -25,7 +25,7 @@ TINY = {"instances": 200}
 
 
 def measure(instances: int = 100_000) -> list[Figure]:
-    """Two times: ready again, and first task done."""
+    """Seconds until a killed server is ready again, and until a cold `roost up` has run its first task."""
     return [_restart(instances), _cold_up()]
 
 
@@ -47,7 +47,7 @@ async def _fill(data: Path, instances: int) -> None:
 
 
 async def fill(store: Store, instances: int, workloads: int = 1) -> None:
-    """As many placed instances, of one array or of many workloads, made by the engine itself."""
+    """Placed instances, of one array or of many workloads, made by the engine itself."""
     async with running_engine(store, NoAgents(), NODES, instances // NODES) as engine:
         for start in range(0, workloads, BATCH):
             some = tuple(_wanted(number, instances // workloads) for number in range(start, workloads)[:BATCH])

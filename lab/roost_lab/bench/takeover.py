@@ -56,7 +56,7 @@ async def _snapshot(instances: int, workloads: int) -> Snapshot:
 
 
 def _take_over_s(snapshot: Snapshot, instances: int) -> float:
-    """CPU seconds of beginning to decide with a warm mirror."""
+    """CPU seconds until a warm mirror can decide."""
     state, now = mirror(snapshot, Settings()), Clock().now_ms()
     assert len(state.instances) == instances
     began = time.process_time()
@@ -79,7 +79,7 @@ async def _wipe(url: str) -> None:
 
 
 def _kill_leaders(folder: Path, url: str, kills: int) -> list[Spent]:
-    """Two servers; the leader is killed and comes back as the standby, again and again."""
+    """Two servers; the leader is killed and restarted as the standby, again and again."""
     key, token = folder / "cluster.key", secrets.token_urlsafe(16)
     key.write_text(secrets.token_hex(32))
     took = []
@@ -98,14 +98,14 @@ def _kill_leaders(folder: Path, url: str, kills: int) -> list[Spent]:
 
 
 def _is_warm(server: Product) -> bool:
-    """One leads, and the other has come as far: both hold everything."""
+    """One server leads, and the other has the same revision."""
     shown = server.client.servers.list().items
     roles = sorted(server.role for server in shown)
     return roles == ["leader", "standby"] and len({server.revision for server in shown}) == 1
 
 
 def _kill(leader: Product, standby: Product, name: str) -> Spent:
-    """What the standby spends from the leader's end until it has taken a job in, durably."""
+    """What the standby spends from the end of the leader until it has committed a submission."""
     with Spent(standby.pid) as spent:
         leader.kill_server()
         document = {"name": name, "command": ["/bin/true"]}

@@ -47,7 +47,7 @@ def _own_and_children() -> float:
 
 
 def _run_all(client: Client, name: str, count: int) -> None:
-    """Separate jobs in one request; the last one's end is told, and with two slots all others are over then or soon."""
+    """Separate jobs in one request. With two slots, all others have ended when the last ones have, or soon after."""
     documents = [{"name": f"{name}-{number}", "command": ["/bin/true"]} for number in range(count)]
     client.workloads.submit_batch(documents)
     client.workloads.wait([("default", f"{name}-{count - 1}")])
@@ -57,7 +57,7 @@ def _run_all(client: Client, name: str, count: int) -> None:
 
 
 def _latency(client: Client, number: int) -> float:
-    """Submit to finished, as a client sees it that is connected already."""
+    """From submission to end, as a connected client sees it."""
     name = f"idle-{number}"
     began = time.perf_counter()
     client.workloads.submit({"name": name, "command": ["/bin/true"]})

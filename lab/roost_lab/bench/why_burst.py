@@ -82,7 +82,7 @@ def _percentile(waits: list[float]) -> float:
 
 
 async def _probe(address: str, token: str) -> None:
-    """The agent. Its beats are answered one by one."""
+    """The agent. Its heartbeats are answered one by one."""
     from roost.model.records.enrolment import read_token
     from roost.wire.codec import pack_agent, unpack_server
     from roost_lab.bench.pretenders import join_all, now_ms, welcomed

@@ -38,7 +38,7 @@ PROGRESS_EVERY = 4_096
 
 
 class Machine(NamedTuple):
-    """A virtual machine: when it comes, how much it asks for, when it leaves (never: -1)."""
+    """A virtual machine: when it arrives, how much it asks for, when it leaves (never: -1)."""
 
     arrive_s: int
     leave_s: int
@@ -46,7 +46,6 @@ class Machine(NamedTuple):
 
 
 def replay_azure(path: Path, strategy: str, progress: Callable[[float], None]) -> Replay:
-    """The trace under one strategy."""
     check_known(strategy, AZURE_STRATEGIES)
     machines = read_machines(path)
     hosts = Hosts(strategy)
@@ -66,7 +65,7 @@ def replay_azure(path: Path, strategy: str, progress: Callable[[float], None]) -
 
 
 class Hosts:
-    """The pool: hosts that are open, those that wait to be opened, and when who leaves."""
+    """The pool: open hosts, hosts that can be opened, and departures."""
 
     def __init__(self, strategy: str) -> None:
         self.fleet = Fleet()
@@ -88,7 +87,7 @@ class Hosts:
         self._seen: dict[int, int] = {}  # most hosts in use, by hour
 
     def arrive(self, machine: Machine) -> None:
-        """Let those leave who leave by now, then place one."""
+        """Remove machines that have left by now, then place one."""
         while self._leaving and self._leaving[0][0] <= machine.arrive_s:
             when, _, row, ask = heappop(self._leaving)
             self._pass(when)
@@ -106,7 +105,7 @@ class Hosts:
         self._arrived += 1
 
     def by_hour(self) -> list[tuple[float, float]]:
-        """The most hosts that were in use at once in each hour."""
+        """The most hosts in use at once in each hour."""
         return [(float(hour), float(hosts)) for hour, hosts in sorted(self._seen.items())]
 
     def _choose(self, ask: Ask) -> int:
@@ -114,7 +113,7 @@ class Hosts:
         return choose(self.fleet, self._shortlists, ask, self._strategy, drawn=drawn).row if self._held else -1
 
     def _open_one(self) -> int:
-        """The first host that is closed; if there is none, more join."""
+        """The first closed host; if there is none, more join."""
         if self._in_use == len(self.fleet):
             facts = Facts({"cpu": HOST_CPU, "memory": HOST_MIB * MIB})
             for number in range(len(self.fleet), len(self.fleet) + HOSTS_AT_ONCE):
@@ -144,7 +143,7 @@ class Hosts:
 
 
 def fluid_bound(machines: list[Machine]) -> int:
-    """Hosts that are needed even if machines could be cut into pieces: at the worst moment, by the scarcer resource."""
+    """Hosts that are needed even if machines could be split: at the peak, by the scarcer resource."""
     events = [(machine.arrive_s, 1, machine.ask.resources) for machine in machines]
     events += [(machine.leave_s, -1, machine.ask.resources) for machine in machines if machine.leave_s >= 0]
     events.sort()
@@ -158,7 +157,7 @@ def fluid_bound(machines: list[Machine]) -> int:
 
 
 def read_machines(path: Path) -> list[Machine]:
-    """The machines of a table in their order; they must come in order of time."""
+    """The machines of a table, which must be in order of time."""
     asks: dict[tuple[int, int], Ask] = {}
     machines: list[Machine] = []
     for row in read_table(path, COLUMNS):

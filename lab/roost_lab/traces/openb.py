@@ -41,16 +41,12 @@ DRAWN_BITS = 62  # more than enough nodes to draw from
 
 
 class Pod(NamedTuple):
-    """What arrives."""
-
     name: str
     ask: Ask
     gpu: int  # thousandths of all its devices
 
 
 class Node(NamedTuple):
-    """What it may run on."""
-
     name: str
     facts: Facts
 
@@ -82,7 +78,7 @@ def _reported(progress: Callable[[float], None], number: int, seeds: int, part: 
 def run(
     nodes: list[Node], pods: list[Pod], strategy: str, seed: int, progress: Callable[[float], None] = lambda part: None
 ) -> Curve:
-    """One run: its seed decides the order of arrivals and the order of nodes that are otherwise equal."""
+    """One run: its seed decides the order of arrivals and the order of equal nodes."""
     chance = Random(seed)
     gpus = sum(node.facts.resources["gpu"] for node in nodes)
     arriving = arrivals(pods, gpus * TARGET_PERCENT // 100, chance)
@@ -103,7 +99,7 @@ def run(
 
 
 def arrivals(pods: list[Pod], target: int, chance: Random) -> list[Pod]:
-    """The list in random order, cut at random or filled up with copies of random pods until it asks for the target."""
+    """The pods in random order, cut at random or extended by copies of random pods until they ask for the target."""
     result = sorted(pods, key=lambda pod: pod.name)
     chance.shuffle(result)
     asked = sum(pod.gpu for pod in result)
@@ -164,7 +160,7 @@ class World:
         return kind.lost_now(FreeResources(cpu, 0, tuple(self.fleet.devices[row].tolist())))
 
     def _check(self, row: int) -> None:
-        """What holds after every arrival; only this row changed."""
+        """Invariants after every arrival; only this row has changed."""
         fleet = self.fleet
         for resource, used in fleet.used.items():
             assert 0 <= used.item(row) <= fleet.total[resource].item(row), (
@@ -178,7 +174,6 @@ class World:
 
 
 def read_nodes(path: Path) -> list[Node]:
-    """The nodes of a list; each has devices of one model."""
     nodes = [_node(row) for row in read_table(path, NODE_COLUMNS)]
     if not any(node.facts.resources["gpu"] for node in nodes):
         raise Invalid(path.name, "no node with a GPU")
@@ -193,7 +188,7 @@ def _node(row: Row) -> Node:
 
 
 def read_pods(path: Path) -> list[Pod]:
-    """The pods of a list; times are ignored."""
+    """The pods of a list, without their times."""
     pods = [_pod(row) for row in read_table(path, POD_COLUMNS)]
     if not any(pod.gpu for pod in pods):
         raise Invalid(path.name, "no pod asks for a GPU")
@@ -227,7 +222,7 @@ def _summary(strategy: str, curves: list[Curve]) -> Replay:
 
 
 def _by_percent(arrived: list[float], values: list[float]) -> np.ndarray:
-    """Means over the arrivals whose demand so far rounds to 0, 1, ... 130 %; where there is none, what held before."""
+    """Means over the arrivals whose demand so far rounds to 0, 1, ... 130 %; the value before where there is none."""
     at: Ints = np.rint(arrived).astype(np.int64)
     means = np.zeros(TARGET_PERCENT + 1)
     before = 0.0

@@ -22,7 +22,7 @@ Reported = Callable[[int, Ask], None]
 
 
 class Policy:
-    """A strategy for one run, and whoever wants to know what was placed where."""
+    """A strategy for one run, and a function that is called with every placement."""
 
     def __init__(self, strategy: Strategy, report: Reported | None = None) -> None:
         self.strategy = strategy
@@ -30,7 +30,7 @@ class Policy:
 
 
 def policy_of(name: str, nodes: int, chance: Random) -> Policy:
-    """The policy of that name, fresh for a run on so many nodes."""
+    """The policy of that name, new for a run on this many nodes."""
     if name == "gpu_clustering":
         clustering = Clustering(nodes)
         return Policy(Strategy(name, ((clustering, 1),), pick_best), clustering.reported)
@@ -43,18 +43,16 @@ def policy_of(name: str, nodes: int, chance: Random) -> Policy:
 
 
 class Percent:
-    """A scorer in whole hundredths; one row is a slice of one, because nobody waits for it."""
+    """A scorer in whole hundredths; one row is a slice of one, because its speed does not matter."""
 
     def score(self, fleet: Fleet, ask: Ask) -> Ints:
-        """The scores of all rows."""
         return np.clip(self.percent(fleet, ask, slice(0, len(fleet))), 0, 100) * PERCENT
 
     def score_one(self, fleet: Fleet, ask: Ask, row: int) -> int:
-        """The score of one row."""
         return int(np.clip(self.percent(fleet, ask, slice(row, row + 1)), 0, 100)[0]) * PERCENT
 
     def percent(self, fleet: Fleet, ask: Ask, rows: slice) -> Ints:
-        """Hundredths of some rows; where the ask does not fit any number will do."""
+        """Hundredths of some rows; any number where the ask does not fit."""
         raise NotImplementedError
 
 
@@ -62,7 +60,6 @@ class BestFit(Percent):
     """100 (1 - half of the cpu left - half of the GPU left)."""
 
     def percent(self, fleet: Fleet, ask: Ask, rows: slice) -> Ints:
-        """Hundredths of some rows."""
         whole = 2 * CORES * GPUS
         return 100 * (whole - _left(fleet, ask, rows)) // whole
 
@@ -71,7 +68,6 @@ class LeastAllocated(Percent):
     """The usual default of other schedulers: 100 (half of the cpu left + half of the GPU left)."""
 
     def percent(self, fleet: Fleet, ask: Ask, rows: slice) -> Ints:
-        """Hundredths of some rows."""
         return 100 * _left(fleet, ask, rows) // (2 * CORES * GPUS)
 
 
@@ -79,7 +75,6 @@ class Packing(Percent):
     """First shared devices, the fullest most; then free devices of nodes in use; then whole nodes."""
 
     def percent(self, fleet: Fleet, ask: Ask, rows: slice) -> Ints:
-        """Hundredths of some rows."""
         devices = fleet.devices[rows]
         there = np.count_nonzero(fleet.device_total[rows], axis=1)
         if not ask.gpu_count:
@@ -98,12 +93,10 @@ class Clustering(Percent):
         self._run = np.zeros((nodes, 1 + len(SIZES)), np.int64)
 
     def reported(self, row: int, ask: Ask) -> None:
-        """What was placed where."""
         if ask.gpu_count:
             self._run[row, _column(ask)] += 1
 
     def percent(self, fleet: Fleet, ask: Ask, rows: slice) -> Ints:
-        """Hundredths of some rows."""
         run = self._run[rows]
         if not ask.gpu_count:
             return np.zeros(len(run), np.int64)
@@ -122,7 +115,7 @@ def _left(fleet: Fleet, ask: Ask, rows: slice) -> Ints:
 
 
 def _column(ask: Ask) -> int:
-    """The shape of an ask for clustering: shares are one, more devices than any size count as the largest."""
+    """The shape of an ask for clustering: all shares are one shape; more devices than any size count as the largest."""
     if ask.gpu_milli < GPU:
         return 0
     return 1 + next((index for index, size in enumerate(SIZES) if ask.gpu_count <= size), len(SIZES) - 1)
@@ -130,7 +123,7 @@ def _column(ask: Ask) -> int:
 
 def _drawn(chance: Random) -> Callable[[Fleet, Ask, int], tuple[int, ...]]:
     def devices(fleet: Fleet, ask: Ask, row: int) -> tuple[int, ...]:
-        """Whole devices as they come; for a share any that has it left."""
+        """Whole devices in their order; for a share, any device that has it left."""
         fitting = [device for device, left in enumerate(fleet.devices[row].tolist()) if left >= ask.gpu_milli]
         return tuple(fitting[: ask.gpu_count]) if ask.gpu_milli >= GPU else (chance.choice(fitting),)
 

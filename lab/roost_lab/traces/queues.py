@@ -62,7 +62,6 @@ class _Batch:
         self._running: list[tuple[int, int]] = []  # a heap of (end, index)
 
     def start(self, index: int) -> None:
-        """The job runs from now on."""
         job = self.jobs[index]
         self.starts[index] = self._now
         self._free -= job.procs
@@ -81,13 +80,13 @@ class _Window(_Batch):
         self._waiting: dict[int, None] = {}
 
     def somebody_waits(self) -> bool:
-        """Let time pass until somebody waits; False when all have started."""
+        """Advance until a job is pending; False when all have started."""
         while not self._waiting and self.come < len(self.jobs):
             self.next_event()
         return bool(self._waiting)
 
     def pick(self) -> int:
-        """The most urgent of those who wait."""
+        """The most urgent pending job."""
         if self._order.ages:
             return min(self._waiting, key=lambda index: (self._rank(index), index))
         while (index := heappop(self._queue)[1]) not in self._waiting:
@@ -95,11 +94,10 @@ class _Window(_Batch):
         return index
 
     def fits(self, index: int) -> bool:
-        """Whether the job could start now."""
         return self.jobs[index].procs <= self._free
 
     def reserved_start(self, index: int) -> int:
-        """When it can start at the latest, by the requested ends of what runs."""
+        """When it can start at the latest, by the requested ends of running jobs."""
         ends = sorted((self.starts[item] + self.jobs[item].request, self.jobs[item].procs) for _, item in self._running)
         needed = self.jobs[index].procs
         free = self._free
@@ -110,7 +108,7 @@ class _Window(_Batch):
         raise AssertionError(f"job {self.jobs[index].number} is wider than the machine")
 
     def pass_by(self, by: int) -> None:
-        """Start whoever fits and is gone before the reserved start, oldest first."""
+        """Start pending jobs that fit and end before the reserved start, oldest first."""
         for index in list(self._waiting):
             if self._free == 0:
                 return
@@ -119,12 +117,11 @@ class _Window(_Batch):
                 self.start(index)
 
     def start(self, index: int) -> None:
-        """The job runs from now on."""
         super().start(index)
         del self._waiting[index]
 
     def next_event(self) -> None:
-        """One submission or one end, whichever is next; a submission when both are."""
+        """One submission or one end, in order of time; of equal times, the submission first."""
         come = self.come
         if come < len(self.jobs) and (not self._running or self.jobs[come].submitted <= self._running[0][0]):
             self._now = max(self._now, self.jobs[come].submitted)
@@ -160,7 +157,7 @@ class _Machine(_Batch):
         self._ends: list[tuple[int, int]] = []  # sorted (requested end, processors)
 
     def next_moment(self) -> bool:
-        """Go to the next moment at which something happens and let it happen; False when nothing will."""
+        """Advance to the next submission or end and apply all of that moment; False when none is left."""
         moments = [self._running[0][0]] if self._running else []
         if self.come < len(self.jobs):
             moments.append(self.jobs[self.come].submitted)
@@ -183,7 +180,7 @@ class _Machine(_Batch):
             self.start(heappop(self._queue)[1])
 
     def pass_head(self) -> None:
-        """Start whoever does not make the head late, in the order of the queue."""
+        """Start jobs that do not delay the head, in the order of the queue."""
         if not self._free or len(self._queue) < 2:
             return
         self._queue.sort()  # still a heap, and nearly sorted from the last time
@@ -206,7 +203,6 @@ class _Machine(_Batch):
             self._queue = [item for place, item in enumerate(self._queue) if place not in passed]
 
     def start(self, index: int) -> None:
-        """The job runs from now on."""
         super().start(index)
         job = self.jobs[index]
         insort(self._ends, (self._now + job.request, job.procs))

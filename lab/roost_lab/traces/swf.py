@@ -32,7 +32,7 @@ POINTS = 200  # of a plotted line: about one per pixel column of a small plot
 
 
 class Log(NamedTuple):
-    """A log as it can be replayed: jobs by number; `skipped` ran for no time or on no processor, as far as is known."""
+    """A log that can be replayed: jobs by number; `skipped` ran for no time or on no processor, as far as is known."""
 
     name: str
     procs: int
@@ -41,8 +41,6 @@ class Log(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """Jobs and when each of them started."""
-
     jobs: Sequence[Job]
     starts: Sequence[int]
 
@@ -71,7 +69,7 @@ def replay_swf(
 
 
 def window_starts(jobs: int, seed: int = SEED) -> list[int]:
-    """Where the ten windows begin in a log of so many jobs; drawn as the paper's simulator draws them."""
+    """Where the ten windows begin in a log of this many jobs; drawn as by the simulator of the paper."""
     jobs = min(jobs, WINDOWS_LOG_JOBS)
     if jobs < WINDOWS_JOBS_MIN:
         raise Invalid(
@@ -84,7 +82,7 @@ def window_starts(jobs: int, seed: int = SEED) -> list[int]:
 
 
 def read_log(path: Path, procs: int | None = None) -> Log:
-    """Read a log, compressed or not. The header says how many processors there are, unless the caller knows better."""
+    """Read a log, compressed or not. `procs` overrides the number of processors in its header."""
     with open_text(path, errors="replace") as file:
         return _read(path.name, file, procs)
 
@@ -118,7 +116,7 @@ def _read(name: str, file: IO[str], procs: int | None) -> Log:
 
 
 def _lines(name: str, file: IO[str]) -> Iterator[tuple[int, str]]:
-    """Lines that say something, with their numbers."""
+    """Lines that are not empty, with their numbers."""
     number = 0
     while line := file.readline(LINE_CHARS_MAX):
         number += 1
@@ -134,7 +132,7 @@ def _header(line: str) -> dict[str, int]:
 
 
 def _job(message: list[str], at: str) -> Job | None:
-    """A line as a job; None when it never ran. Unknown values are -1."""
+    """A line as a job; None if it never ran. Unknown values are -1."""
     if len(message) < COLUMNS:
         raise Invalid(at, f"{len(message)} columns; a line of a log has {COLUMNS}")
     number, submitted, run, allocated, asked, request = (_number(message, column, at) for column in (1, 2, 4, 5, 8, 9))
@@ -188,7 +186,7 @@ def _utilisation(ran: Ran, procs: int) -> float:
 
 
 def _over_time(ran: Ran, procs: int) -> tuple[Series, Series]:
-    """Shares of the machine in use, and jobs that wait: means of equal slices of the time."""
+    """Use of the machine and pending jobs: means of equal slices of the time."""
     submitted = np.array([job.submitted for job in ran.jobs], dtype=float)
     starts = np.array(ran.starts, dtype=float)
     ends = starts + np.array([job.run for job in ran.jobs], dtype=float)

@@ -18,7 +18,7 @@ FIELD_CHARS_MAX = 4_096  # names and lists of models; a longer one means that th
 
 
 class Row:
-    """One line of a table; a cell that is not what it should be is refused by its name."""
+    """One line of a table; errors name the column of a wrong cell."""
 
     __slots__ = ("_cells", "at")
 
@@ -27,7 +27,7 @@ class Row:
         self.at = at
 
     def text(self, column: str, default: str | None = None) -> str:
-        """A cell as it is; columns without a default must be there."""
+        """A cell as it is; columns without a default must exist."""
         cell = self._cells.get(column, default)
         if cell is None:
             raise Invalid(self.at, f"there is no column {column}")
@@ -36,7 +36,6 @@ class Row:
         return cell
 
     def whole(self, column: str, least: int = 0, most: int = VALUE_MAX) -> int:
-        """A cell as a whole number."""
         cell = self.text(column)
         try:
             value = int(cell)
@@ -47,7 +46,6 @@ class Row:
         return value
 
     def thousandths(self, column: str, least: int = 0, most: int = VALUE_MAX) -> int:
-        """A cell as a number with a fraction, in thousandths."""
         cell = self.text(column)
         try:
             value = round(float(cell) * 1_000)
@@ -86,7 +84,7 @@ def _rows(name: str, file: IO[str], columns: tuple[str, ...]) -> Iterator[Row]:
 
 @contextmanager
 def open_text(path: Path, *, errors: str = "strict", newline: str | None = None) -> Iterator[IO[str]]:
-    """A text file, compressed or not. What cannot be read is refused by its name."""
+    """A text file, compressed or not. Errors name the file."""
     try:
         with path.open("rb") as file:
             is_packed = file.read(2) == b"\x1f\x8b"

@@ -18,7 +18,7 @@ _F1_AGE = 870  # as published for `f1`
 
 
 def fcfs(submitted: int, request: int, procs: int, now: int) -> Rank:
-    """First come, first served. Fair and slow: one wide job makes everybody wait."""
+    """First come, first served. Fair and slow: one wide job makes all others wait."""
     return (submitted,)
 
 
@@ -51,9 +51,8 @@ def ours(submitted: int, request: int, procs: int, now: int) -> Rank:
     """Earliest due first: a job is due when three times its area, in seconds, has passed since it was submitted.
 
     Among jobs of about the same age the smallest area goes first, which is the best simple order we know of. Unlike
-    that, nobody starves: whoever is submitted after a job's due time is due later still and never goes before it, so
-    only finitely many ever do. The rank is an integer that never changes: a queue keeps it in a heap.
-    """
+    that, no job starves: a job submitted after the due time of another is due later still and never goes before it, so
+    only finitely many ever do. The rank is an integer that never changes: a queue keeps it in a heap."""
     return (submitted + STRETCH * procs * max(request, SHORT_S),)
 
 

@@ -37,8 +37,6 @@ NO_WORK = "true"  # a workload in such a file is only placed, so it need not say
 
 
 class FleetNode(msgspec.Struct, forbid_unknown_fields=True):
-    """A node as it is written in the file."""
-
     name: str
     status: str = OPEN[0]
     labels: dict[str, str] = {}
@@ -60,8 +58,6 @@ class FleetNode(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FleetFile(msgspec.Struct, forbid_unknown_fields=True):
-    """The whole file."""
-
     strategy: str = ""
     seed: int = 0
     nodes: list[FleetNode] = []
@@ -69,7 +65,7 @@ class FleetFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Given(msgspec.Struct):
-    """The file, checked: the input of the core."""
+    """The checked file: the input of the core."""
 
     settings: Settings
     nodes: list[tuple[str, Facts, str, dict[str, int]]]  # (name, facts, status, used)
@@ -78,7 +74,7 @@ class Given(msgspec.Struct):
 
 
 class PlacedInstance(msgspec.Struct, omit_defaults=True):
-    """An instance that found a node; `scores` of the candidates that were kept, the chosen one first."""
+    """An instance with its node; `scores` of the best candidates, the chosen one first."""
 
     instance: str
     node: str
@@ -89,15 +85,11 @@ class PlacedInstance(msgspec.Struct, omit_defaults=True):
 
 
 class PlacementReason(msgspec.Struct):
-    """One reason, and for how many nodes it holds."""
-
     reason: str
     nodes: int
 
 
 class PendingInstance(msgspec.Struct):
-    """An instance that found none, and why."""
-
     instance: str
     code: str
     online: int
@@ -106,14 +98,12 @@ class PendingInstance(msgspec.Struct):
 
 
 class PlacementOutcome(msgspec.Struct):
-    """Where everything went."""
-
     placements: list[PlacedInstance]
     pending: list[PendingInstance]
 
 
 def place_file(text: bytes) -> PlacementOutcome:
-    """Read a file, place what it wants, and say where and why."""
+    """Place the workloads of a file on its nodes."""
     given = read_file(text)
     state = _fleet(given)
     done = step(state, [Submit(1, tuple(given.wanted))] if given.wanted else [], now=3)
@@ -211,7 +201,7 @@ def _wanted(raw: object, path: str) -> WorkloadSpec:
 
 
 def _fleet(given: Given) -> State:
-    """The nodes say hello; then those that do not take work leave, and what is in use is counted."""
+    """Connect the nodes; then disconnect or drain those that take no work, and allocate what is in use."""
     state = load(Snapshot(0, []), now=1, settings=given.settings)
     hellos: list[Event] = [
         NodeConnected(number, Hello(name, name, facts, sent_ms=1))
@@ -233,7 +223,7 @@ def _fleet(given: Given) -> State:
 
 
 def _claims(taken: tuple[tuple[str, int], ...]) -> list[Allocation]:
-    """What is in use, as claims: whole devices first, then a share of the next one."""
+    """What is in use, as allocations: whole devices first, then a share of the next one."""
     if not taken:
         return []
     whole, share = divmod(dict(taken).get("gpu", 0), GPU)
@@ -276,7 +266,7 @@ def _pending(
 
 
 def _located(error: RoostError, wanted: int) -> RoostError:
-    """The core tells the position in the request; in the file it is a place."""
+    """The core names the position in the request; the answer names the position in the file."""
     error.path = f"workloads{error.path}" if wanted > 1 else f"workloads[0].{error.path}"
     return error
 

@@ -36,8 +36,6 @@ Point = tuple[float, float]
 
 
 class Series(msgspec.Struct, frozen=True):
-    """One line of a plot."""
-
     name: str  # the plot it belongs to: utilisation, wait, fragmentation, nodes
     unit: str
     points: list[Point]  # `along` says what x is
@@ -56,12 +54,11 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 def can_draw() -> bool:
-    """Whether the library that draws is installed; it is an extra."""
     return find_spec(EXTRA) is not None
 
 
 def write_report(folder: Path, title: str, replays: Sequence[Replay]) -> list[Path]:
-    """Write report.html, report.json and one PNG per plot; what is there of these names is written over."""
+    """Write report.html, report.json and one PNG per plot; existing files of these names are overwritten."""
     folder.mkdir(parents=True, exist_ok=True)
     plots = {"figures": _png(_bars(replays))}
     for name in _names(replays):
@@ -77,14 +74,14 @@ def write_report(folder: Path, title: str, replays: Sequence[Replay]) -> list[Pa
 
 
 def show_figure(value: float) -> str:
-    """A figure for people: whole numbers whole, small ones with four places."""
+    """Whole numbers without decimal places, small ones with four."""
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:.4f}" if abs(value) < SMALL else f"{value:,.2f}"
 
 
 def metric_names(replays: Sequence[Replay]) -> list[str]:
-    """All metrics, in the order in which they come up."""
+    """All metrics, in the order of their first appearance."""
     return list(dict.fromkeys(name for replay in replays for name in replay.metrics))
 
 
@@ -93,7 +90,6 @@ def _names(replays: Sequence[Replay]) -> list[str]:
 
 
 def _lines(name: str, replays: Sequence[Replay]) -> "Figure":
-    """One plot with a line per replay."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=SIZE, layout="constrained")
@@ -114,7 +110,6 @@ def _of_name(name: str, replays: Sequence[Replay]) -> Iterator[tuple[str, Series
 
 
 def _bars(replays: Sequence[Replay]) -> "Figure":
-    """One bar chart per metric, with the spread over seeds where there is one."""
     from matplotlib.figure import Figure
 
     names = [name for name in metric_names(replays) if _differs(name, replays)]
@@ -136,12 +131,12 @@ def _bars(replays: Sequence[Replay]) -> "Figure":
 
 
 def _differs(name: str, replays: Sequence[Replay]) -> bool:
-    """Whether there is something to see; a single replay is shown whole."""
+    """Whether the metric differs between replays; a single replay is shown whole."""
     return len(replays) == 1 or len({replay.metrics.get(name) for replay in replays}) > 1
 
 
 def _scale(axes: "Axes", values: Sequence[float], which: str) -> None:
-    """Powers of ten where values are too far apart, zero as the foot everywhere else."""
+    """A log scale if the values are too far apart; otherwise a linear one from zero."""
     least, most = min(values, default=0.0), max(values, default=0.0)
     scale = axes.set_xscale if which == "x" else axes.set_yscale
     if least > 0 and most / least > LOG_SCALE_FROM:
@@ -174,7 +169,7 @@ def _page(title: str, replays: Sequence[Replay], plots: dict[str, bytes]) -> str
 
 
 def _details(replay: Replay) -> str:
-    """What is no figure: words, and tables of rows."""
+    """Details that are no figures: text, and tables."""
     parts = []
     for name, value in replay.details.items():
         if not isinstance(value, list):

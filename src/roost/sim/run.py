@@ -32,8 +32,6 @@ LOOK_MS = 2_000  # how often to look whether all is done
 
 
 class SeedOutcome(msgspec.Struct):
-    """What became of a seed."""
-
     seed: int
     trouble: str  # empty: all was well
     fingerprint: str
@@ -45,7 +43,6 @@ class SeedOutcome(msgspec.Struct):
 
 
 def simulate(seed: int, show: Callable[[str], None] | None = None) -> SeedOutcome:
-    """Live through one seed."""
     world = World(seed, show)
     life = Life(world)
     trouble = ""
@@ -68,7 +65,7 @@ def simulate(seed: int, show: Callable[[str], None] | None = None) -> SeedOutcom
 
 
 class Life:
-    """Everything in one world."""
+    """All objects of one world."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -89,7 +86,6 @@ class Life:
         self.faults = Faults(world, self.net, self.disk, self.server, self.hosts)
 
     def chaos(self) -> None:
-        """Things go wrong."""
         until_ms = self.world.between(*CHAOS_MS)
         if self.themes.schedules:  # a minute begins while things go wrong
             self.faults.epoch_ms += MINUTE_MS - self.faults.epoch_ms % MINUTE_MS - self.world.between(1, until_ms)
@@ -108,7 +104,7 @@ class Life:
         self.world.run(until_ms)
 
     def calm(self) -> None:
-        """Faults have ended: all that has room runs, and once services are cancelled everything ends."""
+        """After the faults: all work that fits runs, and once services are cancelled everything ends."""
         self.faults.calm()
         self.truth.calm = True
         self.clients.answers_lost = 0.0
@@ -130,7 +126,7 @@ class Life:
         self.checkers.what_was_told_is_true()
 
     def _fail_an_update(self) -> None:
-        """A version that always fails is rolled back by itself, whatever else was."""
+        """A version that always fails is rolled back by itself."""
         existing = next(
             (workload for key in self.services if (workload := self._settled_service(key)) is not None), None
         )
@@ -146,7 +142,7 @@ class Life:
         self._wait_until(lambda: self.unfinished(MAY_WAIT), nursing=True)
 
     def _settled_service(self, key: str) -> Workload | None:
-        """A service of which all run, and that would go back if an update failed."""
+        """A service whose instances all run, and that would be rolled back if an update failed."""
         state = self.server.state
         workload = state.workloads.get(key)
         if (
@@ -185,7 +181,7 @@ class Life:
         return [f"server ready: {self.server.ready}, clients wait for {self.clients.pending} answers"]
 
     def unfinished(self, may_wait: tuple[str, ...]) -> list[str]:
-        """What has not come to its end yet; for these reasons an instance may stay pending."""
+        """What has not reached its end yet; for these reasons an instance may stay pending."""
         left = self._requests_answered()
         if left:
             return left
@@ -242,14 +238,14 @@ class Life:
         return any(instance.state == InstanceState.STOPPING and self._is_gone(instance.node) for instance in instances)
 
     def _is_gone(self, name: str) -> bool:
-        """Whether the machine that a node was last is gone for good."""
+        """Whether the last machine of a node is gone for good."""
         node = self.server.state.nodes.get(name)
         return (
             node is not None and node.status == NodeStatus.LOST and node.identity.partition("/")[0] in self.faults.gone
         )
 
     def _is_reserved(self, node: Node) -> bool:
-        """Whether a name is kept for a machine that is gone, because of work that must not run twice."""
+        """Whether the name is kept for a machine that is gone, because of fenced work."""
         return self._is_gone(node.name) and bool(self.server.state.allocated[node.name])
 
     def _host(self, number: int, node: str = "") -> SimulatedHost:

@@ -14,8 +14,6 @@ FAILURES_MAX = 20  # kept with their stories; after that there is something to r
 
 
 class Tally(msgspec.Struct):
-    """What became of many seeds."""
-
     seeds: int = 0
     steps: int = 0
     commits: int = 0
@@ -24,7 +22,6 @@ class Tally(msgspec.Struct):
     failures: list[SeedOutcome] = []
 
     def add(self, outcome: SeedOutcome) -> None:
-        """One more."""
         self.seeds += 1
         self.steps += outcome.steps
         self.commits += outcome.commits
@@ -35,7 +32,7 @@ class Tally(msgspec.Struct):
 
 
 class Caught(msgspec.Struct):
-    """Whether a rule that was switched off was noticed, and by which seed."""
+    """Whether a mutant was noticed, and by which seed."""
 
     mutant: str
     rule: str
@@ -44,7 +41,7 @@ class Caught(msgspec.Struct):
 
 
 def run_seeds(seeds: Sequence[int], jobs: int, progress: Callable[[Tally], None]) -> Tally:
-    """Live through all seeds, or until too many have failed."""
+    """Simulate all seeds, or until too many have failed."""
     tally = Tally()
     for outcome in _outcomes(seeds, jobs):
         tally.add(outcome)
@@ -55,7 +52,7 @@ def run_seeds(seeds: Sequence[int], jobs: int, progress: Callable[[Tally], None]
 
 
 def catch(mutant: str, seeds: Sequence[int]) -> Caught:
-    """Live through seeds with one rule switched off, until it is noticed."""
+    """Simulate seeds with a mutant until one notices it."""
     rule = MUTANTS[mutant].rule
     with mutated(mutant):
         for seed in seeds:
@@ -66,12 +63,11 @@ def catch(mutant: str, seeds: Sequence[int]) -> Caught:
 
 
 def worlds_for(mutant: str, seeds: Sequence[int]) -> list[int]:
-    """As many seeds, of worlds that are about what a mutant breaks: those of odd seeds have work over time in them."""
+    """As many seeds, of worlds in which a mutant can be noticed: those of odd seeds have themes."""
     return [2 * seed + MUTANTS[mutant].themes for seed in seeds]
 
 
 def catch_all(seeds: Sequence[int], jobs: int) -> Iterator[Caught]:
-    """Every mutant, in the order of the list."""
     if jobs == 1:
         yield from (catch(mutant, worlds_for(mutant, seeds)) for mutant in MUTANTS)
         return

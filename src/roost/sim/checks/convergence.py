@@ -17,7 +17,7 @@ Gone = Callable[[str], bool]  # whether the machine that a node was last is gone
 
 
 def not_converged(state: State, workload: Workload, may_wait: tuple[str, ...], is_gone: Gone) -> list[str]:
-    """What a service still has to do: all are of its present version, and no surge instance is left."""
+    """What a service still has to do: all instances have its present version, and no surge instance is left."""
     if (
         workload.policy.kind != WorkloadKind.SERVICE
         or workload.unstarted_end_state
@@ -47,7 +47,7 @@ def not_converged(state: State, workload: Workload, may_wait: tuple[str, ...], i
 
 
 def is_held_up(state: State, workload: Workload, may_wait: tuple[str, ...]) -> bool:
-    """Whether one of a service waits for what may never come."""
+    """Whether an instance of a service is pending for a reason that may never go away, or has finished."""
     for index in range(max(workload.count, state.placed_count(workload))):
         instance = state.instances.get(f"{workload.key}.{index}")
         current = instance.state if instance is not None else InstanceState.QUEUED
@@ -60,7 +60,7 @@ def is_held_up(state: State, workload: Workload, may_wait: tuple[str, ...]) -> b
 
 
 def waits_rightly(state: State, workload: Workload) -> bool:
-    """Whether something that it waits for has neither come nor become impossible."""
+    """Whether a condition of the workload is neither satisfied nor impossible."""
     for condition in workload.pending_conditions:
         other = state.workloads.get(condition.workload)
         if other is None or other.finished_ms:
@@ -74,7 +74,7 @@ def waits_rightly(state: State, workload: Workload) -> bool:
 
 
 def left_in_pools(state: State, truth: Oracle, names: dict[str, str]) -> list[str]:
-    """What runs where a pool has failed and was to be moved."""
+    """Runs on nodes of a failed pool, which should have been moved."""
     left = []
     for token, live in truth.live.items():
         node = state.nodes.get(names[live.host])

@@ -25,23 +25,19 @@ Slot = tuple[str, int, int]  # (workload, serial, index): one instance, distinct
 
 
 class ObservedEnd(NamedTuple):
-    """How a run really ended, and when."""
-
     cause: str  # as the keeper tells it, or `host` when all was lost with its machine
     code: int | None
     at_ms: int
 
 
 class Live(NamedTuple):
-    """A run that exists just now."""
-
     host: str
     run: Run
     since_ms: int
 
 
 class Oracle:
-    """The witness of all keepers. It raises when something runs that must not."""
+    """Observes all keepers, and raises when a process runs that must not."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -61,12 +57,11 @@ class Oracle:
         self.calm = False  # faults are over: nothing fails by itself
 
     def add_host(self, host: str, capacity: dict[str, int]) -> None:
-        """A machine and what it really has."""
         self.capacity[host] = capacity
         self.used[host] = {}
 
     def behaviour(self, run: Run) -> tuple[ScriptedAct, ...]:
-        """What the steps of this run will do: by chance, one of the ways its workload has."""
+        """What the steps of this run will do: by chance, one of the scripts of its workload."""
         chosen = self._chosen.get(run.token)
         if chosen is None:
             chosen = self._choose(run)
@@ -85,7 +80,7 @@ class Oracle:
         return chosen
 
     def is_well(self, run: Run) -> bool:
-        """Whether a run that exists has started up; by chance it never does."""
+        """Whether a live run has started up; by chance it never does."""
         if run.token not in self._well_ms:
             never = self._world.happens(NEVER_WELL)
             self._well_ms[run.token] = None if never else self._world.between(*WELL_MS)
@@ -96,22 +91,20 @@ class Oracle:
         return is_well
 
     def _sick_until_ms(self, token: int) -> int:
-        """One that was well may turn bad for a while."""
+        """A healthy run may turn unhealthy for a while."""
         if not self.calm and self._world.happens(TURNS_BAD):
             self._sick_ms[token] = self._world.now + self._world.between(*BAD_MS)
         return 0 if self.calm else self._sick_ms.get(token, 0)
 
     def was_well(self, token: int) -> bool:
-        """Whether a run was ready to be used, once at least; what has no health check is ready as soon as it runs."""
+        """Whether a run was ready at least once; a run without a health check is ready as soon as it runs."""
         return self._was_well.get(token, False) or token in self._unchecked
 
     def succeeded(self, token: int) -> bool:
-        """Whether a run really ended well."""
         ending = self.endings.get(token)
         return ending is not None and (ending.cause, ending.code) == ("exited", 0)
 
     def began(self, host: str, run: Run) -> None:
-        """A process exists."""
         token, slot = run.token, slot_of(run)
         self._world.tell(host, f"began {run.workload}.{run.index} token {token}")
         if token in self.began_ever:
@@ -134,7 +127,7 @@ class Oracle:
         self.began_told(host, run)
 
     def over(self, host: str, run: Run, cause: str, code: int | None) -> None:
-        """Its last process has ended."""
+        """The last process of the run has ended."""
         self._world.tell(host, f"over {run.workload}.{run.index} token {run.token}: {cause} {code}")
         del self.live[run.token]
         self.endings[run.token] = ObservedEnd(cause, code, self._world.now)
@@ -143,29 +136,25 @@ class Oracle:
             used[resource] -= amount
 
     def leased_on(self, host: str) -> list[Live]:
-        """What must be over on a host whose lease has ended."""
+        """Runs that must have ended on a host whose lease has ended."""
         return [live_run for live_run in self.live.values() if live_run.host == host and live_run.run.leased]
 
 
 def slot_of(run: Run) -> Slot:
-    """Which instance a run belongs to."""
     return run.workload, run.serial, run.index
 
 
 @lru_cache(maxsize=4096)
 def policy_of(document: bytes) -> Policy:
-    """How a run's workload wants to be treated."""
     return check_document(decode_document(document))
 
 
 @lru_cache(maxsize=4096)
 def command_of(document: bytes) -> str:
-    """The command of a run."""
     command = decode_document(document).command
     return command if isinstance(command, str) else ""
 
 
 @lru_cache(maxsize=4096)
 def has_check(document: bytes) -> bool:
-    """Whether a run has a health check."""
     return decode_document(document).health is not None

@@ -21,19 +21,17 @@ DECODERS: dict[str, Any] = {kind: msgspec.msgpack.Decoder(type) for kind, type i
 
 
 class Records:
-    """The disk as objects. What a commit changed is there in both forms until the next one."""
+    """The disk as objects. What a commit changed is kept in both forms until the next commit."""
 
     def __init__(self) -> None:
         self.forgotten()
 
     def forgotten(self) -> None:
-        """The disk is empty again."""
         self.now: dict[str, dict[str, Any]] = {kind: {} for kind in TYPES}
         self.before: dict[tuple[str, str], Any] = {}  # what the last commit changed -> what it was; None: new
         self.meta = self.meta_before = Meta()
 
     def committed(self, changes: Sequence[Change]) -> None:
-        """Follow a commit."""
         self.before = {}
         self.meta_before = self.meta
         for kind, key, value in changes:
@@ -49,15 +47,13 @@ class Records:
                     self.meta = existing[key]
 
     def changed(self, kind: str) -> list[tuple[str, Any, Any]]:
-        """What the last commit changed of a kind: key, before and now. What is gone is None now."""
+        """What the last commit changed of a kind: key, before and now. A deleted record is None now."""
         return [(key, old, self.now[kind].get(key)) for (name, key), old in self.before.items() if name == kind]
 
     def written(self, kind: str) -> list[tuple[str, Any, Any]]:
-        """What the last commit wrote of a kind: key, before and now."""
         return [item for item in self.changed(kind) if item[2] is not None]
 
     def placed(self) -> list[tuple[Instance | None, Instance]]:
-        """Instances that the last commit placed, before and now."""
         return [
             (old, new)
             for _, old, new in self.written("instance")
@@ -65,26 +61,23 @@ class Records:
         ]
 
     def stood(self, kind: str, key: str) -> tuple[Any, Any]:
-        """A record before the last commit and after it."""
         now = self.now[kind].get(key)
         return self.before.get((kind, key), now), now
 
     def workload(self, key: str) -> Workload | None:
-        """A workload, as it is now."""
         found: Workload | None = self.now["workload"].get(key)
         return found
 
     def spec_of(self, instance: Instance) -> Workload:
-        """The workload as an instance runs it."""
+        """The workload in the version that the instance runs."""
         present: Workload = self.now["workload"][instance.workload]
         older: Workload = self.now["version"].get(f"{instance.workload}@{instance.version}", present)
         return present if instance.version == present.version else older
 
     def instances_of(self, key: str) -> list[Instance]:
-        """All of a workload that have a record."""
         return [item for item in self.now["instance"].values() if item.workload == key]
 
     def holds(self, key: str, token: int) -> bool:
-        """Whether an instance has its place with this very attempt."""
+        """Whether an instance has an allocation with this attempt."""
         instance = self.now["instance"].get(key)
         return instance is not None and instance.token == token and instance.state in ALLOCATED

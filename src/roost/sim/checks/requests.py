@@ -17,7 +17,7 @@ class EffectiveRequests(NamedTuple):
 
 
 class RequestCheckers:
-    """Look at the requests of every commit, and at every answer."""
+    """Checks the requests of every commit, and every answer."""
 
     def __init__(self) -> None:
         self._wishes: list[int] = []  # how often each was carried out
@@ -25,7 +25,7 @@ class RequestCheckers:
         self._durable: set[tuple[str, int, int]] = set()  # server, life, request; only ever asked for members
 
     def not_idempotent(self, make: Callable[[int], Event]) -> Callable[[int], Event]:
-        """The same requests, known to be one wish of one client, however often it sends them."""
+        """The same requests, known to be one wish of one client, however often the client sends them."""
         wish = len(self._wishes)
         self._wishes.append(0)
 
@@ -37,7 +37,7 @@ class RequestCheckers:
         return marked
 
     def effective(self, server: str, life: int, act: Act) -> EffectiveRequests:
-        """What is carried out if this step becomes durable."""
+        """The requests that are carried out if this step becomes durable."""
         refused = {request for request, value in act.done.replies if isinstance(value, RoostError)}
         events = [event for event in map(inner, act.batch) if isinstance(event, Request)]
         wishes = {event.request: self._events.get(id(event), (event, None))[1] for event in events}
@@ -46,7 +46,6 @@ class RequestCheckers:
         )
 
     def committed(self, done: EffectiveRequests) -> None:
-        """A step is on the disk."""
         self._durable |= {(*done.server, request) for request in done.wishes}
         for wish in done.wishes.values():
             if wish is not None:
@@ -55,7 +54,6 @@ class RequestCheckers:
                     raise Wrong("a request that is not idempotent was carried out twice")
 
     def answered(self, server: str, life: int, request: int, value: object) -> None:
-        """A client is about to get this answer."""
         is_denied = isinstance(value, NoService) and value.code == NoService.code
         if is_denied and (server, life, request) in self._durable:
             raise Wrong(f"{server} answered that nothing was done, and it is on the disk: {value}")

@@ -31,8 +31,6 @@ WAITING_CODES = ("no_nodes", "insufficient_resources", "unsatisfiable", "quota_e
 
 
 class Known(msgspec.Struct):
-    """What the disk says of one instance."""
-
     serial: int
     state: str
     token: int
@@ -41,7 +39,7 @@ class Known(msgspec.Struct):
 
 
 class Checkers:
-    """They follow every step, commit, order and answer, and raise Wrong."""
+    """Follow every step, commit, order and answer, and raise Wrong."""
 
     def __init__(self, world: World, truth: Oracle, snapshot: Callable[[], Snapshot]) -> None:
         self._world = world
@@ -68,7 +66,7 @@ class Checkers:
     # the server
 
     def stepped(self, state: State, done: Step) -> None:
-        """After every step, before it has effects."""
+        """After every step, before its effects."""
         self.steps += 1
         self._state = state
         for trouble in check(state):
@@ -79,7 +77,7 @@ class Checkers:
             self._everybody_knows_why(state)
 
     def committed(self, changes: Sequence[Change], server: str = "", epoch: int = 0) -> None:
-        """After every write to the disk, also of one whose writer never hears of it."""
+        """After every write to the disk, also if its writer never gets the answer."""
         self.commits += 1
         if self._writers.setdefault(epoch, server) != server or epoch < max(self._writers):
             raise Wrong(f"{server} has committed with epoch {epoch}; leaders were {self._writers}")
@@ -103,7 +101,7 @@ class Checkers:
         self.what_was_told_is_true()
 
     def forgotten(self) -> None:
-        """The disk is empty again. What runs and which tokens were given out is true all the same."""
+        """The disk is empty again. What runs, and which tokens were used, stays true."""
         for known in (self.disk, self.reported, self.accepted, self.cancelled):
             known.clear()
         self._writers.clear()
@@ -134,7 +132,7 @@ class Checkers:
     # the agents
 
     def followed(self, actor: Actor, session: int, generation: int) -> None:
-        """After every word an agent got: it went forward, and what it believes to be known is on disk."""
+        """After every message to an agent: generations only grow, and what it believes to be known is on disk."""
         if actor.session == session and actor.generation < generation:
             raise Wrong(f"{actor.node} went back from orders {generation} to {actor.generation}")
         for token, attempt in actor.attempts.items():
@@ -144,7 +142,7 @@ class Checkers:
                     raise Wrong(f"{actor.node} got the end of {token} acknowledged, the disk says {known}")
 
     def caught_up(self, actor: Actor) -> None:
-        """With every beat: an agent that has followed all orders has what it is to run."""
+        """With every heartbeat: an agent that has followed all orders has the attempts of its node."""
         state, node = self._state, actor.node
         if node not in state.nodes or state.nodes[node].session != actor.session:
             return
@@ -156,7 +154,6 @@ class Checkers:
     # the clients
 
     def answered_submit(self, key: str) -> None:
-        """A submission was answered with yes."""
         if self.forgetful or key in self.swept:
             return
         self.accepted[key] = True
@@ -164,31 +161,29 @@ class Checkers:
             raise Wrong(f"{key} was accepted and is not on disk")
 
     def answered_cancel(self, key: str) -> None:
-        """A cancellation was answered with yes."""
         retried = self.retried.get(key) or self.retried.get(key.rpartition(".")[0])
         if not retried and not self.forgetful:  # otherwise it is unknown which of the two came last
             self.cancelled[key] = self._world.now
 
     def asks_retry(self, key: str) -> None:
-        """A client is about to ask for another run: endings may change again from here on."""
+        """A client is about to ask for another run: from here on, end states may change again."""
         self.retried[key] = self.retried.get(key, 0) + 1
         for known in (self.reported, self.cancelled):
             for name in [name for name in known if name == key or name.rpartition(".")[0] == key]:
                 del known[name]
 
     def replaces(self, key: str) -> None:
-        """A client is about to use a finished workload's name again: what was known of the old one is over."""
+        """A client is about to reuse the name of a finished workload: what was known of the old one is obsolete."""
         self.asks_retry(key)
         self.accepted.pop(key, None)
 
     def asks_drain(self, node: str, deadline_ms: int) -> None:
-        """A client is about to take a node out of service."""
         self.living.asks_drain(node, deadline_ms)
 
     # what they check
 
     def what_was_told_is_true(self) -> None:
-        """Endings do not change, and what was accepted is there."""
+        """End states do not change, and accepted workloads exist."""
         for key, report in self.reported.items():
             known = self.disk.get(key)
             if known != report and not self.retried.get(key.rpartition(".")[0]):
@@ -204,7 +199,7 @@ class Checkers:
             raise Wrong(f"{key} had serial {before.serial} and has {now.serial} now")
 
     def _workload_swept(self, key: str) -> None:
-        """An old finished workload, or one too many, may be forgotten; a running one may not."""
+        """Retention may remove a finished workload, but not one that runs."""
         for live in self._truth.live.values():
             if live.run.workload == key and live.run.leased and not self.forgetful:
                 raise Wrong(f"{key} was forgotten while {live.run.token} runs on {live.host}")
@@ -254,7 +249,7 @@ class Checkers:
             raise Wrong(f"{key} was forgotten while {old.token} runs on {live.host}")
 
     def _ending_is_true(self, instance: Instance) -> None:
-        """What the disk says of an ending is what really happened."""
+        """The end state on disk is what really happened."""
         ending = self._truth.endings.get(instance.token)
         if instance.state == InstanceState.SUCCEEDED and (
             ending is None or (ending.cause, ending.code) != ("exited", 0)
@@ -281,7 +276,7 @@ class Checkers:
         return ending is not None and (ending.cause == "timed_out" or (ending.cause == "exited" and ending.code != 0))
 
     def _orders_are_known(self, done: Step) -> None:
-        """A run order is on disk as its node's own, and is of no instance whose cancellation was answered."""
+        """A run order is on disk for its node, and its instance was not cancelled before."""
         for orders in done.assignments:
             for order in orders.orders:
                 if isinstance(order, Run) and self.tokens.get(order.token) != orders.node:

@@ -29,7 +29,7 @@ Version = tuple[str, int, int]  # workload, serial, version
 
 
 class ServiceCheckers:
-    """Look at every commit, and at every process that begins."""
+    """Checks every commit, and every process that begins."""
 
     def __init__(self, truth: Oracle, disk: Records, retried: Mapping[str, int]) -> None:
         self._truth = truth
@@ -47,12 +47,10 @@ class ServiceCheckers:
         truth.began_told = self.began
 
     def asks_drain(self, node: str, deadline_ms: int) -> None:
-        """A client is about to drain a node."""
         if deadline_ms:
             self._deadlines[node] = True
 
     def hears(self, events: Sequence[Event]) -> None:
-        """The events of the next step."""
         for event in events:
             if isinstance(event, ReportsReceived):
                 reports = event.reports
@@ -64,7 +62,6 @@ class ServiceCheckers:
                 self._sick[report.token] = not report.ready
 
     def committed(self) -> None:
-        """After every write to the disk."""
         disk = self._disk
         for _, old, new in disk.written("workload"):
             self._remember(new)
@@ -88,7 +85,6 @@ class ServiceCheckers:
                 raise Wrong(f"{key} was given up while there is maintenance")
 
     def began(self, host: str, run: Run) -> None:
-        """A process exists."""
         policy = policy_of(run.document)
         if policy.kind == WorkloadKind.SERVICE:
             self._not_too_many(run)
@@ -113,7 +109,7 @@ class ServiceCheckers:
             self._overlapping[key] = True
 
     def _not_too_many(self, run: Run) -> None:
-        """Runs that have their place, not those that were given away and go on because they cannot be reached."""
+        """Counts runs with an allocation, not those that were rescheduled and go on out of reach."""
         live = [
             live_run.run
             for live_run in self._truth.live.values()
@@ -147,7 +143,7 @@ class ServiceCheckers:
             raise Wrong(f"{new.key} became version {new.version} before its {update.canary} canaries were promoted")
 
     def _stopped(self, old: Instance, new: Instance) -> None:
-        """The server stops one that is ready: then enough others are."""
+        """The server stops a ready instance only if enough others are ready."""
         workload = self._disk.now["workload"][new.workload]
         if (
             workload.policy.kind != "service"
@@ -176,7 +172,7 @@ class ServiceCheckers:
             )
 
     def _is_forced(self, instance: Instance) -> bool:
-        """Whether its time on a node is up, or its pool has failed: then it goes whatever becomes of its service."""
+        """Whether its drain deadline has passed or its pool has failed: then it is stopped despite the floor."""
         if isinstance(instance.reason, PoolDraining | PoolFailed):
             return isinstance(instance.reason, PoolFailed)
         node = self._disk.now["node"].get(instance.node)
@@ -201,7 +197,7 @@ class ServiceCheckers:
             raise Wrong(f"{run.key} is a second run for the tick that {self._ticks[tick]} was made for")
 
     def _no_tick_is_forgotten(self, key: str, old: Workload, new: Workload) -> None:
-        """Ticks that were dealt with have their runs, or the workload has a reason why not."""
+        """Past ticks have their runs, or the workload has a reason why not."""
         if new.tick_ms < old.tick_ms:
             raise Wrong(f"{key} went back from tick {old.tick_ms} to {new.tick_ms}")
         if (
@@ -220,7 +216,7 @@ class ServiceCheckers:
             raise Wrong(f"{key} did not run for {lacking[:3]} of {len(ticks)} ticks and does not say why")
 
     def late_schedules(self, now_ms: int) -> list[str]:
-        """Schedules that were due for more than a second and have not run."""
+        """Schedules that were due more than a second ago and have not run."""
         late = []
         for workload in self._disk.now["workload"].values():
             schedule = workload.policy.schedule
@@ -231,7 +227,7 @@ class ServiceCheckers:
         return late
 
     def _alone(self, run: Run, workload: Workload) -> None:
-        """Runs of one schedule are not beside each other, unless it allows that."""
+        """Runs of one schedule do not overlap, unless it allows that."""
         if self._overlapping.get(workload.parent) or self._retried.get(run.workload):
             return
         if not workload.policy.fenced and not self._disk.holds(f"{run.workload}.{run.index}", run.token):
@@ -246,7 +242,7 @@ class ServiceCheckers:
     # order
 
     def _has_come(self, run: Run, condition: After) -> None:
-        """What a run waited for has really happened, once at least."""
+        """The condition that a run waited for was satisfied at least once."""
         key = condition.workload
         when = condition.when or DEFAULT_WHEN[self._kinds.get(key, WorkloadKind.JOB)]
         indexes = [run.index] if condition.each else list(range(self._counts.get(key, 0)))
@@ -271,7 +267,7 @@ class ServiceCheckers:
                 raise Wrong(f"{run.workload}.{run.index} began, and {key}.{live.run.index} still runs on {live.host}")
 
     def _tokens(self, key: str, index: int) -> list[int]:
-        """Every attempt of an instance that ever ran, also of others of its name before it."""
+        """Every attempt of an instance that ever ran, also of earlier workloads of its name."""
         return [
             token
             for serial in self._serials.get(key, ())
@@ -280,31 +276,30 @@ class ServiceCheckers:
 
 
 def floor_of(workload: Workload) -> int:
-    """How many have to be available."""
+    """How many instances have to be available."""
     update = workload.policy.update or Update()
     return workload.count - max(update.unavailable, share_of(workload.count, update.unavailable_percent))
 
 
 def surge_of(workload: Workload) -> int:
-    """How many more than its count may run."""
+    """How many instances may run beyond the count."""
     update = workload.policy.update or Update()
     return max(update.surge, share_of(workload.count, update.surge_percent))
 
 
 def share_of(count: int, percent: int) -> int:
-    """A share, rounded up."""
     return (count * percent + 99) // 100
 
 
 def has_ended(instance: Instance) -> bool:
-    """Whether it has ended for good; also if the same commit lets it start again."""
+    """Whether it ended, even if the same commit starts it again."""
     last = instance.story[-1].revision if instance.story else 0
     lines = [line for line in instance.story if line.revision == last]
     return instance.state in FINISHED or any(line.state in FINISHED for line in lines)
 
 
 def is_available(workload: Workload, instance: Instance, now_ms: int) -> bool:
-    """Whether an instance counts, as far as its server knew: of an earlier version it is enough that it is ready."""
+    """Whether an instance counts as available, as far as its server knew; an older version only has to be ready."""
     is_new = instance.version == workload.version
     healthy_after_ms = (workload.policy.update or Update()).healthy_after_ms if is_new else 0
     is_ready = instance.state == InstanceState.RUNNING and instance.ready_since_ms > 0

@@ -71,12 +71,12 @@ def mutated(name: str, *, harmless: bool = False) -> Iterator[None]:
 
 
 def without(name: str, rule: str, *patches: Patch, themes: bool = False) -> None:
-    """Put a mutant on the list that replaces functions by simpler ones."""
+    """Register a mutant that replaces functions by simpler ones."""
     MUTANTS[name] = Mutant(rule, lambda: list(patches), themes)
 
 
 def mutant(owner: Any, key: Any, *more: Patch, themes: bool = False) -> Callable[[Rule], Rule]:
-    """Put a mutant on the list that stands in front of a function: it gets the original as its first argument."""
+    """Register a mutant that wraps a function: it gets the original as its first argument."""
 
     def listed(instead: Rule) -> Rule:
         def patches() -> list[Patch]:

@@ -18,7 +18,7 @@ Submission = tuple[str, int]  # a workload's key, and when it was submitted; -N:
 
 
 class MeteredAttempt(NamedTuple):
-    """One try of an instance, named in the same way whatever the strategy: tokens and serials would differ."""
+    """One attempt, named independently of the strategy: tokens and serials would differ."""
 
     instance: str  # PROJECT/NAME.INDEX
     submitted_ms: int
@@ -26,21 +26,20 @@ class MeteredAttempt(NamedTuple):
 
 
 class RecordedPlace(NamedTuple):
-    """Where an attempt went, and by which entry of the record."""
+    """Where an attempt was placed, and by which entry of the recording."""
 
     node: str
     entry: int
 
 
 class Submissions:
-    """Which submission a workload is of: names are used again."""
+    """Maps a workload to its submission: names are reused."""
 
     def __init__(self) -> None:
         self._lives = 0
         self._when: dict[int, int] = {}  # by serial
 
     def see(self, state: State, events: tuple[Event, ...], now_ms: int) -> None:
-        """A step is over in which these came in."""
         for event in map(inner, events):
             if isinstance(event, Submit):
                 for wanted in event.specs:
@@ -49,21 +48,19 @@ class Submissions:
                         self._when.setdefault(workload.serial, now_ms)
 
     def know(self, state: State) -> None:
-        """A life begins. What is there was submitted before."""
+        """A life begins: its workloads were submitted before."""
         self._lives += 1
         self._when = {workload.serial: -self._lives for workload in state.workloads.values()}
 
     def before(self, key: str) -> Submission:
-        """A submission from before this life."""
         return key, -self._lives
 
     def of(self, workload: Workload) -> Submission:
-        """The submission of a workload."""
         return workload.key, self._when.get(workload.serial, -self._lives)
 
 
 class RecordingMeter:
-    """Looks at every step. Time between two lives does not count."""
+    """Measures every step. Time between two lives does not count."""
 
     def __init__(self) -> None:
         self.submissions = Submissions()
@@ -82,7 +79,6 @@ class RecordingMeter:
         self._by_minute: dict[int, tuple[int, int]] = {}
 
     def begin(self, state: State) -> None:
-        """A life begins."""
         self.submissions.know(state)
         for instance in state.instances.values():
             if instance.started_ms:
@@ -93,7 +89,7 @@ class RecordingMeter:
         self._inspect(state)
 
     def end(self, state: State) -> None:
-        """A life is over: pending instances have never started."""
+        """A life ends: pending instances have never started."""
         self._waiting = sum(
             workload.count - state.placed_count(workload)
             for workload in state.workloads.values()
@@ -101,7 +97,7 @@ class RecordingMeter:
         ) + sum(instance.state == InstanceState.QUEUED for instance in state.instances.values())
 
     def stepped(self, state: State, events: tuple[Event, ...], done: Step, entry: int) -> None:
-        """A step is over, by this entry of the record or since the one before it."""
+        """Measure a step, made by this entry of the recording or since the one before it."""
         self.steps += 1
         self._pass(state.now_ms)
         self.submissions.see(state, events, state.now_ms)
@@ -113,7 +109,6 @@ class RecordingMeter:
                 self._wait(state, key)
 
     def attempt(self, state: State, key: str) -> MeteredAttempt | None:
-        """The attempt that an instance is at."""
         instance = state.instances.get(key)
         if instance is None:
             return None
@@ -121,7 +116,6 @@ class RecordingMeter:
         return MeteredAttempt(key, submission[1], instance.attempt)
 
     def metrics(self) -> dict[str, float]:
-        """The figures."""
         used = sum(used for used, _ in self._by_minute.values())
         total = sum(total for _, total in self._by_minute.values())
         return {
@@ -134,7 +128,6 @@ class RecordingMeter:
         }
 
     def series(self) -> tuple[Series, ...]:
-        """Use over time."""
         first = self._began_ms // MINUTE_MS
         points: list[Point] = []
         minutes = sorted(self._by_minute)
@@ -155,7 +148,7 @@ class RecordingMeter:
             self._by_minute[now_ms // MINUTE_MS] = (used + more_used * length, total + more_total * length)
 
     def _inspect(self, state: State) -> None:
-        """Add up what is in use, if anything about the nodes has changed."""
+        """Add up what is in use, if a node has changed."""
         fleet = state.fleet
         seen = (fleet.position, fleet.layout)
         if seen == self._seen:

@@ -38,15 +38,13 @@ class RecordedEnd(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """A node that was lost had not been heard for a while before."""
+    """A lost node sent no heartbeat in this time."""
 
     since_ms: int
     until_ms: int
 
 
 class Doing:
-    """One attempt on a node."""
-
     __slots__ = ("ended_ms", "ending", "order", "report", "started_ms", "stops_ms", "who")
 
     def __init__(self, order: Run, who: Who) -> None:
@@ -59,7 +57,6 @@ class Doing:
         self.stops_ms = NEVER_MS  # when it has stopped, if it was stopped
 
     def reported(self, now_ms: int) -> Report:
-        """How it stands."""
         ago = max(0, now_ms - self.started_ms) if self.started_ms >= 0 else 0
         if self.report is not None:
             since = max(0, now_ms - self.ended_ms)
@@ -68,8 +65,6 @@ class Doing:
 
 
 class RecordedAgent:
-    """One node."""
-
     __slots__ = ("connected", "identity", "runs", "sequence", "session")
 
     def __init__(self, identity: str) -> None:
@@ -81,8 +76,6 @@ class RecordedAgent:
 
 
 class Nodes:
-    """All of them, and what happens on them next."""
-
     def __init__(
         self,
         endings: Mapping[Who, Sequence[RecordedEnd]],
@@ -100,7 +93,7 @@ class Nodes:
         self._set = 0
 
     def begin(self, state: State, connected: Sequence[str]) -> None:
-        """A life begins in which these nodes are in touch already and run what they should."""
+        """A life begins in which these nodes are connected already and run their allocations."""
         self._agents.clear()
         self._due.clear()
         for name in connected:
@@ -115,14 +108,12 @@ class Nodes:
                 self._take_up(state, name, run_order(state, instance), started)
 
     def next_ms(self) -> int:
-        """When something happens on a node."""
         return self._due[0][0] if self._due else NEVER_MS
 
     def translate(self, state: State, events: Sequence[Event], now_ms: int) -> list[Event]:
-        """What was recorded, as agents would have sent it: partings of these sessions, hellos with these runs.
+        """The recorded events, as these agents would have sent them: with their own sessions and runs.
 
-        What agents reported is left out, these report for themselves; and beats: it is known who was lost when.
-        """
+        Reports are left out, because these agents report for themselves; and heartbeats, because losses are known."""
         text: list[Event] = []
         for event in map(inner, events):
             if isinstance(event, HeartbeatsReceived):
@@ -141,7 +132,7 @@ class Nodes:
         return text
 
     def report(self, now_ms: int) -> list[Event]:
-        """Let happen what is due, and report it. A node that is out of touch tells it with its next hello."""
+        """Advance to now, and report what happened. A disconnected node reports it with its next hello."""
         answer: dict[str, dict[int, Report]] = {}
         while self._due and self._due[0][0] <= now_ms:
             when, _, name, token = heappop(self._due)
@@ -165,7 +156,7 @@ class Nodes:
         return text
 
     def obey(self, state: State, events: Sequence[Event], done: Step) -> None:
-        """Hear the answers to hellos, take orders, and stop what may not run on a node that was lost."""
+        """Take the answers to hellos, follow orders, and stop leased runs on nodes that were lost."""
         answers = {reply.request: reply.value for reply in done.replies}
         for event in events:
             session = answers.get(event.request) if isinstance(event, NodeConnected) else None
@@ -199,7 +190,7 @@ class Nodes:
                 self._take_up(state, orders.node, order)
 
     def _drop(self, name: str, agent: RecordedAgent, token: int, now_ms: int) -> None:
-        """The run is not wanted. One that still runs takes room until it was stopped and that was reported."""
+        """A live run keeps its allocation until it was stopped and that was reported."""
         doing = agent.runs.get(token)
         if doing is not None and doing.report is not None:
             del agent.runs[token]
@@ -229,7 +220,7 @@ class Nodes:
         self._at(now_ms + (ending.delay_ms if ending else 0), name, doing.order.token)
 
     def _go_on(self, name: str, doing: Doing, when_ms: int) -> None:
-        """What is next with it: it has stopped, begins, or ends by itself."""
+        """The next event of a run: it was stopped, starts, or ends by itself."""
         if when_ms >= doing.stops_ms:
             doing.report = Report(doing.order.token, "ended", cause="stopped", signal=TERM)
             doing.ending = None
@@ -254,7 +245,7 @@ class Nodes:
             self._at(when_ms + doing.ending.tail_ms, name, doing.order.token)
 
     def _ended(self, name: str, doing: Doing, when_ms: int) -> None:
-        """It holds its room no more on the node: who stands behind it begins."""
+        """Its resources are free on the node: the attempt prefilled behind it starts."""
         doing.ended_ms = when_ms
         for other in self._agents[name].runs.values():
             if other.order.after == doing.order.token and other.started_ms < 0 and other.report is None:
@@ -267,7 +258,7 @@ class Nodes:
         return doing.ended_ms + (doing.ending.tail_ms if doing.ending and doing.report else 0)
 
     def _next_ending(self, who: Who) -> RecordedEnd | None:
-        """None: it did not end while this was recorded."""
+        """None: it did not end in the recording."""
         endings, used = self._endings.get(who, ()), self._used.get(who, 0)
         return endings[used] if used < len(endings) else None
 
@@ -278,7 +269,7 @@ class Nodes:
     # what it says
 
     def _hello(self, state: State, event: NodeConnected, now_ms: int) -> NodeConnected:
-        """The first hello of a life tells what really ran, since that was decided before; later ones what runs here."""
+        """The first hello of a life reports what really ran, which was decided before it; later ones what runs here."""
         hello = event.hello
         agent = self._agents.get(hello.node)
         if agent is None:

@@ -53,7 +53,7 @@ Life = list[Part]
 
 
 class RecordedLine(NamedTuple):
-    """An entry in a row of lives. `number` counts from 1 over all of them."""
+    """An entry. `number` counts from 1 over all lives."""
 
     number: int
     now_ms: int
@@ -62,7 +62,7 @@ class RecordedLine(NamedTuple):
 
 
 class Recording:
-    """Journals, and what was learnt by stepping through them once."""
+    """Journals, and what was learnt by replaying them once."""
 
     def __init__(self, lives: list[Life]) -> None:
         self.lives = lives
@@ -77,7 +77,7 @@ class Recording:
 
     @property
     def stop_ms(self) -> int:
-        """How long it takes to stop something; never no time at all, in which others could go round in circles."""
+        """How long a stop takes; never 0, so that preemptions cannot repeat forever without time passing."""
         return max(STOP_MS_MIN, int(median(self.stops_ms))) if self.stops_ms else STOP_MS_UNKNOWN
 
     @property
@@ -87,18 +87,17 @@ class Recording:
 
     @property
     def same_decisions(self) -> bool | None:
-        """Whether everything was decided as recorded; None if that is unknown without a beginning."""
+        """Whether all decisions were as recorded; None if unknown because a beginning is missing."""
         return self.first_difference is None if self.is_whole else None
 
     def facts(self) -> dict[str, Any]:
-        """Where it comes from."""
         header = self.lives[0][0].header
         files = sum(len(life) for life in self.lives)
         return {"files": files, "lives": len(self.lives), "recorded_by": header.version}
 
 
 def read_history(path: Path, progress: Progress) -> Recording:
-    """Read a file or a folder of journals and decide everything again."""
+    """Read a file or a folder of journals and replay all decisions."""
     paths = journals_in(path) if path.is_dir() else [path]
     parts = [part for path in paths if (part := read_part(path)) is not None]
     if not parts:
@@ -111,7 +110,6 @@ def read_history(path: Path, progress: Progress) -> Recording:
 
 
 def replay_recorded(history: Recording) -> Replay:
-    """What happened."""
     details = {
         "same_decisions": history.same_decisions,
         "first_difference": history.first_difference if history.is_whole else None,
@@ -121,7 +119,7 @@ def replay_recorded(history: Recording) -> Replay:
 
 
 def replay_instead(history: Recording, strategy: str, progress: Progress) -> Replay:
-    """What would have happened if the servers had had another strategy. Workloads and pools keep their own."""
+    """What would have happened with another strategy. Workloads and pools keep their own."""
     check_strategy(strategy, "strategy")
     meter = RecordingMeter()
     for life, lines in _lines(history.lives):
@@ -142,7 +140,7 @@ def replay_instead(history: Recording, strategy: str, progress: Progress) -> Rep
 
 
 def _lives(parts: Sequence[Part]) -> list[Life]:
-    """Files in the order in which they were written; what follows a missing one is a life without its beginning."""
+    """Files in the order in which they were written; a file after a missing one is a life without its beginning."""
     ordered = sorted(parts, key=lambda part: (part.header.life, part.header.part))
     lives: list[Life] = []
     for _, group in groupby(ordered, key=lambda part: part.header.life):
@@ -156,7 +154,6 @@ def _lives(parts: Sequence[Part]) -> list[Life]:
 
 
 def _lines(lives: Sequence[Life]) -> Iterator[tuple[Life, Iterator[RecordedLine]]]:
-    """The entries of each life."""
     number = 0
 
     def of(life: Life) -> Iterator[RecordedLine]:
@@ -175,7 +172,7 @@ def _lines(lives: Sequence[Life]) -> Iterator[tuple[Life, Iterator[RecordedLine]
 
 
 def _check_plugins(part: Part) -> None:
-    """Without a strategy or filter that took part, decisions would differ for no reason of Roost's."""
+    """Without a plug-in that took part, decisions would differ for reasons outside of Roost."""
     for noun, then, now in (
         ("strategy", part.header.strategies, tuple(STRATEGIES)),
         ("filter", part.header.filters, filter_names()),
@@ -187,7 +184,7 @@ def _check_plugins(part: Part) -> None:
 
 
 def _begin(header: RecordingHeader, settings: Settings) -> State:
-    """The state that a life, or what is left of it, begins with."""
+    """The state at the beginning of a life, or of what is left of it."""
     try:
         snapshot = Snapshot(header.revision, header.records)
         state = load(snapshot, header.now_ms, settings, unclean=header.unclean)
@@ -226,7 +223,7 @@ def _decide_again(history: Recording, progress: Progress) -> None:
 
 
 class _Notes:
-    """Takes down during a life how long runs took, and whose words did not count."""
+    """Notes during a life how long runs took, and which messages were ignored."""
 
     def __init__(self, history: Recording) -> None:
         self._history = history
@@ -234,7 +231,6 @@ class _Notes:
         self._over: set[int] = set()
 
     def before(self, state: State, line: RecordedLine) -> None:
-        """What is about to happen to the state as it still is."""
         joined: set[str] = set()
         for position, event in enumerate(line.events):
             if isinstance(event, ReportsReceived) and liveness_of(state, event.node, event.session) is not None:
@@ -249,7 +245,6 @@ class _Notes:
                     self._history.stale.add((line.number, position))
 
     def after(self, state: State, line: RecordedLine, done: Step) -> None:
-        """What has come of it."""
         answers = {reply.request: reply.value for reply in done.replies}
         for position, event in enumerate(line.events):
             if isinstance(event, NodeConnected) and not isinstance(answers.get(event.request), int):
@@ -310,7 +305,7 @@ class _World:
         self._nodes.begin(state, [touch.node for touch in header.touch])
 
     def follow(self, line: RecordedLine) -> None:
-        """Let happen what happens by itself until then, then what was recorded."""
+        """Replay what happens by itself until then, then the recorded entry."""
         while (due := min(self._wake_ms, self._nodes.next_ms())) < line.now_ms:
             self._step(line.number, max(due, self.state.now_ms), ())
         counted = tuple(
@@ -328,7 +323,7 @@ class _World:
         self._wake_ms = NEVER_MS if done.wake_at_ms is None else done.wake_at_ms
 
     def _lease(self, now_ms: int, losses: Sequence[str]) -> None:
-        """Nodes are lost when they were, neither sooner nor later: leases are kept up until then, and end there."""
+        """Nodes are lost when they were, neither sooner nor later: leases are renewed until then, and end there."""
         state = self.state
         lease = state.settings.lease_ms + state.settings.lease_margin_ms
         if now_ms >= self._kept_until_ms:
@@ -343,7 +338,7 @@ class _World:
 
 
 def _compare(recorded: RecordingMeter, instead: RecordingMeter) -> dict[str, Any]:
-    """Who would have gone elsewhere, in the order in which they went."""
+    """Attempts that would have been placed elsewhere, in the order of their placement."""
     moved: list[tuple[MeteredAttempt, str | None, str | None, int]] = []
     for attempt, was in recorded.placed.items():
         would = instead.placed.get(attempt)

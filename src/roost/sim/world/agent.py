@@ -53,7 +53,7 @@ class SimulatedAgent:
         self._tick_ms: int | None = None
 
     def begin(self) -> None:
-        """Take over from the keeper what an earlier agent had started, then look for the server."""
+        """Adopt the runs that the keeper has from an earlier agent, then connect."""
         greeting = self.host.keeper.connect(lambda event: self._later(PIPE_MS, self._happened, event))
         self._happened(greeting)
 
@@ -64,7 +64,7 @@ class SimulatedAgent:
         self.hung = True
 
     def wake(self) -> None:
-        """SIGCONT: everything that came in meanwhile is dealt with now."""
+        """SIGCONT: everything that came in meanwhile is handled now."""
         self.hung = False
         backlog, self._backlog = self._backlog, []
         for action, given in backlog:
@@ -77,7 +77,7 @@ class SimulatedAgent:
             self.host.net.close(self.stream, up=True, quietly=quietly)
 
     def leave(self) -> None:
-        """SIGTERM, after everything here has been stopped."""
+        """SIGTERM, after all runs have stopped."""
         self._awake(lambda: self._perform(self.machine.stop(self._now())))
 
     def _awake(self, action: Callable[..., None], *given: Any) -> None:
@@ -89,11 +89,9 @@ class SimulatedAgent:
     # events
 
     def received(self, stream: SimulatedStream, frame: Any) -> None:
-        """A frame from the server."""
         self._awake(self._receive, stream, frame)
 
     def closed(self, stream: SimulatedStream) -> None:
-        """The stream broke."""
         self._awake(self._closed, stream)
 
     def _receive(self, stream: SimulatedStream, frame: Any) -> None:

@@ -25,8 +25,6 @@ def _nothing(*_: object) -> None:
 
 
 class Clients:
-    """All users of the API."""
-
     def __init__(self, world: World, server: SimulatedCluster, checkers: Checkers) -> None:
         self._world = world
         self._server = server
@@ -36,13 +34,13 @@ class Clients:
         self.pending = 0  # requests whose client still wants an answer
 
     def submit(self, raw: dict[str, Any]) -> None:
-        """Hand in a workload, again and again until there is an answer."""
+        """Submit a workload, again and again until there is an answer."""
         key = f"{raw['project']}/{raw['name']}"
         self._hand_in((raw,), Conflict, is_new=key not in self._submitted)
         self._submitted[key] = True
 
     def apply(self, *raws: dict[str, Any]) -> None:
-        """Hand in workloads that may be there already as something else: all of them are taken in, or none."""
+        """Submit workloads that may exist in another version: all of them are accepted, or none."""
         self._hand_in(raws, RoostError, is_new=False)
 
     def _hand_in(self, raws: tuple[dict[str, Any], ...], refusal: type[RoostError], *, is_new: bool) -> None:
@@ -67,18 +65,16 @@ class Clients:
         self._ask(lambda request: Submit(request, wanted, same_ok=True), answered, replaces)
 
     def request(self, event: type[Any], *given: Any, once: bool = False) -> None:
-        """Any request that no check has to know of. `once`: not again, because each answer would be another change."""
+        """Any request that no check has to know of. `once`: not idempotent, so it is not repeated."""
         self._world.tell("client", f"asks for {event.__name__} {given}")
         answered = _nothing if once else lambda value: self._world.tell("client", f"got {value}")
         self._ask(lambda request: event(request, *given), answered, None if once else _nothing)
 
     def rollback(self, key: str, version: int) -> None:
-        """Take a service back to an earlier version."""
         self._checkers.replaces(key)
         self.request(Rollback, key, version)
 
     def cancel(self, key: str, index: int | None) -> None:
-        """Stop a workload or an instance."""
         whole = key if index is None else f"{key}.{index}"
         self._world.tell("client", f"cancels {whole}")
 
@@ -89,22 +85,19 @@ class Clients:
         self._ask(lambda request: Cancel(request, key, index), answered)
 
     def retry(self, key: str, index: int | None, *, failed: bool = False) -> None:
-        """Run something again."""
         self._checkers.asks_retry(key)
         self.request(Retry, key, index, failed, once=True)
 
     def drain(self, node: str, deadline_ms: int) -> None:
-        """Take a node out of service."""
         self._checkers.asks_drain(node, deadline_ms)
         self.request(Drain, node, deadline_ms)
 
     def reserve(self, name: str, project: str, count: int, after_ms: int, for_ms: int) -> None:
-        """Set nodes aside for a project, from some time on and for some time."""
         start = self._server.clock.now_ms() + after_ms
         self.request(Reserve, Reservation(name, project, (), start, start + for_ms), count)
 
     def _ask(self, make: Make, answered: Answered, again: Callable[[], None] | None = _nothing) -> None:
-        """`again` is called before the same is asked once more; None: the request is not idempotent."""
+        """`again` is called before each repetition; None: the request is not idempotent."""
         self.pending += 1
         self._send(make if again else self._checkers.requests.not_idempotent(make), answered, again)
 

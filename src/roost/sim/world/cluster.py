@@ -31,22 +31,18 @@ class SimulatedCluster:
 
     @property
     def state(self) -> State:
-        """The state as the leader has it."""
         return self.leader.state
 
     @property
     def clock(self) -> SimulatedClock:
-        """The leader's clock."""
         return self.leader.clock
 
     @property
     def ready(self) -> bool:
-        """Whether a server leads."""
         return any(server.ready for server in self.servers)
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Of all servers, for agents."""
         return tuple(server.name for server in self.servers)
 
     def find(self, address: str) -> SimulatedServer | None:
@@ -62,7 +58,7 @@ class SimulatedCluster:
         return leader.name if leader is not None else ""
 
     def ask(self, make: Callable[[int], Event], answered: Callable[[Any], None]) -> None:
-        """A client asks any server; a standby hands it on to the leader it knows."""
+        """A client asks any server; a standby forwards it to the leader it knows."""
         server = self._world.one_of(self.servers)
         if server.ready or server.leadership is None:
             server.ask(make, answered)

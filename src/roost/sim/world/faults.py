@@ -24,7 +24,7 @@ Kind = Callable[[], None]
 
 
 class Faults:
-    """Draws trouble and puts it on the heap until the calm."""
+    """Draws faults and schedules them until the calm."""
 
     often = ""  # a kind of trouble that happens in every world: for a mutant that only this kind reveals
     often_grace_ms = 0  # how long a leader without a store may answer in such worlds
@@ -51,7 +51,6 @@ class Faults:
             self._timing = LeaderTiming(600, 150, 60, self.often_grace_ms)
 
     def plan(self, until_ms: int) -> None:
-        """Some kinds of trouble, each at random moments."""
         kinds: list[Kind] = [
             self.bad_weather,
             self.partition,
@@ -76,7 +75,7 @@ class Faults:
                 self._world.at(self._world.between(0, until_ms), self._unless_calm, kind)
 
     def _draw(self, kinds: list[Kind]) -> list[tuple[Kind, int]]:
-        """A little of many kinds, or much of two: what has to meet in order to hurt meets rarely otherwise."""
+        """A few of many kinds, or many of two: faults that do harm only together rarely meet otherwise."""
         world = self._world
         if world.happens(0.5):
             often = [*kinds, *[self.bad_weather, self.partition, self.crash_server] * 3]
@@ -85,7 +84,7 @@ class Faults:
         return [(kind, world.one_of((1, 2, 4, 8))) for kind in kinds if world.happens(likely)]
 
     def power_on_servers(self) -> None:
-        """All servers run; a new process may find its host's clock set otherwise."""
+        """Start servers that are down; a new process may find its host's clock changed."""
         for server in self._team.servers:
             self._start(server)
 
@@ -106,7 +105,7 @@ class Faults:
         )
 
     def new_clock(self) -> SimulatedClock:
-        """The clock of a server: the wall at its start, then monotonic."""
+        """The clock of a server: the wall clock at its start, then monotonic."""
         world = self._world
         jumps = world.happens(self.jumps) and not self._disk.forgetful  # who remembers nothing trusts the wall clock
         most = SKEW_MS_MAX if self._disk.shared else WALL_JUMP_MS_MAX
@@ -114,7 +113,7 @@ class Faults:
         return SimulatedClock(world, self.epoch_ms + jump, world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX))
 
     def calm(self) -> None:
-        """All trouble ends; what broke is repaired, but for hosts that are gone for good."""
+        """All faults end; what broke is repaired, except hosts that are gone for good."""
         self._calm = True
         self._world.tell("faults", "end here")
         self._disk.repair()
@@ -132,7 +131,7 @@ class Faults:
         self.power_on()
 
     def power_on(self) -> None:
-        """What is down and not gone for good is started."""
+        """Start what is down and not gone for good."""
         for host in self._hosts:
             if host.name not in self.gone:
                 host.boot()
@@ -155,7 +154,7 @@ class Faults:
                     world.after(for_ms, way.set)
 
     def partition(self, *, busy: bool = False) -> None:
-        """One host cannot speak, or not hear, or neither; `busy`: one on which something runs, if there is any."""
+        """One host cannot send, or not receive, or neither; `busy`: a host with live runs, if there is one."""
         world = self._world
         hosts = [item for item in self._hosts if not item.keeper.is_idle()] if busy else []
         host = world.one_of(hosts or self._hosts)
@@ -181,11 +180,10 @@ class Faults:
         (stream.agent if agent_first else stream.server).closed(stream)
 
     def kill_agent(self) -> None:
-        """kill -9 of an agent."""
         self._host().kill_agent()
 
     def overtake_hello(self) -> None:
-        """An agent's hello takes the long way; the agent dies meanwhile, and the next one's hello is faster."""
+        """The hello of an agent is late; the agent dies meanwhile, and the hello of the next one is faster."""
         host = self._host()
         for way in self._ways(host)[1::2]:
             way.set(late=1.0, ordered=False)
@@ -194,7 +192,6 @@ class Faults:
         self._world.after(1_300, host.kill_agent)
 
     def hang_agent(self) -> None:
-        """SIGSTOP of an agent."""
         self._host().hang_agent(self._world.between(300, 14_000))
 
     def crash_host(self) -> None:
@@ -229,7 +226,7 @@ class Faults:
         world.after(world.between(50, longest_ms), self._start, server)
 
     def _tell_dead(self, server: SimulatedServer) -> None:
-        """The others notice at once that nothing listens there, or do not."""
+        """The other servers notice at once that nothing listens there, or do not."""
         for other in self._team.servers:
             if other is not server and other.leadership is not None and self._world.happens(0.5):
                 self._world.after(self._world.between(1, 60), other.leadership.found_dead, server.epoch)
@@ -249,7 +246,7 @@ class Faults:
         world.after(world.between(100, 12_000), self._disk.cut_off.discard, server.name)
 
     def lonely_server(self) -> None:
-        """The leader and a host on which something runs are in a world of their own."""
+        """The leader and a host with live runs are cut off from everything else."""
         world, server = self._world, self._team.leader if self._world.happens(0.7) else self._one_server()
         beside = world.one_of([host for host in self._hosts if not host.keeper.is_idle()] or self._hosts)
         world.tell("faults", f"{server.name} and {beside.name} are alone together")
@@ -270,7 +267,7 @@ class Faults:
             world.after(world.between(900, 2_500), self._unless_calm, self.hand_over)
 
     def late_news(self) -> None:
-        """Those who stand by hear late of what is committed, and one of them is to lead: by request, or at once."""
+        """Standbys get commits late, and one of them becomes leader: by request, or at once."""
         world = self._world
         for server in self._team.servers:
             if server.leadership is not None:
@@ -281,12 +278,11 @@ class Faults:
             world.after(world.between(1, 100), self._crash_if_up, self._team.leader)
 
     def hand_over(self) -> None:
-        """An operator lets another server lead."""
         self._world.tell("faults", "the leader is asked to let go")
         self._team.leader.let_go()
 
     def late_crash(self) -> None:
-        """A leader that cannot reach the store dies only after another one has taken its place."""
+        """A leader that cannot reach the store dies only after another one was elected."""
         server = self._team.leader
         self._disk.cut_off.add(server.name)
         self._world.after(self._world.between(800, 3_000), self._disk.cut_off.discard, server.name)
@@ -303,7 +299,7 @@ class Faults:
         return self._team.leader if self._world.happens(0.7) else self._world.one_of(self._team.servers)
 
     def _ways(self, host: SimulatedHost) -> list[Way]:
-        """All ways of a host: down and up, server by server."""
+        """All links of a host: down and up, server by server."""
         return [way for server in self._team.servers for way in self._net.of(host.name, server.name)]
 
     def bad_disk(self) -> None:
@@ -316,7 +312,6 @@ class Faults:
         world.after(world.between(500, 8_000), self._repair_disk)
 
     def broken_disk(self) -> None:
-        """Nothing can be written or read for a while."""
         self._world.tell("faults", "disk is broken")
         self._disk.broken = True
         self._world.after(self._world.between(100, 7_000), self._repair_disk)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedGateway:
-    """The agents' door, for one life of a server."""
+    """The sessions of agents, for one life of a server."""
 
     def __init__(self, world: World, net: Net, engine: "SimulatedServer") -> None:
         self._world = world
@@ -28,7 +28,6 @@ class SimulatedGateway:
         self._streams: dict[Session, SimulatedStream] = {}
 
     def received(self, stream: SimulatedStream, frame: Any) -> None:
-        """A frame from an agent."""
         if stream not in self._hellos:
             if not stream.server_open:
                 return
@@ -40,7 +39,6 @@ class SimulatedGateway:
             self._beat(stream, self._sessions[stream], frame)
 
     def closed(self, stream: SimulatedStream) -> None:
-        """A stream broke."""
         if stream in self._hellos:
             self._end(stream)
 
@@ -105,7 +103,6 @@ class SimulatedGateway:
         self._net.send(self._streams[session], answer if self._engine.is_sure else UnsureAnswer(answer), up=False)
 
     def _end(self, stream: SimulatedStream) -> None:
-        """A stream ends here."""
         hello, session = self._hellos.pop(stream), self._sessions.pop(stream, None)
         if stream.server_open:
             self._net.close(stream, up=False)
@@ -116,12 +113,11 @@ class SimulatedGateway:
             self._machine.ended(session)
 
     def crash(self) -> None:
-        """The process is gone, and with it every stream."""
         for stream in self._hellos:
             self._net.close(stream, up=False)
 
     def reset(self) -> None:
-        """The state is being loaded anew: end all streams."""
+        """The state is loaded again: end all streams."""
         for stream in list(self._hellos):
             if stream in self._hellos:
                 self._end(stream)

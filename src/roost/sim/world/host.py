@@ -30,7 +30,7 @@ class Site(NamedTuple):
 
 
 class SimulatedHost:
-    """A machine. Its identity stays over reboots; its clock begins anew, and so does its keeper."""
+    """A machine. Its identity survives reboots; its clock and its keeper start anew."""
 
     def __init__(self, site: Site, name: str, facts: Facts, drift_ppm: int, node: str = "") -> None:
         self.world = site.world
@@ -50,11 +50,10 @@ class SimulatedHost:
 
     @property
     def identity(self) -> str:
-        """MACHINE/LIFE: the machine stays over reboots, its life does not."""
+        """MACHINE/LIFE: the machine survives reboots, its life does not."""
         return f"{self.name}/{self._boots}"
 
     def boot(self) -> None:
-        """Power on: a keeper that knows nothing, and an agent."""
         if self.up:
             return
         self.world.tell(self.name, "boots")
@@ -73,7 +72,7 @@ class SimulatedHost:
         self._go_down(quietly=True)
 
     def kill_agent(self) -> None:
-        """The agent dies; the keeper and the runs do not notice, but for starting another one."""
+        """The agent dies; the runs go on, and the keeper starts another agent."""
         if self.agent is not None and self.agent.alive:
             self.world.tell(self.name, "agent killed")
             self.agent.die()
@@ -92,14 +91,13 @@ class SimulatedHost:
             self.world.after(for_ms, agent.wake)
 
     def leave(self) -> None:
-        """An orderly shutdown."""
         if self.agent is not None and self.agent.alive and not self.agent.hung:
             self.world.tell(self.name, "is shut down in order")
             self.keeper.stop_all(GRACE_MS)
             self._wait_for_idle(self.keeper)
 
     def _wait_for_idle(self, keeper: SimulatedKeeper) -> None:
-        """Runs first, while the agent can report them; then the agent, if it still lives."""
+        """Runs end first, while the agent can report them; then the agent, if it still lives."""
         if keeper is self.keeper and keeper.alive:
             if not keeper.is_idle():
                 self.world.after(20, self._wait_for_idle, keeper)
@@ -110,7 +108,7 @@ class SimulatedHost:
                 self.leave_now(keeper)
 
     def leave_now(self, keeper: SimulatedKeeper) -> None:
-        """The last heartbeat was sent: off."""
+        """The last heartbeat was sent: power off."""
         if self.up and keeper is self.keeper:
             self._go_down(quietly=False)
 

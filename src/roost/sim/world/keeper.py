@@ -20,7 +20,7 @@ PROMPT_MS_MAX = 3  # most of the time
 
 
 class SimulatedKeeper:
-    """The parent of all runs of one host. The agent that is connected to it hears what happens."""
+    """The parent of all runs of one host. It notifies the connected agent of what happens."""
 
     def __init__(self, world: World, host: str, clock: SimulatedClock, witness: Oracle) -> None:
         self._world = world
@@ -35,13 +35,13 @@ class SimulatedKeeper:
         self.tell: Callable[[Event], None] | None = None
 
     def connect(self, tell: Callable[[Event], None]) -> KnownRuns:
-        """A new agent: what there is now; the rest follows as events."""
+        """A new agent gets the present runs now, and the rest as events."""
         self._catch_up()
         self.tell = tell
         return self._driver.connect()
 
     def start(self, job: RunRequest) -> None:
-        """Begin a run. A known one is not begun again."""
+        """Start a run. A known one is not started again."""
         run = from_note(job.note)
         assert run is not None
         self._runs[job.id] = run
@@ -49,37 +49,32 @@ class SimulatedKeeper:
         self._follow(lambda: self._driver.start(msgspec.structs.replace(job, steps=steps)))
 
     def stop(self, id: str, grace_ms: int, why: StopReason, detail: str) -> None:
-        """TERM now, KILL after the grace."""
         self._follow(lambda: self._driver.stop(id, grace_ms, why, detail))
 
     def forget(self, id: str) -> None:
-        """Drop an ended run."""
         self._follow(lambda: self._driver.forget(id))
 
     def lease(self, until_ms: int) -> None:
-        """Leased runs may go on until then. The last word counts."""
+        """Leased runs may go on until then. The last call counts."""
         self._follow(lambda: self._driver.lease(until_ms))
 
     def stop_all(self, grace_ms: int) -> None:
-        """The host is being shut down."""
         self._follow(lambda: self._driver.rules.stop_all(grace_ms, StopReason.SHUTDOWN, self._driver.now))
 
     def is_well(self, token: int) -> bool:
-        """What a health check of this run finds: nothing that is not there is well."""
+        """The result of a health check; a run that does not exist is not well."""
         run = self._alive.get(str(token))
         return run is not None and self._witness.is_well(run)
 
     @property
     def closing(self) -> bool:
-        """Whether it is shutting down: it starts no run and no agent."""
+        """Whether the host shuts down: the keeper starts no run and no agent."""
         return self._driver.rules.closing
 
     def is_idle(self) -> bool:
-        """Whether nothing runs."""
         return not self._alive
 
     def die(self) -> None:
-        """The host is gone, and everything on it."""
         self.alive = False
         self._driver.lose()
         for run in self._alive.values():

@@ -36,7 +36,6 @@ class SimulatedLeadership:
     # standing by
 
     def stand_by(self) -> None:
-        """The server does not lead, or no longer."""
         self._epoch, self._cursor = 0, None
         self._load_after(self.machine.stand_by())
 
@@ -57,7 +56,6 @@ class SimulatedLeadership:
         self._pull()
 
     def notified(self) -> None:
-        """Something is new in the store."""
         if self._cursor is not None:
             if self._world.happens(LAG):
                 self.lag(self._world.between(0, LAG_MS_MAX))
@@ -65,11 +63,11 @@ class SimulatedLeadership:
             self._later(delay_ms, self._pull)
 
     def lag(self, for_ms: int) -> None:
-        """The stream of news falls behind for a while."""
+        """The change stream falls behind for a while."""
         self._lag_until_ms = self._world.now + for_ms
 
     def found_dead(self, epoch: int) -> None:
-        """Nothing listens where the leader of this epoch was."""
+        """Nothing listens at the address of the leader of this epoch."""
         if not self.over and self.machine.found_dead(epoch):
             self._inspect()
 
@@ -96,7 +94,7 @@ class SimulatedLeadership:
         self._renew(elected.epoch)
 
     def _inspect(self) -> None:
-        """Take the lead if that is due, or look again when it may be."""
+        """Take the lead if that is due, or check again when it may be."""
         effect = self.machine.due(self._server.now_ms())
         if isinstance(effect, Take):
             self._world.after(self._world.between(0, 10), self._take, effect)
@@ -110,7 +108,7 @@ class SimulatedLeadership:
             self._inspect()
 
     def _take(self, take: Take) -> None:
-        """The request reaches the store, whether or not its sender still lives."""
+        """The request reaches the store, even if its sender has died."""
         if self._away():
             self._later(0, self._in_doubt)
             return
@@ -135,7 +133,6 @@ class SimulatedLeadership:
     # leading
 
     def release(self, epoch: int, successor: str) -> None:
-        """Tell the others that one of them may lead."""
         self._world.after(self._world.between(0, 10), self._release, epoch, successor)
 
     def _release(self, epoch: int, successor: str) -> None:

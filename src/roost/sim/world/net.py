@@ -11,8 +11,6 @@ FIN_MS_MAX = 400  # until the other side learns that a stream was closed, if it 
 
 
 class SimulatedStreamEnd(Protocol):
-    """One end of streams: an agent or the server."""
-
     def received(self, stream: "SimulatedStream", frame: Any) -> None:
         """A frame came in."""
 
@@ -27,7 +25,7 @@ class UnsureAnswer(NamedTuple):
 
 
 class Way:
-    """How one direction between a host and the server is just now. On a good day all arrives, in order."""
+    """The present condition of one direction between a host and a server. By default all arrives, in order."""
 
     __slots__ = ("blocked", "late", "loss", "ordered", "repeat")
 
@@ -36,7 +34,6 @@ class Way:
         self.set()
 
     def set(self, loss: float = 0.0, late: float = 0.0, repeat: float = 0.0, *, ordered: bool = True) -> None:
-        """The weather changes."""
         self.loss = loss
         self.late = late
         self.repeat = repeat
@@ -47,7 +44,7 @@ Ways = tuple[Way, Way]  # down to the agent, up to the server
 
 
 class SimulatedStream:
-    """A stream of one agent's life. Either side may know that it is over while the other does not yet."""
+    """A stream of one agent process. One side may know that it is closed while the other does not yet."""
 
     __slots__ = ("agent", "agent_open", "held", "host", "last", "number", "server", "server_open", "ways")
 
@@ -69,7 +66,7 @@ class SimulatedStream:
 
 
 class Net:
-    """Carries frames over streams, as well as the weather allows."""
+    """Carries frames over streams, as the condition of the links allows."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -78,7 +75,6 @@ class Net:
         self._ways: dict[tuple[str, str], Ways] = {}
 
     def of(self, host: str, server: str = "s0") -> Ways:
-        """The ways between a host and a server."""
         if (host, server) not in self._ways:
             self._ways[host, server] = (Way(), Way())
         return self._ways[host, server]
@@ -90,7 +86,6 @@ class Net:
     def open(
         self, host: str, agent: SimulatedStreamEnd, server: SimulatedStreamEnd, name: str = "s0"
     ) -> SimulatedStream:
-        """A new stream."""
         self._number += 1
         stream = SimulatedStream(self._number, host, agent, server, self.of(host, name))
         self.streams = [stream for stream in self.streams if stream.agent_open or stream.server_open]
@@ -98,7 +93,6 @@ class Net:
         return stream
 
     def send(self, stream: SimulatedStream, frame: Any, *, up: bool) -> None:
-        """Send a frame up to the server or down to the agent."""
         way, world = stream.ways[up], self._world
         if way.blocked:
             if way.ordered:
@@ -112,7 +106,7 @@ class Net:
             self._carry(stream, frame, up)
 
     def heal(self, host: str) -> None:
-        """The ways are free again: what was held up gets through."""
+        """Unblock the links: held frames get through."""
         for (existing, _), ways in self._ways.items():
             for way in ways if existing == host else ():
                 way.blocked = False
@@ -124,7 +118,7 @@ class Net:
                         self._carry(stream, frame, up)
 
     def close(self, stream: SimulatedStream, *, up: bool, quietly: bool = False) -> None:
-        """One side ends the stream (`up`: the agent does). The other may hear of it soon, or not at all."""
+        """One side closes the stream (`up`: the agent). The other learns it soon, or not at all."""
         if up:
             stream.agent_open = False
         else:

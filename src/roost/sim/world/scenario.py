@@ -18,7 +18,7 @@ PROJECTS = ("default", "red", "blue")
 
 
 def facts_of(world: World, number: int, pool: str) -> Facts:
-    """A host's size; the first one is the anchor."""
+    """The size of a host; the first one is the anchor."""
     cpu = ANCHOR_CPU if number == 0 else world.one_of((1, 1, 2, 2, 3, 4))
     return Facts({"cpu": cpu * 1_000, "memory": cpu * GIB}, zone=world.one_of(("a", "b")), pool=pool)
 
@@ -26,7 +26,7 @@ def facts_of(world: World, number: int, pool: str) -> Facts:
 def plan_work(
     world: World, clients: Clients, truth: Oracle, hosts: list[SimulatedHost], until_ms: int, most: int
 ) -> None:
-    """Put what people will do on the heap."""
+    """Schedule the requests of users."""
     names = []
     for number in range(world.between(most // 5, most)):
         raw = workload(world, f"w{number}")
@@ -56,7 +56,7 @@ def plan_work(
 
 
 def plan_settings(world: World, clients: Clients, until_ms: int) -> None:
-    """What operators set: quotas, which they change, and reservations, which they may give back."""
+    """Settings of operators: quotas that change, and reservations that may be removed."""
     for name in PROJECTS[1:]:
         for _ in range(world.one_of((0, 0, 1, 2))):
             quota = {"cpu": world.between(1, 5) * 1_000, "instances": world.between(1, 4)}
@@ -71,7 +71,7 @@ def plan_settings(world: World, clients: Clients, until_ms: int) -> None:
 
 
 def workload(world: World, name: str) -> dict[str, Any]:
-    """A workload by chance, as a user would write it."""
+    """A random document."""
     kind = "service" if world.happens(0.2) else "job"
     raw: dict[str, Any] = {
         "name": name,
@@ -120,7 +120,7 @@ ON: tuple[tuple[str, ...], ...] = ((), (), ("failed",), ("exit:1",), ("timed_out
 
 
 def way(world: World, kind: str, steps: int) -> tuple[ScriptedAct, ...]:
-    """One of the ways the runs of a workload go: what each step does."""
+    """One script for the runs of a workload: what each step does."""
     term_ms = None if world.happens(0.25) else world.between(0, 60)
     if kind == "service" and world.happens(0.8):
         return (ScriptedAct(None, term_ms=term_ms),)

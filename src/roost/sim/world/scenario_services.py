@@ -19,7 +19,7 @@ LIKELY = 0.45  # each theme, in worlds of odd seeds; the others have none
 
 
 class Themes(NamedTuple):
-    """What a world is about, besides jobs and services as they come."""
+    """What a world is about, besides plain jobs and services."""
 
     updates: bool = False
     order: bool = False
@@ -29,7 +29,6 @@ class Themes(NamedTuple):
 
 
 def draw_themes(world: World) -> Themes:
-    """What a world is about."""
     if world.seed % 2 == 0:
         return Themes()
     return Themes(*(world.happens(LIKELY) for _ in Themes._fields))
@@ -38,7 +37,7 @@ def draw_themes(world: World) -> Themes:
 def plan_living(
     world: World, themes: Themes, clients: Clients, truth: Oracle, nodes: list[str], until_ms: int
 ) -> list[str]:
-    """Put what people will do on the heap. The services that are updated, by key."""
+    """Schedule the requests of users. Returns the keys of services that are updated."""
     services = []
     if themes.updates:
         for number in range(world.between(1, 2)):
@@ -59,7 +58,7 @@ def plan_living(
 
 
 def service(world: World, name: str) -> dict[str, Any]:
-    """A service that says how it wants to be updated."""
+    """A service with an update policy."""
     raw: dict[str, Any] = {
         "name": name,
         "kind": "service",
@@ -85,7 +84,6 @@ def service(world: World, name: str) -> dict[str, Any]:
 
 
 def update(world: World) -> dict[str, Any]:
-    """Limits of an update, as a user would write them."""
     unavailable = world.one_of((0, 1, 1, 2, "25%", "50%"))
     return {
         "max_unavailable": unavailable,
@@ -99,7 +97,6 @@ def update(world: World) -> dict[str, Any]:
 
 
 def changed(world: World, raw: dict[str, Any], number: int) -> dict[str, Any]:
-    """Another document for the same service."""
     what = world.between(0, 6)
     if what <= 1:
         return raw | {"command": f"work {number}"}
@@ -140,7 +137,7 @@ def _plan_service(world: World, clients: Clients, truth: Oracle, name: str, unti
 
 
 def _plan_chain(world: World, clients: Clients, truth: Oracle, services: list[str], until_ms: int) -> None:
-    """Some jobs that come in together and wait for each other, and a few that follow later."""
+    """Jobs that are submitted together and depend on each other, and a few that follow later."""
     count = world.between(1, 3)
     raws: list[dict[str, Any]] = []
     for number in range(world.between(2, 6)):
@@ -226,7 +223,7 @@ def _give_ways(world: World, truth: Oracle, key: str) -> None:
 
 
 def _plan_pools(world: World, clients: Clients, until_ms: int) -> None:
-    """Every other host is of a pool that may fail, be emptied, and be well again."""
+    """Every other host is in a pool that may fail, be drained, and recover."""
     pool = Pool(
         SPARE,
         when_failed=world.one_of(("move", "move", "cancel")),
@@ -241,7 +238,7 @@ def _plan_pools(world: World, clients: Clients, until_ms: int) -> None:
 
 
 def _plan_operators(world: World, clients: Clients, nodes: list[str], until_ms: int) -> None:
-    """Maintenance on and off, nodes that are closed for a while."""
+    """Maintenance on and off, nodes that are cordoned for a while."""
     for _ in range(world.between(0, 2)):
         at_ms = world.between(0, until_ms)
         world.at(at_ms, clients.request, Maintain, True, "work on the racks", world.one_of((0, 0, 500, 4_000)))

@@ -53,7 +53,7 @@ Answered = Callable[[Any], None]
 
 
 class SimulatedServer:
-    """One server at a time has a store of its own; of several on one store, one leads. A restart is a new life."""
+    """A server with a store of its own, or one of several on one store. A restart is a new life."""
 
     def __init__(self, world: World, net: Net, disk: Disk, checkers: Checkers, name: str) -> None:
         self.name = name
@@ -79,7 +79,6 @@ class SimulatedServer:
 
     @property
     def ready(self) -> bool:
-        """Whether it decides."""
         return self.up and self.machine.is_leading
 
     @property
@@ -89,13 +88,13 @@ class SimulatedServer:
 
     @property
     def state(self) -> State:
-        """The state, with what is being committed in it."""
+        """The state, including changes that are being committed."""
         return self.machine.state
 
     # life and death
 
     def start(self, clock: SimulatedClock, settings: Settings, timing: LeaderTiming) -> None:
-        """A new process, with the clock that its host shows it and what its operator chose."""
+        """A new process, with the clock of its host and the settings of its operator."""
         self.life += 1
         self._settings = settings
         self._clear()
@@ -109,7 +108,7 @@ class SimulatedServer:
         self._world.after(self._world.between(*START_MS), self.awake, self._start, self.life)
 
     def crash(self) -> None:
-        """kill -9. A commit under way may still reach the disk."""
+        """kill -9. A commit on its way may still reach the disk."""
         self._world.tell(self.name, "crashes")
         self.life += 1
         self.up = False
@@ -123,12 +122,12 @@ class SimulatedServer:
             self._checkers.forgotten()
 
     def hang(self) -> None:
-        """SIGSTOP: everything waits, only time does not."""
+        """SIGSTOP."""
         self._world.tell(self.name, "hangs")
         self.hung = True
 
     def wake(self) -> None:
-        """SIGCONT: timers and sockets are looked at in any order."""
+        """SIGCONT: timers and sockets are handled in any order."""
         if not self.hung:
             return
         self._world.tell(self.name, "wakes")
@@ -139,18 +138,17 @@ class SimulatedServer:
             self.awake(action, *given)
 
     def awake(self, action: Callable[..., None], *given: Any) -> None:
-        """Do something, or later if the process hangs."""
+        """Call the function now, or later if the process hangs."""
         if self.hung:
             self._backlog.append((action, given))
         else:
             action(*given)
 
     def reachable(self) -> bool:
-        """Whether agents can connect."""
         return self.ready and not self.hung
 
     def let_go(self) -> None:
-        """Let another server lead, once nothing is under way."""
+        """Let another server lead, if no commit is on its way."""
         if self.leadership is not None and self.ready and not self.machine.is_committing and not self.hung:
             self.machine.let_go(self._world.one_of((ANYBODY, ANYBODY, "s0", "s1", "s2")))
             self._turn_now()
@@ -178,24 +176,19 @@ class SimulatedServer:
     # among others
 
     def notified(self) -> None:
-        """Something is new in the store."""
         if self.up and self.leadership is not None:
             self.leadership.notified()
 
     def mirrored(self, snapshot: Snapshot) -> None:
-        """Everything as it is stored."""
         self.machine.mirrored(snapshot)
 
     def followed(self, update: News) -> None:
-        """What another server has committed."""
         self._carry_out(self.machine.followed(update))
 
     def elected(self, epoch: int, unclean: bool) -> None:
-        """It leads."""
         self._carry_out(self.machine.elected(epoch, self.clock.now_ms(), unclean=unclean))
 
     def overtaken(self, failure: Fenced) -> None:
-        """Another one leads."""
         self._world.tell(self.name, "leads no more (fenced)")
         self.machine.overtaken(failure)
         self._turn_now()
@@ -203,25 +196,21 @@ class SimulatedServer:
     # the agents
 
     def received(self, stream: SimulatedStream, frame: Any) -> None:
-        """A frame from an agent."""
         self.awake(self._gateway.received, stream, frame)
 
     def closed(self, stream: SimulatedStream) -> None:
-        """A stream broke."""
         self.awake(self._gateway.closed, stream)
 
     def now_ms(self) -> int:
-        """The time on this server's clock."""
         return self.clock.now_ms()
 
     def lease_ms(self) -> int:
-        """How long a lease is."""
         return self._settings.lease_ms
 
     # the engine
 
     def ask(self, make: Callable[[int], Event], answered: Answered) -> None:
-        """Put a request in; the answer comes after the commit."""
+        """Add a request to the inbox; the answer comes after the commit."""
         self.awake(self._ask, make, answered)
 
     def _ask(self, make: Callable[[int], Event], answered: Answered) -> None:
@@ -233,11 +222,11 @@ class SimulatedServer:
         self._wake()
 
     def heard(self, node: str, session: int, usage: Usage | None) -> bool:
-        """A sign of life; False: this session is over, do not answer."""
+        """A heartbeat; False: this session has ended, do not answer."""
         return self.machine.heard(node, session, usage, self.clock.now_ms())
 
     def tell(self, event: Event) -> None:
-        """Put an event in that needs no answer."""
+        """Add an event that needs no answer."""
         self.machine.tell(event)
         self._wake()
 
@@ -313,7 +302,7 @@ class SimulatedServer:
     def _write(
         self, life: int, epoch: int, changes: Sequence[Change], sent_ms: int, requests: EffectiveRequests
     ) -> None:
-        """A commit reaches the disk, which takes it or not; the server hears of it later, if it still lives."""
+        """A commit reaches the disk, or does not; the server gets the outcome later, if it still lives."""
         disk, world = self._disk, self._world
         if life != self.life and (disk.forgetful or world.happens(0.5)):
             return  # it died with its process

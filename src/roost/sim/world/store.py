@@ -21,12 +21,10 @@ class Disk:
         self.followers: list[Callable[[], None]] = []
 
     def announce(self) -> None:
-        """Something is new: notify the followers."""
         for notified in self.followers:
             notified()
 
     def repair(self) -> None:
-        """All is well again."""
         self.fails = self.unsure = self.slow = 0.0
         self.broken = False
         self.cut_off.clear()

@@ -19,7 +19,7 @@ class Wrong(Exception):
 
 
 class World:
-    """What happens when. Times are true milliseconds, which cannot be read inside the world; hosts have clocks."""
+    """The schedule of events. Times are true milliseconds, which cannot be read inside the world; hosts have clocks."""
 
     def __init__(self, seed: int, show: Callable[[str], None] | None = None) -> None:
         self.seed = seed
@@ -33,17 +33,15 @@ class World:
         self._show = show
 
     def at(self, when_ms: int, action: Callable[..., None], *given: Any, **named: Any) -> None:
-        """Let something happen at a time; of equal times, what was asked for first comes first."""
+        """Call the function at a time; calls of equal times keep their order."""
         self._number += 1
         action = partial(action, **named) if named else action
         heappush(self._heap, (max(when_ms, self.now), self._number, action, given))
 
     def after(self, delay_ms: int, action: Callable[..., None], *given: Any) -> None:
-        """Let something happen a while from now."""
         self.at(self.now + delay_ms, action, *given)
 
     def run(self, until_ms: int) -> None:
-        """Let time pass."""
         heap = self._heap
         while heap and heap[0][0] <= until_ms:
             self.now, _, action, given = heappop(heap)
@@ -52,7 +50,7 @@ class World:
         self.now = until_ms
 
     def tell(self, who: str, message: str) -> None:
-        """One line of the story."""
+        """Add a line to the story."""
         line = f"{self.now:>7} {who}: {message}"
         self._hash.update(line.encode())
         self._lines.append(line)
@@ -60,30 +58,27 @@ class World:
             self._show(line)
 
     def story(self) -> list[str]:
-        """The last lines."""
         return list(self._lines)
 
     def fingerprint(self) -> str:
-        """The whole story in sixteen characters."""
+        """A hash of the whole story."""
         return self._hash.hexdigest()
 
     # chance
 
     def happens(self, probability: float) -> bool:
-        """Whether something of this probability happens now."""
         return probability > 0 and self.chance.random() < probability
 
     def between(self, least: int, most: int) -> int:
-        """A whole number, both ends included."""
+        """A random integer, both ends included."""
         return least + int(self.chance.random() * (most - least + 1))
 
     def one_of(self, things: Sequence[T]) -> T:
-        """One of several things."""
         return things[int(self.chance.random() * len(things))]
 
 
 class SimulatedClock:
-    """A clock of one host: it began anywhere and runs a little too fast or too slow, but never jumps."""
+    """A clock of one host: it begins anywhere and runs a little too fast or too slow, but never jumps."""
 
     def __init__(self, world: World, offset_ms: int, drift_ppm: int) -> None:
         self._world = world
@@ -92,7 +87,6 @@ class SimulatedClock:
         self._drift = drift_ppm
 
     def now_ms(self) -> int:
-        """The time on this clock."""
         return self._shown(self._world.now)
 
     def true_ms(self, shown_ms: int) -> int:
