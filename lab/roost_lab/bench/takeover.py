@@ -84,16 +84,18 @@ def _kill_leaders(folder: Path, url: str, kills: int) -> list[Spent]:
     key.write_text(secrets.token_hex(32))
     took = []
     with ExitStack() as stack:
-        pair = {}
+        pair: dict[str, Product] = {}
+        roles: dict[str, str] = {}
         for name in ("s1", "s2"):
             options = ("--store", url, "--name", name, "--key-file", str(key))
             server = Product(agents=0, data=folder / name, token=token, options=options)
             pair[name] = stack.enter_context(server)
         for number in range(kills):
-            pair["s1"].wait_until(lambda: _is_warm(pair["s1"]), look_s=LOOK_S)
+            if number:
+                pair[roles["leader"]].start_server()
+            pair["s1"].wait_until(lambda: _is_warm(pair["s1"]))
             roles = {server.role: server.name for server in pair["s1"].client.servers.list().items}
             took.append(_kill(pair[roles["leader"]], pair[roles["standby"]], f"first-{number}"))
-            pair[roles["leader"]].start_server()
     return took
 
 
