@@ -1,6 +1,8 @@
-"""What goes wrong in a simulated world. Each seed draws some kinds of trouble and how often; then all trouble ends."""
+"""Faults of a simulated world. Each seed draws some kinds of faults and how often they occur; then all faults end."""
 
 from collections.abc import Callable
+
+from msgspec.structs import replace
 
 from roost.core.state.records import Settings
 from roost.server.cluster.election import LeaderTiming
@@ -17,6 +19,10 @@ EPOCH_MS = 1_700_000_000_000
 LEASES_MS = (1_500, 1_500, 4_000, 4_000)
 MARGIN_MS = 400  # as for a lease of 4 s; the keeper needs 140 ms of it, the clocks 80
 SKEW_MS_MAX = 1_000  # by which clocks of servers that share a store may differ
+KINDS = (
+    "bad_weather", "partition", "break_stream", "kill_agent", "overtake_hello", "hang_agent", "crash_host",
+    "leave_host", "crash_server", "hang_server", "bad_disk", "broken_disk",
+)  # fmt: skip
 #: What can go wrong among several servers.
 SHARED_TROUBLE = ("cut_off_server", "lonely_server", "hand_over", "late_crash", "late_news")
 
@@ -26,7 +32,7 @@ Kind = Callable[[], None]
 class Faults:
     """Draws faults and schedules them until the calm."""
 
-    often = ""  # a kind of trouble that happens in every world: for a mutant that only this kind reveals
+    often = ""  # a kind of fault that occurs in every world: for a mutant that only this kind reveals
     often_grace_ms = 0  # how long a leader without a store may answer in such worlds
 
     def __init__(self, world: World, net: Net, disk: Disk, team: SimulatedCluster, hosts: list[SimulatedHost]) -> None:
@@ -37,36 +43,28 @@ class Faults:
         self._hosts = hosts
         self._calm = False
         self.gone: list[str] = []  # hosts that never come back
-        self._lease_ms = world.one_of(LEASES_MS)
-        self._placements_max = world.one_of((2, 2_000, 2_000))
-        self._backfill_after_ms = world.one_of((200, 2_000, 30_000))
-        self._preempt_margin = world.one_of((0, 20, 20, 40))
-        self._finished_max = world.one_of((5, 200_000, 200_000))
         self.jumps = 0.3  # of clocks, when a server starts again
-        self.epoch_ms = EPOCH_MS  # what the wall shows as the world begins
-        self._timing = LeaderTiming(600, 150, 60, world.one_of((0, 3_000, 8_000)))
-        if self.often:  # and short waits, so that its consequences come before the calm
+        self.epoch_ms = EPOCH_MS  # what the wall clock shows as the world begins
+        settings = Settings(
+            lease_ms=world.one_of(LEASES_MS),
+            lease_margin_ms=MARGIN_MS,
+            placements_max=world.one_of((2, 2_000, 2_000)),
+            backfill_after_ms=world.one_of((200, 2_000, 30_000)),
+            preempt_margin=world.one_of((0, 20, 20, 40)),
+            finished_max=world.one_of((5, 200_000, 200_000)),
+            adopts=disk.forgetful,
+        )
+        outage_grace_ms = world.one_of((0, 3_000, 8_000))
+        if self.often:  # short waits, so that its consequences come before the calm
             longest = self.often == "crash_server"  # from which only shorter leases follow
-            self._lease_ms = max(LEASES_MS) if longest else min(LEASES_MS)
-            self._timing = LeaderTiming(600, 150, 60, self.often_grace_ms)
+            settings = replace(settings, lease_ms=max(LEASES_MS) if longest else min(LEASES_MS))
+            outage_grace_ms = self.often_grace_ms
+        self._timing = LeaderTiming(600, 150, 60, outage_grace_ms)
+        self._settings = replace(settings, grace_ms=self._timing.grace_ms if disk.shared else 0)
 
     def plan(self, until_ms: int) -> None:
-        kinds: list[Kind] = [
-            self.bad_weather,
-            self.partition,
-            self.break_stream,
-            self.kill_agent,
-            self.overtake_hello,
-            self.hang_agent,
-            self.crash_host,
-            self.leave_host,
-            self.crash_server,
-            self.hang_server,
-            self.bad_disk,
-            self.broken_disk,
-        ]
-        if self._disk.shared:
-            kinds += [getattr(self, name) for name in SHARED_TROUBLE]
+        names = KINDS + SHARED_TROUBLE if self._disk.shared else KINDS
+        kinds: list[Kind] = [getattr(self, name) for name in names]
         drawn = self._draw(kinds)
         if self.often:
             drawn += [(kind, 4) for kind in kinds if kind.__name__ == self.often]
@@ -90,24 +88,12 @@ class Faults:
 
     def _start(self, server: SimulatedServer) -> None:
         if not server.up:
-            server.start(self.new_clock(), self._settings(), self._timing)
-
-    def _settings(self) -> Settings:
-        return Settings(
-            lease_ms=self._lease_ms,
-            lease_margin_ms=MARGIN_MS,
-            placements_max=self._placements_max,
-            finished_max=self._finished_max,
-            backfill_after_ms=self._backfill_after_ms,
-            preempt_margin=self._preempt_margin,
-            grace_ms=self._timing.grace_ms if self._disk.shared else 0,
-            adopts=self._disk.forgetful,
-        )
+            server.start(self.new_clock(), self._settings, self._timing)
 
     def new_clock(self) -> SimulatedClock:
         """The clock of a server: the wall clock at its start, then monotonic."""
         world = self._world
-        jumps = world.happens(self.jumps) and not self._disk.forgetful  # who remembers nothing trusts the wall clock
+        jumps = world.happens(self.jumps) and not self._disk.forgetful  # without memory, it trusts the wall clock
         most = SKEW_MS_MAX if self._disk.shared else WALL_JUMP_MS_MAX
         jump = world.between(-most, most) if jumps else 0
         return SimulatedClock(world, self.epoch_ms + jump, world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX))
@@ -117,6 +103,7 @@ class Faults:
         self._calm = True
         self._world.tell("faults", "end here")
         self._disk.repair()
+        self._disk.cut_off.clear()
         for host in self._hosts:
             self._net.heal(host.name)
             for way in self._ways(host):
@@ -133,11 +120,14 @@ class Faults:
     def power_on(self) -> None:
         """Start what is down and not gone for good."""
         for host in self._hosts:
-            if host.name not in self.gone:
-                host.boot()
+            self._boot(host)
         self.power_on_servers()
 
-    # kinds of trouble
+    def _boot(self, host: SimulatedHost) -> None:
+        if host.name not in self.gone:
+            host.boot()
+
+    # kinds of faults
 
     def bad_weather(self) -> None:
         """Loss, delay, repeats and reordering, one way or both, at one host or at all of them."""
@@ -216,14 +206,13 @@ class Faults:
             return
         server.crash()
         self._tell_dead(server)
-        before, longest_ms = self._lease_ms, world.one_of((300, 1_500, 9_000))
+        before, longest_ms = self._settings.lease_ms, world.one_of((300, 1_500, 9_000))
         if world.happens(0.5) and not self._disk.forgetful:
-            self._lease_ms = world.one_of(LEASES_MS)
-        if self._lease_ms < before:
-            longest_ms = 300  # the nasty case: longer leases are still held
-        if self._lease_ms < before or world.happens(0.3):
-            self.partition(busy=self._lease_ms < before)
-        world.after(world.between(50, longest_ms), self._start, server)
+            self._settings = replace(self._settings, lease_ms=world.one_of(LEASES_MS))
+        is_shorter = self._settings.lease_ms < before  # the nasty case: agents still hold longer leases
+        if is_shorter or world.happens(0.3):
+            self.partition(busy=is_shorter)
+        world.after(world.between(50, 300 if is_shorter else longest_ms), self._start, server)
 
     def _tell_dead(self, server: SimulatedServer) -> None:
         """The other servers notice at once that nothing listens there, or do not."""
@@ -254,14 +243,10 @@ class Faults:
         for_ms = world.between(1_000, 20_000)
         world.after(for_ms, self._disk.cut_off.discard, server.name)
         for host in self._hosts:
-            others = (
-                [server]
-                if host is not beside
-                else [other_server for other_server in self._team.servers if other_server is not server]
-            )
-            for other in others:
-                for way in self._net.of(host.name, other.name):
-                    way.blocked = True
+            for other in self._team.servers:
+                if (host is beside) != (other is server):
+                    for way in self._net.of(host.name, other.name):
+                        way.blocked = True
             world.after(for_ms, self._net.heal, host.name)
         if world.happens(0.5):  # its successor is asked to let go soon
             world.after(world.between(900, 2_500), self._unless_calm, self.hand_over)
@@ -309,21 +294,12 @@ class Faults:
         disk.unsure = world.one_of((0.0, 0.0, 0.1, 0.3))
         disk.slow, disk.slow_ms_max = world.one_of((0.0, 0.1, 0.5)), world.one_of((50, 500, 6_000))
         world.tell("faults", f"disk fails {disk.fails}, unsure {disk.unsure}, slow {disk.slow} {disk.slow_ms_max}")
-        world.after(world.between(500, 8_000), self._repair_disk)
+        world.after(world.between(500, 8_000), self._disk.repair)
 
     def broken_disk(self) -> None:
         self._world.tell("faults", "disk is broken")
         self._disk.broken = True
-        self._world.after(self._world.between(100, 7_000), self._repair_disk)
-
-    def _repair_disk(self) -> None:
-        cut_off, self._disk.cut_off = self._disk.cut_off, set()
-        self._disk.repair()
-        self._disk.cut_off = cut_off
-
-    def _boot(self, host: SimulatedHost) -> None:
-        if host.name not in self.gone:
-            host.boot()
+        self._world.after(self._world.between(100, 7_000), self._disk.repair)
 
     def _host(self) -> SimulatedHost:
         return self._world.one_of(self._hosts)

@@ -27,4 +27,3 @@ class Disk:
     def repair(self) -> None:
         self.fails = self.unsure = self.slow = 0.0
         self.broken = False
-        self.cut_off.clear()
