@@ -51,7 +51,6 @@ class Oracle:
         self._chosen: dict[int, tuple[ScriptedAct, ...]] = {}
         self._well_ms: dict[int, int | None] = {}  # how long after its start a run is well; None: never
         self._was_well: dict[int, bool] = {}
-        self._unchecked: dict[int, bool] = {}  # runs without a health check
         self._sick_ms: dict[int, int] = {}
         self.began_told: Callable[[str, Run], None] = lambda host, run: None  # another check
         self.calm = False  # faults are over: nothing fails by itself
@@ -62,11 +61,9 @@ class Oracle:
 
     def behaviour(self, run: Run) -> tuple[ScriptedAct, ...]:
         """What the steps of this run will do: by chance, one of the scripts of its workload."""
-        chosen = self._chosen.get(run.token)
-        if chosen is None:
-            chosen = self._choose(run)
-            self._chosen[run.token] = chosen
-        return chosen
+        if run.token not in self._chosen:
+            self._chosen[run.token] = self._choose(run)
+        return self._chosen[run.token]
 
     def _choose(self, run: Run) -> tuple[ScriptedAct, ...]:
         message = command_of(run.document)
@@ -87,7 +84,7 @@ class Oracle:
         age_ms = self._world.now - self.live[run.token].since_ms
         well_ms = CALM_MS if self.calm else self._well_ms[run.token]
         is_well = well_ms is not None and age_ms >= well_ms and self._world.now >= self._sick_until_ms(run.token)
-        self._was_well[run.token] = self._was_well.get(run.token, False) or is_well
+        self._was_well[run.token] |= is_well
         return is_well
 
     def _sick_until_ms(self, token: int) -> int:
@@ -98,14 +95,14 @@ class Oracle:
 
     def was_well(self, token: int) -> bool:
         """Whether a run was ready at least once; a run without a health check is ready as soon as it runs."""
-        return self._was_well.get(token, False) or token in self._unchecked
+        return self._was_well.get(token, False)
 
     def succeeded(self, token: int) -> bool:
         ending = self.endings.get(token)
         return ending is not None and (ending.cause, ending.code) == ("exited", 0)
 
     def began(self, host: str, run: Run) -> None:
-        token, slot = run.token, slot_of(run)
+        token, slot = run.token, (run.workload, run.serial, run.index)
         self._world.tell(host, f"began {run.workload}.{run.index} token {token}")
         if token in self.began_ever:
             raise Wrong(f"attempt {token} of {run.workload}.{run.index} began twice")
@@ -122,8 +119,7 @@ class Oracle:
                 raise Wrong(f"{host} runs {used[resource]} {resource}, it has {self.capacity[host].get(resource, 0)}")
         self.live[token] = Live(host, run, self._world.now)
         self.by_slot.setdefault(slot, []).append(token)
-        if not has_check(run.document):
-            self._unchecked[token] = True
+        self._was_well[token] = decoded(run.document).health is None
         self.began_told(host, run)
 
     def over(self, host: str, run: Run, cause: str, code: int | None) -> None:
@@ -140,21 +136,14 @@ class Oracle:
         return [live_run for live_run in self.live.values() if live_run.host == host and live_run.run.leased]
 
 
-def slot_of(run: Run) -> Slot:
-    return run.workload, run.serial, run.index
+decoded = lru_cache(maxsize=4096)(decode_document)
 
 
 @lru_cache(maxsize=4096)
 def policy_of(document: bytes) -> Policy:
-    return check_document(decode_document(document))
+    return check_document(decoded(document))
 
 
-@lru_cache(maxsize=4096)
 def command_of(document: bytes) -> str:
-    command = decode_document(document).command
+    command = decoded(document).command
     return command if isinstance(command, str) else ""
-
-
-@lru_cache(maxsize=4096)
-def has_check(document: bytes) -> bool:
-    return decode_document(document).health is not None

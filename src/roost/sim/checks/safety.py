@@ -177,9 +177,6 @@ class Checkers:
         self.asks_retry(key)
         self.accepted.pop(key, None)
 
-    def asks_drain(self, node: str, deadline_ms: int) -> None:
-        self.living.asks_drain(node, deadline_ms)
-
     # what they check
 
     def what_was_told_is_true(self) -> None:

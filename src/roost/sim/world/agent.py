@@ -3,31 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from roost.agent import machine
 from roost.agent.actor import Actor, Lease
-from roost.agent.connection.machine import (
-    CloseStream,
-    Connected,
-    FindLeader,
-    LogLine,
-    OpenStream,
-    ReadCertificate,
-    SendFrame,
-    StreamEnd,
-)
-from roost.agent.connection.machine import Effect as LinkEffect
-from roost.agent.machine import (
-    AgentMachine,
-    CheckHealth,
-    CompleteLog,
-    Effect,
-    ForgetRun,
-    LeaveHealth,
-    ReleaseLog,
-    StartRun,
-    StopRun,
-    TakenOver,
-    WatchHealth,
-)
+from roost.agent.connection import machine as link
 from roost.model.protocol import Hello, Welcome
 from roost.ports.driver import Event
 from roost.sim.world.net import SimulatedStream, UnsureAnswer
@@ -45,7 +23,7 @@ class SimulatedAgent:
     def __init__(self, host: "SimulatedHost") -> None:
         self.host = host
         self.actor = Actor(host.node, host.identity, host.facts)
-        self.machine = AgentMachine(self.actor, "", "", "", host.world.chance.random, self._now())
+        self.machine = machine.AgentMachine(self.actor, "", "", "", host.world.chance.random, self._now())
         self.alive = True
         self.hung = False
         self.stream: SimulatedStream | None = None
@@ -109,7 +87,7 @@ class SimulatedAgent:
         if stream is self.stream:
             self._tell(f"sees {stream} end")
             self.stream = None
-            self._resolve(self.machine.link.closed(StreamEnd.BROKEN, "the stream broke", self._now()))
+            self._resolve(self.machine.link.closed(link.StreamEnd.BROKEN, "the stream broke", self._now()))
 
     def _happened(self, event: Event) -> None:
         self._perform(self.machine.happened(event, self._now()))
@@ -126,40 +104,38 @@ class SimulatedAgent:
 
     # effects
 
-    def _resolve(self, effects: list[LinkEffect]) -> None:
+    def _resolve(self, effects: list[link.Effect]) -> None:
         self._perform(self.machine.resolve(effects, self._now()))
 
-    def _perform(self, effects: Sequence[Effect]) -> None:
+    def _perform(self, effects: Sequence[machine.Effect]) -> None:
         keeper = self.host.keeper
         for effect in effects:
             match effect:
-                case ReadCertificate():
+                case link.ReadCertificate():
                     self._resolve(self.machine.link.certified(self.host.door.addresses))
-                case OpenStream(address):
+                case link.OpenStream(address):
                     self._open(address)
-                case SendFrame():
+                case link.SendFrame():
                     self._send(effect)
-                case CloseStream():
+                case link.CloseStream():
                     assert self.stream is not None
                     self._tell(f"gives up {self.stream}")
                     self.host.net.close(self.stream, up=True, quietly=self.host.world.happens(0.3))
                     self.stream = None
-                case FindLeader(addresses):
+                case link.FindLeader(addresses):
                     self._later(PIPE_MS, self._find_leader, addresses)
-                case StartRun(job):
+                case machine.StartRun(job):
                     self._order(keeper.start, job)
-                case StopRun():
+                case machine.StopRun():
                     self._order(keeper.stop, effect.id, effect.grace_ms, effect.reason, effect.detail)
-                case ForgetRun(id):
+                case machine.ForgetRun(id):
                     self._order(keeper.forget, id)
                 case Lease(until_ms):
                     self._order(keeper.lease, until_ms)
-                case CheckHealth(token, pause_ms):
+                case machine.CheckHealth(token, pause_ms):
                     self._later(pause_ms, self._probe, token)
-                case (
-                    WatchHealth() | LeaveHealth() | CompleteLog() | ReleaseLog() | TakenOver() | Connected() | LogLine()
-                ):
-                    pass
+                case _:
+                    pass  # logs, and notices to other parts of an agent
         self._plan()
 
     def _open(self, address: str) -> None:
@@ -167,7 +143,7 @@ class SimulatedAgent:
         if server is None:
             is_blocked = self.host.net.is_blocked(self.host.name, address)
             leader = "" if is_blocked else self.host.door.leader_known_at(address)
-            self._resolve(self.machine.link.closed(StreamEnd.BROKEN, "no server", self._now(), leader))
+            self._resolve(self.machine.link.closed(link.StreamEnd.BROKEN, "no server", self._now(), leader))
             return
         self.stream = self.host.net.open(self.host.name, self, server, server.name)
         self._resolve(self.machine.link.opened("", self._now()))
@@ -181,7 +157,7 @@ class SimulatedAgent:
         found = next((server.name for server in reached if server.is_sure), "")
         self._resolve(self.machine.link.leader_found(found, self._now()))
 
-    def _send(self, effect: SendFrame) -> None:
+    def _send(self, effect: link.SendFrame) -> None:
         assert self.stream is not None
         frame = effect.frame
         if isinstance(frame, Hello):

@@ -89,7 +89,7 @@ class Clients:
         self.request(Retry, key, index, failed, once=True)
 
     def drain(self, node: str, deadline_ms: int) -> None:
-        self._checkers.asks_drain(node, deadline_ms)
+        self._checkers.living.asks_drain(node, deadline_ms)
         self.request(Drain, node, deadline_ms)
 
     def reserve(self, name: str, project: str, count: int, after_ms: int, for_ms: int) -> None:

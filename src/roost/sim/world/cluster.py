@@ -47,7 +47,7 @@ class SimulatedCluster:
 
     def find(self, address: str) -> SimulatedServer | None:
         """The server at an address, if it accepts agents."""
-        return next((item for item in self.servers if item.name == address and item.reachable()), None)
+        return next((item for item in self.servers if item.name == address and item.ready and not item.hung), None)
 
     def leader_known_at(self, address: str) -> str:
         """The leader as the server at an address knows it; empty if that server leads itself or does not answer."""

@@ -8,7 +8,7 @@ from roost.core.state.records import Settings
 from roost.server.cluster.election import LeaderTiming
 from roost.sim.world.cluster import SimulatedCluster
 from roost.sim.world.host import SimulatedHost
-from roost.sim.world.net import Net, Way
+from roost.sim.world.net import AGENT, SERVER, Net, Way
 from roost.sim.world.server import SimulatedServer
 from roost.sim.world.store import Disk
 from roost.sim.world.world import SimulatedClock, World
@@ -160,14 +160,14 @@ class Faults:
     def break_stream(self) -> None:
         """A stream ends on one side first; the other may not notice."""
         world = self._world
-        streams = [stream for stream in self._net.streams if stream.agent_open and stream.server_open]
+        streams = [stream for stream in self._net.streams if all(stream.is_open)]
         if not streams:
             return
         stream = world.one_of(streams)
         agent_first = world.happens(0.5)
         world.tell("faults", f"{stream} breaks at the {'agent' if agent_first else 'server'}")
         self._net.close(stream, up=agent_first, quietly=world.happens(0.4))
-        (stream.agent if agent_first else stream.server).closed(stream)
+        stream.ends[AGENT if agent_first else SERVER].closed(stream)
 
     def kill_agent(self) -> None:
         self._host().kill_agent()

@@ -8,7 +8,7 @@ from roost.model.events import NodeConnected
 from roost.model.protocol import Beat, Hello
 from roost.model.states import NodeStatus
 from roost.server.agents.machine import BeatReply, Session, SessionMachine
-from roost.sim.world.net import Net, SimulatedStream, UnsureAnswer
+from roost.sim.world.net import SERVER, Net, SimulatedStream, UnsureAnswer
 from roost.sim.world.world import World
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class SimulatedGateway:
 
     def received(self, stream: SimulatedStream, frame: Any) -> None:
         if stream not in self._hellos:
-            if not stream.server_open:
+            if not stream.is_open[SERVER]:
                 return
             if isinstance(frame, Hello):
                 self._greet(stream, frame)
@@ -62,10 +62,10 @@ class SimulatedGateway:
             self._end(self._streams[older])
         session = self._sessions[stream] = self._machine.began(hello.node, outbox)
         self._streams[session] = stream
-        self._net.send(stream, outbox.welcome(hello.sent_ms, self._engine.lease_ms()), up=False)
+        self._net.send(stream, outbox.welcome(hello.sent_ms, self._engine.settings.lease_ms), up=False)
 
     def _beat(self, stream: SimulatedStream, session: Session, beat: Beat) -> None:
-        reply = self._machine.beat(session, beat, self._engine.now_ms())
+        reply = self._machine.beat(session, beat, self._engine.clock.now_ms())
         match reply:
             case BeatReply.MISSING_BEATS | BeatReply.SESSION_OVER:
                 self._end(stream)
@@ -78,24 +78,14 @@ class SimulatedGateway:
 
     def act(self, done: Step) -> None:
         """Send what a step decided, once it is durable."""
-        due: dict[Session, None] = {}
-        for orders in done.assignments:
-            session = self._machine.ordered(orders)
+        due = [self._machine.ordered(orders) for orders in done.assignments]
+        due += [self._machine.acknowledged(node, sequence) for node, sequence in done.acknowledged.items()]
+        for session in dict.fromkeys(due):
             if session is not None:
-                due[session] = None
-        for node, sequence in done.acknowledged.items():
-            session = self._machine.acknowledged(node, sequence)
-            if session is not None:
-                due[session] = None
-        for session in due:
-            self._answer(session)
+                self._answer(session)
         for kind, node, line in done.transitions:
-            session = (
-                self._machine.lost(node)
-                if kind == "node" and line.state in (NodeStatus.LOST, NodeStatus.GONE)
-                else None
-            )
-            if session is not None:
+            is_lost = kind == "node" and line.state in (NodeStatus.LOST, NodeStatus.GONE)
+            if is_lost and (session := self._machine.lost(node)) is not None:
                 self._end(self._streams[session])
 
     def _answer(self, session: Session) -> None:
@@ -104,7 +94,7 @@ class SimulatedGateway:
 
     def _end(self, stream: SimulatedStream) -> None:
         hello, session = self._hellos.pop(stream), self._sessions.pop(stream, None)
-        if stream.server_open:
+        if stream.is_open[SERVER]:
             self._net.close(stream, up=False)
         if session is None:
             self._machine.decided(hello.node, None)

@@ -26,7 +26,7 @@ class SimulatedLeadership:
         self._world = world
         self._server = server
         self._disk = disk
-        self.machine = LeadershipMachine(identity, timing, server.now_ms())
+        self.machine = LeadershipMachine(identity, timing, server.clock.now_ms())
         self.over = False  # the process is gone
         self._epoch = 0  # not 0: it leads
         self._cursor: int | None = None  # not None: it follows from there
@@ -51,7 +51,7 @@ class SimulatedLeadership:
             return
         snapshot = self._disk.memory.snapshot()
         self._cursor = snapshot.revision
-        self._server.mirrored(snapshot)
+        self._server.machine.mirrored(snapshot)
         self.machine.loaded()
         self._pull()
 
@@ -83,7 +83,7 @@ class SimulatedLeadership:
             return
         self._cursor = update.revision
         self._server.followed(update)
-        self._go_on(self.machine.saw(update.lead, self._server.now_ms()))
+        self._go_on(self.machine.saw(update.lead, self._server.clock.now_ms()))
 
     def _go_on(self, elected: Elected | None) -> None:
         if elected is None:
@@ -95,12 +95,12 @@ class SimulatedLeadership:
 
     def _inspect(self) -> None:
         """Take the lead if that is due, or check again when it may be."""
-        effect = self.machine.due(self._server.now_ms())
+        effect = self.machine.due(self._server.clock.now_ms())
         if isinstance(effect, Take):
             self._world.after(self._world.between(0, 10), self._take, effect)
         elif effect.at_ms is not None and effect.at_ms != self._due_ms:
             self._due_ms = effect.at_ms
-            self._later(effect.at_ms - self._server.now_ms(), self._look_at, effect.at_ms)
+            self._later(effect.at_ms - self._server.clock.now_ms(), self._look_at, effect.at_ms)
 
     def _look_at(self, due_ms: int) -> None:
         if due_ms == self._due_ms:
@@ -142,7 +142,7 @@ class SimulatedLeadership:
     def _renew(self, epoch: int) -> None:
         if epoch != self._epoch:
             return
-        disk, world, now = self._disk, self._world, self._server.now_ms()
+        disk, world, now = self._disk, self._world, self._server.clock.now_ms()
         effect = self.machine.renewal(epoch, now)
         if isinstance(effect, Renew):
             slow = disk.slow_ms_max if world.happens(disk.slow) else 5

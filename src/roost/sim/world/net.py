@@ -2,20 +2,21 @@
 
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from roost.model.protocol import Answer
 from roost.sim.world.world import World
 
 DELAY_MS_MAX = 8  # on a good day
 LATE_MS_MAX = 2_500  # a message that took the long way
 FIN_MS_MAX = 400  # until the other side learns that a stream was closed, if it learns it at all
+AGENT, SERVER = 0, 1  # the ends of a stream; what goes to the server goes `up`
 
 
 class SimulatedStreamEnd(Protocol):
-    def received(self, stream: "SimulatedStream", frame: Any) -> None:
-        """A frame came in."""
+    def received(self, stream: "SimulatedStream", frame: Any) -> None: ...
 
-    def closed(self, stream: "SimulatedStream") -> None:
-        """The stream is over, seen from this end."""
+    def closed(self, stream: "SimulatedStream") -> None: ...
 
 
 class UnsureAnswer(NamedTuple):
@@ -26,8 +27,6 @@ class UnsureAnswer(NamedTuple):
 
 class Way:
     """The present condition of one direction between a host and a server. By default all arrives, in order."""
-
-    __slots__ = ("blocked", "late", "loss", "ordered", "repeat")
 
     def __init__(self) -> None:
         self.blocked = False
@@ -40,26 +39,19 @@ class Way:
         self.ordered = ordered
 
 
-Ways = tuple[Way, Way]  # down to the agent, up to the server
+Ways = tuple[Way, Way]  # to the agent, to the server
 
 
-class SimulatedStream:
+class SimulatedStream(msgspec.Struct, eq=False):
     """A stream of one agent process. One side may know that it is closed while the other does not yet."""
 
-    __slots__ = ("agent", "agent_open", "held", "host", "last", "number", "server", "server_open", "ways")
-
-    def __init__(
-        self, number: int, host: str, agent: SimulatedStreamEnd, server: SimulatedStreamEnd, ways: Ways
-    ) -> None:
-        self.number = number
-        self.host = host
-        self.agent = agent
-        self.server = server
-        self.ways = ways
-        self.agent_open = True
-        self.server_open = True
-        self.last = [0, 0]  # when the latest message of each direction arrives: down, up
-        self.held: list[tuple[bool, Any]] = []  # on their way when the way was blocked
+    number: int
+    host: str
+    ends: tuple[SimulatedStreamEnd, SimulatedStreamEnd]
+    ways: Ways
+    is_open: list[bool] = msgspec.field(default_factory=lambda: [True, True])  # as each end sees it
+    last: list[int] = msgspec.field(default_factory=lambda: [0, 0])  # when the latest message to each end arrives
+    held: list[tuple[bool, Any]] = []  # on their way when the way was blocked
 
     def __str__(self) -> str:
         return f"{self.host}/{self.number}"
@@ -87,8 +79,8 @@ class Net:
         self, host: str, agent: SimulatedStreamEnd, server: SimulatedStreamEnd, name: str = "s0"
     ) -> SimulatedStream:
         self._number += 1
-        stream = SimulatedStream(self._number, host, agent, server, self.of(host, name))
-        self.streams = [stream for stream in self.streams if stream.agent_open or stream.server_open]
+        stream = SimulatedStream(self._number, host, (agent, server), self.of(host, name))
+        self.streams = [stream for stream in self.streams if any(stream.is_open)]
         self.streams.append(stream)
         return stream
 
@@ -112,17 +104,14 @@ class Net:
                 way.blocked = False
         for stream in self.streams:
             if stream.host == host and stream.held:
-                allocated, stream.held = stream.held, []
-                for up, frame in allocated:
-                    if stream.agent_open if up else stream.server_open:  # a socket without a process gives up
+                held, stream.held = stream.held, []
+                for up, frame in held:
+                    if stream.is_open[not up]:  # a socket without a process gives up
                         self._carry(stream, frame, up)
 
     def close(self, stream: SimulatedStream, *, up: bool, quietly: bool = False) -> None:
         """One side closes the stream (`up`: the agent). The other learns it soon, or not at all."""
-        if up:
-            stream.agent_open = False
-        else:
-            stream.server_open = False
+        stream.is_open[not up] = False
         if not quietly and not stream.ways[up].blocked:
             at_ms = self._world.now + self._world.between(0, FIN_MS_MAX)
             self._world.at(max(at_ms, stream.last[up]), self._fin, stream, up)  # the last word is the last to arrive
@@ -137,15 +126,10 @@ class Net:
         world.at(at_ms, self._arrive, stream, frame, up)
 
     def _arrive(self, stream: SimulatedStream, frame: Any, up: bool) -> None:
-        if up and stream.server_open:
-            stream.server.received(stream, frame)
-        elif not up and stream.agent_open:
-            stream.agent.received(stream, frame)
+        if stream.is_open[up]:
+            stream.ends[up].received(stream, frame)
 
     def _fin(self, stream: SimulatedStream, up: bool) -> None:
-        if up and stream.server_open:
-            stream.server_open = False
-            stream.server.closed(stream)
-        elif not up and stream.agent_open:
-            stream.agent_open = False
-            stream.agent.closed(stream)
+        if stream.is_open[up]:
+            stream.is_open[up] = False
+            stream.ends[up].closed(stream)

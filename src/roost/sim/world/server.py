@@ -11,32 +11,10 @@ from roost.core.state.state import State
 from roost.model.errors import NoService
 from roost.model.events import Event
 from roost.model.protocol import Usage
-from roost.ports.store import (
-    ANYBODY,
-    Change,
-    Committed,
-    Fenced,
-    InDoubt,
-    LeadTaken,
-    News,
-    Snapshot,
-    Unavailable,
-)
+from roost.ports.store import ANYBODY, Change, Committed, Fenced, InDoubt, LeadTaken, News, Unavailable
 from roost.server.cluster.election import LeaderTiming, ServerIdentity
-from roost.server.engine.machine import (
-    Act,
-    AnswerRequest,
-    Began,
-    CommitChanges,
-    Effect,
-    EngineMachine,
-    Load,
-    Mirrored,
-    Release,
-    ResetExecutor,
-    SleepUntil,
-    StandBy,
-)  # fmt: skip
+from roost.server.engine import machine as engine
+from roost.server.engine.machine import EngineMachine
 from roost.sim.checks.requests import EffectiveRequests
 from roost.sim.checks.safety import Checkers
 from roost.sim.world.gateway import SimulatedGateway
@@ -61,7 +39,7 @@ class SimulatedServer:
         self._world = world
         self._net = net
         self._disk = disk
-        self._settings = Settings()
+        self.settings = Settings()
         self._checkers = checkers
         self.life = 0
         self.up = False
@@ -70,7 +48,7 @@ class SimulatedServer:
         self._clear()
 
     def _clear(self) -> None:
-        self.machine = EngineMachine(self._settings)
+        self.machine = EngineMachine(self.settings)
         self._waiting: dict[int, Answered] = {}
         self._wake_ms: int | None = None
         self._gateway = SimulatedGateway(self._world, self._net, self)
@@ -84,7 +62,7 @@ class SimulatedServer:
     @property
     def is_sure(self) -> bool:
         """Whether no other server can lead yet."""
-        return self.leadership is None or self.leadership.machine.is_sure(self.now_ms())
+        return self.leadership is None or self.leadership.machine.is_sure(self.clock.now_ms())
 
     @property
     def state(self) -> State:
@@ -96,7 +74,7 @@ class SimulatedServer:
     def start(self, clock: SimulatedClock, settings: Settings, timing: LeaderTiming) -> None:
         """A new process, with the clock of its host and the settings of its operator."""
         self.life += 1
-        self._settings = settings
+        self.settings = settings
         self._clear()
         self.up = True
         self.clock = clock
@@ -144,9 +122,6 @@ class SimulatedServer:
         else:
             action(*given)
 
-    def reachable(self) -> bool:
-        return self.ready and not self.hung
-
     def let_go(self) -> None:
         """Let another server lead, if no commit is on its way."""
         if self.leadership is not None and self.ready and not self.machine.is_committing and not self.hung:
@@ -179,9 +154,6 @@ class SimulatedServer:
         if self.up and self.leadership is not None:
             self.leadership.notified()
 
-    def mirrored(self, snapshot: Snapshot) -> None:
-        self.machine.mirrored(snapshot)
-
     def followed(self, update: News) -> None:
         self._carry_out(self.machine.followed(update))
 
@@ -200,12 +172,6 @@ class SimulatedServer:
 
     def closed(self, stream: SimulatedStream) -> None:
         self.awake(self._gateway.closed, stream)
-
-    def now_ms(self) -> int:
-        return self.clock.now_ms()
-
-    def lease_ms(self) -> int:
-        return self._settings.lease_ms
 
     # the engine
 
@@ -249,51 +215,51 @@ class SimulatedServer:
             return
         effects = self.machine.turn(self.clock.now_ms())
         decided = self.machine.deciding or effects[0]
-        if isinstance(decided, Act):
+        if isinstance(decided, engine.Act):
             self._checkers.living.hears(decided.batch)
             self._checkers.stepped(self.state, decided.done)
         self._carry_out(effects)
 
-    def _carry_out(self, effects: Sequence[Effect]) -> None:
+    def _carry_out(self, effects: Sequence[engine.Effect]) -> None:
         for effect in effects:
             self._do(effect)
 
-    def _do(self, effect: Effect) -> None:
+    def _do(self, effect: engine.Effect) -> None:
         world = self._world
         match effect:
-            case Act(_, done):
+            case engine.Act(_, done):
                 self._checkers.acted(self.state, done)
                 self._gateway.act(done)
-            case AnswerRequest(request, value):
+            case engine.AnswerRequest(request, value):
                 self._checkers.requests.answered(self.name, self.life, request, value)
                 self._waiting.pop(request)(value)
-            case Mirrored():
+            case engine.Mirrored():
                 pass  # no change feed here
-            case ResetExecutor():
+            case engine.ResetExecutor():
                 self._gateway.reset()
-            case Began():
+            case engine.Began():
                 self.epoch = self.machine.epoch
                 self._checkers.loaded(self.state, is_fenced=self._disk.memory.lead_now.epoch != self.epoch)
                 world.tell(self.name, f"leads from revision {self.state.revision} with epoch {self.epoch}")
-            case SleepUntil(at_ms):
+            case engine.SleepUntil(at_ms):
                 if at_ms == 0 or self.machine.inbox:
                     self._wake()
                 elif at_ms is not None:
                     self._sleep_until(at_ms)
-            case CommitChanges(epoch, changes):
+            case engine.CommitChanges(epoch, changes):
                 slow = self._disk.slow_ms_max if world.happens(self._disk.slow) else 2
                 sent_ms = self.clock.now_ms()
                 assert self.machine.deciding is not None
                 requests = self._checkers.requests.effective(self.name, self.life, self.machine.deciding)
                 world.after(world.between(0, slow), self._write, self.life, epoch, changes, sent_ms, requests)
-            case Release(epoch, successor):
+            case engine.Release(epoch, successor):
                 assert self.leadership is not None
                 world.tell(self.name, "leads no more (fenced)")
                 self.leadership.release(epoch, successor)
                 self._carry_out(self.machine.released())
-            case Load():
+            case engine.Load():
                 world.after(world.between(0, RELOAD_MS[0]), self.awake, self._open, self.life)
-            case StandBy():
+            case engine.StandBy():
                 assert self.leadership is not None
                 self.leadership.stand_by()
             case _:
