@@ -1,11 +1,11 @@
-"""What is measured while a state is stepped through history: who went where, how long they waited, what was in use."""
+"""Measurements during a replay: placements, waits, and use of the nodes."""
 
+from collections import Counter
 from typing import NamedTuple
 
 from roost.core.state.outcome import Step
 from roost.core.state.state import State
 from roost.model.events import Event, Submit, inner
-from roost.model.records.workload import Workload
 from roost.model.states import InstanceState
 from roost.sim.report import Point, Series
 
@@ -52,11 +52,9 @@ class Submissions:
         self._lives += 1
         self._when = {workload.serial: -self._lives for workload in state.workloads.values()}
 
-    def before(self, key: str) -> Submission:
-        return key, -self._lives
-
-    def of(self, workload: Workload) -> Submission:
-        return workload.key, self._when.get(workload.serial, -self._lives)
+    def of(self, state: State, key: str) -> Submission:
+        workload = state.workloads.get(key)
+        return key, self._when.get(workload.serial, -self._lives) if workload is not None else -self._lives
 
 
 class RecordingMeter:
@@ -76,7 +74,8 @@ class RecordingMeter:
         self._now_ms = 0
         self._began_ms = 0
         self._amounts = (0, 0)  # used, total
-        self._by_minute: dict[int, tuple[int, int]] = {}
+        self._used: Counter[int] = Counter()  # processor time by minute
+        self._total: Counter[int] = Counter()
 
     def begin(self, state: State) -> None:
         self.submissions.know(state)
@@ -102,8 +101,11 @@ class RecordingMeter:
         self._pass(state.now_ms)
         self.submissions.see(state, events, state.now_ms)
         self._inspect(state)
-        if done.placed:
-            self._count(state, done, entry)
+        self.placements += len(done.placed)
+        for placed in done.placed:
+            attempt = self.attempt(state, placed.instance)
+            if attempt is not None:
+                self.placed[attempt] = RecordedPlace(placed.node, entry)
         for kind, key, _ in done.changes:
             if kind == "instance":
                 self._wait(state, key)
@@ -112,17 +114,14 @@ class RecordingMeter:
         instance = state.instances.get(key)
         if instance is None:
             return None
-        submission = self.submissions.of(state.workloads[instance.workload])
-        return MeteredAttempt(key, submission[1], instance.attempt)
+        return MeteredAttempt(key, self.submissions.of(state, instance.workload)[1], instance.attempt)
 
     def metrics(self) -> dict[str, float]:
-        used = sum(used for used, _ in self._by_minute.values())
-        total = sum(total for _, total in self._by_minute.values())
         return {
             "steps": self.steps,
             "placements": self.placements,
             "wait_mean_s": self._waits_ms / max(1, self._waited) / 1_000,
-            "utilisation": used / max(1, total),
+            "utilisation": self._used.total() / max(1, self._total.total()),
             "peak_nodes": self.peak_nodes,
             "waiting_at_end": self._waiting,
         }
@@ -130,12 +129,11 @@ class RecordingMeter:
     def series(self) -> tuple[Series, ...]:
         first = self._began_ms // MINUTE_MS
         points: list[Point] = []
-        minutes = sorted(self._by_minute)
+        minutes = sorted(self._total)
         every = max(1, -(-len(minutes) // POINTS))
         for at in range(0, len(minutes), every):
             some = minutes[at : at + every]
-            used = sum(self._by_minute[minute][0] for minute in some)
-            total = sum(self._by_minute[minute][1] for minute in some)
+            used, total = (sum(amounts[minute] for minute in some) for amounts in (self._used, self._total))
             points.append(((some[0] - first) * MINUTE_MS / HOUR_MS, used / max(1, total)))
         return (Series("utilisation", "of the processors in touch", points),)
 
@@ -143,9 +141,8 @@ class RecordingMeter:
         length = now_ms - self._now_ms
         self._now_ms = now_ms
         if length > 0:
-            used, total = self._by_minute.get(now_ms // MINUTE_MS, (0, 0))
-            more_used, more_total = self._amounts
-            self._by_minute[now_ms // MINUTE_MS] = (used + more_used * length, total + more_total * length)
+            self._used[now_ms // MINUTE_MS] += self._amounts[0] * length
+            self._total[now_ms // MINUTE_MS] += self._amounts[1] * length
 
     def _inspect(self, state: State) -> None:
         """Add up what is in use, if a node has changed."""
@@ -158,13 +155,6 @@ class RecordingMeter:
             online = fleet.online
             self._amounts = (int(fleet.used[CPU][online].sum()), int(fleet.total[CPU][online].sum()))
         self.peak_nodes = max(self.peak_nodes, sum(map(bool, state.allocated.values())))
-
-    def _count(self, state: State, done: Step, entry: int) -> None:
-        self.placements += len(done.placed)
-        for placed in done.placed:
-            attempt = self.attempt(state, placed.instance)
-            if attempt is not None:
-                self.placed[attempt] = RecordedPlace(placed.node, entry)
 
     def _wait(self, state: State, key: str) -> None:
         instance = state.instances.get(key)

@@ -1,5 +1,6 @@
-"""Nodes as they were, in virtual time: they follow the orders of now, each attempt for as long as it really ran."""
+"""Recorded nodes in virtual time: they follow the orders of the replay, and each attempt runs as long as it did."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
@@ -44,17 +45,16 @@ class Silence(NamedTuple):
     until_ms: int
 
 
-class Doing:
-    __slots__ = ("ended_ms", "ending", "order", "report", "started_ms", "stops_ms", "who")
+class Doing(msgspec.Struct):
+    """One attempt on a node."""
 
-    def __init__(self, order: Run, who: Who) -> None:
-        self.order = order
-        self.who = who
-        self.started_ms = -1  # -1: it stands behind another or is being started
-        self.ending: RecordedEnd | None = None
-        self.report: Report | None = None  # of its end
-        self.ended_ms = 0
-        self.stops_ms = NEVER_MS  # when it has stopped, if it was stopped
+    order: Run
+    who: Who
+    started_ms: int = -1  # -1: prefilled behind another, or being started
+    ending: RecordedEnd | None = None
+    report: Report | None = None  # of its end
+    ended_ms: int = 0
+    stops_ms: int = NEVER_MS  # when it has stopped, if it was stopped
 
     def reported(self, now_ms: int) -> Report:
         ago = max(0, now_ms - self.started_ms) if self.started_ms >= 0 else 0
@@ -64,15 +64,12 @@ class Doing:
         return Report(self.order.token, "running" if self.started_ms >= 0 else "starting", started_ago_ms=ago)
 
 
-class RecordedAgent:
-    __slots__ = ("connected", "identity", "runs", "sequence", "session")
-
-    def __init__(self, identity: str) -> None:
-        self.identity = identity
-        self.session = 0
-        self.sequence = 0
-        self.connected = False
-        self.runs: dict[int, Doing] = {}
+class RecordedAgent(msgspec.Struct):
+    identity: str
+    session: int = 0
+    sequence: int = 0
+    connected: bool = False
+    runs: dict[int, Doing] = {}
 
 
 class Nodes:
@@ -87,9 +84,9 @@ class Nodes:
         self._silences = silences
         self._stop_ms = stop_ms
         self._submissions = submissions
-        self._used: dict[Who, int] = {}  # endings that have come about
+        self._used: Counter[Who] = Counter()  # endings that have happened
         self._agents: dict[str, RecordedAgent] = {}
-        self._due: list[tuple[int, int, str, int]] = []  # when, the how manieth, node, token
+        self._due: list[tuple[int, int, str, int]] = []  # time, tie-breaker, node, token
         self._set = 0
 
     def begin(self, state: State, connected: Sequence[str]) -> None:
@@ -98,14 +95,11 @@ class Nodes:
         self._due.clear()
         for name in connected:
             node = state.nodes[name]
-            agent = self._agents[name] = RecordedAgent(node.identity)
-            agent.session, agent.connected = node.session, True
+            self._agents[name] = RecordedAgent(node.identity, node.session, connected=True)
             for token in sorted(state.allocated[name]):
                 instance = state.allocated[name][token]
-                started = (
-                    instance.started_ms if instance.state in (InstanceState.RUNNING, InstanceState.STOPPING) else -1
-                )
-                self._take_up(state, name, run_order(state, instance), started)
+                runs = instance.state in (InstanceState.RUNNING, InstanceState.STOPPING)
+                self._take_up(state, name, run_order(state, instance), instance.started_ms if runs else -1)
 
     def next_ms(self) -> int:
         return self._due[0][0] if self._due else NEVER_MS
@@ -204,10 +198,7 @@ class Nodes:
 
     def _take_up(self, state: State, name: str, order: Run, started_ms: int = -1) -> None:
         agent = self._agents[name]
-        workload = state.workloads.get(order.workload)
-        submission = (
-            self._submissions.of(workload) if workload is not None else self._submissions.before(order.workload)
-        )
+        submission = self._submissions.of(state, order.workload)
         doing = agent.runs[order.token] = Doing(order, (submission, order.index))
         before = agent.runs.get(order.after)
         if started_ms >= 0:
@@ -238,7 +229,7 @@ class Nodes:
 
     def _end(self, name: str, doing: Doing, when_ms: int) -> None:
         assert doing.ending is not None
-        self._used[doing.who] = self._used.get(doing.who, 0) + 1
+        self._used[doing.who] += 1
         doing.report = msgspec.structs.replace(doing.ending.report, token=doing.order.token)
         self._ended(name, doing, when_ms)
         if doing.ending.tail_ms:
@@ -259,7 +250,7 @@ class Nodes:
 
     def _next_ending(self, who: Who) -> RecordedEnd | None:
         """None: it did not end in the recording."""
-        endings, used = self._endings.get(who, ()), self._used.get(who, 0)
+        endings, used = self._endings.get(who, ()), self._used[who]
         return endings[used] if used < len(endings) else None
 
     def _at(self, when_ms: int, name: str, token: int) -> None:

@@ -5,10 +5,10 @@ With another strategy: nodes come and go, and people ask, when they did; each ru
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
+from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -28,6 +28,7 @@ from roost.model.states import InstanceState, NodeStatus
 from roost.ports.store import Snapshot
 from roost.server.engine.recording import (
     Part,
+    RecordedStep,
     RecordingHeader,
     checksum,
     filter_names,
@@ -50,15 +51,6 @@ BY_ITSELF = ("exited", "timed_out", "error")
 
 Progress = Callable[[float], None]
 Life = list[Part]
-
-
-class RecordedLine(NamedTuple):
-    """An entry. `number` counts from 1 over all lives."""
-
-    number: int
-    now_ms: int
-    events: tuple[Event, ...]
-    changes: int
 
 
 class Recording:
@@ -122,14 +114,15 @@ def replay_instead(history: Recording, strategy: str, progress: Progress) -> Rep
     """What would have happened with another strategy. Workloads and pools keep their own."""
     check_strategy(strategy, "strategy")
     meter = RecordingMeter()
-    for life, lines in _lines(history.lives):
+    numbers = count(1)
+    for life in history.lives:
         header = life[0].header
         instead = msgspec.structs.replace(header.settings, strategy=strategy)
         world = _World(history, meter, _begin(header, instead), header)
-        for line in lines:
-            world.follow(line)
-            if line.number % PROGRESS_EVERY == 0:
-                progress(line.number / history.entries)
+        for entry, number in zip(_entries(life), numbers, strict=False):
+            world.follow(number, entry)
+            if number % PROGRESS_EVERY == 0:
+                progress(number / history.entries)
         meter.end(world.state)
     details: dict[str, Any] = {"replayed_exactly": history.same_decisions}
     details |= _compare(history.meter, meter)
@@ -141,40 +134,30 @@ def replay_instead(history: Recording, strategy: str, progress: Progress) -> Rep
 
 def _lives(parts: Sequence[Part]) -> list[Life]:
     """Files in the order in which they were written; a file after a missing one is a life without its beginning."""
-    ordered = sorted(parts, key=lambda part: (part.header.life, part.header.part))
     lives: list[Life] = []
-    for _, group in groupby(ordered, key=lambda part: part.header.life):
-        for part in group:
-            if lives and lives[-1][-1].header.life == part.header.life:
-                if lives[-1][-1].header.part + 1 == part.header.part:
-                    lives[-1].append(part)
-                    continue
+    for part in sorted(parts, key=lambda part: (part.header.life, part.header.part)):
+        last = lives[-1][-1].header if lives else None
+        if last is not None and (last.life, last.part + 1) == (part.header.life, part.header.part):
+            lives[-1].append(part)
+        else:
             lives.append([part])
     return lives
 
 
-def _lines(lives: Sequence[Life]) -> Iterator[tuple[Life, Iterator[RecordedLine]]]:
-    number = 0
-
-    def of(life: Life) -> Iterator[RecordedLine]:
-        nonlocal number
-        following = life[0].header.first
-        for part in life:
-            if part.header.first != following:
-                raise Unreadable("the end of the file before this one is missing", path=part.path.name)
-            for entry in read_entries(part):
-                number += 1
-                following += 1
-                yield RecordedLine(number, entry.now_ms, tuple(entry.events), entry.changes)
-
-    for life in lives:
-        yield life, of(life)
+def _entries(life: Life) -> Iterator[RecordedStep]:
+    number = life[0].header.first
+    for part in life:
+        if part.header.first != number:
+            raise Unreadable("the end of the file before this one is missing", path=part.path.name)
+        for entry in read_entries(part):
+            number += 1
+            yield entry
 
 
 def _check_plugins(part: Part) -> None:
     """Without a plug-in that took part, decisions would differ for reasons outside of Roost."""
     for noun, then, now in (
-        ("strategy", part.header.strategies, tuple(STRATEGIES)),
+        ("strategy", part.header.strategies, STRATEGIES),
         ("filter", part.header.filters, filter_names()),
     ):
         missing = sorted(set(then) - set(now))
@@ -204,19 +187,19 @@ def _begin(header: RecordingHeader, settings: Settings) -> State:
 def _decide_again(history: Recording, progress: Progress) -> None:
     size = sum(part.path.stat().st_size for life in history.lives for part in life)
     read = 0
-    for life, lines in _lines(history.lives):
+    for life in history.lives:
         header = life[0].header
         state = _begin(header, header.settings)
         history.meter.begin(state)
         notes = _Notes(history)
-        for line in lines:
-            notes.before(state, line)
-            done = step(state, line.events, line.now_ms)
-            if checksum(done.changes) != line.changes and history.first_difference is None:
-                history.first_difference = line.number
-            history.meter.stepped(state, line.events, done, line.number)
-            notes.after(state, line, done)
-            history.entries = line.number
+        for entry in _entries(life):
+            history.entries += 1
+            notes.before(state, entry)
+            done = step(state, entry.events, entry.now_ms)
+            if checksum(done.changes) != entry.changes and history.first_difference is None:
+                history.first_difference = history.entries
+            history.meter.stepped(state, entry.events, done, history.entries)
+            notes.after(state, entry, done)
         history.meter.end(state)
         read += sum(part.path.stat().st_size for part in life)
         progress(read / size)
@@ -230,31 +213,31 @@ class _Notes:
         self._ready_ms: dict[int, int] = {}  # attempt -> when it had its room
         self._over: set[int] = set()
 
-    def before(self, state: State, line: RecordedLine) -> None:
+    def before(self, state: State, entry: RecordedStep) -> None:
         joined: set[str] = set()
-        for position, event in enumerate(line.events):
+        for position, event in enumerate(entry.events):
             if isinstance(event, ReportsReceived) and liveness_of(state, event.node, event.session) is not None:
                 for report in event.reports:
-                    self._take_down(state, event.node, report, line.now_ms)
+                    self._take_down(state, event.node, report, entry.now_ms)
             elif isinstance(event, NodeConnected):
                 joined.add(event.hello.node)
                 for _, report in event.hello.runs:
-                    self._take_down(state, event.hello.node, report, line.now_ms)
+                    self._take_down(state, event.hello.node, report, entry.now_ms)
             elif isinstance(event, NodeDisconnected):
                 if event.node in joined or liveness_of(state, event.node, event.session) is None:
-                    self._history.stale.add((line.number, position))
+                    self._history.stale.add((self._history.entries, position))
 
-    def after(self, state: State, line: RecordedLine, done: Step) -> None:
+    def after(self, state: State, entry: RecordedStep, done: Step) -> None:
         answers = {reply.request: reply.value for reply in done.replies}
-        for position, event in enumerate(line.events):
+        for position, event in enumerate(entry.events):
             if isinstance(event, NodeConnected) and not isinstance(answers.get(event.request), int):
-                self._history.stale.add((line.number, position))
-        leaving = {event.node for event in line.events if isinstance(event, NodeDisconnected) and event.leaving}
+                self._history.stale.add((self._history.entries, position))
+        leaving = {event.node for event in entry.events if isinstance(event, NodeDisconnected) and event.leaving}
         for kind, name, happened in done.transitions:
             if kind == "node" and happened.state == "lost" != happened.before:
                 lease = state.settings.lease_ms + state.settings.lease_margin_ms
                 since = state.liveness[name].lease_until_ms - (0 if name in leaving else lease)
-                self._history.losses.setdefault(line.number, []).append(name)
+                self._history.losses.setdefault(self._history.entries, []).append(name)
                 self._history.silences.setdefault(name, []).append(Silence(since, state.now_ms))
         for placed in done.placed:
             instance = state.instances.get(placed.instance)
@@ -272,7 +255,7 @@ class _Notes:
             self._history.stops_ms.append(now_ms - instance.since_ms)
         if instance.state == InstanceState.STOPPING or report.cause not in BY_ITSELF:
             return
-        submission = self._history.meter.submissions.of(state.workloads[instance.workload])
+        submission = self._history.meter.submissions.of(state, instance.workload)
         ending = _ending(instance, report, now_ms, self._ready_ms.pop(report.token, None))
         self._history.endings.setdefault((submission, instance.index), []).append(ending)
 
@@ -304,14 +287,12 @@ class _World:
         self._nodes = Nodes(history.endings, history.silences, history.stop_ms, meter.submissions)
         self._nodes.begin(state, [touch.node for touch in header.touch])
 
-    def follow(self, line: RecordedLine) -> None:
+    def follow(self, number: int, entry: RecordedStep) -> None:
         """Replay what happens by itself until then, then the recorded entry."""
-        while (due := min(self._wake_ms, self._nodes.next_ms())) < line.now_ms:
-            self._step(line.number, max(due, self.state.now_ms), ())
-        counted = tuple(
-            event for position, event in enumerate(line.events) if (line.number, position) not in self._stale
-        )
-        self._step(line.number, line.now_ms, counted, self._losses.get(line.number, ()))
+        while (due := min(self._wake_ms, self._nodes.next_ms())) < entry.now_ms:
+            self._step(number, max(due, self.state.now_ms), ())
+        counted = tuple(event for position, event in enumerate(entry.events) if (number, position) not in self._stale)
+        self._step(number, entry.now_ms, counted, self._losses.get(number, ()))
 
     def _step(self, number: int, now_ms: int, events: tuple[Event, ...], losses: Sequence[str] = ()) -> None:
         state, nodes = self.state, self._nodes
