@@ -1,13 +1,14 @@
 """Safety rules switched off, one at a time. A check must notice each: otherwise its absence would stay unnoticed."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import msgspec
 
 from roost.client import errors as client_errors
-from roost.core import invariants, orders, timers, transitions
+from roost.core import invariants, orders, replica, timers, transitions
 from roost.core.explain import queue_blockers
 from roost.core.lifecycle import node_reports, restarts
 from roost.core.queue import backfill, gang, place, preemption
@@ -26,11 +27,13 @@ from roost.model.states import ALLOCATED, FINISHED, InstanceState, NodeStatus
 from roost.ports.store import CommitFailure
 from roost.server.agents import machine as sessions
 from roost.server.agents.machine import SessionMachine
+from roost.server.cluster.machine import Elected, LeadershipMachine
 from roost.server.engine import machine
 from roost.server.engine.machine import CommitChanges, Effect, EngineMachine, SleepUntil
-from roost.sim.world import faults
+from roost.sim.world.faults import Faults
+from roost.stores.memory import Memory
 
-#: (owner, name, what it is instead); an owner that is a mapping has keys instead of names.
+#: (owner, name, replacement); an owner that is a mapping has keys instead of names.
 Patch = tuple[Any, Any, Any]
 Rule = Callable[..., Any]  # a function of the product, as it is
 
@@ -44,7 +47,7 @@ class Mutant(NamedTuple):
 
 
 MUTANTS: dict[str, Mutant] = {}
-#: The trouble without which a mutant is hardly ever noticed, and how long a leader without a store may answer then.
+#: The fault without which a mutant is hardly ever noticed, and how long a leader without a store may answer then.
 TROUBLE_FOR = {
     "answers_for_ever": ("lonely_server", 0),
     "old_attempts_are_heard": ("bad_weather", 0),
@@ -59,15 +62,12 @@ def mutated(name: str, *, harmless: bool = False) -> Iterator[None]:
     """The world with one rule less. `harmless`: the same world, with the rule."""
     patches = MUTANTS[name].patches() if name and not harmless else []
     trouble, grace_ms = TROUBLE_FOR.get(name, ("", 0))
-    patches = [*patches, (faults.Faults, "often", trouble), (faults.Faults, "often_grace_ms", grace_ms)]
-    before = [(owner, key, _get(owner, key)) for owner, key, _ in patches]
-    for patch in patches:
-        _set(*patch)
-    try:
+    patches = [*patches, (Faults, "often", trouble), (Faults, "often_grace_ms", grace_ms)]
+    with ExitStack() as stack:
+        for owner, key, value in patches:
+            is_mapping = isinstance(owner, dict)
+            stack.enter_context(patch.dict(owner, {key: value}) if is_mapping else patch.object(owner, key, value))
         yield
-    finally:
-        for patch in before:
-            _set(*patch)
 
 
 def without(name: str, rule: str, *patches: Patch, themes: bool = False) -> None:
@@ -75,29 +75,18 @@ def without(name: str, rule: str, *patches: Patch, themes: bool = False) -> None
     MUTANTS[name] = Mutant(rule, lambda: list(patches), themes)
 
 
-def mutant(owner: Any, key: Any, *more: Patch, themes: bool = False) -> Callable[[Rule], Rule]:
+def mutant(owner: Any, key: str, *more: Patch, themes: bool = False) -> Callable[[Rule], Rule]:
     """Register a mutant that wraps a function: it gets the original as its first argument."""
 
     def listed(instead: Rule) -> Rule:
         def patches() -> list[Patch]:
-            original = _get(owner, key)
+            original = getattr(owner, key)
             return [(owner, key, lambda *given, **named: instead(original, *given, **named)), *more]
 
         MUTANTS[instead.__name__] = Mutant(" ".join((instead.__doc__ or "").split()), patches, themes)
         return instead
 
     return listed
-
-
-def _get(owner: Any, key: Any) -> Any:
-    return owner[key] if isinstance(owner, dict) else getattr(owner, key)
-
-
-def _set(owner: Any, key: Any, value: Any) -> None:
-    if isinstance(owner, dict):
-        owner[key] = value
-    else:
-        setattr(owner, key, value)
 
 
 # the engine and the gateway
@@ -315,4 +304,29 @@ def who_steps_up_takes_no_room(activate: Rule, state: State, out: Step, gone: In
         state.fleet.take(follower.node, allocation_of(state.spec_of(follower), follower), -1)
 
 
-from roost.sim.mutants import agent, leadership, services  # noqa: E402, F401  (they put their own on the list)
+# leadership
+
+without("nobody_is_fenced", "The store takes commits of former leaders.", (Memory, "_leads", lambda self, epoch: True))
+without(
+    "answers_for_ever",
+    "A leader without a store answers agents without end.",
+    (LeadershipMachine, "may_answer", lambda self, now: True),
+)
+without(
+    "takes_over_without_grace",
+    "A new leader counts leases from now, though the old one may still be answering.",
+    (replica, "_grace_ms", lambda state, now, unclean: 0),
+)
+
+
+@mutant(LeadershipMachine, "_elected")
+def takes_over_behind(_: Rule, self: LeadershipMachine) -> Elected | None:
+    """A standby leads with what it has followed so far, not with all that was committed."""
+    won, self._won = self._won, None
+    if won is not None:
+        self._is_following = False
+        self.proved(self._asked_ms)
+    return won
+
+
+from roost.sim.mutants import agent, services  # noqa: E402, F401  (they register their own)
