@@ -1,7 +1,7 @@
 """One placement pass over a fleet written in a file: no server, no agents, the very same step."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import ryaml
@@ -33,6 +33,10 @@ DRIVERS = ("container", "process", "qemu")  # of a node that does not say which 
 OPEN = ("online", "ready")
 DRAINING = ("draining", "drained")
 OFFLINE = ("offline", "suspect", "lost", "requested", "launching", "booting", "terminating", "gone")
+FIELD_ERRORS = {
+    "Object contains unknown field": "there is no such field",
+    "Object missing required field": "this is needed",
+}
 NO_WORK = "true"  # a workload in such a file is only placed, so it need not say what it would run
 
 
@@ -64,13 +68,12 @@ class FleetFile(msgspec.Struct, forbid_unknown_fields=True):
     workloads: list[Any] = []
 
 
-class Given(msgspec.Struct):
-    """The checked file: the input of the core."""
-
-    settings: Settings
-    nodes: list[tuple[str, Facts, str, dict[str, int]]]  # (name, facts, status, used)
-    wanted: list[WorkloadSpec]
-    measured: dict[str, Usage] = {}
+class CheckedNode(NamedTuple):
+    name: str
+    facts: Facts
+    status: str
+    used: dict[str, int]
+    usage: Usage | None
 
 
 class PlacedInstance(msgspec.Struct, omit_defaults=True):
@@ -104,19 +107,22 @@ class PlacementOutcome(msgspec.Struct):
 
 def place_file(text: bytes) -> PlacementOutcome:
     """Place the workloads of a file on its nodes."""
-    given = read_file(text)
-    state = _fleet(given)
-    done = step(state, [Submit(1, tuple(given.wanted))] if given.wanted else [], now=3)
+    file = _read_file(text)
+    check_strategy(file.strategy, "strategy")
+    names: dict[str, int] = {}
+    nodes = [_node(node, f"nodes[{index}]", names) for index, node in enumerate(file.nodes)]
+    wanted = [_wanted(workload, f"workloads[{index}]") for index, workload in enumerate(file.workloads)]
+    state = _fleet(Settings(strategy=file.strategy or DEFAULT, seed=file.seed), nodes)
+    done = step(state, [Submit(1, tuple(wanted))] if wanted else [], now=3)
     for reply in done.replies:
         if isinstance(reply.value, RoostError):
-            raise _located(reply.value, len(given.wanted))
+            raise _located(reply.value, len(wanted))
     while done.wake_at_ms is not None and done.wake_at_ms <= state.now_ms:
         done = step(state, [], state.now_ms)
-    return _outcome(state, given.wanted)
+    return _outcome(state, wanted)
 
 
-def read_file(text: bytes) -> Given:
-    """Check every field; an error names the path."""
+def _read_file(text: bytes) -> FleetFile:
     if len(text) > FILE_BYTES_MAX:
         raise Invalid("$", f"a file may have {FILE_BYTES_MAX} bytes; this one has {len(text)}")
     try:
@@ -126,19 +132,9 @@ def read_file(text: bytes) -> Given:
     if not isinstance(raw, dict):
         raise Invalid("$", "the file is a mapping with nodes and workloads")
     try:
-        file = msgspec.convert(raw, FleetFile)
+        return msgspec.convert(raw, FleetFile)
     except msgspec.ValidationError as error:
         raise _reported(error) from None
-    check_strategy(file.strategy, "strategy")
-    names: dict[str, int] = {}
-    nodes = [_node(fleet_node, f"nodes[{index}]", names) for index, fleet_node in enumerate(file.nodes)]
-    wanted = [_wanted(workload, f"workloads[{index}]") for index, workload in enumerate(file.workloads)]
-    measured = {
-        fleet_node.name: _usage(fleet_node.measured, f"nodes[{index}].measured")
-        for index, fleet_node in enumerate(file.nodes)
-        if fleet_node.measured
-    }
-    return Given(Settings(strategy=file.strategy or DEFAULT, seed=file.seed), nodes, wanted, measured)
 
 
 def _usage(raw: dict[str, Any], path: str) -> Usage:
@@ -149,7 +145,7 @@ def _usage(raw: dict[str, Any], path: str) -> Usage:
     return Usage(amounts.get("cpu", 0), amounts.get("memory", 0), amounts.get("disk", 0))
 
 
-def _node(node: FleetNode, path: str, names: dict[str, int]) -> tuple[str, Facts, str, dict[str, int]]:
+def _node(node: FleetNode, path: str, names: dict[str, int]) -> CheckedNode:
     check_node_name(node.name, f"{path}.name")
     if node.name in names:
         raise Invalid(f"{path}.name", f"nodes[{names[node.name]}] is named {node.name} too")
@@ -176,7 +172,8 @@ def _node(node: FleetNode, path: str, names: dict[str, int]) -> tuple[str, Facts
         totals, node.labels, node.zone, node.rack, node.region, node.pool, node.arch, tuple(sorted(set(node.drivers))),
         node.gpu_model, taints,
     )  # fmt: skip
-    return node.name, facts, status, used
+    usage = _usage(node.measured, f"{path}.measured") if node.measured else None
+    return CheckedNode(node.name, facts, status, used, usage)
 
 
 def _amounts(raw: dict[str, Any], path: str) -> dict[str, int]:
@@ -200,33 +197,32 @@ def _wanted(raw: object, path: str) -> WorkloadSpec:
     return WorkloadSpec(document.project, document.name, document.count, policy, encode_document(document, path))
 
 
-def _fleet(given: Given) -> State:
+def _fleet(settings: Settings, nodes: list[CheckedNode]) -> State:
     """Connect the nodes; then disconnect or drain those that take no work, and allocate what is in use."""
-    state = load(Snapshot(0, []), now=1, settings=given.settings)
-    hellos: list[Event] = [
-        NodeConnected(number, Hello(name, name, facts, sent_ms=1))
-        for number, (name, facts, _, _) in enumerate(given.nodes)
-    ]
-    step(state, hellos, now=1)
+    state = load(Snapshot(0, []), now=1, settings=settings)
+    hellos = [Hello(node.name, node.name, node.facts, sent_ms=1) for node in nodes]
+    step(state, [NodeConnected(number, hello) for number, hello in enumerate(hellos)], now=1)
     leaving: list[Event] = []
-    for number, (name, _, status, used) in enumerate(given.nodes):
-        if status in OFFLINE:
-            leaving.append(NodeDisconnected(name, state.nodes[name].session))
-        elif status in DRAINING:
-            leaving.append(Drain(number, name))
-        taken = tuple(sorted((resource, amount) for resource, amount in used.items() if amount))
-        for held in _claims(taken):
-            state.liveness[name].orphans[-1 - len(state.liveness[name].orphans)] = held
-            state.fleet.take(name, held)
-    step(state, [*leaving, HeartbeatsReceived((), tuple(given.measured.items()))], now=2)
+    for number, node in enumerate(nodes):
+        if node.status in OFFLINE:
+            leaving.append(NodeDisconnected(node.name, state.nodes[node.name].session))
+        elif node.status in DRAINING:
+            leaving.append(Drain(number, node.name))
+        orphans = state.liveness[node.name].orphans
+        for held in _claims(node.used):
+            orphans[-1 - len(orphans)] = held
+            state.fleet.take(node.name, held)
+    measured = tuple((node.name, node.usage) for node in nodes if node.usage is not None)
+    step(state, [*leaving, HeartbeatsReceived((), measured)], now=2)
     return state
 
 
-def _claims(taken: tuple[tuple[str, int], ...]) -> list[Allocation]:
+def _claims(used: dict[str, int]) -> list[Allocation]:
     """What is in use, as allocations: whole devices first, then a share of the next one."""
+    taken = tuple(sorted((resource, amount) for resource, amount in used.items() if amount))
     if not taken:
         return []
-    whole, share = divmod(dict(taken).get("gpu", 0), GPU)
+    whole, share = divmod(used.get("gpu", 0), GPU)
     claims = [Allocation(taken, tuple(range(whole)), GPU)]
     return [*claims, Allocation((), (whole,), share)] if share else claims
 
@@ -244,10 +240,8 @@ def _outcome(state: State, wanted: list[WorkloadSpec]) -> PlacementOutcome:
             if instance is not None and instance.decision is not None:
                 scores = {node: score / SCORE_MAX for node, score in instance.decision.candidates}
                 ports = dict(zip(workload.policy.ports, instance.ports, strict=True))
-                placed = PlacedInstance(
-                    name, instance.node, instance.decision.strategy, scores, instance.devices, ports
-                )
-                outcome.placements.append(placed)
+                found = (instance.node, instance.decision.strategy, scores, instance.devices, ports)
+                outcome.placements.append(PlacedInstance(name, *found))
             else:
                 outcome.pending.append(_pending(state, name, workload, blocked))
     return outcome
@@ -274,10 +268,7 @@ def _located(error: RoostError, wanted: int) -> RoostError:
 def _reported(error: msgspec.ValidationError) -> Invalid:
     text, _, where = str(error).partition(" - at `")
     field = where.rstrip("`").removeprefix("$").removeprefix(".")
-    if text.startswith("Object contains unknown field"):
-        unknown = text.partition("`")[2].rstrip("`")
-        return Invalid(f"{field}.{unknown}" if field else unknown, "there is no such field")
-    if text.startswith("Object missing required field"):
-        missing = text.partition("`")[2].rstrip("`")
-        return Invalid(f"{field}.{missing}" if field else missing, "this is needed")
+    for start, message in FIELD_ERRORS.items():
+        if text.startswith(start):
+            return Invalid(".".join(filter(None, (field, text.partition("`")[2].rstrip("`")))), message)
     return Invalid(field or "$", text[:300])

@@ -1,4 +1,4 @@
-"""One seed, one world: first everything goes wrong and nothing bad may happen, then all has to end well."""
+"""One seed, one world: first there are faults and nothing unsafe may happen, then all work has to end."""
 
 from collections.abc import Callable
 
@@ -52,16 +52,8 @@ def simulate(seed: int, show: Callable[[str], None] | None = None) -> SeedOutcom
     except (Wrong, AssertionError, LookupError, TypeError, ValueError) as error:
         trouble = str(error) if isinstance(error, Wrong) else f"{type(error).__name__}: {error}"
         world.tell("WRONG", trouble)
-    return SeedOutcome(
-        seed,
-        trouble,
-        world.fingerprint(),
-        life.checkers.steps,
-        life.checkers.commits,
-        len(life.truth.began_ever),
-        world.now,
-        world.story() if trouble else [],
-    )
+    counts = (life.checkers.steps, life.checkers.commits, len(life.truth.began_ever))
+    return SeedOutcome(seed, trouble, world.fingerprint(), *counts, world.now, world.story() if trouble else [])
 
 
 class Life:
@@ -79,7 +71,7 @@ class Life:
         self.clients = Clients(world, self.server, self.checkers)
         self._site = Site(world, self.net, self.server, self.truth, self.checkers)
         self.themes = draw_themes(world)
-        self.names: dict[str, str] = {}  # machine -> what it calls itself
+        self.names: dict[str, str] = {}  # machine -> its node name
         self.hosts = [self._host(number) for number in range(world.between(2, 5))]
         if world.happens(0.1):
             self.hosts.append(self._host(len(self.hosts), node=self.hosts[-1].name))
@@ -127,9 +119,7 @@ class Life:
 
     def _fail_an_update(self) -> None:
         """A version that always fails is rolled back by itself."""
-        existing = next(
-            (workload for key in self.services if (workload := self._settled_service(key)) is not None), None
-        )
+        existing = next(filter(None, map(self._settled_service, self.services)), None)
         if existing is None:
             return
         document = decode_document(existing.document)
@@ -145,19 +135,13 @@ class Life:
         """A service whose instances all run, and that would be rolled back if an update failed."""
         state = self.server.state
         workload = state.workloads.get(key)
-        if (
-            workload is None
-            or workload.unstarted_end_state
-            or workload.finished_ms
-            or workload.adopted
-            or workload.rollout is None
-        ):
+        if workload is None or workload.unstarted_end_state or workload.finished_ms or workload.adopted:
             return None
         update = workload.policy.update
         nodes = [instance.node for instance in state.instances.values() if instance.workload == key and instance.node]
-        goes_back = update is not None and update.rollback and update.deadline_ms >= LONG_MS
+        has_rollback = update is not None and update.rollback and update.deadline_ms >= LONG_MS
         is_stuck = is_held_up(state, workload, MAY_WAIT) or any(map(self._is_gone, nodes))
-        return workload if goes_back and not is_stuck else None
+        return workload if workload.rollout is not None and has_rollback and not is_stuck else None
 
     def _gone_back(self, key: str, document: bytes) -> list[str]:
         workload = self.server.state.workloads[key]
@@ -222,11 +206,8 @@ class Life:
             elif stored:
                 done = current != InstanceState.STOPPING or instance.requeue_after_stop
             else:
-                done = (
-                    policy.kind == WorkloadKind.SERVICE
-                    and current == InstanceState.RUNNING
-                    and instance.token in self.truth.live
-                )
+                is_running = current == InstanceState.RUNNING and instance.token in self.truth.live
+                done = policy.kind == WorkloadKind.SERVICE and is_running
             if not done:
                 left.append(f"{workload.key}.{index} is {current}")
         return left
@@ -240,9 +221,9 @@ class Life:
     def _is_gone(self, name: str) -> bool:
         """Whether the last machine of a node is gone for good."""
         node = self.server.state.nodes.get(name)
-        return (
-            node is not None and node.status == NodeStatus.LOST and node.identity.partition("/")[0] in self.faults.gone
-        )
+        if node is None or node.status != NodeStatus.LOST:
+            return False
+        return node.identity.partition("/")[0] in self.faults.gone
 
     def _is_reserved(self, node: Node) -> bool:
         """Whether the name is kept for a machine that is gone, because of fenced work."""

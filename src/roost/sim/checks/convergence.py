@@ -18,26 +18,20 @@ Gone = Callable[[str], bool]  # whether the machine that a node was last is gone
 
 def not_converged(state: State, workload: Workload, may_wait: tuple[str, ...], is_gone: Gone) -> list[str]:
     """What a service still has to do: all instances have its present version, and no surge instance is left."""
-    if (
-        workload.policy.kind != WorkloadKind.SERVICE
-        or workload.unstarted_end_state
-        or workload.adopted
-        or is_held_up(state, workload, may_wait)
-    ):
+    is_service = workload.policy.kind == WorkloadKind.SERVICE and not workload.unstarted_end_state
+    if not is_service or workload.adopted or is_held_up(state, workload, may_wait):
         return []
     key, rollout = workload.key, workload.rollout
     own = [instance for instance in state.instances.values() if instance.workload == key]
     if any(is_gone(instance.node) for instance in own if instance.node):
         return []  # it is kept on a machine that never comes back
-    left = [
-        f"{instance.key} is a surge instance without need ({instance.state})"
-        for instance in own
-        if instance.index >= workload.count
-    ]
+    left = []
     if rollout is not None and rollout.state != RolloutState.DONE:
         left.append(f"version {workload.version} of {key} is {rollout.state}: {rollout.reason}")
     for instance in own:
-        if instance.index < workload.count and instance.version != workload.version:
+        if instance.index >= workload.count:
+            left.append(f"{instance.key} is a surge instance without need ({instance.state})")
+        elif instance.version != workload.version:
             left.append(f"{instance.key} is of version {instance.version}, not {workload.version} ({instance.state})")
         if instance.state == InstanceState.RUNNING and not instance.ready_since_ms:
             left.append(f"{instance.key} is not ready: {instance.health_message}")
@@ -88,12 +82,8 @@ def nurse(state: State, clients: Clients, may_wait: tuple[str, ...]) -> None:
     """What an operator does: promote rollouts that need it, repair those that failed."""
     for workload in list(state.workloads.values()):
         rollout = workload.rollout
-        if (
-            rollout is None
-            or workload.unstarted_end_state
-            or workload.finished_ms
-            or is_held_up(state, workload, may_wait)
-        ):
+        is_ending = workload.unstarted_end_state or workload.finished_ms
+        if rollout is None or is_ending or is_held_up(state, workload, may_wait):
             continue
         if rollout.state == RolloutState.WAITING:
             clients.request(Promote, workload.key)

@@ -1,6 +1,7 @@
 """Measurements during a replay: placements, waits, and use of the nodes."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from roost.core.state.outcome import Step
@@ -39,7 +40,7 @@ class Submissions:
         self._lives = 0
         self._when: dict[int, int] = {}  # by serial
 
-    def see(self, state: State, events: tuple[Event, ...], now_ms: int) -> None:
+    def see(self, state: State, events: Sequence[Event], now_ms: int) -> None:
         for event in map(inner, events):
             if isinstance(event, Submit):
                 for wanted in event.specs:
@@ -95,7 +96,7 @@ class RecordingMeter:
             if state.first_unstarted(workload) >= 0
         ) + sum(instance.state == InstanceState.QUEUED for instance in state.instances.values())
 
-    def stepped(self, state: State, events: tuple[Event, ...], done: Step, entry: int) -> None:
+    def stepped(self, state: State, events: Sequence[Event], done: Step, entry: int) -> None:
         """Measure a step, made by this entry of the recording or since the one before it."""
         self.steps += 1
         self._pass(state.now_ms)
