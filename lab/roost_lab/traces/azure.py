@@ -1,9 +1,10 @@
 """Virtual machines of a public cloud (Azure, 2017): arrivals and lifetimes on a pool of equal hosts without end.
 
-A host opens only when no open one has room, and closes when its last machine leaves. Who stays on beyond the end of
-the trace never leaves. What is asked: how many hosts are in use at once, and for how many hours in all.
+A host opens only when no open one has room, and closes when its last machine leaves. A machine that stays beyond the
+end of the trace never leaves. Measured: how many hosts are in use at once, and for how many hours in all.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
 from pathlib import Path
@@ -31,7 +32,7 @@ MIB = 1_024 * 1_024
 LIFE_MIN_S = 300  # the grid of the trace
 HOUR_S = 3_600
 HOSTS_AT_ONCE = 64  # join together when none is left: joining one looks at all rows again
-OUTLOOK_S = 3_600  # so often the mix of what runs is looked at; it changes over hours
+OUTLOOK_S = 3_600  # how often the mix of running machines is measured; it changes over hours
 SEED = 42
 DRAWN_BITS = 62  # more than enough hosts to draw from
 PROGRESS_EVERY = 4_096
@@ -81,8 +82,8 @@ class Hosts:
         self._cpu = 0
         self._now = 0
         self._told_s = -OUTLOOK_S
-        self._running: dict[Ask, int] = {}
-        self._leaving: list[tuple[int, int, int, Ask]] = []  # when, the how manieth arrival, row, what it asked for
+        self._running: Counter[Ask] = Counter()
+        self._leaving: list[tuple[int, int, int, Ask]] = []  # time, number of the arrival, row, ask
         self._arrived = 0
         self._seen: dict[int, int] = {}  # most hosts in use, by hour
 
@@ -97,8 +98,7 @@ class Hosts:
             self._told_s = self._now
             self.fleet.expect(typical_of(sorted(self._running.items(), key=lambda pair: pair[0].resources)))
         row = self._choose(machine.ask)
-        if row < 0:
-            row = self._open_one()
+        row = row if row >= 0 else self._open_one()
         self._count(row, machine.ask, 1)
         if machine.leave_s >= 0:
             heappush(self._leaving, (machine.leave_s, self._arrived, row, machine.ask))
@@ -125,7 +125,7 @@ class Hosts:
 
     def _count(self, row: int, ask: Ask, sign: int) -> None:
         self.fleet.take(self.fleet.names[row], Allocation(ask.resources), sign)
-        self._running[ask] = self._running.get(ask, 0) + sign
+        self._running[ask] += sign
         self._cpu += sign * ask.resources[0][1]
         before = self._held[row]
         self._held[row] += sign

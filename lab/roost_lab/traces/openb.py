@@ -1,11 +1,11 @@
 """openb: a trace of shared GPUs (Alibaba, 2023) under the protocol of the FGD paper (USENIX ATC 2023).
 
-Pods arrive one by one in random order until they ask for 130 % of all GPUs; nobody leaves; who fits nowhere is dropped
-for good. After each arrival: how much is asked for so far, how much of the GPUs is allocated, how much is fragmented.
+Pods arrive one by one in random order until they ask for 130 % of all GPUs. No pod leaves; a pod that fits nowhere is
+dropped. After each arrival: how much is asked for so far, how much of the GPUs is allocated, how much is fragmented.
 """
 
+from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -65,14 +65,11 @@ def replay_openb(
     """A list of pods on a list of nodes under one strategy: means over runs with different seeds."""
     check_known(strategy, OPENB_STRATEGIES)
     machines, pods = read_nodes(nodes), read_pods(workloads)
-    curves = []
-    for number in range(seeds):
-        curves.append(run(machines, pods, strategy, SEED + number, partial(_reported, progress, number, seeds)))
-    return _summary(strategy, curves)
 
+    def curve(number: int) -> Curve:
+        return run(machines, pods, strategy, SEED + number, lambda part: progress((number + part) / seeds))
 
-def _reported(progress: Callable[[float], None], number: int, seeds: int, part: float) -> None:
-    progress((number + part) / seeds)
+    return _summary(strategy, [curve(number) for number in range(seeds)])
 
 
 def run(
@@ -122,10 +119,7 @@ class World:
         for rank, node in enumerate(ranked):
             self.fleet.join(f"{rank:06d}", node.facts)
             self.fleet.set_open(f"{rank:06d}", is_open=True, is_online=True)
-        counted: dict[Ask, int] = {}
-        for pod in pods:
-            counted[pod.ask] = counted.get(pod.ask, 0) + 1
-        self.fleet.expect(typical_of(counted.items()))
+        self.fleet.expect(typical_of(Counter(pod.ask for pod in pods).items()))
         self.weight = max(1, sum(weight for _, weight in self.fleet.typical.shapes))
         self.allocated = 0
         self.free = int(self.fleet.devices.sum())
@@ -144,8 +138,7 @@ class World:
             return
         devices = strategy.devices(self.fleet, pod.ask, row) if pod.ask.gpu_count else ()
         self.fleet.take(self.fleet.names[row], Allocation(pod.ask.resources, devices, pod.ask.gpu_milli))
-        if self._policy.reported is not None:
-            self._policy.reported(row, pod.ask)
+        self._policy.reported(row, pod.ask)
         self.allocated += pod.gpu
         self.free -= pod.gpu
         lost = self._lost_on(row)
@@ -163,9 +156,8 @@ class World:
         """Invariants after every arrival; only this row has changed."""
         fleet = self.fleet
         for resource, used in fleet.used.items():
-            assert 0 <= used.item(row) <= fleet.total[resource].item(row), (
-                f"{resource} of {fleet.names[row]} is overfull"
-            )
+            is_within = 0 <= used.item(row) <= fleet.total[resource].item(row)
+            assert is_within, f"{resource} of {fleet.names[row]} is overfull"
         free = fleet.devices[row].tolist()
         assert min(free) >= 0, f"a device of {fleet.names[row]} is overfull"
         taken = fleet.device_total[row].sum() - sum(free)
@@ -181,9 +173,8 @@ def read_nodes(path: Path) -> list[Node]:
 
 
 def _node(row: Row) -> Node:
-    resources = {
-        "cpu": row.whole("cpu_milli"), MEMORY: row.whole("memory_mib"), "gpu": row.whole("gpu", most=GPUS_MAX) * GPU
-    }  # fmt: skip
+    gpu = row.whole("gpu", most=GPUS_MAX) * GPU
+    resources = {"cpu": row.whole("cpu_milli"), MEMORY: row.whole("memory_mib"), "gpu": gpu}
     return Node(row.text("sn"), Facts(resources, gpu_model=row.text("model")))
 
 
@@ -202,7 +193,7 @@ def _pod(row: Row) -> Pod:
         raise Invalid(row.at, f"column gpu_milli is {milli}; a share is of one GPU, this asks for {count}")
     models = tuple(sorted(set(filter(None, row.text("gpu_spec", "").split("|")))))
     amounts = {"cpu": row.whole("cpu_milli"), MEMORY: row.whole("memory_mib"), "gpu": milli * count}
-    resources = tuple(sorted((other_amount, amount) for other_amount, amount in amounts.items() if amount))
+    resources = tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
     ask = Ask(resources, gpu_milli=milli, gpu_count=count, gpu_models=models if count else ())
     return Pod(row.text("name"), ask, milli * count)
 

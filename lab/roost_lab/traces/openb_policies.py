@@ -5,6 +5,7 @@ Constants are the paper's: all nodes are measured against one of 128 cores and 8
 
 from collections.abc import Callable
 from random import Random
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,15 +19,12 @@ GPUS = 8_000  # thousandths of GPUs of the largest node
 PERCENT = SCORE_MAX // 100
 SIZES = (1, 2, 4, 8)  # of asks for whole devices; with shares these are the shapes that clustering tells apart
 
-Reported = Callable[[int, Ask], None]
 
-
-class Policy:
+class Policy(NamedTuple):
     """A strategy for one run, and a function that is called with every placement."""
 
-    def __init__(self, strategy: Strategy, report: Reported | None = None) -> None:
-        self.strategy = strategy
-        self.reported = report
+    strategy: Strategy
+    reported: Callable[[int, Ask], None] = lambda row, ask: None
 
 
 def policy_of(name: str, nodes: int, chance: Random) -> Policy:

@@ -7,6 +7,7 @@ and others pass it in the order of submission. `run_log` is textbook EASY over a
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import NamedTuple
 
 from roost.core.queue.easy import after_backfill, reserve
@@ -36,7 +37,7 @@ class Order(NamedTuple):
 def run_window(jobs: Sequence[Job], procs: int, order: Order, backfill: bool) -> list[int]:
     """The starts of these jobs on an empty machine, picked one after the other."""
     window = _Window(jobs, procs, order)
-    while window.somebody_waits():
+    while window.has_pending():
         picked = window.pick()
         if not window.fits(picked):
             by = window.reserved_start(picked) if backfill else None
@@ -79,7 +80,7 @@ class _Window(_Batch):
         super().__init__(jobs, procs, order)
         self._waiting: dict[int, None] = {}
 
-    def somebody_waits(self) -> bool:
+    def has_pending(self) -> bool:
         """Advance until a job is pending; False when all have started."""
         while not self._waiting and self.come < len(self.jobs):
             self.next_event()
@@ -99,11 +100,10 @@ class _Window(_Batch):
     def reserved_start(self, index: int) -> int:
         """When it can start at the latest, by the requested ends of running jobs."""
         ends = sorted((self.starts[item] + self.jobs[item].request, self.jobs[item].procs) for _, item in self._running)
-        needed = self.jobs[index].procs
         free = self._free
         for end, amount in ends:  # not `reserve`: the paper takes an end that is past as it is
             free += amount
-            if free >= needed:
+            if free >= self.jobs[index].procs:
                 return end
         raise AssertionError(f"job {self.jobs[index].number} is wider than the machine")
 
@@ -187,8 +187,7 @@ class _Machine(_Batch):
         reserved = reserve(self.jobs[self._queue[0][1]].procs, self._free, self._ends, self._now)
         assert reserved is not None, "the head is wider than the machine"
         passed = set()
-        for place in range(1, len(self._queue)):
-            index = self._queue[place][1]
+        for _, index in islice(self._queue, 1, None):
             job = self.jobs[index]
             if job.procs > self._free:
                 continue
@@ -196,11 +195,11 @@ class _Machine(_Batch):
             if after is not None:
                 reserved = after
                 self.start(index)
-                passed.add(place)
+                passed.add(index)
                 if not self._free:
                     break
         if passed:
-            self._queue = [item for place, item in enumerate(self._queue) if place not in passed]
+            self._queue = [item for item in self._queue if item[1] not in passed]
 
     def start(self, index: int) -> None:
         super().start(index)

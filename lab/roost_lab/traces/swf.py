@@ -14,7 +14,6 @@ from roost_lab.traces.queues import Job, Order, Progress, run_log, run_window
 from roost_lab.traces.tables import VALUE_MAX, open_text
 from roost_lab.traces.urgency import AGEING, KEYS, SHORT_S
 
-PROTOCOLS = ("windows", "log")
 QUEUES = tuple(KEYS)
 
 COLUMNS = 18  # of the format, version 2.2

@@ -3,11 +3,11 @@
 import csv
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from roost.core.placement.strategies import STRATEGIES
 from roost.model.errors import Invalid, TooMuch, Unreadable
@@ -17,18 +17,15 @@ ROWS_MAX = 5_000_000  # twenty times the largest table that is replayed; some GB
 FIELD_CHARS_MAX = 4_096  # names and lists of models; a longer one means that this is no table
 
 
-class Row:
+class Row(NamedTuple):
     """One line of a table; errors name the column of a wrong cell."""
 
-    __slots__ = ("_cells", "at")
-
-    def __init__(self, cells: dict[str, str], at: str) -> None:
-        self._cells = cells
-        self.at = at
+    cells: dict[str, str]
+    at: str
 
     def text(self, column: str, default: str | None = None) -> str:
         """A cell as it is; columns without a default must exist."""
-        cell = self._cells.get(column, default)
+        cell = self.cells.get(column, default)
         if cell is None:
             raise Invalid(self.at, f"there is no column {column}")
         if len(cell) > FIELD_CHARS_MAX:
@@ -36,23 +33,20 @@ class Row:
         return cell
 
     def whole(self, column: str, least: int = 0, most: int = VALUE_MAX) -> int:
-        cell = self.text(column)
-        try:
-            value = int(cell)
-        except ValueError:
-            raise Invalid(self.at, f"column {column} is {cell[:40]!r}, not a whole number") from None
-        if not least <= value <= most:
-            raise Invalid(self.at, f"column {column} is {cell[:40]}; it is {least:,} to {most:,}")
-        return value
+        return self._number(column, int, "a whole number", least, most, 1)
 
     def thousandths(self, column: str, least: int = 0, most: int = VALUE_MAX) -> int:
+        return self._number(column, lambda cell: round(float(cell) * 1_000), "a number", least, most, 1_000)
+
+    def _number(self, column: str, read: Callable[[str], int], noun: str, least: int, most: int, unit: int) -> int:
         cell = self.text(column)
         try:
-            value = round(float(cell) * 1_000)
+            value = read(cell)
         except (ValueError, OverflowError):
-            raise Invalid(self.at, f"column {column} is {cell[:40]!r}, not a number") from None
+            raise Invalid(self.at, f"column {column} is {cell[:40]!r}, not {noun}") from None
         if not least <= value <= most:
-            raise Invalid(self.at, f"column {column} is {cell[:40]}; it is {least / 1_000:,} to {most / 1_000:,}")
+            limits = f"{least:,} to {most:,}" if unit == 1 else f"{least / unit:,} to {most / unit:,}"
+            raise Invalid(self.at, f"column {column} is {cell[:40]}; it is {limits}")
         return value
 
 

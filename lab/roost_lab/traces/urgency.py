@@ -1,8 +1,8 @@
-"""Queue orders for batch work: who goes first, from nothing but what is known when a job is submitted.
+"""Queue orders for batch work: which job goes first, from what is known when it is submitted.
 
 A key takes the moment of submission, the requested run time, the requested processors and now, times in whole
 seconds, and gives a rank; the smallest goes first, equal ranks by submission. Keys in AGEING change with now: their
-queue has to be ranked again whenever somebody is picked. All others are ranked once, when a job comes.
+queue has to be ranked again for every pick. All others are ranked once, when a job is submitted.
 """
 
 from collections.abc import Callable
