@@ -86,7 +86,6 @@ def _reported(node: str, session: int, tokens: tuple[int, ...], state: str) -> E
 
 @asynccontextmanager
 async def running_engine(store: Store, agents: NoAgents, nodes: int, slots: int) -> AsyncIterator[Engine]:
-    """An engine that leads, with connected nodes."""
     engine = agents.engine = Engine(store, Settings(lease_ms=600_000), agents, Clock())
     await engine.open("bench")
     async with asyncio.TaskGroup() as tasks:

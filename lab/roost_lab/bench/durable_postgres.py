@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]
@@ -26,6 +26,7 @@ PLAIN = "roost_bench_plain"
 KEYS = 20_000
 VALUE_BYTES = 600  # an instance with a story
 BATCH = 64
+COMMIT_RECORDS = 5_000  # some megabytes, which a loaded machine also writes within the time limit of a commit
 
 UPSERT = f"""INSERT INTO {PLAIN} SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bytea[])
     ON CONFLICT (kind, key) DO UPDATE SET value = excluded.value"""
@@ -69,12 +70,17 @@ async def _measure(url: str, rounds: int, batches_per_round: int, records: int) 
                 await connection.execute(UPSERT, *columns, [value for _, _, value in batch])
             ours_s += between - began
             plain_s += time.perf_counter() - between
-        require(await store.commit(epoch, [_change(number, chance) for number in range(records)]))
+        await commit_all(store, epoch, [_change(number, chance) for number in range(records)])
         began = time.perf_counter()
         assert len(require(await store.load()).records) == records
         load_s = time.perf_counter() - began
         await store.close()
     return changes / ours_s, changes / plain_s, load_s
+
+
+async def commit_all(store: PostgresStore, epoch: int, records: Sequence[Change]) -> None:
+    for start in range(0, len(records), COMMIT_RECORDS):
+        require(await store.commit(epoch, records[start : start + COMMIT_RECORDS]))
 
 
 def _batch(chance: random.Random) -> list[Change]:

@@ -101,7 +101,6 @@ def _wanted(shape: int, count: int, nodes: int, *, rules: bool, placeable: bool)
 
 
 def _company(shape: int) -> dict[str, Any]:
-    """An affinity rule."""
     kinds: tuple[dict[str, Any], ...] = (
         {"spread": {"by": "zone", "max_skew": 2}},
         {"spread": {"by": "rack", "weight": 20}, "per_node": 4},

@@ -59,7 +59,6 @@ async def join_all(token: JoinToken, names: list[str]) -> list[Bundle]:
 
 @asynccontextmanager
 async def welcomed(address: str, bundle: Bundle, room: dict[str, int]) -> AsyncIterator[tuple[Actor, Any]]:
-    """A connected node and its stream."""
     actor = Actor(bundle.name, bundle.name, Facts(room))
     async with grpc.aio.secure_channel(address, credentials_of(bundle), options=OPTIONS) as channel:
         stream = agent_pb2_grpc.AgentsStub(channel).Connect()  # type: ignore[no-untyped-call]

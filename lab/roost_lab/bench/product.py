@@ -109,7 +109,6 @@ class Product:
         )
 
     def start_agent(self, name: str, *, server: str = "") -> int:
-        """Start the keeper of an agent. Returns its process id."""
         home = self.data / name
         home.mkdir(parents=True)
         options = ["--join", self.client.join_tokens.create().token, "--server", server or self.agents_address]

@@ -17,12 +17,11 @@ from roost.ports.store import Change, Snapshot, require
 from roost.server.engine.engine import Clock
 from roost.stores.memory import Memory, MemoryStore
 from roost.stores.postgres.store import PostgresStore
-from roost_lab.bench.durable_postgres import SCHEMA, clean, postgres_server
+from roost_lab.bench.durable_postgres import SCHEMA, clean, commit_all, postgres_server
 from roost_lab.bench.figure import Figure, Spent, figure
 from roost_lab.bench.product import Product
 from roost_lab.bench.restart import fill
 
-COMMIT_RECORDS = 5_000  # some megabytes
 LOOK_S = 0.002
 TINY = {"instances": 200, "tries": 1, "kills": 1}
 
@@ -67,9 +66,7 @@ def _take_over_s(snapshot: Snapshot, instances: int) -> float:
 async def _store(url: str, records: Sequence[Change]) -> None:
     await _wipe(url)
     store = PostgresStore(url, SCHEMA)
-    epoch = require(await store.lead("bench")).epoch
-    for start in range(0, len(records), COMMIT_RECORDS):
-        require(await store.commit(epoch, records[start : start + COMMIT_RECORDS]))
+    await commit_all(store, require(await store.lead("bench")).epoch, records)
     await store.close()
 
 
@@ -100,7 +97,6 @@ def _kill_leaders(folder: Path, url: str, kills: int) -> list[Spent]:
 
 
 def _is_warm(server: Product) -> bool:
-    """One server leads, and the other has the same revision."""
     shown = server.client.servers.list().items
     roles = sorted(server.role for server in shown)
     return roles == ["leader", "standby"] and len({server.revision for server in shown}) == 1

@@ -105,7 +105,6 @@ class Hosts:
         self._arrived += 1
 
     def by_hour(self) -> list[tuple[float, float]]:
-        """The most hosts in use at once in each hour."""
         return [(float(hour), float(hosts)) for hour, hosts in sorted(self._seen.items())]
 
     def _choose(self, ask: Ask) -> int:

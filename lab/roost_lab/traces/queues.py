@@ -87,7 +87,6 @@ class _Window(_Batch):
         return bool(self._waiting)
 
     def pick(self) -> int:
-        """The most urgent pending job."""
         if self._order.ages:
             return min(self._waiting, key=lambda index: (self._rank(index), index))
         while (index := heappop(self._queue)[1]) not in self._waiting:

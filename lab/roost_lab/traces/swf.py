@@ -115,7 +115,6 @@ def _read(name: str, file: IO[str], procs: int | None) -> Log:
 
 
 def _lines(name: str, file: IO[str]) -> Iterator[tuple[int, str]]:
-    """Lines that are not empty, with their numbers."""
     number = 0
     while line := file.readline(LINE_CHARS_MAX):
         number += 1

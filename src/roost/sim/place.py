@@ -106,7 +106,6 @@ class PlacementOutcome(msgspec.Struct):
 
 
 def place_file(text: bytes) -> PlacementOutcome:
-    """Place the workloads of a file on its nodes."""
     file = _read_file(text)
     check_strategy(file.strategy, "strategy")
     names: dict[str, int] = {}

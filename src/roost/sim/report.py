@@ -169,7 +169,6 @@ def _page(title: str, replays: Sequence[Replay], plots: dict[str, bytes]) -> str
 
 
 def _details(replay: Replay) -> str:
-    """Details that are no figures: text, and tables."""
     parts = []
     for name, value in replay.details.items():
         if not isinstance(value, list):

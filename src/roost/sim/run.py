@@ -57,8 +57,6 @@ def simulate(seed: int, show: Callable[[str], None] | None = None) -> SeedOutcom
 
 
 class Life:
-    """All objects of one world."""
-
     def __init__(self, world: World) -> None:
         self.world = world
         self.truth = Oracle(world)

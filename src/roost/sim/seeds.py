@@ -32,8 +32,6 @@ class Tally(msgspec.Struct):
 
 
 class Caught(msgspec.Struct):
-    """Whether a mutant was noticed, and by which seed."""
-
     mutant: str
     rule: str
     seed: int | None

@@ -123,7 +123,6 @@ class Oracle:
         self.began_told(host, run)
 
     def over(self, host: str, run: Run, cause: str, code: int | None) -> None:
-        """The last process of the run has ended."""
         self._world.tell(host, f"over {run.workload}.{run.index} token {run.token}: {cause} {code}")
         del self.live[run.token]
         self.endings[run.token] = ObservedEnd(cause, code, self._world.now)

@@ -78,6 +78,5 @@ class Records:
         return [item for item in self.now["instance"].values() if item.workload == key]
 
     def holds(self, key: str, token: int) -> bool:
-        """Whether an instance has an allocation with this attempt."""
         instance = self.now["instance"].get(key)
         return instance is not None and instance.token == token and instance.state in ALLOCATED

@@ -17,8 +17,6 @@ class EffectiveRequests(NamedTuple):
 
 
 class RequestCheckers:
-    """Checks the requests of every commit, and every answer."""
-
     def __init__(self) -> None:
         self._wishes: list[int] = []  # how often each was carried out
         self._events: dict[int, tuple[Event, int]] = {}  # by id; the event is kept, so that its id stays its own
@@ -37,7 +35,6 @@ class RequestCheckers:
         return marked
 
     def effective(self, server: str, life: int, act: Act) -> EffectiveRequests:
-        """The requests that are carried out if this step becomes durable."""
         refused = {request for request, value in act.done.replies if isinstance(value, RoostError)}
         events = [event for event in map(inner, act.batch) if isinstance(event, Request)]
         wishes = {event.request: self._events.get(id(event), (event, None))[1] for event in events}

@@ -246,7 +246,6 @@ class Checkers:
             raise Wrong(f"{key} was forgotten while {old.token} runs on {live.host}")
 
     def _ending_is_true(self, instance: Instance) -> None:
-        """The end state on disk is what really happened."""
         ending = self._truth.endings.get(instance.token)
         if instance.state == InstanceState.SUCCEEDED and (
             ending is None or (ending.cause, ending.code) != ("exited", 0)

@@ -29,8 +29,6 @@ Version = tuple[str, int, int]  # workload, serial, version
 
 
 class ServiceCheckers:
-    """Checks every commit, and every process that begins."""
-
     def __init__(self, truth: Oracle, disk: Records, retried: Mapping[str, int]) -> None:
         self._truth = truth
         self._retried = retried  # workloads that a client asked to run again
@@ -282,7 +280,6 @@ def floor_of(workload: Workload) -> int:
 
 
 def surge_of(workload: Workload) -> int:
-    """How many instances may run beyond the count."""
     update = workload.policy.update or Update()
     return max(update.surge, share_of(workload.count, update.surge_percent))
 

@@ -27,8 +27,6 @@ class MeteredAttempt(NamedTuple):
 
 
 class RecordedPlace(NamedTuple):
-    """Where an attempt was placed, and by which entry of the recording."""
-
     node: str
     entry: int
 
@@ -146,7 +144,6 @@ class RecordingMeter:
             self._total[now_ms // MINUTE_MS] += self._amounts[1] * length
 
     def _inspect(self, state: State) -> None:
-        """Add up what is in use, if a node has changed."""
         fleet = state.fleet
         seen = (fleet.position, fleet.layout)
         if seen == self._seen:

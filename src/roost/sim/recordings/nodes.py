@@ -30,8 +30,6 @@ Who = tuple[Submission, int]  # an instance
 
 
 class RecordedEnd(NamedTuple):
-    """How an attempt ended by itself."""
-
     delay_ms: int  # from having its room to running
     run_ms: int
     tail_ms: int  # from its end to the report
@@ -46,8 +44,6 @@ class Silence(NamedTuple):
 
 
 class Doing(msgspec.Struct):
-    """One attempt on a node."""
-
     order: Run
     who: Who
     started_ms: int = -1  # -1: prefilled behind another, or being started

@@ -74,7 +74,6 @@ class Recording:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every life is there from its beginning."""
         return all(life[0].header.part == 0 for life in self.lives)
 
     @property
@@ -274,8 +273,6 @@ def _ending(instance: Instance, report: Report, now_ms: int, ready_ms: int | Non
 
 
 class _World:
-    """A life in virtual time."""
-
     def __init__(self, history: Recording, meter: RecordingMeter, state: State, header: RecordingHeader) -> None:
         self.state = state
         self._stale = history.stale

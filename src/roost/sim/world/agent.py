@@ -38,7 +38,6 @@ class SimulatedAgent:
     # hanging and dying
 
     def hang(self) -> None:
-        """SIGSTOP."""
         self.hung = True
 
     def wake(self) -> None:

@@ -118,7 +118,6 @@ class Faults:
         self.power_on()
 
     def power_on(self) -> None:
-        """Start what is down and not gone for good."""
         for host in self._hosts:
             self._boot(host)
         self.power_on_servers()
@@ -280,7 +279,6 @@ class Faults:
             self._world.after(self._world.between(50, 1_500), self._start, server)
 
     def _one_server(self) -> SimulatedServer:
-        """The leader, more often than another."""
         return self._team.leader if self._world.happens(0.7) else self._world.one_of(self._team.servers)
 
     def _ways(self, host: SimulatedHost) -> list[Way]:

@@ -107,7 +107,6 @@ class SimulatedGateway:
             self._net.close(stream, up=False)
 
     def reset(self) -> None:
-        """The state is loaded again: end all streams."""
         for stream in list(self._hellos):
             if stream in self._hellos:
                 self._end(stream)

@@ -63,7 +63,6 @@ class SimulatedLeadership:
             self._later(delay_ms, self._pull)
 
     def lag(self, for_ms: int) -> None:
-        """The change stream falls behind for a while."""
         self._lag_until_ms = self._world.now + for_ms
 
     def found_dead(self, epoch: int) -> None:

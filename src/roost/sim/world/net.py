@@ -58,8 +58,6 @@ class SimulatedStream(msgspec.Struct, eq=False):
 
 
 class Net:
-    """Carries frames over streams, as the condition of the links allows."""
-
     def __init__(self, world: World) -> None:
         self._world = world
         self._number = 0

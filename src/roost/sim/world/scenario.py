@@ -26,7 +26,6 @@ def facts_of(world: World, number: int, pool: str) -> Facts:
 def plan_work(
     world: World, clients: Clients, truth: Oracle, hosts: list[SimulatedHost], until_ms: int, most: int
 ) -> None:
-    """Schedule the requests of users."""
     names = []
     for number in range(world.between(most // 5, most)):
         raw = workload(world, f"w{number}")
@@ -71,7 +70,6 @@ def plan_settings(world: World, clients: Clients, until_ms: int) -> None:
 
 
 def workload(world: World, name: str) -> dict[str, Any]:
-    """A random document."""
     kind = "service" if world.happens(0.2) else "job"
     raw: dict[str, Any] = {
         "name": name,

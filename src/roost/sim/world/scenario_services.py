@@ -58,7 +58,6 @@ def plan_living(
 
 
 def service(world: World, name: str) -> dict[str, Any]:
-    """A service with an update policy."""
     raw: dict[str, Any] = {
         "name": name,
         "kind": "service",

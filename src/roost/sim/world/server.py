@@ -100,7 +100,6 @@ class SimulatedServer:
             self._checkers.forgotten()
 
     def hang(self) -> None:
-        """SIGSTOP."""
         self._world.tell(self.name, "hangs")
         self.hung = True
 
@@ -192,7 +191,6 @@ class SimulatedServer:
         return self.machine.heard(node, session, usage, self.clock.now_ms())
 
     def tell(self, event: Event) -> None:
-        """Add an event that needs no answer."""
         self.machine.tell(event)
         self._wake()
 

@@ -50,7 +50,6 @@ class World:
         self.now = until_ms
 
     def tell(self, who: str, message: str) -> None:
-        """Add a line to the story."""
         line = f"{self.now:>7} {who}: {message}"
         self._hash.update(line.encode())
         self._lines.append(line)
@@ -61,7 +60,6 @@ class World:
         return list(self._lines)
 
     def fingerprint(self) -> str:
-        """A hash of the whole story."""
         return self._hash.hexdigest()
 
     # chance
