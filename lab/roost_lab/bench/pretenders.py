@@ -61,7 +61,7 @@ async def join_all(token: JoinToken, names: list[str]) -> list[Bundle]:
 async def welcomed(address: str, bundle: Bundle, room: dict[str, int]) -> AsyncIterator[tuple[Actor, Any]]:
     actor = Actor(bundle.name, bundle.name, Facts(room))
     async with grpc.aio.secure_channel(address, credentials_of(bundle), options=OPTIONS) as channel:
-        stream = agent_pb2_grpc.AgentsStub(channel).Connect()  # type: ignore[no-untyped-call]
+        stream = agent_pb2_grpc.AgentsStub(channel).Connect()
         await stream.write(pack_agent(actor.hello(now_ms())))
         welcome = unpack_server(await stream.read())
         assert isinstance(welcome, Welcome), welcome

@@ -102,7 +102,7 @@ class Clustering(Percent):
         others = run.sum(axis=1) > run[:, _column(ask)]
         company = np.where(mine, np.where(others, 50, 75), np.where(others, 0, 25))
         free = fleet.total["gpu"][rows] - fleet.used["gpu"][rows]
-        return company + 25 * (GPUS - free) // GPUS
+        return np.asarray(company + 25 * (GPUS - free) // GPUS)
 
 
 def _left(fleet: Fleet, ask: Ask, rows: slice) -> Ints:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from roost.model.errors import Invalid, TooMuch
 from roost.sim.report import Replay, Series
@@ -28,6 +29,9 @@ SEED = 1  # of the published windows
 UNKNOWN_NOW = -1  # what the published rows of wfp3 and uni took for the present
 
 POINTS = 200  # of a plotted line: about one per pixel column of a small plot
+
+
+Floats = NDArray[np.float64]
 
 
 class Log(NamedTuple):
@@ -166,14 +170,14 @@ def _metrics(parts: list[Ran], log: Log) -> dict[str, float]:
     }
 
 
-def _wait(ran: Ran) -> np.ndarray:
-    return np.array(ran.starts, dtype=float) - np.array([job.submitted for job in ran.jobs], dtype=float)
+def _wait(ran: Ran) -> Floats:
+    return np.array([start - job.submitted for start, job in zip(ran.starts, ran.jobs, strict=True)], dtype=float)
 
 
-def _slowdowns(ran: Ran) -> np.ndarray:
+def _slowdowns(ran: Ran) -> Floats:
     """(wait + run) / run, where runs below ten seconds count as ten, and never below one."""
     runs = np.array([job.run for job in ran.jobs], dtype=float)
-    return np.maximum(1.0, (_wait(ran) + runs) / np.maximum(runs, SHORT_S))
+    return np.asarray(np.maximum(1.0, (_wait(ran) + runs) / np.maximum(runs, SHORT_S)))
 
 
 def _utilisation(ran: Ran, procs: int) -> float:
@@ -200,16 +204,16 @@ def _over_time(ran: Ran, procs: int) -> tuple[Series, Series]:
     )
 
 
-def _spent(begins: np.ndarray, ends: np.ndarray, amounts: np.ndarray, edges: np.ndarray) -> np.ndarray:
+def _spent(begins: Floats, ends: Floats, amounts: Floats, edges: Floats) -> Floats:
     """The sum of amount x time passed between begin and end, up to each edge."""
 
-    def since(moments: np.ndarray) -> np.ndarray:
+    def since(moments: Floats) -> Floats:
         by_time = np.argsort(moments, kind="stable")
         at, amount = moments[by_time], amounts[by_time]
         count = np.searchsorted(at, edges, side="right")
         summed = np.concatenate([[0.0], np.cumsum(amount)])[count]
         weighted = np.concatenate([[0.0], np.cumsum(amount * (at - edges[0]))])[count]
-        return summed * (edges - edges[0]) - weighted
+        return np.asarray(summed * (edges - edges[0]) - weighted)
 
     return since(begins) - since(ends)
 

@@ -177,7 +177,7 @@ class Life:
                 left += self._unfinished(workload, may_wait)
                 left += not_converged(state, workload, may_wait, self._is_gone)
         left += left_in_pools(state, self.truth, self.names)
-        left += self.checkers.living.late_schedules(self.server.clock.now_ms())
+        left += self.checkers.living.late_schedules(self.server.leader.clock.now_ms())
         for name, contact in state.liveness.items():
             left += [f"{name} counts the room of {token}, which is not expected" for token in contact.orphans]
         allocated = {token: name for name, tokens in state.allocated.items() for token in tokens}

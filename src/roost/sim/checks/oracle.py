@@ -19,7 +19,7 @@ TURNS_BAD = 0.02  # of looks at a run
 BAD_MS = (200, 3_000)
 CRASH, CRASH_FOR_EVER = "crash", "crash forever"
 CRASH_MS_MAX = 400
-CALM_MS = 100  # how long runs take once faults are over: what is left to see is how they end
+CALM_MS = 100  # how long runs take once faults have ended
 
 Slot = tuple[str, int, int]  # (workload, serial, index): one instance, distinct from an earlier one of its name
 
@@ -53,7 +53,7 @@ class Oracle:
         self._was_well: dict[int, bool] = {}
         self._sick_ms: dict[int, int] = {}
         self.began_told: Callable[[str, Run], None] = lambda host, run: None  # another check
-        self.calm = False  # faults are over: nothing fails by itself
+        self.calm = False  # faults have ended: no run fails by itself
 
     def add_host(self, host: str, capacity: dict[str, int]) -> None:
         self.capacity[host] = capacity

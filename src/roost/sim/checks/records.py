@@ -1,4 +1,4 @@
-"""The records on disk, decoded, and as they were before the commit that is being looked at."""
+"""The records on disk, decoded, and as they were before the commit that is being checked."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -54,11 +54,8 @@ class Records:
         return [item for item in self.changed(kind) if item[2] is not None]
 
     def placed(self) -> list[tuple[Instance | None, Instance]]:
-        return [
-            (old, new)
-            for _, old, new in self.written("instance")
-            if new.state == InstanceState.PLACED and (old is None or old.token != new.token)
-        ]
+        placed = [(old, new) for _, old, new in self.written("instance") if new.state == InstanceState.PLACED]
+        return [(old, new) for old, new in placed if old is None or old.token != new.token]
 
     def stood(self, kind: str, key: str) -> tuple[Any, Any]:
         now = self.now[kind].get(key)

@@ -38,9 +38,8 @@ class RequestCheckers:
         refused = {request for request, value in act.done.replies if isinstance(value, RoostError)}
         events = [event for event in map(inner, act.batch) if isinstance(event, Request)]
         wishes = {event.request: self._events.get(id(event), (event, None))[1] for event in events}
-        return EffectiveRequests(
-            (server, life), {request: wish for request, wish in wishes.items() if request not in refused}
-        )
+        kept = {request: wish for request, wish in wishes.items() if request not in refused}
+        return EffectiveRequests((server, life), kept)
 
     def committed(self, done: EffectiveRequests) -> None:
         self._durable |= {(*done.server, request) for request in done.wishes}

@@ -52,16 +52,16 @@ class Checkers:
         self.commits = 0
         self.records = Records()
         self.disk: dict[str, Known] = {}  # instances on disk
-        self.reported: dict[str, Known] = {}  # endings that were published
-        self.swept: dict[str, bool] = {}  # workloads that were forgotten, once at least
+        self.reported: dict[str, Known] = {}  # end states that were published
+        self.swept: dict[str, bool] = {}  # workloads that were removed at least once
         self.accepted: dict[str, bool] = {}  # workloads whose submission was answered with yes
         self.cancelled: dict[str, int] = {}  # workload or instance -> true time at which the cancel was answered
         self.retried: dict[str, int] = {}  # workload -> how many requests to run it, or another of its name, again
         self.tokens: dict[int, str] = {}  # every attempt that was ever on disk -> its node
-        self._writers: dict[int, str] = {}  # epoch -> who committed in it
+        self._writers: dict[int, str] = {}  # epoch -> the server that committed in it
         self.requests = RequestCheckers()
         self.living = ServiceCheckers(truth, self.records, self.retried)
-        self._token_max = 0  # before the commit that is being looked at
+        self._token_max = 0  # before the commit that is being checked
 
     # the server
 
@@ -74,7 +74,7 @@ class Checkers:
         if state.dirty:
             raise Wrong(f"a step did not save {list(state.dirty)}")
         if self.steps % ASK_WHY_EVERY == 0 and not (done.wake_at_ms is not None and done.wake_at_ms <= state.now_ms):
-            self._everybody_knows_why(state)
+            self._pending_instances_know_why(state)
 
     def committed(self, changes: Sequence[Change], server: str = "", epoch: int = 0) -> None:
         """After every write to the disk, also if its writer never gets the answer."""
@@ -184,7 +184,7 @@ class Checkers:
         for key, report in self.reported.items():
             known = self.disk.get(key)
             if known != report and not self.retried.get(key.rpartition(".")[0]):
-                raise Wrong(f"{key} was report to be {report}, the disk says {known}")
+                raise Wrong(f"{key} was reported to be {report}, the disk says {known}")
         for key in self.accepted:
             if self.records.workload(key) is None:
                 raise Wrong(f"{key} was accepted and is no longer on disk")
@@ -213,17 +213,17 @@ class Checkers:
             name, _, index = key.rpartition(".")
             left = self.records.workload(name)
             if left is not None and int(index) >= left.count:
-                self.reported.pop(key, None)  # it stood in for others, and is no longer needed
+                self.reported.pop(key, None)  # a surge instance that is no longer needed
             return
         new, old = self._known(instance), self.disk.get(key)
         workload = self.records.now["workload"][instance.workload]
         if old is not None and new.attempt < old.attempt and workload.policy.kind == WorkloadKind.SERVICE:
             self._gone_for_good(key, old)
-            old = None  # it stood in for others once, and does so again
+            old = None  # it was a surge instance before, and is one again
         if old is not None and old.serial == new.serial:
             if new.token < old.token or new.attempt < old.attempt:
                 raise Wrong(f"{key} went back from {old} to {new}")
-            later = self.forgetful and new.token > old.token  # of which another agent spoke later
+            later = self.forgetful and new.token > old.token  # reported later by another agent
             if old.state in FINISHED and new != old and not later and not self.retried.get(instance.workload):
                 raise Wrong(f"{key} had ended as {old} and is {new} now")
         if new.token and new.token not in self.tokens:
@@ -247,29 +247,25 @@ class Checkers:
 
     def _ending_is_true(self, instance: Instance) -> None:
         ending = self._truth.endings.get(instance.token)
-        if instance.state == InstanceState.SUCCEEDED and (
-            ending is None or (ending.cause, ending.code) != ("exited", 0)
-        ):
-            raise Wrong(f"{instance.key} is reported as succeeded; really: {ending}")
-        if instance.state == InstanceState.TIMED_OUT and (ending is None or ending.cause != "timed_out"):
-            raise Wrong(f"{instance.key} is reported as timed out; really: {ending}")
-        if instance.state == InstanceState.FAILED and instance.exit_code is not None:
-            if ending is None or ending.code != instance.exit_code:
-                raise Wrong(f"{instance.key} is reported as failed with {instance.exit_code}; really: {ending}")
+        cause, code = (ending.cause, ending.code) if ending is not None else ("", None)
+        is_true = {
+            InstanceState.SUCCEEDED: (cause, code) == ("exited", 0),
+            InstanceState.TIMED_OUT: cause == "timed_out",
+            InstanceState.FAILED: instance.exit_code is None or code == instance.exit_code,
+        }
+        if not is_true.get(instance.state, True):
+            raise Wrong(f"{instance.key} is reported as {instance.state} {instance.exit_code}; really: {ending}")
 
     def _tried_often_enough(self, instance: Instance, workload: Workload) -> None:
         policy = workload.policy
         if policy.kind != WorkloadKind.JOB or self.retried.get(instance.workload):
             return
         tokens = self._truth.by_slot.get((instance.workload, workload.serial, instance.index), [])
-        failed = sum(1 for token in tokens if self._failed(token))
+        endings = [self._truth.endings[token] for token in tokens if token in self._truth.endings]
+        failed = sum(cause == "timed_out" or (cause == "exited" and code != 0) for cause, code, _ in endings)
         # Each failure may have been reported, or have got lost with its node; both have their own limit.
         if failed > 2 * (policy.retries_max + 1):
             raise Wrong(f"{instance.key} failed {failed} times, {policy.retries_max} retries are allowed")
-
-    def _failed(self, token: int) -> bool:
-        ending = self._truth.endings.get(token)
-        return ending is not None and (ending.cause == "timed_out" or (ending.cause == "exited" and ending.code != 0))
 
     def _orders_are_known(self, done: Step) -> None:
         """A run order is on disk for its node, and its instance was not cancelled before."""
@@ -283,19 +279,14 @@ class Checkers:
                 if self.cancelled.get(key, self._world.now) < self._world.now:
                     raise Wrong(f"{placed.instance} was placed after {key} had been cancelled")
 
-    def _everybody_knows_why(self, state: State) -> None:
+    def _pending_instances_know_why(self, state: State) -> None:
         for workload in state.workloads.values():
-            waits = [
-                instance.index
-                for index in range(state.placed_count(workload))
-                if (instance := state.instances.get(f"{workload.key}.{index}"))
-                and instance.state == InstanceState.QUEUED
-            ]
-            if state.has_unstarted(workload) or (
-                workload.pending_conditions and state.placed_count(workload) < workload.count
-            ):
-                waits.append(state.placed_count(workload))
-            for index in waits[:1]:
+            placed = state.placed_count(workload)
+            known = ((index, state.instances.get(f"{workload.key}.{index}")) for index in range(placed))
+            queued = (index for index, instance in known if instance and instance.state == InstanceState.QUEUED)
+            is_pending = state.has_unstarted(workload) or (workload.pending_conditions and placed < workload.count)
+            index = next(queued, placed if is_pending else None)
+            if index is not None:
                 reason = why(state, workload.key, index)
                 if reason.code not in WAITING_CODES or not reason.text:
                     raise Wrong(f"{workload.key}.{index} is pending for an unknown reason: {reason}")

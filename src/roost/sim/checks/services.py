@@ -41,7 +41,7 @@ class ServiceCheckers:
         self._kinds: dict[str, WorkloadKind] = {}
         self._overlapping: dict[str, bool] = {}  # schedules that allowed it once
         self._deadlines: dict[str, bool] = {}  # nodes that were drained with a deadline once
-        self._sick: dict[int, bool] = {}  # attempts whose last report says that they are not well
+        self._sick: dict[int, bool] = {}  # attempts whose last report is not ready
         truth.began_told = self.began
 
     def asks_drain(self, node: str, deadline_ms: int) -> None:
@@ -108,14 +108,11 @@ class ServiceCheckers:
 
     def _not_too_many(self, run: Run) -> None:
         """Counts runs with an allocation, not those that were rescheduled and go on out of reach."""
-        live = [
-            live_run.run
-            for live_run in self._truth.live.values()
-            if (live_run.run.workload, live_run.run.serial) == (run.workload, run.serial)
-            and self._disk.holds(f"{run.workload}.{live_run.run.index}", live_run.run.token)
-        ]
+        runs = [live.run for live in self._truth.live.values()]
+        same = [each for each in runs if (each.workload, each.serial) == (run.workload, run.serial)]
+        live = [each for each in same if self._disk.holds(f"{run.workload}.{each.index}", each.token)]
         present = self._disk.workload(run.workload)
-        versions = {run.version for run in live} | ({present.version} if present is not None else set())
+        versions = {each.version for each in live} | ({present.version} if present is not None else set())
         most = max((self._most.get((run.workload, run.serial, version), 0) for version in versions), default=0)
         if len(live) > most > 0:
             raise Wrong(f"{len(live)} of {run.workload} run at once, at most {most} may")
@@ -143,15 +140,14 @@ class ServiceCheckers:
     def _stopped(self, old: Instance, new: Instance) -> None:
         """The server stops a ready instance only if enough others are ready."""
         workload = self._disk.now["workload"][new.workload]
-        if (
-            workload.policy.kind != "service"
-            or workload.unstarted_end_state
-            or not isinstance(new.reason, WITHIN_LIMITS)
-        ):
+        is_service = workload.policy.kind == "service" and not workload.unstarted_end_state
+        if not is_service or not isinstance(new.reason, WITHIN_LIMITS):
             return
         if self._is_forced(new) or self._sick.get(new.token) or not old.ready_since_ms:
             return
-        old = msgspec.structs.replace(old, version=new.version)  # it may have been taken over into the present one
+        old = msgspec.structs.replace(
+            old, version=new.version
+        )  # an update in place may have moved it to the present version
         available = is_available(workload, old, new.since_ms)
         left = ready = ended = 0
         for instance in self._disk.instances_of(workload.key):
@@ -198,12 +194,8 @@ class ServiceCheckers:
         """Past ticks have their runs, or the workload has a reason why not."""
         if new.tick_ms < old.tick_ms:
             raise Wrong(f"{key} went back from tick {old.tick_ms} to {new.tick_ms}")
-        if (
-            new.policy.schedule != old.policy.schedule
-            or old.finished_ms
-            or old.unstarted_end_state
-            or new.tick_ms == old.tick_ms
-        ):
+        is_same = new.policy.schedule == old.policy.schedule and new.tick_ms != old.tick_ms
+        if not is_same or old.finished_ms or old.unstarted_end_state:
             return
         assert new.policy.schedule is not None
         ticks, more = ticks_between(new.policy.schedule, old.tick_ms, new.tick_ms, TICKS_MAX)
@@ -229,7 +221,7 @@ class ServiceCheckers:
         if self._overlapping.get(workload.parent) or self._retried.get(run.workload):
             return
         if not workload.policy.fenced and not self._disk.holds(f"{run.workload}.{run.index}", run.token):
-            return  # an attempt that was given up with its node and need not be fenced
+            return  # rescheduled after the loss of its node, and not fenced
         for live in self._truth.live.values():
             other = self._disk.workload(live.run.workload)
             if other is None or other.key == run.workload or other.parent != workload.parent:
@@ -250,7 +242,7 @@ class ServiceCheckers:
                     raise Wrong(f"{run.workload}.{run.index} began, and {key}.{index} has not succeeded")
         elif when == Milestone.STARTED:
             tokens = [token for index in indexes for token in self._tokens(key, index)]
-            if self._kinds.get(key) == WorkloadKind.SERVICE:  # also one of those that stood in for others
+            if self._kinds.get(key) == WorkloadKind.SERVICE:  # also a surge instance
                 slots = [slot for slot in self._truth.by_slot if slot[0] == key]
                 tokens = [token for slot in slots for token in self._truth.by_slot[slot] if self._truth.was_well(token)]
             if not tokens:
@@ -266,11 +258,8 @@ class ServiceCheckers:
 
     def _tokens(self, key: str, index: int) -> list[int]:
         """Every attempt of an instance that ever ran, also of earlier workloads of its name."""
-        return [
-            token
-            for serial in self._serials.get(key, ())
-            for token in self._truth.by_slot.get((key, serial, index), ())
-        ]
+        slots = [(key, serial, index) for serial in self._serials.get(key, ())]
+        return [token for slot in slots for token in self._truth.by_slot.get(slot, ())]
 
 
 def floor_of(workload: Workload) -> int:

@@ -8,6 +8,7 @@ from roost.agent.actor import Actor, Lease
 from roost.agent.connection import machine as link
 from roost.model.protocol import Hello, Welcome
 from roost.ports.driver import Event
+from roost.sim.world.keeper import SimulatedKeeper
 from roost.sim.world.net import SimulatedStream, UnsureAnswer
 from roost.sim.world.server import SimulatedServer
 
@@ -126,11 +127,11 @@ class SimulatedAgent:
                 case machine.StartRun(job):
                     self._order(keeper.start, job)
                 case machine.StopRun():
-                    self._order(keeper.stop, effect.id, effect.grace_ms, effect.reason, effect.detail)
+                    self._order(keeper.driver.stop, effect.id, effect.grace_ms, effect.reason, effect.detail)
                 case machine.ForgetRun(id):
-                    self._order(keeper.forget, id)
+                    self._order(keeper.driver.forget, id)
                 case Lease(until_ms):
-                    self._order(keeper.lease, until_ms)
+                    self._order(keeper.driver.lease, until_ms)
                 case machine.CheckHealth(token, pause_ms):
                     self._later(pause_ms, self._probe, token)
                 case _:
@@ -173,11 +174,11 @@ class SimulatedAgent:
             self.host.world.after(self.host.world.between(5, 50), self.host.leave_now, self.host.keeper)
 
     def _order(self, order: Callable[..., None], *given: Any) -> None:
-        self.host.world.after(PIPE_MS, self._arrive, order, *given)
+        self.host.world.after(PIPE_MS, self._arrive, self.host.keeper, order, *given)
 
-    def _arrive(self, order: Callable[..., None], *given: Any) -> None:
+    def _arrive(self, keeper: SimulatedKeeper, order: Callable[..., None], *given: Any) -> None:
         if self.host.keeper.alive and (self.alive or self.host.world.happens(0.5)):
-            order(*given)
+            keeper.follow(order, *given)
 
     def _plan(self) -> None:
         at_ms = self.machine.next_ms()

@@ -93,7 +93,7 @@ class Clients:
         self.request(Drain, node, deadline_ms)
 
     def reserve(self, name: str, project: str, count: int, after_ms: int, for_ms: int) -> None:
-        start = self._server.clock.now_ms() + after_ms
+        start = self._server.leader.clock.now_ms() + after_ms
         self.request(Reserve, Reservation(name, project, (), start, start + for_ms), count)
 
     def _ask(self, make: Make, answered: Answered, again: Callable[[], None] | None = _nothing) -> None:

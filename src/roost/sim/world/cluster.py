@@ -10,7 +10,7 @@ from roost.sim.checks.safety import Checkers
 from roost.sim.world.net import Net
 from roost.sim.world.server import SimulatedServer
 from roost.sim.world.store import Disk
-from roost.sim.world.world import SimulatedClock, World
+from roost.sim.world.world import World
 
 HOP_MS = (1, 10)  # a request that is handed on
 
@@ -32,10 +32,6 @@ class SimulatedCluster:
     @property
     def state(self) -> State:
         return self.leader.state
-
-    @property
-    def clock(self) -> SimulatedClock:
-        return self.leader.clock
 
     @property
     def ready(self) -> bool:

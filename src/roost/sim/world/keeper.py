@@ -4,6 +4,7 @@ It outlives agents and ends with its host. What it starts is the truth that the 
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -27,7 +28,7 @@ class SimulatedKeeper:
         self._host = host
         self._clock = clock
         self._witness = witness
-        self._driver = FakeDriver(script=self._script, now=clock.now_ms())
+        self.driver = FakeDriver(script=self._script, now=clock.now_ms())
         self._runs: dict[str, Run] = {}
         self._alive: dict[str, Run] = {}
         self._wake_ms: int | None = None
@@ -38,7 +39,7 @@ class SimulatedKeeper:
         """A new agent gets the present runs now, and the rest as events."""
         self._catch_up()
         self.tell = tell
-        return self._driver.connect()
+        return self.driver.connect()
 
     def start(self, job: RunRequest) -> None:
         """Start a run. A known one is not started again."""
@@ -46,20 +47,17 @@ class SimulatedKeeper:
         assert run is not None
         self._runs[job.id] = run
         steps = [StepCommand(["work"])] * len(self._witness.behaviour(run))
-        self._follow(lambda: self._driver.start(msgspec.structs.replace(job, steps=steps)))
+        self.driver.start(msgspec.structs.replace(job, steps=steps))
 
-    def stop(self, id: str, grace_ms: int, why: StopReason, detail: str) -> None:
-        self._follow(lambda: self._driver.stop(id, grace_ms, why, detail))
-
-    def forget(self, id: str) -> None:
-        self._follow(lambda: self._driver.forget(id))
-
-    def lease(self, until_ms: int) -> None:
-        """Leased runs may go on until then. The last call counts."""
-        self._follow(lambda: self._driver.lease(until_ms))
+    def follow(self, order: Callable[..., None], *given: Any) -> None:
+        """Call a method of the keeper or its driver, with all events before and after it."""
+        if self.alive:
+            self._catch_up()
+            order(*given)
+            self._catch_up()
 
     def stop_all(self, grace_ms: int) -> None:
-        self._follow(lambda: self._driver.rules.stop_all(grace_ms, StopReason.SHUTDOWN, self._driver.now))
+        self.follow(lambda: self.driver.rules.stop_all(grace_ms, StopReason.SHUTDOWN, self.driver.now))
 
     def is_well(self, token: int) -> bool:
         """The result of a health check; a run that does not exist is not well."""
@@ -69,14 +67,14 @@ class SimulatedKeeper:
     @property
     def closing(self) -> bool:
         """Whether the host shuts down: the keeper starts no run and no agent."""
-        return self._driver.rules.closing
+        return self.driver.rules.closing
 
     def is_idle(self) -> bool:
         return not self._alive
 
     def die(self) -> None:
         self.alive = False
-        self._driver.lose()
+        self.driver.lose()
         for run in self._alive.values():
             self._witness.over(self._host, run, "host", None)
         self._alive.clear()
@@ -84,14 +82,8 @@ class SimulatedKeeper:
     def _script(self, job: RunRequest) -> Sequence[ScriptedAct]:
         return self._witness.behaviour(self._runs[job.id])
 
-    def _follow(self, order: Callable[[], None]) -> None:
-        if self.alive:
-            self._catch_up()
-            order()
-            self._catch_up()
-
     def _catch_up(self) -> None:
-        for event in self._driver.advance(self._clock.now_ms()):
+        for event in self.driver.advance(self._clock.now_ms()):
             if isinstance(event, Started):
                 self._alive[event.id] = self._runs[event.id]
                 self._witness.began(self._host, self._runs[event.id])
@@ -99,7 +91,7 @@ class SimulatedKeeper:
                 self._witness.over(self._host, self._alive.pop(event.id), event.cause, event.code)
             if self.tell is not None:
                 self.tell(event)
-        at_ms = self._driver.next_at()
+        at_ms = self.driver.next_at()
         if at_ms is not None and (self._wake_ms is None or at_ms < self._wake_ms):
             self._wake_ms = at_ms
             late = LATE_MS_MAX if self._world.happens(0.3) else PROMPT_MS_MAX
