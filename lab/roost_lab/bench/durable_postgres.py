@@ -59,7 +59,8 @@ async def _measure(url: str, rounds: int, batches_per_round: int, records: int) 
         changes = 0
         await connection.execute(f"CREATE TABLE {PLAIN} (kind bytea, key bytea, value bytea, PRIMARY KEY (kind, key))")
         for _ in range(rounds):
-            batches = [_batch(chance) for _ in range(batches_per_round)]
+            drawn = [chance.sample(range(KEYS), BATCH) for _ in range(batches_per_round)]
+            batches = [[_change(number, chance) for number in numbers] for numbers in drawn]
             changes += sum(map(len, batches))
             began = time.perf_counter()
             for batch in batches:
@@ -81,10 +82,6 @@ async def _measure(url: str, rounds: int, batches_per_round: int, records: int) 
 async def commit_all(store: PostgresStore, epoch: int, records: Sequence[Change]) -> None:
     for start in range(0, len(records), COMMIT_RECORDS):
         require(await store.commit(epoch, records[start : start + COMMIT_RECORDS]))
-
-
-def _batch(chance: random.Random) -> list[Change]:
-    return [_change(number, chance) for number in chance.sample(range(KEYS), BATCH)]
 
 
 def _change(number: int, chance: random.Random) -> Change:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import msgspec
+
 from roost.client import Client
 from roost_lab.bench.figure import Figure, figure
 from roost_lab.bench.product import Product, helper_process, next_line
@@ -73,8 +75,7 @@ def _waits(probe: "subprocess.Popen[str]", during: Callable[[], None]) -> list[f
     next_line(probe)
     during()
     print(file=probe.stdin, flush=True)
-    found: list[float] = json.loads(next_line(probe))
-    return found
+    return msgspec.json.decode(next_line(probe), type=list[float])
 
 
 def _percentile(waits: list[float]) -> float:

@@ -91,13 +91,14 @@ def read_log(path: Path, procs: int | None = None) -> Log:
 
 
 def _read(name: str, file: IO[str], procs: int | None) -> Log:
-    text: dict[str, int] = {}
+    header: dict[str, int] = {}
     jobs: list[Job] = []
     widest = (0, 0)  # processors, line
     skipped = 0
     for number, line in _lines(name, file):
         if line.startswith(";"):
-            text.update(_header(line))
+            if found := re.match(r";\s*(MaxProcs|MaxNodes):\s*(\d{1,9})\b", line):
+                header[found[1]] = int(found[2])
             continue
         job = _job(line.split(), f"{name}:{number}")
         if job is None:
@@ -109,7 +110,7 @@ def _read(name: str, file: IO[str], procs: int | None) -> Log:
             raise TooMuch(f"more than {JOBS_MAX:,} jobs", path=name)
     if not jobs:
         raise Invalid(name, "no job that ran")
-    total = procs or text.get("MaxProcs") or text.get("MaxNodes")
+    total = procs or header.get("MaxProcs") or header.get("MaxNodes")
     if not total:
         raise Invalid(name, "the header says neither MaxProcs nor MaxNodes; give --procs")
     if widest[0] > total:
@@ -126,11 +127,6 @@ def _lines(name: str, file: IO[str]) -> Iterator[tuple[int, str]]:
             raise Invalid(f"{name}:{number}", f"longer than {LINE_CHARS_MAX:,} characters; this is no SWF log")
         if line := line.strip():
             yield number, line
-
-
-def _header(line: str) -> dict[str, int]:
-    found = re.match(r";\s*(MaxProcs|MaxNodes):\s*(\d{1,9})\b", line)
-    return {found[1]: int(found[2])} if found else {}
 
 
 def _job(message: list[str], at: str) -> Job | None:

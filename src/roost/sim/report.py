@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from importlib.util import find_spec
 from io import BytesIO
@@ -61,15 +61,14 @@ def write_report(folder: Path, title: str, replays: Sequence[Replay]) -> list[Pa
     """Write report.html, report.json and one PNG per plot; existing files of these names are overwritten."""
     folder.mkdir(parents=True, exist_ok=True)
     plots = {"figures": _png(_bars(replays))}
-    for name in _names(replays):
+    for name in dict.fromkeys(series.name for replay in replays for series in replay.series):
         plots[name] = _png(_lines(name, replays))
     written = [folder / "report.html", folder / "report.json"]
     written[0].write_text(_page(title, replays, plots), encoding="utf-8")
     written[1].write_bytes(msgspec.json.format(msgspec.json.encode({"title": title, "replays": replays}), indent=1))
     for name, image in plots.items():
-        path = folder / f"{_file_name(name)}.png"
-        path.write_bytes(image)
-        written.append(path)
+        written.append(folder / f"{re.sub(r'[^a-z0-9_]+', '-', name.lower()) or 'plot'}.png")
+        written[-1].write_bytes(image)
     return written
 
 
@@ -83,10 +82,6 @@ def show_figure(value: float) -> str:
 def metric_names(replays: Sequence[Replay]) -> list[str]:
     """All metrics, in the order of their first appearance."""
     return list(dict.fromkeys(name for replay in replays for name in replay.metrics))
-
-
-def _names(replays: Sequence[Replay]) -> list[str]:
-    return list(dict.fromkeys(series.name for replay in replays for series in replay.series))
 
 
 def _lines(name: str, replays: Sequence[Replay]) -> "Figure":
@@ -112,7 +107,9 @@ def _of_name(name: str, replays: Sequence[Replay]) -> Iterator[tuple[str, Series
 def _bars(replays: Sequence[Replay]) -> "Figure":
     from matplotlib.figure import Figure
 
-    names = [name for name in metric_names(replays) if _differs(name, replays)]
+    names = metric_names(replays)
+    if len(replays) > 1:  # only metrics that differ
+        names = [name for name in names if len({replay.metrics.get(name) for replay in replays}) > 1]
     down = max(1, ceil(len(names) / BARS_ACROSS))
     height = down * (1.0 + BAR_HEIGHT * len(replays))
     figure = Figure(figsize=(SIZE[0], height), layout="constrained")
@@ -128,11 +125,6 @@ def _bars(replays: Sequence[Replay]) -> "Figure":
     for axes in charts[len(names) :]:
         axes.set_axis_off()
     return figure
-
-
-def _differs(name: str, replays: Sequence[Replay]) -> bool:
-    """Whether the metric differs between replays; a single replay is shown whole."""
-    return len(replays) == 1 or len({replay.metrics.get(name) for replay in replays}) > 1
 
 
 def _scale(axes: "Axes", values: Sequence[float], which: str) -> None:
@@ -155,8 +147,7 @@ def _png(figure: "Figure") -> bytes:
 
 def _page(title: str, replays: Sequence[Replay], plots: dict[str, bytes]) -> str:
     names = metric_names(replays)
-    head = "".join(f"<th>{escape(_message(name))}</th>" for name in ("", *names))
-    rows = "\n".join(f"<tr><td>{escape(replay.strategy)}</td>{_cells(replay, names)}</tr>" for replay in replays)
+    figures = _table(("", *names), ([escape(replay.strategy), *_cells(replay, names)] for replay in replays))
     images = "\n".join(
         f'<p><img alt="{escape(_message(name))}" src="data:image/png;base64,{b64encode(image).decode()}"></p>'
         for name, image in plots.items()
@@ -164,7 +155,7 @@ def _page(title: str, replays: Sequence[Replay], plots: dict[str, bytes]) -> str
     return (
         f'<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{escape(title)}</title>\n'
         f"<style>{STYLE}</style></head>\n<body>\n<h1>{escape(title)}</h1>\n"
-        f"<table>\n<tr>{head}</tr>\n{rows}\n</table>\n{''.join(map(_details, replays))}{images}\n</body>\n</html>\n"
+        f"{figures}{''.join(map(_details, replays))}{images}\n</body>\n</html>\n"
     )
 
 
@@ -174,12 +165,14 @@ def _details(replay: Replay) -> str:
         if not isinstance(value, list):
             parts.append(f"<p>{escape(replay.strategy)}: {escape(_message(name))}: {_reported(value)}</p>\n")
         elif value:
-            head = "".join(f"<th>{escape(_message(column))}</th>" for column in value[0])
-            rows = "\n".join(
-                "<tr>" + "".join(f"<td>{_reported(cell)}</td>" for cell in row.values()) + "</tr>" for row in value
-            )
-            parts.append(f"<table>\n<tr>{head}</tr>\n{rows}\n</table>\n")
+            parts.append(_table(value[0], (map(_reported, row.values()) for row in value)))
     return "".join(parts)
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = "".join(f"<th>{escape(_message(column))}</th>" for column in columns)
+    lines = "\n".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table>\n<tr>{head}</tr>\n{lines}\n</table>\n"
 
 
 def _reported(value: object) -> str:
@@ -188,19 +181,11 @@ def _reported(value: object) -> str:
     return escape(("yes" if value else "no") if isinstance(value, bool) else str(value))
 
 
-def _cells(replay: Replay, names: Sequence[str]) -> str:
-    cells = []
+def _cells(replay: Replay, names: Sequence[str]) -> Iterator[str]:
     for name in names:
         text = show_figure(replay.metrics[name]) if name in replay.metrics else ""
-        if name in replay.spread:
-            text += f" ± {show_figure(replay.spread[name])}"
-        cells.append(f"<td>{text}</td>")
-    return "".join(cells)
+        yield f"{text} ± {show_figure(replay.spread[name])}" if name in replay.spread else text
 
 
 def _message(name: str) -> str:
     return name.replace("_", " ")
-
-
-def _file_name(name: str) -> str:
-    return re.sub(r"[^a-z0-9_]+", "-", name.lower()) or "plot"

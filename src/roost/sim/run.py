@@ -231,6 +231,6 @@ class Life:
         world, name = self.world, f"n{number}"
         facts = facts_of(world, number, SPARE if self.themes.pools and number % 2 else DEFAULT_POOL)
         self.names[name] = node or name
-        self.truth.add_host(name, facts.resources)
+        self.truth.capacity[name] = facts.resources
         drift_ppm = world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX)
         return SimulatedHost(self._site, name, facts, drift_ppm, node)

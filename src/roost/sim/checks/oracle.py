@@ -1,5 +1,6 @@
 """What really runs, as only the world knows it: no server and no agent is asked."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -46,18 +47,14 @@ class Oracle:
         self.began_ever: dict[int, str] = {}  # attempt -> its host
         self.by_slot: dict[Slot, list[int]] = {}  # every attempt that ever ran, oldest first
         self.capacity: dict[str, dict[str, int]] = {}
-        self.used: dict[str, dict[str, int]] = {}
+        self.used: dict[str, Counter[str]] = defaultdict(Counter)
         self.ways: dict[str, list[tuple[ScriptedAct, ...]]] = {}  # how the runs of each workload may go
         self._chosen: dict[int, tuple[ScriptedAct, ...]] = {}
         self._well_ms: dict[int, int | None] = {}  # how long after its start a run is well; None: never
-        self._was_well: dict[int, bool] = {}
+        self.was_well: dict[int, bool] = {}  # ready at least once; without a health check, as soon as it runs
         self._sick_ms: dict[int, int] = {}
         self.began_told: Callable[[str, Run], None] = lambda host, run: None  # another check
         self.calm = False  # faults have ended: no run fails by itself
-
-    def add_host(self, host: str, capacity: dict[str, int]) -> None:
-        self.capacity[host] = capacity
-        self.used[host] = {}
 
     def behaviour(self, run: Run) -> tuple[ScriptedAct, ...]:
         """What the steps of this run will do: by chance, one of the scripts of its workload."""
@@ -84,7 +81,7 @@ class Oracle:
         age_ms = self._world.now - self.live[run.token].since_ms
         well_ms = CALM_MS if self.calm else self._well_ms[run.token]
         is_well = well_ms is not None and age_ms >= well_ms and self._world.now >= self._sick_until_ms(run.token)
-        self._was_well[run.token] |= is_well
+        self.was_well[run.token] |= is_well
         return is_well
 
     def _sick_until_ms(self, token: int) -> int:
@@ -92,10 +89,6 @@ class Oracle:
         if not self.calm and self._world.happens(TURNS_BAD):
             self._sick_ms[token] = self._world.now + self._world.between(*BAD_MS)
         return 0 if self.calm else self._sick_ms.get(token, 0)
-
-    def was_well(self, token: int) -> bool:
-        """Whether a run was ready at least once; a run without a health check is ready as soon as it runs."""
-        return self._was_well.get(token, False)
 
     def succeeded(self, token: int) -> bool:
         ending = self.endings.get(token)
@@ -114,12 +107,12 @@ class Oracle:
                     raise Wrong(f"{run.workload}.{run.index} runs twice: {other} on {self.live[other].host}, {token}")
         used = self.used[host]
         for resource, amount in policy.ask.resources:
-            used[resource] = used.get(resource, 0) + amount
+            used[resource] += amount
             if used[resource] > self.capacity[host].get(resource, 0):
                 raise Wrong(f"{host} runs {used[resource]} {resource}, it has {self.capacity[host].get(resource, 0)}")
         self.live[token] = Live(host, run, self._world.now)
         self.by_slot.setdefault(slot, []).append(token)
-        self._was_well[token] = decoded(run.document).health is None
+        self.was_well[token] = decoded(run.document).health is None
         self.began_told(host, run)
 
     def over(self, host: str, run: Run, cause: str, code: int | None) -> None:
@@ -129,10 +122,6 @@ class Oracle:
         used = self.used[host]
         for resource, amount in policy_of(run.document).ask.resources:
             used[resource] -= amount
-
-    def leased_on(self, host: str) -> list[Live]:
-        """Runs that must have ended on a host whose lease has ended."""
-        return [live_run for live_run in self.live.values() if live_run.host == host and live_run.run.leased]
 
 
 decoded = lru_cache(maxsize=4096)(decode_document)

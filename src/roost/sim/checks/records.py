@@ -71,9 +71,6 @@ class Records:
         older: Workload = self.now["version"].get(f"{instance.workload}@{instance.version}", present)
         return present if instance.version == present.version else older
 
-    def instances_of(self, key: str) -> list[Instance]:
-        return [item for item in self.now["instance"].values() if item.workload == key]
-
     def holds(self, key: str, token: int) -> bool:
         instance = self.now["instance"].get(key)
         return instance is not None and instance.token == token and instance.state in ALLOCATED

@@ -83,7 +83,10 @@ class Checkers:
             raise Wrong(f"{server} has committed with epoch {epoch}; leaders were {self._writers}")
         self.records.committed(changes)
         for key, before, now in self.records.changed("workload"):
-            self._workload_written(key, before, now)
+            if now is None:
+                self._workload_swept(key)
+            elif before is not None and now.serial < before.serial:
+                raise Wrong(f"{key} had serial {before.serial} and has {now.serial} now")
         for key, _, now in self.records.changed("instance"):
             self._instance_written(key, now)
         check_placements(self.records)
@@ -118,8 +121,9 @@ class Checkers:
             self._world.tell("server", f"{node} is {line.state}: {line.reason.code}")
             if line.state == NodeStatus.LOST:
                 machine = state.nodes[node].identity.partition("/")[0] if node in state.nodes else node
-                for live in self._truth.leased_on(machine):
-                    raise Wrong(f"{node} was given up while {live.run.token} of {live.run.workload} runs there leased")
+                for host, run, _ in self._truth.live.values():
+                    if host == machine and run.leased:
+                        raise Wrong(f"{node} was given up while {run.token} of {run.workload} runs there leased")
         self._orders_are_known(done)
         for change in done.changes:
             if change.kind == "instance" and change.value is not None:
@@ -188,12 +192,6 @@ class Checkers:
         for key in self.accepted:
             if self.records.workload(key) is None:
                 raise Wrong(f"{key} was accepted and is no longer on disk")
-
-    def _workload_written(self, key: str, before: Workload | None, now: Workload | None) -> None:
-        if now is None:
-            self._workload_swept(key)
-        elif before is not None and now.serial < before.serial:
-            raise Wrong(f"{key} had serial {before.serial} and has {now.serial} now")
 
     def _workload_swept(self, key: str) -> None:
         """Retention may remove a finished workload, but not one that runs."""

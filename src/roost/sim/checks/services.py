@@ -150,7 +150,9 @@ class ServiceCheckers:
         )  # an update in place may have moved it to the present version
         available = is_available(workload, old, new.since_ms)
         left = ready = ended = 0
-        for instance in self._disk.instances_of(workload.key):
+        for instance in self._disk.now["instance"].values():
+            if instance.workload != workload.key:
+                continue
             before = self._disk.before.get(("instance", instance.key))
             was_over = before is not None and before.state in FINISHED
             ended += instance.index < workload.count and (was_over or has_ended(instance))
@@ -244,7 +246,7 @@ class ServiceCheckers:
             tokens = [token for index in indexes for token in self._tokens(key, index)]
             if self._kinds.get(key) == WorkloadKind.SERVICE:  # also a surge instance
                 slots = [slot for slot in self._truth.by_slot if slot[0] == key]
-                tokens = [token for slot in slots for token in self._truth.by_slot[slot] if self._truth.was_well(token)]
+                tokens = [token for slot in slots for token in self._truth.by_slot[slot] if self._truth.was_well[token]]
             if not tokens:
                 raise Wrong(f"{run.workload}.{run.index} began, and {key} has not started")
         elif not self._retried.get(key):

@@ -132,11 +132,10 @@ class Nodes:
                 continue
             if doing.report is None:
                 self._go_on(name, doing, when)
-            if (
-                agent.connected
-                and not self._is_silent(name, now_ms)
-                and (doing.report is None or self._heard_of(doing) <= now_ms)
-            ):
+            is_silent = any(silence.since_ms < now_ms <= silence.until_ms for silence in self._silences.get(name, ()))
+            tail_ms = doing.ending.tail_ms if doing.ending is not None else 0
+            is_due = doing.report is None or doing.ended_ms + tail_ms <= now_ms
+            if agent.connected and not is_silent and is_due:
                 answer.setdefault(name, {})[token] = doing.reported(now_ms)
         text: list[Event] = []
         for name, reports in sorted(answer.items()):
@@ -237,12 +236,6 @@ class Nodes:
         for other in self._agents[name].runs.values():
             if other.order.after == doing.order.token and other.started_ms < 0 and other.report is None:
                 self._make_ready(name, other, when_ms)
-
-    def _is_silent(self, name: str, now_ms: int) -> bool:
-        return any(silence.since_ms < now_ms <= silence.until_ms for silence in self._silences.get(name, ()))
-
-    def _heard_of(self, doing: Doing) -> int:
-        return doing.ended_ms + (doing.ending.tail_ms if doing.ending and doing.report else 0)
 
     def _next_ending(self, who: Who) -> RecordedEnd | None:
         """None: it did not end in the recording."""

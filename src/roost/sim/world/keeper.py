@@ -3,13 +3,13 @@
 It outlives agents and ends with its host. What it starts is the truth that the checkers look at.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from roost.agent.prepare import from_note
-from roost.drivers.fake import FakeDriver, ScriptedAct
+from roost.drivers.fake import FakeDriver
 from roost.model.protocol import Run
 from roost.ports.driver import Ended, Event, KnownRuns, RunRequest, Started, StepCommand, StopReason
 from roost.sim.checks.oracle import Oracle
@@ -28,7 +28,7 @@ class SimulatedKeeper:
         self._host = host
         self._clock = clock
         self._witness = witness
-        self.driver = FakeDriver(script=self._script, now=clock.now_ms())
+        self.driver = FakeDriver(script=lambda job: witness.behaviour(self._runs[job.id]), now=clock.now_ms())
         self._runs: dict[str, Run] = {}
         self._alive: dict[str, Run] = {}
         self._wake_ms: int | None = None
@@ -78,9 +78,6 @@ class SimulatedKeeper:
         for run in self._alive.values():
             self._witness.over(self._host, run, "host", None)
         self._alive.clear()
-
-    def _script(self, job: RunRequest) -> Sequence[ScriptedAct]:
-        return self._witness.behaviour(self._runs[job.id])
 
     def _catch_up(self) -> None:
         for event in self.driver.advance(self._clock.now_ms()):
