@@ -28,7 +28,6 @@ TINY = {"instances": 200}
 
 
 def measure(instances: int = 20_000) -> list[Figure]:
-    """Transitions per second of the engine, rows per second of SQLite, and the ratio."""
     with tempfile.TemporaryDirectory(prefix="roost-bench-") as directory:
         ours_s, transitions, rows = asyncio.run(_transitions(Path(directory), instances))
         raw_s = _raw(Path(directory) / "raw.db", rows)

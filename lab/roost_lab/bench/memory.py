@@ -40,7 +40,6 @@ def _jobs(count: int) -> Iterator[list[dict[str, Any]]]:
 
 
 def _growth(batches: Iterable[list[dict[str, Any]]]) -> int:
-    """How much the resident memory grows when all of this was submitted and is pending."""
     from roost.core.replica import load
     from roost.core.step import step
     from roost.model.events import Submit

@@ -33,7 +33,6 @@ ROOM = {"cpu": 16_000, "memory": 1 << 36, "disk": 1 << 38}
 
 
 async def main(address: str, token: str, first: int, count: int) -> None:
-    """Connect all, print `connected`, and send heartbeats until killed."""
     gate = asyncio.Semaphore(JOIN_AT_ONCE)
     connected = asyncio.Semaphore(0)
     bundles = await join_all(read_token(token), [f"node-{number:05}" for number in range(first, first + count)])

@@ -149,7 +149,6 @@ class Product:
 
 
 def services(name: str, instances: int) -> list[dict[str, Any]]:
-    """Documents of services with this many instances in all."""
     return [
         {"name": f"{name}-{shape}", "kind": "service", "count": instances // SHAPES, "command": "serve",
          "resources": {"cpu": f"{100 + shape}m"}}

@@ -9,7 +9,6 @@ TINY = {"agents": 4, "settle_s": 0.0, "watch_s": 0.5}
 
 
 def measure(agents: int = 1_000, settle_s: float = 3.0, watch_s: float = 10.0) -> list[Figure]:
-    """CPU of the server process while all agents only send heartbeats."""
     with Product(agents=0) as product, product.pretenders(agents):
         time.sleep(settle_s)
         with Spent(product.pid) as spent:

@@ -76,7 +76,6 @@ async def _wipe(url: str) -> None:
 
 
 def _kill_leaders(folder: Path, url: str, kills: int) -> list[Spent]:
-    """Two servers; the leader is killed and restarted as the standby, again and again."""
     key, token = folder / "cluster.key", secrets.token_urlsafe(16)
     key.write_text(secrets.token_hex(32))
     took = []

@@ -57,7 +57,6 @@ def _run_all(client: Client, name: str, count: int) -> None:
 
 
 def _latency(client: Client, number: int) -> float:
-    """From submission to end, as a connected client sees it."""
     name = f"idle-{number}"
     began = time.perf_counter()
     client.workloads.submit({"name": name, "command": ["/bin/true"]})

@@ -50,7 +50,6 @@ def measure(agents: int = 100, jobs: int = 2_000, questions: int = 200, askers: 
 
 
 def _flow(product: Product, name: str, jobs: int) -> None:
-    """Submit jobs in small batches, and cancel each batch while the next ones start."""
     batches = [[f"{name}-{at + each}" for each in range(BATCH)] for at in range(0, jobs, BATCH)]
     for before, batch in zip([[], *batches], [*batches, []], strict=True):
         if batch:
@@ -83,7 +82,6 @@ def _percentile(waits: list[float]) -> float:
 
 
 async def _probe(address: str, token: str) -> None:
-    """The agent. Its heartbeats are answered one by one."""
     from roost.model.records.enrolment import read_token
     from roost.wire.codec import pack_agent, unpack_server
     from roost_lab.bench.pretenders import join_all, now_ms, welcomed

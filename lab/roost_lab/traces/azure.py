@@ -88,7 +88,6 @@ class Hosts:
         self._seen: dict[int, int] = {}  # most hosts in use, by hour
 
     def arrive(self, machine: Machine) -> None:
-        """Remove machines that have left by now, then place one."""
         while self._leaving and self._leaving[0][0] <= machine.arrive_s:
             when, _, row, ask = heappop(self._leaving)
             self._pass(when)
@@ -112,7 +111,6 @@ class Hosts:
         return choose(self.fleet, self._shortlists, ask, self._strategy, drawn=drawn).row if self._held else -1
 
     def _open_one(self) -> int:
-        """The first closed host; if there is none, more join."""
         if self._in_use == len(self.fleet):
             facts = Facts({"cpu": HOST_CPU, "memory": HOST_MIB * MIB})
             for number in range(len(self.fleet), len(self.fleet) + HOSTS_AT_ONCE):
@@ -156,7 +154,6 @@ def fluid_bound(machines: list[Machine]) -> int:
 
 
 def read_machines(path: Path) -> list[Machine]:
-    """The machines of a table, which must be in order of time."""
     asks: dict[tuple[int, int], Ask] = {}
     machines: list[Machine] = []
     for row in read_table(path, COLUMNS):

@@ -62,7 +62,6 @@ class Curve(NamedTuple):
 def replay_openb(
     nodes: Path, workloads: Path, strategy: str, seeds: int, progress: Callable[[float], None]
 ) -> Replay:  # fmt: skip
-    """A list of pods on a list of nodes under one strategy: means over runs with different seeds."""
     check_known(strategy, OPENB_STRATEGIES)
     machines, pods = read_nodes(nodes), read_pods(workloads)
 
@@ -130,7 +129,6 @@ class World:
         self.fragmented = sum(self._lost)
 
     def arrive(self, pod: Pod) -> None:
-        """Place a pod, or drop it."""
         strategy = self._policy.strategy
         drawn = self._chance.getrandbits(DRAWN_BITS) if strategy.chance else 0
         row = choose(self.fleet, self._shortlists, pod.ask, strategy, drawn=drawn).row
@@ -179,7 +177,6 @@ def _node(row: Row) -> Node:
 
 
 def read_pods(path: Path) -> list[Pod]:
-    """The pods of a list, without their times."""
     pods = [_pod(row) for row in read_table(path, POD_COLUMNS)]
     if not any(pod.gpu for pod in pods):
         raise Invalid(path.name, "no pod asks for a GPU")

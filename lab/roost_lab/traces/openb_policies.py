@@ -28,7 +28,6 @@ class Policy(NamedTuple):
 
 
 def policy_of(name: str, nodes: int, chance: Random) -> Policy:
-    """The policy of that name, new for a run on this many nodes."""
     if name == "gpu_clustering":
         clustering = Clustering(nodes)
         return Policy(Strategy(name, ((clustering, 1),), pick_best), clustering.reported)

@@ -171,7 +171,6 @@ class _Machine(_Batch):
         return True
 
     def start_heads(self) -> None:
-        """Start the most urgent job as long as it fits."""
         if self._order.ages and self._free:
             self._queue = [(self._rank(index), index) for _, index in self._queue]
             heapify(self._queue)

@@ -202,16 +202,7 @@ def _over_time(ran: Ran, procs: int) -> tuple[Series, Series]:
 
 def _spent(begins: Floats, ends: Floats, amounts: Floats, edges: Floats) -> Floats:
     """The sum of amount x time passed between begin and end, up to each edge."""
-
-    def since(moments: Floats) -> Floats:
-        by_time = np.argsort(moments, kind="stable")
-        at, amount = moments[by_time], amounts[by_time]
-        count = np.searchsorted(at, edges, side="right")
-        summed = np.concatenate([[0.0], np.cumsum(amount)])[count]
-        weighted = np.concatenate([[0.0], np.cumsum(amount * (at - edges[0]))])[count]
-        return np.asarray(summed * (edges - edges[0]) - weighted)
-
-    return since(begins) - since(ends)
+    return np.array([amounts @ (np.minimum(ends, edge) - np.minimum(begins, edge)) for edge in edges])
 
 
 def _waits(parts: list[Ran]) -> Series:

@@ -51,7 +51,6 @@ class Row(NamedTuple):
 
 
 def read_table(path: Path, columns: tuple[str, ...]) -> Iterator[Row]:
-    """The rows of a table, which must have these columns and may have more."""
     try:
         with open_text(path, newline="") as file:
             yield from _rows(path.name, file, columns)
@@ -91,6 +90,5 @@ def open_text(path: Path, *, errors: str = "strict", newline: str | None = None)
 
 
 def check_known(strategy: str, known: Iterable[str]) -> None:
-    """Refuse a strategy that neither the protocol of a trace nor Roost has."""
     if strategy not in (*known, *STRATEGIES):
         raise Invalid("strategy", f"there is no {strategy!r:.80} for this trace; known are {', '.join(known)}")

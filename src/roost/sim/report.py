@@ -73,14 +73,12 @@ def write_report(folder: Path, title: str, replays: Sequence[Replay]) -> list[Pa
 
 
 def show_figure(value: float) -> str:
-    """Whole numbers without decimal places, small ones with four."""
     if value == int(value):
         return f"{int(value):,}"
     return f"{value:.4f}" if abs(value) < SMALL else f"{value:,.2f}"
 
 
 def metric_names(replays: Sequence[Replay]) -> list[str]:
-    """All metrics, in the order of their first appearance."""
     return list(dict.fromkeys(name for replay in replays for name in replay.metrics))
 
 

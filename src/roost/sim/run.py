@@ -116,7 +116,6 @@ class Life:
         self.checkers.what_was_told_is_true()
 
     def _fail_an_update(self) -> None:
-        """A version that always fails is rolled back by itself."""
         existing = next(filter(None, map(self._settled_service, self.services)), None)
         if existing is None:
             return

@@ -39,7 +39,6 @@ class Caught(msgspec.Struct):
 
 
 def run_seeds(seeds: Sequence[int], jobs: int, progress: Callable[[Tally], None]) -> Tally:
-    """Simulate all seeds, or until too many have failed."""
     tally = Tally()
     for outcome in _outcomes(seeds, jobs):
         tally.add(outcome)
@@ -50,7 +49,6 @@ def run_seeds(seeds: Sequence[int], jobs: int, progress: Callable[[Tally], None]
 
 
 def catch(mutant: str, seeds: Sequence[int]) -> Caught:
-    """Simulate seeds with a mutant until one notices it."""
     rule = MUTANTS[mutant].rule
     with mutated(mutant):
         for seed in seeds:

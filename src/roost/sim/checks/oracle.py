@@ -57,7 +57,6 @@ class Oracle:
         self.calm = False  # faults have ended: no run fails by itself
 
     def behaviour(self, run: Run) -> tuple[ScriptedAct, ...]:
-        """What the steps of this run will do: by chance, one of the scripts of its workload."""
         if run.token not in self._chosen:
             self._chosen[run.token] = self._choose(run)
         return self._chosen[run.token]
@@ -74,7 +73,6 @@ class Oracle:
         return chosen
 
     def is_well(self, run: Run) -> bool:
-        """Whether a live run has started up; by chance it never does."""
         if run.token not in self._well_ms:
             never = self._world.happens(NEVER_WELL)
             self._well_ms[run.token] = None if never else self._world.between(*WELL_MS)
@@ -85,7 +83,6 @@ class Oracle:
         return is_well
 
     def _sick_until_ms(self, token: int) -> int:
-        """A healthy run may turn unhealthy for a while."""
         if not self.calm and self._world.happens(TURNS_BAD):
             self._sick_ms[token] = self._world.now + self._world.between(*BAD_MS)
         return 0 if self.calm else self._sick_ms.get(token, 0)

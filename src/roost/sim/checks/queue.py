@@ -8,7 +8,6 @@ from roost.sim.world.world import Wrong
 
 
 def check_placements(disk: Records) -> None:
-    """What a commit placed respects the settings, as they were before it or are with it."""
     placed = [new for _, new in disk.placed()]
     for project in {disk.now["workload"][instance.workload].project for instance in placed}:
         _within_quota(disk, project)

@@ -66,7 +66,6 @@ class Records:
         return found
 
     def spec_of(self, instance: Instance) -> Workload:
-        """The workload in the version that the instance runs."""
         present: Workload = self.now["workload"][instance.workload]
         older: Workload = self.now["version"].get(f"{instance.workload}@{instance.version}", present)
         return present if instance.version == present.version else older

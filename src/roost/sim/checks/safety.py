@@ -66,7 +66,6 @@ class Checkers:
     # the server
 
     def stepped(self, state: State, done: Step) -> None:
-        """After every step, before its effects."""
         self.steps += 1
         self._state = state
         for trouble in check(state):
@@ -184,7 +183,6 @@ class Checkers:
     # what they check
 
     def what_was_told_is_true(self) -> None:
-        """End states do not change, and accepted workloads exist."""
         for key, report in self.reported.items():
             known = self.disk.get(key)
             if known != report and not self.retried.get(key.rpartition(".")[0]):
@@ -194,7 +192,6 @@ class Checkers:
                 raise Wrong(f"{key} was accepted and is no longer on disk")
 
     def _workload_swept(self, key: str) -> None:
-        """Retention may remove a finished workload, but not one that runs."""
         for live in self._truth.live.values():
             if live.run.workload == key and live.run.leased and not self.forgetful:
                 raise Wrong(f"{key} was forgotten while {live.run.token} runs on {live.host}")
@@ -266,7 +263,6 @@ class Checkers:
             raise Wrong(f"{instance.key} failed {failed} times, {policy.retries_max} retries are allowed")
 
     def _orders_are_known(self, done: Step) -> None:
-        """A run order is on disk for its node, and its instance was not cancelled before."""
         for orders in done.assignments:
             for order in orders.orders:
                 if isinstance(order, Run) and self.tokens.get(order.token) != orders.node:

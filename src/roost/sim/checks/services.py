@@ -138,7 +138,6 @@ class ServiceCheckers:
             raise Wrong(f"{new.key} became version {new.version} before its {update.canary} canaries were promoted")
 
     def _stopped(self, old: Instance, new: Instance) -> None:
-        """The server stops a ready instance only if enough others are ready."""
         workload = self._disk.now["workload"][new.workload]
         is_service = workload.policy.kind == "service" and not workload.unstarted_end_state
         if not is_service or not isinstance(new.reason, WITHIN_LIMITS):
@@ -208,7 +207,6 @@ class ServiceCheckers:
             raise Wrong(f"{key} did not run for {lacking[:3]} of {len(ticks)} ticks and does not say why")
 
     def late_schedules(self, now_ms: int) -> list[str]:
-        """Schedules that were due more than a second ago and have not run."""
         late = []
         for workload in self._disk.now["workload"].values():
             schedule = workload.policy.schedule
@@ -219,7 +217,6 @@ class ServiceCheckers:
         return late
 
     def _alone(self, run: Run, workload: Workload) -> None:
-        """Runs of one schedule do not overlap, unless it allows that."""
         if self._overlapping.get(workload.parent) or self._retried.get(run.workload):
             return
         if not workload.policy.fenced and not self._disk.holds(f"{run.workload}.{run.index}", run.token):
@@ -265,7 +262,6 @@ class ServiceCheckers:
 
 
 def floor_of(workload: Workload) -> int:
-    """How many instances have to be available."""
     update = workload.policy.update or Update()
     return workload.count - max(update.unavailable, share_of(workload.count, update.unavailable_percent))
 

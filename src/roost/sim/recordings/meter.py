@@ -47,7 +47,6 @@ class Submissions:
                         self._when.setdefault(workload.serial, now_ms)
 
     def know(self, state: State) -> None:
-        """A life begins: its workloads were submitted before."""
         self._lives += 1
         self._when = {workload.serial: -self._lives for workload in state.workloads.values()}
 
@@ -87,7 +86,6 @@ class RecordingMeter:
         self._inspect(state)
 
     def end(self, state: State) -> None:
-        """A life ends: pending instances have never started."""
         self._waiting = sum(
             workload.count - state.placed_count(workload)
             for workload in state.workloads.values()

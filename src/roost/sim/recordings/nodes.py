@@ -86,7 +86,6 @@ class Nodes:
         self._set = 0
 
     def begin(self, state: State, connected: Sequence[str]) -> None:
-        """A life begins in which these nodes are connected already and run their allocations."""
         self._agents.clear()
         self._due.clear()
         for name in connected:
@@ -145,7 +144,6 @@ class Nodes:
         return text
 
     def obey(self, state: State, events: Sequence[Event], done: Step) -> None:
-        """Take the answers to hellos, follow orders, and stop leased runs on nodes that were lost."""
         answers = {reply.request: reply.value for reply in done.replies}
         for event in events:
             session = answers.get(event.request) if isinstance(event, NodeConnected) else None
@@ -206,7 +204,6 @@ class Nodes:
         self._at(now_ms + (ending.delay_ms if ending else 0), name, doing.order.token)
 
     def _go_on(self, name: str, doing: Doing, when_ms: int) -> None:
-        """The next event of a run: it was stopped, starts, or ends by itself."""
         if when_ms >= doing.stops_ms:
             doing.report = Report(doing.order.token, "ended", cause="stopped", signal=TERM)
             doing.ending = None

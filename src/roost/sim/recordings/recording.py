@@ -26,16 +26,8 @@ from roost.model.protocol import Report
 from roost.model.records.instance import Instance
 from roost.model.states import InstanceState, NodeStatus
 from roost.ports.store import Snapshot
-from roost.server.engine.recording import (
-    Part,
-    RecordedStep,
-    RecordingHeader,
-    checksum,
-    filter_names,
-    journals_in,
-    read_entries,
-    read_part,
-)
+from roost.server.engine import recording as journal
+from roost.server.engine.recording import Part, RecordedStep, RecordingHeader
 from roost.sim.recordings.meter import MeteredAttempt, RecordingMeter
 from roost.sim.recordings.nodes import NEVER_MS, Nodes, RecordedEnd, Silence, Who
 from roost.sim.report import Replay
@@ -53,19 +45,18 @@ Progress = Callable[[float], None]
 Life = list[Part]
 
 
-class Recording:
+class Recording(msgspec.Struct):
     """Journals, and what was learnt by replaying them once."""
 
-    def __init__(self, lives: list[Life]) -> None:
-        self.lives = lives
-        self.meter = RecordingMeter()
-        self.endings: dict[Who, list[RecordedEnd]] = {}
-        self.losses: dict[int, list[str]] = {}  # entry -> nodes that were lost then
-        self.silences: dict[str, list[Silence]] = {}
-        self.stops_ms: list[int] = []  # how long stops took
-        self.stale: set[tuple[int, int]] = set()  # entry and event: hellos that were refused, old sessions that ended
-        self.entries = 0
-        self.first_difference: int | None = None
+    lives: list[Life]
+    meter: RecordingMeter = msgspec.field(default_factory=RecordingMeter)
+    endings: dict[Who, list[RecordedEnd]] = {}
+    losses: dict[int, list[str]] = {}  # entry -> nodes that were lost then
+    silences: dict[str, list[Silence]] = {}
+    stops_ms: list[int] = []  # how long stops took
+    stale: set[tuple[int, int]] = set()  # entry and event: refused hellos, ends of old sessions
+    entries: int = 0
+    first_difference: int | None = None
 
     @property
     def stop_ms(self) -> int:
@@ -88,9 +79,8 @@ class Recording:
 
 
 def read_history(path: Path, progress: Progress) -> Recording:
-    """Read a file or a folder of journals and replay all decisions."""
-    paths = journals_in(path) if path.is_dir() else [path]
-    parts = [part for path in paths if (part := read_part(path)) is not None]
+    paths = journal.journals_in(path) if path.is_dir() else [path]
+    parts = [part for path in paths if (part := journal.read_part(path)) is not None]
     if not parts:
         raise Invalid(path.name, "there is no journal in this folder" if path.is_dir() else "this journal is empty")
     for part in parts:
@@ -148,7 +138,7 @@ def _entries(life: Life) -> Iterator[RecordedStep]:
     for part in life:
         if part.header.first != number:
             raise Unreadable("the end of the file before this one is missing", path=part.path.name)
-        for entry in read_entries(part):
+        for entry in journal.read_entries(part):
             number += 1
             yield entry
 
@@ -157,7 +147,7 @@ def _check_plugins(part: Part) -> None:
     """Without a plug-in that took part, decisions would differ for reasons outside of Roost."""
     for noun, then, now in (
         ("strategy", part.header.strategies, STRATEGIES),
-        ("filter", part.header.filters, filter_names()),
+        ("filter", part.header.filters, journal.filter_names()),
     ):
         missing = sorted(set(then) - set(now))
         if missing:
@@ -166,7 +156,6 @@ def _check_plugins(part: Part) -> None:
 
 
 def _begin(header: RecordingHeader, settings: Settings) -> State:
-    """The state at the beginning of a life, or of what is left of it."""
     try:
         snapshot = Snapshot(header.revision, header.records)
         state = load(snapshot, header.now_ms, settings, unclean=header.unclean)
@@ -195,7 +184,7 @@ def _decide_again(history: Recording, progress: Progress) -> None:
             history.entries += 1
             notes.before(state, entry)
             done = step(state, entry.events, entry.now_ms)
-            if checksum(done.changes) != entry.changes and history.first_difference is None:
+            if journal.checksum(done.changes) != entry.changes and history.first_difference is None:
                 history.first_difference = history.entries
             history.meter.stepped(state, entry.events, done, history.entries)
             notes.after(state, entry, done)
@@ -285,7 +274,6 @@ class _World:
         self._nodes.begin(state, [touch.node for touch in header.touch])
 
     def follow(self, number: int, entry: RecordedStep) -> None:
-        """Replay what happens by itself until then, then the recorded entry."""
         while (due := min(self._wake_ms, self._nodes.next_ms())) < entry.now_ms:
             self._step(number, max(due, self.state.now_ms), ())
         counted = tuple(event for position, event in enumerate(entry.events) if (number, position) not in self._stale)
@@ -316,7 +304,6 @@ class _World:
 
 
 def _compare(recorded: RecordingMeter, instead: RecordingMeter) -> dict[str, Any]:
-    """Attempts that would have been placed elsewhere, in the order of their placement."""
     moved: list[tuple[MeteredAttempt, str | None, str | None, int]] = []
     for attempt, was in recorded.placed.items():
         would = instead.placed.get(attempt)

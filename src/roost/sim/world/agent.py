@@ -19,8 +19,6 @@ PIPE_MS = 1  # between agent and keeper, both ways; in order, and nothing is los
 
 
 class SimulatedAgent:
-    """One life of an agent process."""
-
     def __init__(self, host: "SimulatedHost") -> None:
         self.host = host
         self.actor = Actor(host.node, host.identity, host.facts)
@@ -37,9 +35,6 @@ class SimulatedAgent:
         self._happened(greeting)
 
     # hanging and dying
-
-    def hang(self) -> None:
-        self.hung = True
 
     def wake(self) -> None:
         """SIGCONT: everything that came in meanwhile is handled now."""

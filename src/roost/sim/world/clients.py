@@ -34,7 +34,6 @@ class Clients:
         self.pending = 0  # requests whose client still wants an answer
 
     def submit(self, raw: dict[str, Any]) -> None:
-        """Submit a workload, again and again until there is an answer."""
         key = f"{raw['project']}/{raw['name']}"
         self._hand_in((raw,), Conflict, is_new=key not in self._submitted)
         self._submitted[key] = True

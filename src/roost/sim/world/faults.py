@@ -30,8 +30,6 @@ Kind = Callable[[], None]
 
 
 class Faults:
-    """Draws faults and schedules them until the calm."""
-
     often = ""  # a kind of fault that occurs in every world: for a mutant that only this kind reveals
     often_grace_ms = 0  # how long a leader without a store may answer in such worlds
 
@@ -99,7 +97,6 @@ class Faults:
         return SimulatedClock(world, self.epoch_ms + jump, world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX))
 
     def calm(self) -> None:
-        """All faults end; what broke is repaired, except hosts that are gone for good."""
         self._calm = True
         self._world.tell("faults", "end here")
         self._disk.repair()
@@ -157,7 +154,6 @@ class Faults:
         world.after(world.between(300, 14_000), self._net.heal, host.name)
 
     def break_stream(self) -> None:
-        """A stream ends on one side first; the other may not notice."""
         world = self._world
         streams = [stream for stream in self._net.streams if all(stream.is_open)]
         if not streams:
@@ -184,7 +180,6 @@ class Faults:
         self._host().hang_agent(self._world.between(300, 14_000))
 
     def crash_host(self) -> None:
-        """A machine loses power, for a while or for good."""
         host = self._host()
         host.crash()
         if host is not self._hosts[0] and self._world.happens(0.25):
@@ -193,7 +188,6 @@ class Faults:
             self._world.after(self._world.between(500, 12_000), self._boot, host)
 
     def leave_host(self) -> None:
-        """A machine is shut down in order and started again later."""
         host = self._host()
         host.leave()
         self._world.after(self._world.between(3_000, 12_000), self._boot, host)
@@ -203,8 +197,7 @@ class Faults:
         world, server = self._world, self._one_server()
         if not server.up:
             return
-        server.crash()
-        self._tell_dead(server)
+        self._crash(server)
         before, longest_ms = self._settings.lease_ms, world.one_of((300, 1_500, 9_000))
         if world.happens(0.5) and not self._disk.forgetful:
             self._settings = replace(self._settings, lease_ms=world.one_of(LEASES_MS))
@@ -213,14 +206,14 @@ class Faults:
             self.partition(busy=is_shorter)
         world.after(world.between(50, 300 if is_shorter else longest_ms), self._start, server)
 
-    def _tell_dead(self, server: SimulatedServer) -> None:
+    def _crash(self, server: SimulatedServer) -> None:
         """The other servers notice at once that nothing listens there, or do not."""
+        server.crash()
         for other in self._team.servers:
             if other is not server and other.leadership is not None and self._world.happens(0.5):
                 self._world.after(self._world.between(1, 60), other.leadership.found_dead, server.epoch)
 
     def hang_server(self) -> None:
-        """SIGSTOP of a server, for less or more than a lease."""
         server = self._one_server()
         if server.up and not server.hung:
             server.hang()
@@ -274,8 +267,7 @@ class Faults:
 
     def _crash_if_up(self, server: SimulatedServer) -> None:
         if server.up and not self._calm:
-            server.crash()
-            self._tell_dead(server)
+            self._crash(server)
             self._world.after(self._world.between(50, 1_500), self._start, server)
 
     def _one_server(self) -> SimulatedServer:
@@ -286,7 +278,6 @@ class Faults:
         return [way for server in self._team.servers for way in self._net.of(host.name, server.name)]
 
     def bad_disk(self) -> None:
-        """Commits that are slow, fail, or are reported as failed."""
         world, disk = self._world, self._disk
         disk.fails = world.one_of((0.0, 0.0, 0.1, 0.3))
         disk.unsure = world.one_of((0.0, 0.0, 0.1, 0.3))

@@ -77,7 +77,6 @@ class SimulatedGateway:
                 assert_never(reply)
 
     def act(self, done: Step) -> None:
-        """Send what a step decided, once it is durable."""
         due = [self._machine.ordered(orders) for orders in done.assignments]
         due += [self._machine.acknowledged(node, sequence) for node, sequence in done.acknowledged.items()]
         for session in dict.fromkeys(due):

@@ -65,7 +65,6 @@ class SimulatedHost:
         self._start_agent(self.keeper)
 
     def crash(self) -> None:
-        """Power off: everything here is gone at once, without notice."""
         if not self.up:
             return
         self.world.tell(self.name, "loses power")
@@ -84,7 +83,7 @@ class SimulatedHost:
         if agent is None or not agent.alive or agent.hung:
             return
         self.world.tell(self.name, f"agent hangs for {for_ms} ms")
-        agent.hang()
+        agent.hung = True
         if for_ms > HANG_MS_MAX:
             self.world.after(HANG_MS_MAX, self._replace_hung, agent)
         else:
@@ -108,7 +107,6 @@ class SimulatedHost:
                 self.leave_now(keeper)
 
     def leave_now(self, keeper: SimulatedKeeper) -> None:
-        """The last heartbeat was sent: power off."""
         if self.up and keeper is self.keeper:
             self._go_down(quietly=False)
 

@@ -66,7 +66,6 @@ class SimulatedLeadership:
         self._lag_until_ms = self._world.now + for_ms
 
     def found_dead(self, epoch: int) -> None:
-        """Nothing listens at the address of the leader of this epoch."""
         if not self.over and self.machine.found_dead(epoch):
             self._inspect()
 
@@ -93,7 +92,6 @@ class SimulatedLeadership:
         self._renew(elected.epoch)
 
     def _inspect(self) -> None:
-        """Take the lead if that is due, or check again when it may be."""
         effect = self.machine.due(self._server.clock.now_ms())
         if isinstance(effect, Take):
             self._world.after(self._world.between(0, 10), self._take, effect)

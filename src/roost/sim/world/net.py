@@ -70,7 +70,6 @@ class Net:
         return self._ways[host, server]
 
     def is_blocked(self, host: str, server: str = "s0") -> bool:
-        """Whether no new stream can be opened."""
         return any(way.blocked for way in self.of(host, server))
 
     def open(
@@ -96,7 +95,6 @@ class Net:
             self._carry(stream, frame, up)
 
     def heal(self, host: str) -> None:
-        """Unblock the links: held frames get through."""
         for (existing, _), ways in self._ways.items():
             for way in ways if existing == host else ():
                 way.blocked = False

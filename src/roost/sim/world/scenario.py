@@ -18,7 +18,6 @@ PROJECTS = ("default", "red", "blue")
 
 
 def facts_of(world: World, number: int, pool: str) -> Facts:
-    """The size of a host; the first one is the anchor."""
     cpu = ANCHOR_CPU if number == 0 else world.one_of((1, 1, 2, 2, 3, 4))
     return Facts({"cpu": cpu * 1_000, "memory": cpu * GIB}, zone=world.one_of(("a", "b")), pool=pool)
 
@@ -55,7 +54,6 @@ def plan_work(
 
 
 def plan_settings(world: World, clients: Clients, until_ms: int) -> None:
-    """Settings of operators: quotas that change, and reservations that may be removed."""
     for name in PROJECTS[1:]:
         for _ in range(world.one_of((0, 0, 1, 2))):
             quota = {"cpu": world.between(1, 5) * 1_000, "instances": world.between(1, 4)}

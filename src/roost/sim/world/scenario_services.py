@@ -222,7 +222,6 @@ def _give_ways(world: World, truth: Oracle, key: str) -> None:
 
 
 def _plan_pools(world: World, clients: Clients, until_ms: int) -> None:
-    """Every other host is in a pool that may fail, be drained, and recover."""
     pool = Pool(
         SPARE,
         when_failed=world.one_of(("move", "move", "cancel")),
@@ -237,7 +236,6 @@ def _plan_pools(world: World, clients: Clients, until_ms: int) -> None:
 
 
 def _plan_operators(world: World, clients: Clients, nodes: list[str], until_ms: int) -> None:
-    """Maintenance on and off, nodes that are cordoned for a while."""
     for _ in range(world.between(0, 2)):
         at_ms = world.between(0, until_ms)
         world.at(at_ms, clients.request, Maintain, True, "work on the racks", world.one_of((0, 0, 500, 4_000)))

@@ -66,13 +66,11 @@ class SimulatedServer:
 
     @property
     def state(self) -> State:
-        """The state, including changes that are being committed."""
         return self.machine.state
 
     # life and death
 
     def start(self, clock: SimulatedClock, settings: Settings, timing: LeaderTiming) -> None:
-        """A new process, with the clock of its host and the settings of its operator."""
         self.life += 1
         self.settings = settings
         self._clear()
@@ -93,8 +91,7 @@ class SimulatedServer:
         if self.leadership is not None:
             self.leadership.over = True
         self._gateway.crash()
-        self._waiting, self._backlog, self._wake_ms, self.hung = {}, [], None, False
-        self._gateway = SimulatedGateway(self._world, self._net, self)
+        self._clear()
         if self._disk.forgetful:
             self._disk.memory = Memory()
             self._checkers.forgotten()
@@ -122,7 +119,6 @@ class SimulatedServer:
             action(*given)
 
     def let_go(self) -> None:
-        """Let another server lead, if no commit is on its way."""
         if self.leadership is not None and self.ready and not self.machine.is_committing and not self.hung:
             self.machine.let_go(self._world.one_of((ANYBODY, ANYBODY, "s0", "s1", "s2")))
             self._turn_now()
@@ -175,7 +171,6 @@ class SimulatedServer:
     # the engine
 
     def ask(self, make: Callable[[int], Event], answered: Answered) -> None:
-        """Add a request to the inbox; the answer comes after the commit."""
         self.awake(self._ask, make, answered)
 
     def _ask(self, make: Callable[[int], Event], answered: Answered) -> None:

@@ -25,7 +25,6 @@ class World:
         self.seed = seed
         self.now = 0
         self.chance = Random(seed)
-        self.events = 0
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
         self._hash = blake2b(digest_size=8)
@@ -45,7 +44,6 @@ class World:
         heap = self._heap
         while heap and heap[0][0] <= until_ms:
             self.now, _, action, given = heappop(heap)
-            self.events += 1
             action(*given)
         self.now = until_ms
 
