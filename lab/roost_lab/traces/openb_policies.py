@@ -19,6 +19,8 @@ GPUS = 8_000  # thousandths of GPUs of the largest node
 PERCENT = SCORE_MAX // 100
 SIZES = (1, 2, 4, 8)  # of asks for whole devices; with shares these are the shapes that clustering tells apart
 
+Formula = Callable[[Fleet, Ask, slice], Ints]  # hundredths of some rows
+
 
 class Policy(NamedTuple):
     """A strategy for one run, and a function that is called with every placement."""
@@ -30,60 +32,54 @@ class Policy(NamedTuple):
 def policy_of(name: str, nodes: int, chance: Random) -> Policy:
     if name == "gpu_clustering":
         clustering = Clustering(nodes)
-        return Policy(Strategy(name, ((clustering, 1),), pick_best), clustering.reported)
+        return Policy(Strategy(name, ((Percent(clustering.percent), 1),), pick_best), clustering.reported)
     if name == "random":
         return Policy(Strategy(name, (), pick_drawn, chance=True, devices=_drawn(chance)))
-    scorers = {"best_fit": BestFit(), "least_loaded": LeastAllocated(), "gpu_packing": Packing()}
-    if name in scorers:
-        return Policy(Strategy(name, ((scorers[name], 1),), pick_best))
+    if name in FORMULAS:
+        return Policy(Strategy(name, ((Percent(FORMULAS[name]), 1),), pick_best))
     return Policy(STRATEGIES[name])
 
 
-class Percent:
+class Percent(NamedTuple):
     """A scorer in whole hundredths; one row is a slice of one, because its speed does not matter."""
 
+    formula: Formula  # any number where the ask does not fit
+
     def score(self, fleet: Fleet, ask: Ask) -> Ints:
-        return np.clip(self.percent(fleet, ask, slice(0, len(fleet))), 0, 100) * PERCENT
+        return np.clip(self.formula(fleet, ask, slice(0, len(fleet))), 0, 100) * PERCENT
 
     def score_one(self, fleet: Fleet, ask: Ask, row: int) -> int:
-        return int(np.clip(self.percent(fleet, ask, slice(row, row + 1)), 0, 100)[0]) * PERCENT
-
-    def percent(self, fleet: Fleet, ask: Ask, rows: slice) -> Ints:
-        """Hundredths of some rows; any number where the ask does not fit."""
-        raise NotImplementedError
+        return int(np.clip(self.formula(fleet, ask, slice(row, row + 1)), 0, 100)[0]) * PERCENT
 
 
-class BestFit(Percent):
+def best_fit(fleet: Fleet, ask: Ask, rows: slice) -> Ints:
     """100 (1 - half of the cpu left - half of the GPU left)."""
-
-    def percent(self, fleet: Fleet, ask: Ask, rows: slice) -> Ints:
-        whole = 2 * CORES * GPUS
-        return 100 * (whole - _left(fleet, ask, rows)) // whole
+    whole = 2 * CORES * GPUS
+    return 100 * (whole - _left(fleet, ask, rows)) // whole
 
 
-class LeastAllocated(Percent):
+def least_allocated(fleet: Fleet, ask: Ask, rows: slice) -> Ints:
     """The usual default of other schedulers: 100 (half of the cpu left + half of the GPU left)."""
-
-    def percent(self, fleet: Fleet, ask: Ask, rows: slice) -> Ints:
-        return 100 * _left(fleet, ask, rows) // (2 * CORES * GPUS)
+    return 100 * _left(fleet, ask, rows) // (2 * CORES * GPUS)
 
 
-class Packing(Percent):
+def packing(fleet: Fleet, ask: Ask, rows: slice) -> Ints:
     """First shared devices, the fullest most; then free devices of nodes in use; then whole nodes."""
-
-    def percent(self, fleet: Fleet, ask: Ask, rows: slice) -> Ints:
-        devices = fleet.devices[rows]
-        there = np.count_nonzero(fleet.device_total[rows], axis=1)
-        if not ask.gpu_count:
-            return np.zeros(len(devices), np.int64)
-        unused = (devices == fleet.device_total[rows]).all(axis=1)
-        tightest = np.where(devices >= ask.gpu_milli, devices, GPU).min(axis=1, initial=GPU)
-        shared = np.maximum(100 - -(-tightest // 100), 50)
-        taken = np.where(tightest >= GPU, max(50 - ask.gpu_count, 33), shared)
-        return np.where(unused, np.maximum(33 - there, there), taken)
+    devices = fleet.devices[rows]
+    there = np.count_nonzero(fleet.device_total[rows], axis=1)
+    if not ask.gpu_count:
+        return np.zeros(len(devices), np.int64)
+    unused = (devices == fleet.device_total[rows]).all(axis=1)
+    tightest = np.where(devices >= ask.gpu_milli, devices, GPU).min(axis=1, initial=GPU)
+    shared = np.maximum(100 - -(-tightest // 100), 50)
+    taken = np.where(tightest >= GPU, max(50 - ask.gpu_count, 33), shared)
+    return np.where(unused, np.maximum(33 - there, there), taken)
 
 
-class Clustering(Percent):
+FORMULAS: dict[str, Formula] = {"best_fit": best_fit, "least_loaded": least_allocated, "gpu_packing": packing}
+
+
+class Clustering:
     """First nodes that run only asks of this shape, then those that run it among others, then unused ones."""
 
     def __init__(self, nodes: int) -> None:

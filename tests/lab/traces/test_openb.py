@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 from roost_lab.traces.openb import OPENB_STRATEGIES, Pod, World, arrivals, read_nodes, read_pods, replay_openb, run
-from roost_lab.traces.openb_policies import BestFit, Clustering, LeastAllocated, Packing, policy_of
+from roost_lab.traces.openb_policies import Clustering, Formula, Percent, best_fit, least_allocated, packing, policy_of
 
 from roost.core.placement.scorers import SCORE_MAX
 from roost.core.state.allocation import Allocation
@@ -50,7 +50,8 @@ def take(fleet: Fleet, row: int, what: Pod, *devices: int) -> None:
     fleet.take(fleet.names[row], Allocation(what.ask.resources, devices, what.ask.gpu_milli))
 
 
-def percents(scorer: BestFit | LeastAllocated | Packing | Clustering, fleet: Fleet, what: Pod) -> list[int]:
+def percents(formula: Formula, fleet: Fleet, what: Pod) -> list[int]:
+    scorer = Percent(formula)
     scores = scorer.score(fleet, what.ask)
     assert scores.tolist() == [scorer.score_one(fleet, what.ask, row) for row in range(len(fleet))]
     return [int(score) * 100 // SCORE_MAX for score in scores]
@@ -62,8 +63,8 @@ def percents(scorer: BestFit | LeastAllocated | Packing | Clustering, fleet: Fle
 def test_best_fit_and_least_allocated_measure_what_is_left_against_the_largest_node() -> None:
     fleet = fleet_of((128, 8), (64, 2))
     # left: n0 (64 of 128, 6 of 8), n1 (0 of 128, 0 of 8)
-    assert percents(BestFit(), fleet, pod(64_000, 1_000, 2)) == [37, 100]
-    assert percents(LeastAllocated(), fleet, pod(64_000, 1_000, 2)) == [62, 0]
+    assert percents(best_fit, fleet, pod(64_000, 1_000, 2)) == [37, 100]
+    assert percents(least_allocated, fleet, pod(64_000, 1_000, 2)) == [62, 0]
 
 
 def test_packing_goes_from_shared_devices_to_free_devices_to_whole_nodes() -> None:
@@ -71,9 +72,9 @@ def test_packing_goes_from_shared_devices_to_free_devices_to_whole_nodes() -> No
     take(fleet, 2, pod(0, 700), 0)
     take(fleet, 3, pod(0, 1_000), 0)
     # n0: max(33 - 8, 8); n1: max(33 - 2, 2); n2: 300 free of the tightest: 100 - 3; n3: a free device: 50 - 1
-    assert percents(Packing(), fleet, pod(0, 200)) == [25, 31, 97, 49]
-    assert percents(Packing(), fleet, pod(0, 1_000)) == [25, 31, 49, 49]
-    assert percents(Packing(), fleet, pod(1_000)) == [0, 0, 0, 0]
+    assert percents(packing, fleet, pod(0, 200)) == [25, 31, 97, 49]
+    assert percents(packing, fleet, pod(0, 1_000)) == [25, 31, 49, 49]
+    assert percents(packing, fleet, pod(1_000)) == [0, 0, 0, 0]
 
 
 def test_clustering_looks_for_its_like() -> None:
@@ -84,8 +85,8 @@ def test_clustering_looks_for_its_like() -> None:
         take(fleet, row, what, *range(device, device + what.ask.gpu_count))
         clustering.reported(row, what.ask)
     # free: 8, 7.5, 6.5 and 4 of 8; 25 if unused, 75 if alike, 50 if among others, 0 if only others
-    assert percents(clustering, fleet, pod(0, 300)) == [25, 75 + 1, 50 + 4, 0 + 12]
-    assert percents(clustering, fleet, pod(1_000)) == [0, 0, 0, 0]
+    assert percents(clustering.percent, fleet, pod(0, 300)) == [25, 75 + 1, 50 + 4, 0 + 12]
+    assert percents(clustering.percent, fleet, pod(1_000)) == [0, 0, 0, 0]
 
 
 def test_random_takes_any_device_that_fits_and_whole_ones_in_order() -> None:

@@ -36,7 +36,6 @@ class ServiceCheckers:
         self._most: dict[Version, int] = {}  # how many of a version may run at once
         self._commands: dict[Version, str] = {}
         self._ticks: dict[tuple[str, int, int], str] = {}  # schedule, serial, tick -> the run that was made
-        self._serials: dict[str, list[int]] = {}
         self._counts: dict[str, int] = {}
         self._kinds: dict[str, WorkloadKind] = {}
         self._overlapping: dict[str, bool] = {}  # schedules that allowed it once
@@ -100,9 +99,6 @@ class ServiceCheckers:
         self._most[key, workload.serial, workload.version] = workload.count + surge_of(workload)
         self._commands[key, workload.serial, workload.version] = command_of(workload.document)
         self._counts[key], self._kinds[key] = workload.count, workload.policy.kind
-        serials = self._serials.setdefault(key, [])
-        if workload.serial not in serials:
-            serials.append(workload.serial)
         if workload.policy.schedule and workload.policy.schedule.overlap == Overlap.ALLOW:
             self._overlapping[key] = True
 
@@ -144,10 +140,8 @@ class ServiceCheckers:
             return
         if self._is_forced(new) or self._sick.get(new.token) or not old.ready_since_ms:
             return
-        old = msgspec.structs.replace(
-            old, version=new.version
-        )  # an update in place may have moved it to the present version
-        available = is_available(workload, old, new.since_ms)
+        # An update in place may have moved it to the present version.
+        available = is_available(workload, msgspec.structs.replace(old, version=new.version), new.since_ms)
         left = ready = ended = 0
         for instance in self._disk.now["instance"].values():
             if instance.workload != workload.key:
@@ -195,8 +189,8 @@ class ServiceCheckers:
         """Past ticks have their runs, or the workload has a reason why not."""
         if new.tick_ms < old.tick_ms:
             raise Wrong(f"{key} went back from tick {old.tick_ms} to {new.tick_ms}")
-        is_same = new.policy.schedule == old.policy.schedule and new.tick_ms != old.tick_ms
-        if not is_same or old.finished_ms or old.unstarted_end_state:
+        has_ticked = new.policy.schedule == old.policy.schedule and new.tick_ms != old.tick_ms
+        if not has_ticked or old.finished_ms or old.unstarted_end_state:
             return
         assert new.policy.schedule is not None
         ticks, more = ticks_between(new.policy.schedule, old.tick_ms, new.tick_ms, TICKS_MAX)
@@ -237,13 +231,12 @@ class ServiceCheckers:
         indexes = [run.index] if condition.each else list(range(self._counts.get(key, 0)))
         if when == Milestone.SUCCEEDED:
             for index in indexes:
-                if not any(self._truth.succeeded(token) for token in self._tokens(key, index)):
+                if not any(map(self._truth.succeeded, self._tokens(key, [index]))):
                     raise Wrong(f"{run.workload}.{run.index} began, and {key}.{index} has not succeeded")
         elif when == Milestone.STARTED:
-            tokens = [token for index in indexes for token in self._tokens(key, index)]
+            tokens = self._tokens(key, indexes)
             if self._kinds.get(key) == WorkloadKind.SERVICE:  # also a surge instance
-                slots = [slot for slot in self._truth.by_slot if slot[0] == key]
-                tokens = [token for slot in slots for token in self._truth.by_slot[slot] if self._truth.was_well[token]]
+                tokens = [token for token in self._tokens(key) if self._truth.was_well[token]]
             if not tokens:
                 raise Wrong(f"{run.workload}.{run.index} began, and {key} has not started")
         elif not self._retried.get(key):
@@ -255,10 +248,10 @@ class ServiceCheckers:
             if is_other and self._disk.holds(f"{key}.{live.run.index}", live.run.token):
                 raise Wrong(f"{run.workload}.{run.index} began, and {key}.{live.run.index} still runs on {live.host}")
 
-    def _tokens(self, key: str, index: int) -> list[int]:
-        """Every attempt of an instance that ever ran, also of earlier workloads of its name."""
-        slots = [(key, serial, index) for serial in self._serials.get(key, ())]
-        return [token for slot in slots for token in self._truth.by_slot.get(slot, ())]
+    def _tokens(self, key: str, indexes: list[int] | None = None) -> list[int]:
+        """Every attempt that ever ran, also of earlier workloads of its name."""
+        slots = [slot for slot in self._truth.by_slot if slot[0] == key and (indexes is None or slot[2] in indexes)]
+        return [token for slot in slots for token in self._truth.by_slot[slot]]
 
 
 def floor_of(workload: Workload) -> int:
