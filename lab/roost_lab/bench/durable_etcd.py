@@ -101,14 +101,14 @@ def _cluster(folder: Path) -> Iterator[list[str]]:
     """Three members on this machine's disk, with fsync; killed at the end."""
     ports = free_ports(2 * MEMBERS)
     clients, peers = ([f"127.0.0.1:{port}" for port in part] for part in (ports[:MEMBERS], ports[MEMBERS:]))
-    everybody = ",".join(f"n{number}=http://{peer}" for number, peer in enumerate(peers))
+    initial = ",".join(f"n{number}=http://{peer}" for number, peer in enumerate(peers))
     members = [
         subprocess.Popen(
             [
                 *("etcd", f"--name=n{number}", f"--data-dir={folder / str(number)}"),
                 *(f"--listen-client-urls=http://{client}", f"--advertise-client-urls=http://{client}"),
                 *(f"--listen-peer-urls=http://{peer}", f"--initial-advertise-peer-urls=http://{peer}"),
-                f"--initial-cluster={everybody}",
+                f"--initial-cluster={initial}",
             ],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -62,12 +62,21 @@ class Product:
                 self.start_agent(f"node-{number + 1}")
             self.wait_until(lambda: self.client.status().agents_connected >= self._agents)
         except BaseException:
-            self._end()
+            self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
+        for process in reversed(self._processes):  # agents first: they say goodbye
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_S_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._processes.clear()
+        self.client.close()
+        self._kept.cleanup()
 
     def start_server(self) -> float:
         """Start the server. Returns the seconds until it was ready."""
@@ -102,11 +111,10 @@ class Product:
             time.sleep(look_s)
 
     def wait_for_instances(self, state: InstanceState, number: int) -> None:
-        self.wait_until(
-            lambda: self.client.status().instances.get(state, 0) == number,
-            look_s=LOOK_AT_INSTANCES_S,
-            within_s=INSTANCES_S_MAX,
-        )
+        def are_there() -> bool:
+            return self.client.status().instances.get(state, 0) == number
+
+        self.wait_until(are_there, look_s=LOOK_AT_INSTANCES_S, within_s=INSTANCES_S_MAX)
 
     def start_agent(self, name: str, *, server: str = "") -> int:
         home = self.data / name
@@ -114,7 +122,7 @@ class Product:
         options = ["--join", self.client.join_tokens.create().token, "--server", server or self.agents_address]
         options += ["--name", name, "--dir", str(home)]
         options += ["--cpu", self._cpu] if self._cpu else []
-        self._processes.append(self._start([*ROOST, "agent", *options], home / "agent.log"))
+        self._processes.append(self._start([*ROOST, "agent", *options], home / "agent.log", dict(os.environ)))
         return self._processes[-1].pid
 
     @contextmanager
@@ -126,26 +134,12 @@ class Product:
                 stack.enter_context(helper_process("pretenders", self.agents_address, token, first, some))
             yield
 
-    def _start(
-        self, command: list[str], log: Path, environment: dict[str, str] | None = None
-    ) -> "subprocess.Popen[bytes]":
+    def _start(self, command: list[str], log: Path, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
         """Logs go to a file: standard output and error are for the figures."""
         with log.open("ab") as output:
             process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
         self._logs[process.pid] = log
         return process
-
-    def _end(self) -> None:
-        for process in reversed(self._processes):  # agents first: they say goodbye
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(STOP_S_MAX)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self._processes.clear()
-        self.client.close()
-        self._kept.cleanup()
 
 
 def services(name: str, instances: int) -> list[dict[str, Any]]:

@@ -31,19 +31,14 @@ def measure(instances: int = 100_000) -> list[Figure]:
 
 def _restart(instances: int) -> Figure:
     with tempfile.TemporaryDirectory(prefix="roost-bench-") as directory:
-        asyncio.run(_fill(Path(directory) / "server", instances))
+        data = Path(directory, "server")
+        data.mkdir()
+        asyncio.run(fill(SqliteStore(data), instances))
         with Product(agents=0, data=Path(directory)) as product:
             product.kill_server()
             took = product.start_server()
             allocated = sum(product.client.status().instances.values())
     return figure("ready_after_kill_s", took, "s", bound=3.0, instances=allocated)
-
-
-async def _fill(data: Path, instances: int) -> None:
-    data.mkdir(parents=True)
-    store = SqliteStore(data)
-    await fill(store, instances)
-    await store.close()
 
 
 async def fill(store: Store, instances: int, workloads: int = 1) -> None:
@@ -54,6 +49,7 @@ async def fill(store: Store, instances: int, workloads: int = 1) -> None:
             await engine.ask(lambda request, some=some: Submit(request, some))  # type: ignore[misc]
         while len(engine.state.instances) < instances:
             await asyncio.sleep(0.01)
+    await store.close()
 
 
 def _wanted(number: int, count: int) -> WorkloadSpec:

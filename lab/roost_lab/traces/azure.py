@@ -7,6 +7,7 @@ end of the trace never leaves. Measured: how many hosts are in use at once, and 
 from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -62,7 +63,8 @@ def replay_azure(path: Path, strategy: str, progress: Callable[[float], None]) -
         "peak_over_bound": hosts.peak / bound,
         "cpu_density": hosts.cpu_s / max(1, hosts.node_s * HOST_CPU),
     }
-    return Replay("azure-vm", strategy, metrics, series=(Series("nodes", "nodes in use", hosts.by_hour()),))
+    by_hour = [(float(hour), float(most)) for hour, most in sorted(hosts.by_hour.items())]
+    return Replay("azure-vm", strategy, metrics, series=(Series("nodes", "nodes in use", by_hour),))
 
 
 class Hosts:
@@ -84,8 +86,8 @@ class Hosts:
         self._told_s = -OUTLOOK_S
         self._running: Counter[Ask] = Counter()
         self._leaving: list[tuple[int, int, int, Ask]] = []  # time, number of the arrival, row, ask
-        self._arrived = 0
-        self._seen: dict[int, int] = {}  # most hosts in use, by hour
+        self._numbers = count()
+        self.by_hour: Counter[int] = Counter()  # most hosts in use
 
     def arrive(self, machine: Machine) -> None:
         while self._leaving and self._leaving[0][0] <= machine.arrive_s:
@@ -100,11 +102,7 @@ class Hosts:
         row = row if row >= 0 else self._open_one()
         self._count(row, machine.ask, 1)
         if machine.leave_s >= 0:
-            heappush(self._leaving, (machine.leave_s, self._arrived, row, machine.ask))
-        self._arrived += 1
-
-    def by_hour(self) -> list[tuple[float, float]]:
-        return [(float(hour), float(hosts)) for hour, hosts in sorted(self._seen.items())]
+            heappush(self._leaving, (machine.leave_s, next(self._numbers), row, machine.ask))
 
     def _choose(self, ask: Ask) -> int:
         drawn = self._chance.getrandbits(DRAWN_BITS) if self._strategy.chance else 0
@@ -124,14 +122,14 @@ class Hosts:
         self.fleet.take(self.fleet.names[row], Allocation(ask.resources), sign)
         self._running[ask] += sign
         self._cpu += sign * ask.resources[0][1]
-        before = self._held[row]
+        self._in_use -= bool(self._held[row])
         self._held[row] += sign
+        self._in_use += bool(self._held[row])
         if not self._held[row] and not self._lingering:
             self.fleet.set_open(self.fleet.names[row], is_open=False, is_online=True)
-        self._in_use += bool(self._held[row]) - bool(before)
         self.peak = max(self.peak, self._in_use)
         hour = self._now // HOUR_S
-        self._seen[hour] = max(self._seen.get(hour, 0), self._in_use)
+        self.by_hour[hour] = max(self.by_hour[hour], self._in_use)
 
     def _pass(self, now: int) -> None:
         self.node_s += self._in_use * (now - self._now)

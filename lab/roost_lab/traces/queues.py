@@ -61,6 +61,8 @@ class _Batch:
         self._now = jobs[0].submitted if jobs else 0
         self._queue: list[tuple[Rank, int]] = []  # a heap of (rank, index)
         self._running: list[tuple[int, int]] = []  # a heap of (end, index)
+        self._waiting: dict[int, None] = {}  # pending jobs of a window, oldest first
+        self._ends: list[tuple[int, int]] = []  # of a log: sorted (requested end, processors)
 
     def start(self, index: int) -> None:
         job = self.jobs[index]
@@ -75,10 +77,6 @@ class _Batch:
 
 class _Window(_Batch):
     """The machine between two events. Its queue is not used where ranks age, and keeps jobs that backfill started."""
-
-    def __init__(self, jobs: Sequence[Job], procs: int, order: Order) -> None:
-        super().__init__(jobs, procs, order)
-        self._waiting: dict[int, None] = {}
 
     def has_pending(self) -> bool:
         """Advance until a job is pending; False when all have started."""
@@ -150,10 +148,6 @@ def run_log(jobs: Sequence[Job], procs: int, order: Order, backfill: bool, progr
 
 class _Machine(_Batch):
     """The machine at one moment. Its queue is sorted where jobs may pass the head."""
-
-    def __init__(self, jobs: Sequence[Job], procs: int, order: Order) -> None:
-        super().__init__(jobs, procs, order)
-        self._ends: list[tuple[int, int]] = []  # sorted (requested end, processors)
 
     def next_moment(self) -> bool:
         """Advance to the next submission or end and apply all of that moment; False when none is left."""
