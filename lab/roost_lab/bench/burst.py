@@ -9,7 +9,6 @@ TINY = {"agents": 4, "instances": 40}
 
 
 def measure(agents: int = 1_000, instances: int = 10_000) -> list[Figure]:
-    """Instances that are submitted in one request and run on all agents, per second of the server's CPU."""
     with Product(agents=0) as product, product.pretenders(agents):
         with Spent(product.pid) as spent:
             product.client.workloads.submit_batch(services("burst", instances))

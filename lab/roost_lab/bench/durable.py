@@ -112,7 +112,6 @@ async def _transitions(directory: Path, instances: int) -> tuple[float, int, lis
 
 
 def _raw(path: Path, rows: list[Change]) -> float:
-    """The same rows, as fast as SQLite writes them durably in groups."""
     connection = apsw.Connection(str(path))
     connection.pragma("journal_mode", "wal")
     connection.pragma("synchronous", 2)

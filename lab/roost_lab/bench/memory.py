@@ -21,7 +21,6 @@ TINY = {"instances": 2_000}
 
 
 def measure(instances: int = 100_000) -> list[Figure]:
-    """Bytes of a pending array, and of as many different pending jobs."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), max_tasks_per_child=1) as processes:
         array, jobs = processes.map(_growth, (_array, _jobs), (instances, instances))
     return [

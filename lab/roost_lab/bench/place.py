@@ -24,7 +24,6 @@ TINY = {"nodes": 200, "placements": 200, "few_nodes": 100, "many_nodes": 200}
 def measure(
     nodes: int = 5_000, placements: int = 10_000, shapes: int = 20, few_nodes: int = 1_000, many_nodes: int = 10_000
 ) -> list[Figure]:
-    """Placements per CPU second: plain, with affinity rules, of asks that fit nowhere; and how the cost grows."""
     count = placements
     plain = rate(nodes, count, shapes)
     rules = rate(nodes, count, shapes, rules=True)

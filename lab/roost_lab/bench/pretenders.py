@@ -86,7 +86,6 @@ async def _live(address: str, bundle: Bundle, gate: asyncio.Semaphore, connected
 
 
 async def _listen(stream: Any, actor: Actor, update: asyncio.Event) -> None:
-    """Report every ordered run as started at once, and every stopped one as ended at once."""
     while True:
         answer = unpack_server(await stream.read())
         assert isinstance(answer, Answer), answer

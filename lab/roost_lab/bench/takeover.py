@@ -55,7 +55,6 @@ async def _snapshot(instances: int, workloads: int) -> Snapshot:
 
 
 def _take_over_s(snapshot: Snapshot, instances: int) -> float:
-    """CPU seconds until a warm mirror can decide."""
     state, now = mirror(snapshot, Settings()), Clock().now_ms()
     assert len(state.instances) == instances
     began = time.process_time()

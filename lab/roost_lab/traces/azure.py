@@ -68,8 +68,6 @@ def replay_azure(path: Path, strategy: str, progress: Callable[[float], None]) -
 
 
 class Hosts:
-    """The pool: open hosts, hosts that can be opened, and departures."""
-
     def __init__(self, strategy: str) -> None:
         self.fleet = Fleet()
         self.peak = 0

@@ -184,7 +184,6 @@ def _utilisation(ran: Ran, procs: int) -> float:
 
 
 def _over_time(ran: Ran, procs: int) -> tuple[Series, Series]:
-    """Use of the machine and pending jobs: means of equal slices of the time."""
     submitted = np.array([job.submitted for job in ran.jobs], dtype=float)
     starts = np.array(ran.starts, dtype=float)
     ends = starts + np.array([job.run for job in ran.jobs], dtype=float)

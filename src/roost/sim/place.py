@@ -197,7 +197,6 @@ def _wanted(raw: object, path: str) -> WorkloadSpec:
 
 
 def _fleet(settings: Settings, nodes: list[CheckedNode]) -> State:
-    """Connect the nodes; then disconnect or drain those that take no work, and allocate what is in use."""
     state = load(Snapshot(0, []), now=1, settings=settings)
     hellos = [Hello(node.name, node.name, node.facts, sent_ms=1) for node in nodes]
     step(state, [NodeConnected(number, hello) for number, hello in enumerate(hellos)], now=1)

@@ -68,7 +68,6 @@ def waits_rightly(state: State, workload: Workload) -> bool:
 
 
 def left_in_pools(state: State, truth: Oracle, names: dict[str, str]) -> list[str]:
-    """Runs on nodes of a failed pool, which should have been moved."""
     left = []
     for token, live in truth.live.items():
         node = state.nodes.get(names[live.host])

@@ -39,8 +39,6 @@ class Known(msgspec.Struct):
 
 
 class Checkers:
-    """Follow every step, commit, order and answer, and raise Wrong."""
-
     def __init__(self, world: World, truth: Oracle, snapshot: Callable[[], Snapshot]) -> None:
         self._world = world
         self._truth = truth

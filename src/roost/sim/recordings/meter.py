@@ -93,9 +93,12 @@ class RecordingMeter:
         ) + sum(instance.state == InstanceState.QUEUED for instance in state.instances.values())
 
     def stepped(self, state: State, events: Sequence[Event], done: Step, entry: int) -> None:
-        """Measure a step, made by this entry of the recording or since the one before it."""
         self.steps += 1
-        self._pass(state.now_ms)
+        length = state.now_ms - self._now_ms
+        self._now_ms = state.now_ms
+        if length > 0:
+            self._used[state.now_ms // MINUTE_MS] += self._amounts[0] * length
+            self._total[state.now_ms // MINUTE_MS] += self._amounts[1] * length
         self.submissions.see(state, events, state.now_ms)
         self._inspect(state)
         self.placements += len(done.placed)
@@ -133,13 +136,6 @@ class RecordingMeter:
             used, total = (sum(amounts[minute] for minute in some) for amounts in (self._used, self._total))
             points.append(((some[0] - first) * MINUTE_MS / HOUR_MS, used / max(1, total)))
         return (Series("utilisation", "of the processors in touch", points),)
-
-    def _pass(self, now_ms: int) -> None:
-        length = now_ms - self._now_ms
-        self._now_ms = now_ms
-        if length > 0:
-            self._used[now_ms // MINUTE_MS] += self._amounts[0] * length
-            self._total[now_ms // MINUTE_MS] += self._amounts[1] * length
 
     def _inspect(self, state: State) -> None:
         fleet = state.fleet

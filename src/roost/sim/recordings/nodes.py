@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
+from itertools import count
 from typing import NamedTuple
 
 import msgspec
@@ -83,7 +84,7 @@ class Nodes:
         self._used: Counter[Who] = Counter()  # endings that have happened
         self._agents: dict[str, RecordedAgent] = {}
         self._due: list[tuple[int, int, str, int]] = []  # time, tie-breaker, node, token
-        self._set = 0
+        self._numbers = count()
 
     def begin(self, state: State, connected: Sequence[str]) -> None:
         self._agents.clear()
@@ -211,21 +212,18 @@ class Nodes:
         elif doing.started_ms < 0:
             self._start(name, doing, when_ms)
         else:
-            self._end(name, doing, when_ms)
+            assert doing.ending is not None
+            self._used[doing.who] += 1
+            doing.report = msgspec.structs.replace(doing.ending.report, token=doing.order.token)
+            self._ended(name, doing, when_ms)
+            if doing.ending.tail_ms:
+                self._at(when_ms + doing.ending.tail_ms, name, doing.order.token)
 
     def _start(self, name: str, doing: Doing, when_ms: int) -> None:
         doing.started_ms = when_ms
         doing.ending = self._next_ending(doing.who)
         if doing.ending is not None:
             self._at(when_ms + doing.ending.run_ms, name, doing.order.token)
-
-    def _end(self, name: str, doing: Doing, when_ms: int) -> None:
-        assert doing.ending is not None
-        self._used[doing.who] += 1
-        doing.report = msgspec.structs.replace(doing.ending.report, token=doing.order.token)
-        self._ended(name, doing, when_ms)
-        if doing.ending.tail_ms:
-            self._at(when_ms + doing.ending.tail_ms, name, doing.order.token)
 
     def _ended(self, name: str, doing: Doing, when_ms: int) -> None:
         """Its resources are free on the node: the attempt prefilled behind it starts."""
@@ -240,8 +238,7 @@ class Nodes:
         return endings[used] if used < len(endings) else None
 
     def _at(self, when_ms: int, name: str, token: int) -> None:
-        self._set += 1
-        heappush(self._due, (when_ms, self._set, name, token))
+        heappush(self._due, (when_ms, next(self._numbers), name, token))
 
     # what it says
 

@@ -46,8 +46,6 @@ Life = list[Part]
 
 
 class Recording(msgspec.Struct):
-    """Journals, and what was learnt by replaying them once."""
-
     lives: list[Life]
     meter: RecordingMeter = msgspec.field(default_factory=RecordingMeter)
     endings: dict[Who, list[RecordedEnd]] = {}

@@ -37,7 +37,6 @@ class SimulatedAgent:
     # hanging and dying
 
     def wake(self) -> None:
-        """SIGCONT: everything that came in meanwhile is handled now."""
         self.hung = False
         backlog, self._backlog = self._backlog, []
         for action, given in backlog:

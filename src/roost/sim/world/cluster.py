@@ -42,7 +42,6 @@ class SimulatedCluster:
         return tuple(server.name for server in self.servers)
 
     def find(self, address: str) -> SimulatedServer | None:
-        """The server at an address, if it accepts agents."""
         return next((item for item in self.servers if item.name == address and item.ready and not item.hung), None)
 
     def leader_known_at(self, address: str) -> str:

@@ -80,7 +80,6 @@ class Faults:
         return [(kind, world.one_of((1, 2, 4, 8))) for kind in kinds if world.happens(likely)]
 
     def power_on_servers(self) -> None:
-        """Start servers that are down; a new process may find its host's clock changed."""
         for server in self._team.servers:
             self._start(server)
 
@@ -220,7 +219,6 @@ class Faults:
             self._world.after(self._world.between(200, 8_000), server.wake)
 
     def cut_off_server(self) -> None:
-        """A server cannot reach the store; agents can reach the server."""
         world, server = self._world, self._one_server()
         world.tell("faults", f"{server.name} cannot reach the store")
         self._disk.cut_off.add(server.name)

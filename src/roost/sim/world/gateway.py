@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 
 class SimulatedGateway:
-    """The sessions of agents, for one life of a server."""
-
     def __init__(self, world: World, net: Net, engine: "SimulatedServer") -> None:
         self._world = world
         self._net = net

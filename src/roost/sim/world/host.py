@@ -71,7 +71,6 @@ class SimulatedHost:
         self._go_down(quietly=True)
 
     def kill_agent(self) -> None:
-        """The agent dies; the runs go on, and the keeper starts another agent."""
         if self.agent is not None and self.agent.alive:
             self.world.tell(self.name, "agent killed")
             self.agent.die()

@@ -21,8 +21,6 @@ PROMPT_MS_MAX = 3  # most of the time
 
 
 class SimulatedKeeper:
-    """The parent of all runs of one host. It notifies the connected agent of what happens."""
-
     def __init__(self, world: World, host: str, clock: SimulatedClock, witness: Oracle) -> None:
         self._world = world
         self._host = host
@@ -36,7 +34,6 @@ class SimulatedKeeper:
         self.tell: Callable[[Event], None] | None = None
 
     def connect(self, tell: Callable[[Event], None]) -> KnownRuns:
-        """A new agent gets the present runs now, and the rest as events."""
         self._catch_up()
         self.tell = tell
         return self.driver.connect()

@@ -148,7 +148,6 @@ class SimulatedLeadership:
             self._later(effect.at_ms - now, self._renew, epoch)
 
     def _reach(self, renew: Renew) -> None:
-        """The renewal reaches the store, or does not; the answer comes back, or does not."""
         disk, world = self._disk, self._world
         outcome: LeadRenewed | Fenced | Unavailable = Unavailable("the store does not answer")
         if not self._away() and not world.happens(disk.fails):

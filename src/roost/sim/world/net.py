@@ -1,5 +1,6 @@
 """The network between agents and the server: late, lossy, repeating, one-way deaf. Harsher than what gRPC promises."""
 
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -60,7 +61,7 @@ class SimulatedStream(msgspec.Struct, eq=False):
 class Net:
     def __init__(self, world: World) -> None:
         self._world = world
-        self._number = 0
+        self._numbers = count(1)
         self.streams: list[SimulatedStream] = []
         self._ways: dict[tuple[str, str], Ways] = {}
 
@@ -75,8 +76,7 @@ class Net:
     def open(
         self, host: str, agent: SimulatedStreamEnd, server: SimulatedStreamEnd, name: str = "s0"
     ) -> SimulatedStream:
-        self._number += 1
-        stream = SimulatedStream(self._number, host, (agent, server), self.of(host, name))
+        stream = SimulatedStream(next(self._numbers), host, (agent, server), self.of(host, name))
         self.streams = [stream for stream in self.streams if any(stream.is_open)]
         self.streams.append(stream)
         return stream

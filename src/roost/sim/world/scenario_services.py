@@ -136,7 +136,6 @@ def _plan_service(world: World, clients: Clients, truth: Oracle, name: str, unti
 
 
 def _plan_chain(world: World, clients: Clients, truth: Oracle, services: list[str], until_ms: int) -> None:
-    """Jobs that are submitted together and depend on each other, and a few that follow later."""
     count = world.between(1, 3)
     raws: list[dict[str, Any]] = []
     for number in range(world.between(2, 6)):

@@ -112,7 +112,6 @@ class SimulatedServer:
             self.awake(action, *given)
 
     def awake(self, action: Callable[..., None], *given: Any) -> None:
-        """Call the function now, or later if the process hangs."""
         if self.hung:
             self._backlog.append((action, given))
         else:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
 from heapq import heappop, heappush
+from itertools import count
 from random import Random
 from typing import Any, TypeVar
 
@@ -26,16 +27,15 @@ class World:
         self.now = 0
         self.chance = Random(seed)
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._number = 0
+        self._numbers = count()
         self._hash = blake2b(digest_size=8)
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
         self._show = show
 
     def at(self, when_ms: int, action: Callable[..., None], *given: Any, **named: Any) -> None:
         """Call the function at a time; calls of equal times keep their order."""
-        self._number += 1
         action = partial(action, **named) if named else action
-        heappush(self._heap, (max(when_ms, self.now), self._number, action, given))
+        heappush(self._heap, (max(when_ms, self.now), next(self._numbers), action, given))
 
     def after(self, delay_ms: int, action: Callable[..., None], *given: Any) -> None:
         self.at(self.now + delay_ms, action, *given)
