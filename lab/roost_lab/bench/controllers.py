@@ -10,7 +10,7 @@ import sys
 
 from roost.model.states import InstanceState
 from roost_lab.bench.figure import Figure, Spent, figure
-from roost_lab.bench.product import Product, helper_process, next_line, services
+from roost_lab.bench.product import LONG_LEASE, Product, helper_process, next_line, services
 
 BOUND_US = 60.0
 TINY = {"agents": 4, "controllers": 2, "instances": 40}
@@ -18,7 +18,7 @@ TINY = {"agents": 4, "controllers": 2, "instances": 40}
 
 def measure(agents: int = 100, controllers: int = 50, instances: int = 10_000) -> list[Figure]:
     """The server's CPU while instances start and end on all agents, per change that a controller received."""
-    with Product(agents=0) as product, product.pretenders(agents):
+    with Product(agents=0, options=LONG_LEASE) as product, product.pretenders(agents):
         with Spent(product.pid) as alone:
             _churn(product, "alone", instances)
         arguments = (product.client.status().controllers[0], product.admin_token, controllers, instances)

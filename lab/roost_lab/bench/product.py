@@ -26,6 +26,7 @@ LOOK_AT_INSTANCES_S = 0.1
 LOG_CHARACTERS_SHOWN = 2_000  # of a process that ended by itself
 SHAPES = 20  # of services that a fleet is filled with
 ROOST = [sys.executable, "-m", "roost"]
+LONG_LEASE = ("--lease", "30000")  # many simulated agents share a process, which a loaded machine may stall
 
 
 class Product:

@@ -3,13 +3,13 @@
 import time
 
 from roost_lab.bench.figure import Figure, Spent, figure
-from roost_lab.bench.product import Product
+from roost_lab.bench.product import LONG_LEASE, Product
 
 TINY = {"agents": 4, "settle_s": 0.0, "watch_s": 0.5}
 
 
 def measure(agents: int = 1_000, settle_s: float = 3.0, watch_s: float = 10.0) -> list[Figure]:
-    with Product(agents=0) as product, product.pretenders(agents):
+    with Product(agents=0, options=LONG_LEASE) as product, product.pretenders(agents):
         time.sleep(settle_s)
         with Spent(product.pid) as spent:
             time.sleep(watch_s)

@@ -17,7 +17,7 @@ import msgspec
 
 from roost.client import Client
 from roost_lab.bench.figure import Figure, figure
-from roost_lab.bench.product import Product, helper_process, next_line
+from roost_lab.bench.product import LONG_LEASE, Product, helper_process, next_line
 
 PAUSE_S = 0.005
 BATCH = 20
@@ -35,7 +35,7 @@ def measure(agents: int = 100, jobs: int = 2_000, questions: int = 200, askers: 
             _flow(product, "asked", jobs)
             list(asking)
 
-    with Product(agents=0) as product, product.pretenders(agents):
+    with Product(agents=0, options=LONG_LEASE) as product, product.pretenders(agents):
         token = product.client.join_tokens.create().token
         with helper_process("why_burst", product.agents_address, token) as probe:
             product.client.workloads.submit({"name": "huge", "command": "true", "resources": {"cpu": 10_000}})
