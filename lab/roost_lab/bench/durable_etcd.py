@@ -28,10 +28,7 @@ TINY = {"groups": 2, "rounds": 1}
 
 
 def measure(groups: int = 40, rounds: int = 6) -> list[Figure]:
-    """Changes per second of both, the ratio, and small commits of many callers.
-
-    Both take turns in rounds, so that the rest of the machine's load meets both.
-    """
+    """The store and bare etcd take turns in rounds, so that the rest of the machine's load meets both."""
     if shutil.which("etcd") is None:
         raise Missing("etcd is not installed; `python tools/components.py` installs it")
     with tempfile.TemporaryDirectory(prefix="roost-bench-") as folder, _cluster(Path(folder)) as endpoints:

@@ -36,10 +36,7 @@ TINY = {"rounds": 1, "batches_per_round": 2, "records": KEYS}
 
 
 def measure(rounds: int = 5, batches_per_round: int = 60, records: int = 100_000) -> list[Figure]:
-    """Changes per second of the store and of plain asyncpg, their ratio, and the time to load.
-
-    Both take turns in rounds, so that the rest of the machine's load meets both.
-    """
+    """The store and plain asyncpg take turns in rounds, so that the rest of the machine's load meets both."""
     with postgres_server() as url:
         ours, plain, load_s = asyncio.run(_measure(url, rounds, batches_per_round, records))
     return [

@@ -27,10 +27,7 @@ TINY = {"instances": 200, "tries": 1, "kills": 1}
 
 
 def measure(instances: int = 100_000, tries: int = 3, kills: int = 3) -> list[Figure]:
-    """How long no server leads, what that costs the standby, and how much of it is the core's.
-
-    The core is measured without servers; the best of several tries counts, because machines are shared.
-    """
+    """The core is measured without servers; the best of several tries counts, because machines are shared."""
     array, jobs = asyncio.run(_snapshot(instances, 1)), asyncio.run(_snapshot(instances, instances))
     array_s, jobs_s = (min(_take_over_s(each, instances) for _ in range(tries)) for each in (array, jobs))
     with tempfile.TemporaryDirectory(prefix="roost-bench-") as folder, postgres_server() as url:

@@ -5,7 +5,6 @@ end of the trace never leaves. Measured: how many hosts are in use at once, and 
 """
 
 from collections import Counter
-from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from pathlib import Path
@@ -22,6 +21,7 @@ from roost.model.errors import Invalid
 from roost.model.records.node import Facts
 from roost.model.records.workload import Ask
 from roost.sim.report import Replay, Series
+from roost_lab.traces.queues import Progress
 from roost_lab.traces.tables import VALUE_MAX, Row, check_known, read_table
 
 AZURE_STRATEGIES = ("first_fit", "best_fit", "dot_product", "random", "worst_fit", "balanced")
@@ -47,7 +47,7 @@ class Machine(NamedTuple):
     ask: Ask
 
 
-def replay_azure(path: Path, strategy: str, progress: Callable[[float], None]) -> Replay:
+def replay_azure(path: Path, strategy: str, progress: Progress) -> Replay:
     check_known(strategy, AZURE_STRATEGIES)
     machines = read_machines(path)
     hosts = Hosts(strategy)

@@ -5,7 +5,6 @@ dropped. After each arrival: how much is asked for so far, how much of the GPUs 
 """
 
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -23,6 +22,7 @@ from roost.model.records.node import Facts
 from roost.model.records.workload import Ask
 from roost.sim.report import Replay, Series
 from roost_lab.traces.openb_policies import Policy, policy_of
+from roost_lab.traces.queues import Progress
 from roost_lab.traces.tables import Row, check_known, read_table
 
 OPENB_STRATEGIES = (
@@ -59,9 +59,7 @@ class Curve(NamedTuple):
     fragmented: list[float]
 
 
-def replay_openb(
-    nodes: Path, workloads: Path, strategy: str, seeds: int, progress: Callable[[float], None]
-) -> Replay:  # fmt: skip
+def replay_openb(nodes: Path, workloads: Path, strategy: str, seeds: int, progress: Progress) -> Replay:
     check_known(strategy, OPENB_STRATEGIES)
     machines, pods = read_nodes(nodes), read_pods(workloads)
 
@@ -71,9 +69,7 @@ def replay_openb(
     return _summary(strategy, [curve(number) for number in range(seeds)])
 
 
-def run(
-    nodes: list[Node], pods: list[Pod], strategy: str, seed: int, progress: Callable[[float], None] = lambda part: None
-) -> Curve:
+def run(nodes: list[Node], pods: list[Pod], strategy: str, seed: int, progress: Progress = lambda _: None) -> Curve:
     """One run: its seed decides the order of arrivals and the order of equal nodes."""
     chance = Random(seed)
     gpus = sum(node.facts.resources["gpu"] for node in nodes)

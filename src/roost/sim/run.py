@@ -21,7 +21,7 @@ from roost.sim.world.host import SimulatedHost, Site
 from roost.sim.world.net import Net
 from roost.sim.world.scenario import PROJECTS, facts_of, plan_work
 from roost.sim.world.scenario_services import MINUTE_MS, SPARE, draw_themes, plan_living
-from roost.sim.world.store import Disk
+from roost.sim.world.server import Disk
 from roost.sim.world.world import World, Wrong
 
 CHAOS_MS = (6_000, 24_000)

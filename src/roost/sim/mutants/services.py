@@ -103,14 +103,8 @@ without(
 # order
 
 
-def _hopeful(*given: Any) -> ConditionStatus:
-    verdict = evaluate(*given)
-    return OPEN if verdict.impossible else verdict
-
-
-def _lenient(*given: Any) -> ConditionStatus:
-    verdict = evaluate(*given)
-    return SATISFIED if verdict.impossible else verdict
+def _if_impossible(instead: ConditionStatus) -> Rule:
+    return lambda *given: instead if (status := evaluate(*given)).impossible else status
 
 
 without(
@@ -123,8 +117,14 @@ without(
     "Each element waits for the first of the others, not for its own.",
     (release, "evaluate_element", lambda state, condition, index: evaluate_element(state, condition, 0)),
 )
-without("however_it_ended", "What was to come after a success comes after any end.", (release, "evaluate", _lenient))
-without("who_waits_in_vain_waits_on", "An impossible dependency stays pending.", (release, "evaluate", _hopeful))
+without(
+    "however_it_ended",
+    "What was to come after a success comes after any end.",
+    (release, "evaluate", _if_impossible(SATISFIED)),
+)
+without(
+    "who_waits_in_vain_waits_on", "An impossible dependency stays pending.", (release, "evaluate", _if_impossible(OPEN))
+)
 
 
 # operators

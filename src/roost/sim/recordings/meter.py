@@ -39,12 +39,9 @@ class Submissions:
         self._when: dict[int, int] = {}  # by serial
 
     def see(self, state: State, events: Sequence[Event], now_ms: int) -> None:
-        for event in map(inner, events):
-            if isinstance(event, Submit):
-                for wanted in event.specs:
-                    workload = state.workloads.get(wanted.key)
-                    if workload is not None:
-                        self._when.setdefault(workload.serial, now_ms)
+        keys = [spec.key for event in map(inner, events) if isinstance(event, Submit) for spec in event.specs]
+        for workload in filter(None, map(state.workloads.get, keys)):
+            self._when.setdefault(workload.serial, now_ms)
 
     def know(self, state: State) -> None:
         self._lives += 1

@@ -101,9 +101,7 @@ class Nodes:
         return self._due[0][0] if self._due else NEVER_MS
 
     def translate(self, state: State, events: Sequence[Event], now_ms: int) -> list[Event]:
-        """The recorded events, as these agents would have sent them: with their own sessions and runs.
-
-        Reports are left out, because these agents report for themselves; and heartbeats, because losses are known."""
+        """The recorded events with the sessions and runs of these agents, without reports and heartbeats."""
         text: list[Event] = []
         for event in map(inner, events):
             if isinstance(event, HeartbeatsReceived):

@@ -8,8 +8,7 @@ from roost.model.errors import NoService
 from roost.model.events import Event
 from roost.sim.checks.safety import Checkers
 from roost.sim.world.net import Net
-from roost.sim.world.server import SimulatedServer
-from roost.sim.world.store import Disk
+from roost.sim.world.server import Disk, SimulatedServer
 from roost.sim.world.world import World
 
 HOP_MS = (1, 10)  # a request that is handed on

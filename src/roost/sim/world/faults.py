@@ -9,8 +9,7 @@ from roost.server.cluster.election import LeaderTiming
 from roost.sim.world.cluster import SimulatedCluster
 from roost.sim.world.host import SimulatedHost
 from roost.sim.world.net import AGENT, SERVER, Net, Way
-from roost.sim.world.server import SimulatedServer
-from roost.sim.world.store import Disk
+from roost.sim.world.server import Disk, SimulatedServer
 from roost.sim.world.world import SimulatedClock, World
 
 DRIFT_PPM_MAX = 10_000  # one per cent: twenty times what NTP corrects at most; 80 ms over a lease of 4 s on two hosts

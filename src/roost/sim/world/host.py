@@ -33,11 +33,7 @@ class SimulatedHost:
     """A machine. Its identity survives reboots; its clock and its keeper start anew."""
 
     def __init__(self, site: Site, name: str, facts: Facts, drift_ppm: int, node: str = "") -> None:
-        self.world = site.world
-        self.net = site.net
-        self.door = site.door
-        self.checkers = site.checkers
-        self._witness = site.witness
+        self.world, self.net, self.door, self._witness, self.checkers = site
         self.name = name
         self.node = node or name  # what it calls itself; two machines may use one name
         self._boots = 0

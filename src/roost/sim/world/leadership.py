@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 from roost.ports.store import Behind, Fenced, LeadRenewed, Unavailable
 from roost.server.cluster.election import LeaderTiming, ServerIdentity
 from roost.server.cluster.machine import Elected, LeadershipMachine, Load, Renew, Take
-from roost.sim.world.store import Disk
 from roost.sim.world.world import World
 
 if TYPE_CHECKING:
-    from roost.sim.world.server import SimulatedServer
+    from roost.sim.world.server import Disk, SimulatedServer
 
 NEWS_MS = (0, 15)
 LAG, LAG_MS_MAX = 0.02, 1_500  # sometimes a stream of news falls behind
@@ -21,7 +20,7 @@ class SimulatedLeadership:
     """For one life of a server on a store that others share."""
 
     def __init__(
-        self, world: World, server: "SimulatedServer", disk: Disk, identity: ServerIdentity, timing: LeaderTiming
+        self, world: World, server: "SimulatedServer", disk: "Disk", identity: ServerIdentity, timing: LeaderTiming
     ) -> None:
         self._world = world
         self._server = server

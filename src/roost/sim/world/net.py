@@ -65,17 +65,15 @@ class Net:
         self.streams: list[SimulatedStream] = []
         self._ways: dict[tuple[str, str], Ways] = {}
 
-    def of(self, host: str, server: str = "s0") -> Ways:
+    def of(self, host: str, server: str) -> Ways:
         if (host, server) not in self._ways:
             self._ways[host, server] = (Way(), Way())
         return self._ways[host, server]
 
-    def is_blocked(self, host: str, server: str = "s0") -> bool:
+    def is_blocked(self, host: str, server: str) -> bool:
         return any(way.blocked for way in self.of(host, server))
 
-    def open(
-        self, host: str, agent: SimulatedStreamEnd, server: SimulatedStreamEnd, name: str = "s0"
-    ) -> SimulatedStream:
+    def open(self, host: str, agent: SimulatedStreamEnd, server: SimulatedStreamEnd, name: str) -> SimulatedStream:
         stream = SimulatedStream(next(self._numbers), host, (agent, server), self.of(host, name))
         self.streams = [stream for stream in self.streams if any(stream.is_open)]
         self.streams.append(stream)
