@@ -98,8 +98,7 @@ async def _inspect(history: History, revision: int, instances: int) -> float:
     found = []
     for _ in range(TRIES):
         began = time.perf_counter()
-        moment = await history.moment(f"@{revision}", 0)
-        state = await history.read(state_at, moment, Settings())
+        state = await history.read(state_at, await history.moment(f"@{revision}", 0), Settings())
         found.append(time.perf_counter() - began)
         assert len(state.instances) == instances and state.revision == revision
         del state
@@ -124,8 +123,7 @@ async def _until(history: History, state: State) -> None:
 
 
 def _records(nodes: int, instances: int) -> list[Change]:
-    per_node = instances // nodes
-    facts = Facts({"cpu": per_node * 1_000, "memory": 1 << 40})
+    facts = Facts({"cpu": instances // nodes * 1_000, "memory": 1 << 40})
     policy = Policy(WorkloadKind.JOB, Ask(resources=(("cpu", 1_000),)))
     document = _ENCODER.encode({"name": "array", "command": ["/bin/sleep", "60"], "count": instances // ARRAYS})
     records = [Change("meta", "meta", _ENCODER.encode(Meta(first_serial=START_MS * 1_000)))]

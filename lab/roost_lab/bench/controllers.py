@@ -17,7 +17,6 @@ TINY = {"agents": 4, "controllers": 2, "instances": 40}
 
 
 def measure(agents: int = 100, controllers: int = 50, instances: int = 10_000) -> list[Figure]:
-    """The server's CPU while instances start and end on all agents, per change that a controller received."""
     with Product(agents=0, options=LONG_LEASE) as product, product.pretenders(agents):
         with Spent(product.pid) as alone:
             _churn(product, "alone", instances)

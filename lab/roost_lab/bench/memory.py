@@ -51,5 +51,4 @@ def _growth(batches: Callable[[int], Iterable[list[dict[str, Any]]]], count: int
 
 
 def _resident() -> int:
-    fields = Path("/proc/self/statm").read_text().split()
-    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

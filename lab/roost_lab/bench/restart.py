@@ -25,7 +25,6 @@ TINY = {"instances": 200}
 
 
 def measure(instances: int = 100_000) -> list[Figure]:
-    """Seconds until a killed server is ready again, and until a cold `roost up` has run its first task."""
     return [_restart(instances), _cold_up()]
 
 

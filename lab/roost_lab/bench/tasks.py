@@ -15,7 +15,6 @@ TINY = {"tasks": 30, "warm": 4, "latency_tasks": 3}
 
 
 def measure(tasks: int = 3_000, warm: int = 200, latency_tasks: int = 200) -> list[Figure]:
-    """CPU of the whole tree per task over the CPU of starting the same process bare; latency at idle."""
     bare = [_bare(tasks // BARE_ROUNDS)]
     with Product(agents=1, cpu="2") as product:
         _run_all(product.client, "warm", warm)

@@ -28,10 +28,8 @@ class Job(NamedTuple):
 
 
 class Order(NamedTuple):
-    """How a queue is ranked; `ages`: ranks change while jobs wait."""
-
     key: Key
-    ages: bool
+    ages: bool  # ranks change while jobs wait
 
 
 def run_window(jobs: Sequence[Job], procs: int, order: Order, backfill: bool) -> list[int]:

@@ -56,8 +56,7 @@ def replay_swf(
     if protocol == "log":
         jobs = sorted(log.jobs, key=lambda job: (job.submitted, job.number))
         ran = Ran(jobs, run_log(jobs, log.procs, order, backfill, progress))
-        series = (*_over_time(ran, log.procs), _waits([ran]))
-        return Replay("swf", queue, _metrics([ran], log), series=series)
+        return Replay("swf", queue, _metrics([ran], log), series=(*_over_time(ran, log.procs), _waits([ran])))
     if order.ages and not true_wait:
         order = Order(lambda submitted, request, procs, _: KEYS[queue](submitted, request, procs, UNKNOWN_NOW), False)
     windows = []
@@ -79,8 +78,7 @@ def window_starts(jobs: int, seed: int = SEED) -> list[int]:
             "", f"windows take a log of at least {WINDOWS_JOBS_MIN:,} jobs, this has {jobs:,}; use the protocol log"
         )
     drawn = sha512(str(seed).encode()).digest()
-    halves = [int.from_bytes(drawn[at : at + 4], "little") for at in (0, 4)]
-    stream = np.random.RandomState(halves)
+    stream = np.random.RandomState([int.from_bytes(drawn[at : at + 4], "little") for at in (0, 4)])
     return [int(stream.randint(WINDOW_JOBS, jobs - WINDOW_JOBS - 1)) for _ in range(WINDOWS)]
 
 

@@ -86,8 +86,7 @@ class Life:
             late = self.world.between(0, until_ms) if self.world.happens(0.25) else self.world.between(0, 300)
             self.world.at(late, host.boot)
         self.clients.answers_lost = self.world.one_of((0.0, 0.0, 0.2))
-        few = any(self.themes)
-        plan_work(self.world, self.clients, self.truth, self.hosts, until_ms, most=6 if few else 16)
+        plan_work(self.world, self.clients, self.truth, self.hosts, until_ms, most=6 if any(self.themes) else 16)
         nodes = [host.node for host in self.hosts]
         self.services = plan_living(self.world, self.themes, self.clients, self.truth, nodes, until_ms)
         self.faults.plan(until_ms)
@@ -231,5 +230,4 @@ class Life:
         facts = facts_of(world, number, SPARE if self.themes.pools and number % 2 else DEFAULT_POOL)
         self.names[name] = node or name
         self.truth.capacity[name] = facts.resources
-        drift_ppm = world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX)
-        return SimulatedHost(self._site, name, facts, drift_ppm, node)
+        return SimulatedHost(self._site, name, facts, world.between(-DRIFT_PPM_MAX, DRIFT_PPM_MAX), node)

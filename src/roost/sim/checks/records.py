@@ -29,11 +29,9 @@ class Records:
     def forgotten(self) -> None:
         self.now: dict[str, dict[str, Any]] = {kind: {} for kind in TYPES}
         self.before: dict[tuple[str, str], Any] = {}  # what the last commit changed -> what it was; None: new
-        self.meta = self.meta_before = Meta()
 
     def committed(self, changes: Sequence[Change]) -> None:
         self.before = {}
-        self.meta_before = self.meta
         for kind, key, value in changes:
             existing = self.now.get(kind)
             if existing is None:
@@ -43,8 +41,6 @@ class Records:
                 existing.pop(key, None)
             else:
                 existing[key] = DECODERS[kind].decode(value)
-                if kind == "meta":
-                    self.meta = existing[key]
 
     def changed(self, kind: str) -> list[tuple[str, Any, Any]]:
         """What the last commit changed of a kind: key, before and now. A deleted record is None now."""

@@ -266,8 +266,7 @@ class Checkers:
                 if isinstance(order, Run) and self.tokens.get(order.token) != orders.node:
                     raise Wrong(f"{orders.node} is to run {order.token}, the disk says {self.tokens.get(order.token)}")
         for placed in done.placed:
-            workload = placed.instance.rpartition(".")[0]
-            for key in (workload, placed.instance):
+            for key in (placed.instance.rpartition(".")[0], placed.instance):
                 if self.cancelled.get(key, self._world.now) < self._world.now:
                     raise Wrong(f"{placed.instance} was placed after {key} had been cancelled")
 

@@ -68,7 +68,7 @@ class ServiceCheckers:
         for key, old, new in disk.written("workload"):  # now that all runs of this commit are known
             if new.policy.schedule and old is not None and old.serial == new.serial:
                 self._no_tick_is_forgotten(key, old, new)
-        held_back = disk.meta_before.maintenance and disk.meta.maintenance
+        held_back = all(meta is not None and meta.maintenance for meta in disk.stood("meta", "meta"))
         for placed_before, placed in disk.placed():
             if held_back:
                 raise Wrong(f"{placed.key} was placed while there is maintenance")

@@ -190,8 +190,8 @@ class Nodes:
 
     def _take_up(self, state: State, name: str, order: Run, started_ms: int = -1) -> None:
         agent = self._agents[name]
-        submission = self._submissions.of(state, order.workload)
-        doing = agent.runs[order.token] = Doing(order, (submission, order.index))
+        doing = Doing(order, (self._submissions.of(state, order.workload), order.index))
+        agent.runs[order.token] = doing
         before = agent.runs.get(order.after)
         if started_ms >= 0:
             self._start(name, doing, started_ms)

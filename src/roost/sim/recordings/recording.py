@@ -23,7 +23,6 @@ from roost.core.transitions import liveness_of
 from roost.model.errors import Invalid, Unreadable
 from roost.model.events import Event, NodeConnected, NodeDisconnected, ReportsReceived
 from roost.model.protocol import Report
-from roost.model.records.instance import Instance
 from roost.model.states import InstanceState, NodeStatus
 from roost.ports.store import Snapshot
 from roost.server.engine import recording as journal
@@ -155,8 +154,7 @@ def _check_plugins(part: Part) -> None:
 
 def _begin(header: RecordingHeader, settings: Settings) -> State:
     try:
-        snapshot = Snapshot(header.revision, header.records)
-        state = load(snapshot, header.now_ms, settings, unclean=header.unclean)
+        state = load(Snapshot(header.revision, header.records), header.now_ms, settings, unclean=header.unclean)
     except msgspec.MsgspecError as error:
         raise Unreadable(f"its state was recorded by Roost {header.version} and cannot be read: {error}") from None
     state.serial = max(state.serial, header.serial)
@@ -242,18 +240,13 @@ class _Notes:
         if instance.state == InstanceState.STOPPING or report.cause not in BY_ITSELF:
             return
         submission = self._history.meter.submissions.of(state, instance.workload)
-        ending = _ending(instance, report, now_ms, self._ready_ms.pop(report.token, None))
+        began_ms = instance.started_ms
+        if instance.state != InstanceState.RUNNING:  # as the core counts: it began when its report says
+            began_ms = min(now_ms, max(now_ms - report.started_ago_ms, instance.since_ms))
+        delay_ms = max(0, began_ms - self._ready_ms.pop(report.token, began_ms))
+        run_ms = max(0, now_ms - report.ended_ago_ms - began_ms)
+        ending = RecordedEnd(delay_ms, run_ms, min(report.ended_ago_ms, TAIL_MS_MAX), report)
         self._history.endings.setdefault((submission, instance.index), []).append(ending)
-
-
-def _ending(instance: Instance, report: Report, now_ms: int, ready_ms: int | None) -> RecordedEnd:
-    """As the core counts: an attempt that was not known to run began when its report says."""
-    ended = now_ms - report.ended_ago_ms
-    began = instance.started_ms
-    if instance.state != InstanceState.RUNNING:
-        began = min(now_ms, max(now_ms - report.started_ago_ms, instance.since_ms))
-    delay = max(0, began - ready_ms) if ready_ms is not None else 0
-    return RecordedEnd(delay, max(0, ended - began), min(report.ended_ago_ms, TAIL_MS_MAX), report)
 
 
 # what would have been

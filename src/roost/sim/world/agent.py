@@ -31,8 +31,7 @@ class SimulatedAgent:
 
     def begin(self) -> None:
         """Adopt the runs that the keeper has from an earlier agent, then connect."""
-        greeting = self.host.keeper.connect(lambda event: self._later(PIPE_MS, self._happened, event))
-        self._happened(greeting)
+        self._happened(self.host.keeper.connect(lambda event: self._later(PIPE_MS, self._happened, event)))
 
     # hanging and dying
 

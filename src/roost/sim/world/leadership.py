@@ -17,8 +17,6 @@ LOAD_MS_MAX = 100
 
 
 class SimulatedLeadership:
-    """For one life of a server on a store that others share."""
-
     def __init__(
         self, world: World, server: "SimulatedServer", disk: "Disk", identity: ServerIdentity, timing: LeaderTiming
     ) -> None:
@@ -58,8 +56,7 @@ class SimulatedLeadership:
         if self._cursor is not None:
             if self._world.happens(LAG):
                 self.lag(self._world.between(0, LAG_MS_MAX))
-            delay_ms = max(self._world.between(*NEWS_MS), self._lag_until_ms - self._world.now)
-            self._later(delay_ms, self._pull)
+            self._later(max(self._world.between(*NEWS_MS), self._lag_until_ms - self._world.now), self._pull)
 
     def lag(self, for_ms: int) -> None:
         self._lag_until_ms = self._world.now + for_ms
