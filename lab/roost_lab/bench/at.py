@@ -1,4 +1,4 @@
-"""The past: how long it takes to show a large state as it was a million events ago, and what keeping that costs."""
+"""History: the time to show a large state as it was a million events ago, and the cost of recording it."""
 
 import asyncio
 import tempfile

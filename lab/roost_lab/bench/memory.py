@@ -1,4 +1,4 @@
-"""Memory: what waiting costs. Each case has a process of its own; how much that grows is the figure."""
+"""Memory of pending work. Each case runs in its own process; the figure is how much that process grows."""
 
 import gc
 import os

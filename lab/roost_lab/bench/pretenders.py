@@ -1,4 +1,4 @@
-"""Agents over real gRPC that only pretend to run what they are given: a thousand fit on one machine.
+"""Agents over real gRPC that only pretend to run their orders: a thousand fit on one machine.
 
 `python -m roost_lab.bench.pretenders HOST:PORT JOIN-TOKEN FIRST COUNT` lets COUNT of them join and stay connected.
 """

@@ -1,4 +1,4 @@
-"""The product as a benchmark meets it: a server and agents as processes of their own, in a directory of their own."""
+"""The product under a benchmark: a server and agents as processes, in a temporary directory."""
 
 import os
 import random

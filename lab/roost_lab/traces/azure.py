@@ -21,6 +21,7 @@ from roost.model.errors import Invalid
 from roost.model.records.node import Facts
 from roost.model.records.workload import Ask
 from roost.sim.report import Replay, Series
+from roost_lab.traces.openb import DRAWN_BITS
 from roost_lab.traces.queues import Progress
 from roost_lab.traces.tables import VALUE_MAX, Row, check_known, read_table
 
@@ -35,7 +36,6 @@ HOUR_S = 3_600
 HOSTS_AT_ONCE = 64  # join together when none is left: joining one looks at all rows again
 OUTLOOK_S = 3_600  # how often the mix of running machines is measured; it changes over hours
 SEED = 42
-DRAWN_BITS = 62  # more than enough hosts to draw from
 PROGRESS_EVERY = 4_096
 
 

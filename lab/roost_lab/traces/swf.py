@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roost.model.errors import Invalid, TooMuch
-from roost.sim.report import Replay, Series
+from roost.sim.report import POINTS, Replay, Series
 from roost_lab.traces.queues import Job, Order, Progress, run_log, run_window
 from roost_lab.traces.tables import VALUE_MAX, open_text
 from roost_lab.traces.urgency import AGEING, KEYS, SHORT_S
@@ -27,8 +27,6 @@ WINDOWS_LOG_JOBS = 10_000  # the paper takes its windows from the beginning of a
 WINDOWS_JOBS_MIN = 2 * WINDOW_JOBS + 2  # the first possible window begins after one window and ends one before the end
 SEED = 1  # of the published windows
 UNKNOWN_NOW = -1  # what the published rows of wfp3 and uni took for the present
-
-POINTS = 200  # of a plotted line: about one per pixel column of a small plot
 
 
 Floats = NDArray[np.float64]

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 EXTRA = "matplotlib"  # what draws; the extra `plots`
 BARS_ACROSS = 3  # bar charts beside each other: still readable on a page 1,000 pixels wide
 LOG_SCALE_FROM = 50  # largest over smallest; above it the small bars of a linear scale look the same
-LINEAR_BELOW = 10_000  # where zero is among such values: the smallest that still gets a place of its own
+LINEAR_BELOW = 10_000  # if zero is among such values: the smallest value that is shown apart from it
 SIZE = (9.0, 4.0)  # inches of a plot
 BAR_HEIGHT = 0.35  # inches per bar
 DPI = 110
+POINTS = 200  # of a plotted line: about one per pixel column of a small plot
 SMALL = 10  # below it two decimal places say too little
 
 STYLE = """body { font: 15px/1.4 system-ui, sans-serif; max-width: 1040px; margin: 2em auto; color: #222 }
@@ -50,7 +51,7 @@ class Replay(msgspec.Struct, frozen=True):
     metrics: dict[str, float]
     spread: dict[str, float] = {}  # standard deviation over seeds, by the metric's name
     series: tuple[Series, ...] = ()
-    details: dict[str, Any] = {}  # what is no figure: yes or no, words, and lists of rows that have the same names
+    details: dict[str, Any] = {}  # no figures: booleans, text, and lists of rows with equal columns
 
 
 def can_draw() -> bool:

@@ -1,4 +1,4 @@
-"""Many seeds, on one process or several, with a mutant if wished: what failed, and what was noticed."""
+"""Many seeds, in one process or several: which failed, and which mutants were noticed."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor

@@ -1,4 +1,4 @@
-"""Whether work over time has come to where it belongs, once faults have ended."""
+"""Whether services, dependencies and pools have converged once faults have ended."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What really runs, as only the world knows it: no server and no agent is asked."""
+"""The processes that really run, observed in the world and independent of servers and agents."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What must never happen in the queue, seen from the disk: a gang in parts, a quota passed, a reservation not kept."""
+"""Limits of placement, checked on the disk: gangs start as a whole, quotas and reservations are kept."""
 
 from roost.model.records.instance import Instance
 from roost.model.records.project import INSTANCES

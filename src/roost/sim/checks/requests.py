@@ -1,4 +1,4 @@
-"""Requests and their answers: "unavailable" means that nothing was done, and what is not idempotent is done once."""
+"""Requests and answers: "unavailable" means that nothing was done; a request that is not idempotent happens once."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""What must never happen, seen from outside: against what really runs, what is on disk, and the answers of clients."""
+"""Safety, checked from outside: against the processes that run, the records on disk, and the answers to clients."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""What must never happen to work over time: fewer than the floor, more than the surge, a tick twice, a start too soon.
+"""Limits of rollouts, schedules and dependencies: floor, surge, one run per tick, no start before a dependency.
 
 Everything is checked from outside: what really runs (`sim/checks/oracle.py`) and what was committed. The limits of an
 update are computed here a second time, independently.

@@ -181,7 +181,7 @@ def fencing_is_ignored(parted: Rule, state: State, out: Step, event: NodeDisconn
             restarts.lost(state, out, held[token], StreamClosed(event.node), now)
 
 
-# what is believed
+# reports of agents
 
 without(
     "old_sessions_are_heard",

@@ -1,4 +1,4 @@
-"""Rules of work over time switched off, one at a time; see core.py."""
+"""Rules of services, schedules, dependencies and operators switched off, one at a time; see core.py."""
 
 from functools import partial
 from typing import Any

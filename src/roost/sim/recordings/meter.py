@@ -8,12 +8,11 @@ from roost.core.state.outcome import Step
 from roost.core.state.state import State
 from roost.model.events import Event, Submit, inner
 from roost.model.states import InstanceState
-from roost.sim.report import Point, Series
+from roost.sim.report import POINTS, Point, Series
 
 CPU = "cpu"
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
-POINTS = 200  # of a plotted line: about one per pixel column of a small plot
 
 Submission = tuple[str, int]  # a workload's key, and when it was submitted; -N: before the Nth life began
 

@@ -1,4 +1,4 @@
-"""Roost's own history: the journals of a server, stepped through again exactly, or as if it had another strategy.
+"""Recordings of a server, replayed exactly or with another strategy.
 
 Exactly: the same state, events and times give the same changes, byte by byte; the first that differs is reported.
 With another strategy: nodes come and go, and people ask, when they did; each run lasts as long as it did.
@@ -115,7 +115,7 @@ def replay_instead(history: Recording, strategy: str, progress: Progress) -> Rep
     return Replay(TRACE, strategy, meter.metrics(), series=meter.series(), details=details)
 
 
-# what was recorded
+# the recording
 
 
 def _lives(parts: Sequence[Part]) -> list[Life]:
@@ -249,7 +249,7 @@ class _Notes:
         self._history.endings.setdefault((submission, instance.index), []).append(ending)
 
 
-# what would have been
+# with another strategy
 
 
 class _World:

@@ -86,7 +86,6 @@ class SimulatedAgent:
         self._perform(self.machine.happened(event, self._now()))
 
     def _probe(self, token: int) -> None:
-        """A health check, which takes no time here."""
         problem = "" if self.host.keeper.is_well(token) else "the check failed"
         self._perform(self.machine.probed(token, problem, self._now()))
 

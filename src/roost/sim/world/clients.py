@@ -1,4 +1,4 @@
-"""Clients of the simulated server: they ask over a network that loses answers, and remember the answers they got."""
+"""Clients of the simulated servers: they send requests over a network that loses answers, and note the answers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ class Clients:
         self._world = world
         self._server = server
         self._checkers = checkers
-        self._submitted: dict[str, bool] = {}  # what was asked for, answered or not
+        self._submitted: dict[str, bool] = {}  # workloads that were submitted, answered or not
         self.answers_lost = 0.0
         self.pending = 0  # requests whose client still wants an answer
 

@@ -15,8 +15,6 @@ HOP_MS = (1, 10)  # a request that is handed on
 
 
 class SimulatedCluster:
-    """One server, or three on one store."""
-
     def __init__(self, world: World, net: Net, disk: Disk, checkers: Checkers) -> None:
         self._world = world
         count = 3 if disk.shared else 1

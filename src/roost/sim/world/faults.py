@@ -248,7 +248,7 @@ class Faults:
                 server.leadership.lag(world.between(300, 1_500))
         if world.happens(0.5):
             world.after(world.between(50, 300), self._unless_calm, self.hand_over)
-        else:  # so soon that the lead is still as the others know it, and what was committed in it is not
+        else:  # so soon that the others know the leader, but not its last commits
             world.after(world.between(1, 100), self._crash_if_up, self._team.leader)
 
     def hand_over(self) -> None:

@@ -15,7 +15,7 @@ from roost.ports.driver import Ended, Event, KnownRuns, RunRequest, Started, Ste
 from roost.sim.checks.oracle import Oracle
 from roost.sim.world.world import SimulatedClock, World
 
-#: How late a keeper deals with what is due, at most: a busy host, and a killed group that takes its time to be gone.
+#: How late a keeper handles a timer, at most: a busy host, and a killed process group that ends slowly.
 LATE_MS_MAX = 140
 PROMPT_MS_MAX = 3  # most of the time
 

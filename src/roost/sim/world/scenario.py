@@ -1,4 +1,4 @@
-"""What is wanted in a simulated world: hosts, workloads of every kind, and people who change their minds."""
+"""The workload of a simulated world: hosts, workloads of every kind, and the requests of users and operators."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Work over time in a simulated world: services that change, work that waits for work, schedules, pools that fail.
+"""Themes of a simulated world: rollouts of services, dependencies, schedules, failing pools, operators.
 
 Each world has some of these themes, or none. The command of a version says what it does: `work` goes as the ways of its
 workload say, `crash` ends badly soon, as long as there are faults, and `crash forever` also after that.
