@@ -33,13 +33,15 @@ class Product:
     """`with Product(agents=1, cpu="2") as product:` starts servers and agents as processes; `pids` are their roots."""
 
     def __init__(
-        self, *, agents: int = 1, cpu: str = "", data: Path | None = None, token: str = "", options: Sequence[str] = ()
-    ) -> None:
+        self, *, agents: int = 1, cpu: str = "", data: Path | None = None, token: str = "",
+        options: Sequence[str] = (), start_s_max: float = START_S_MAX,
+    ) -> None:  # fmt: skip
         self._kept = tempfile.TemporaryDirectory(prefix="roost-bench-")
         self.data = data or Path(self._kept.name)
         self._agents = agents
         self._cpu = cpu
         self._options = options  # more of them for the server
+        self._start_s_max = start_s_max
         self._processes: list[subprocess.Popen[bytes]] = []
         self._logs: dict[int, Path] = {}  # by process id
         self.api_port, self.agents_port = free_ports(2)
@@ -87,7 +89,7 @@ class Product:
         options += ["--agents-listen", self.agents_address, "--log-level", "warning"]
         self.data.mkdir(parents=True, exist_ok=True)
         self._processes.insert(0, self._start([*ROOST, "server", *options], self.data / "server.log", environment))
-        self.wait_until(lambda: self.client.status().ready)
+        self.wait_until(lambda: self.client.status().ready, within_s=self._start_s_max)
         return time.perf_counter() - began
 
     def kill_server(self) -> None:
