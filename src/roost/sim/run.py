@@ -215,7 +215,6 @@ class Life:
         return any(instance.state == InstanceState.STOPPING and self._is_gone(instance.node) for instance in instances)
 
     def _is_gone(self, name: str) -> bool:
-        """Whether the last machine of a node is gone for good."""
         node = self.server.state.nodes.get(name)
         if node is None or node.status != NodeStatus.LOST:
             return False

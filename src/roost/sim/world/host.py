@@ -20,8 +20,6 @@ HANG_MS_MAX = 10_000  # an agent silent for longer is killed by its keeper
 
 
 class Site(NamedTuple):
-    """What all hosts of a world share."""
-
     world: World
     net: Net
     door: SimulatedCluster
