@@ -2,8 +2,9 @@
 
 import click
 
-from roost.cli.common.output import moment, print_list
-from roost.cli.common.session import connect, json_option
+from roost.cli.common.output import Output, listed, moment
+from roost.cli.common.session import client_output, limit_option
+from roost.client import Client
 from roost.model.records.opaque import Audit
 
 HEADER = ("TIME", "PRINCIPAL", "FROM", "CHANGE", "OBJECT")
@@ -12,9 +13,9 @@ HEADER = ("TIME", "PRINCIPAL", "FROM", "CHANGE", "OBJECT")
 @click.command()
 @click.option("--who", default="", metavar="NAME", help="Only of root, token:NAME, or the e-mail address of a user.")
 @click.option("--what", default="", metavar="KIND", help="Only this kind: submit, cancel, drain, setproject ...")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="How many at most.")
-@json_option
-def audit(who: str, what: str, limit: int, as_json: bool) -> None:
+@limit_option(50, 1_000)
+@client_output
+def audit(client: Client, who: str, what: str, limit: int) -> Output:
     """List changes with their principals, newest first. Requires operator in all projects.
 
     Examples:
@@ -24,9 +25,8 @@ def audit(who: str, what: str, limit: int, as_json: bool) -> None:
 
     Next: `roost tokens` and `roost members` list roles. The server shows its last thousand changes.
     """
-    with connect() as client:
-        found = client.audit.list(who=who, what=what, limit=limit)
-    print_list(found, as_json, HEADER, _row, "no change matches")
+    found = client.audit.list(who=who, what=what, limit=limit)
+    return listed(found, HEADER, _row, "no change matches")
 
 
 def _row(entry: Audit) -> tuple[str, ...]:

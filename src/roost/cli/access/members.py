@@ -2,19 +2,19 @@
 
 import click
 
-from roost.cli.access.tokens import ROLES
-from roost.cli.common.output import ago, print_list, print_result
-from roost.cli.common.session import connect, json_option, listing, project_option
+from roost.cli.access.tokens import role_option
+from roost.cli.common.output import Output, ago, listed
+from roost.cli.common.session import client_output, listing, project_option
+from roost.client import Client
 from roost.schema.access import MemberView
 
 HEADER = ("PROJECT", "MEMBER", "ROLE", "SINCE", "BY")
-EVERYWHERE = "*"
 
 
 @listing("members")
 @project_option
-@json_option
-def members(project: str, as_json: bool) -> None:
+@client_output
+def members(client: Client, project: str) -> Output:
     """Manage roles of users in a project, or in all projects (--project '*').
 
     A member is the name of a user at the OpenID issuer: by default an e-mail address.
@@ -26,18 +26,17 @@ def members(project: str, as_json: bool) -> None:
 
     Next: users log in with `roost login`; docs/guides/access.md lists the roles.
     """
-    with connect() as client:
-        found = client.members.list(project)
+    found = client.members.list(project)
     empty = f"no user has a role {_where(project)}; `roost members set WHO --role ROLE` gives one"
-    print_list(found, as_json, HEADER, _row, empty)
+    return listed(found, HEADER, _row, empty)
 
 
 @members.command("set")
 @click.argument("subject", metavar="WHO")
-@click.option("--role", type=click.Choice(ROLES), required=True, help="Role: docs/guides/access.md.")
+@role_option
 @project_option
-@json_option
-def set_(subject: str, role: str, project: str, as_json: bool) -> None:
+@client_output
+def set_(client: Client, subject: str, role: str, project: str) -> Output:
     """Give a user a role in a project.
 
     Examples:
@@ -46,16 +45,15 @@ def set_(subject: str, role: str, project: str, as_json: bool) -> None:
 
     Next: `roost members list`. The new role replaces the old one at once.
     """
-    with connect() as client:
-        member = client.members.set(project, subject, role=role)
-    print_result(member, as_json, f"{member.subject} is {member.role} {_where(member.project)}")
+    member = client.members.set(project, subject, role=role)
+    return Output(member, f"{member.subject} is {member.role} {_where(member.project)}")
 
 
 @members.command()
 @click.argument("subject", metavar="WHO")
 @project_option
-@json_option
-def remove(subject: str, project: str, as_json: bool) -> None:
+@client_output
+def remove(client: Client, subject: str, project: str) -> Output:
     """Remove the role of a user in a project, at once.
 
     Examples:
@@ -63,9 +61,8 @@ def remove(subject: str, project: str, as_json: bool) -> None:
 
     Next: `roost tokens` lists the tokens that they created; these stay valid.
     """
-    with connect() as client:
-        client.members.delete(project, subject)
-    print_result({"project": project, "subject": subject}, as_json, f"{subject} has no role {_where(project)} now")
+    client.members.delete(project, subject)
+    return Output({"project": project, "subject": subject}, f"{subject} has no role {_where(project)} now")
 
 
 def _row(member: MemberView) -> tuple[str, ...]:
@@ -73,4 +70,4 @@ def _row(member: MemberView) -> tuple[str, ...]:
 
 
 def _where(project: str) -> str:
-    return "everywhere" if project == EVERYWHERE else f"in project {project}"
+    return "everywhere" if project == "*" else f"in project {project}"

@@ -4,9 +4,10 @@ import sys
 
 import click
 
-from roost.cli.common.output import ago, echo_err, print_json, print_list, print_result
-from roost.cli.common.session import connect, json_option, listing, project_option
+from roost.cli.common.output import Output, ago, echo_err, listed
+from roost.cli.common.session import client_output, connect, json_output, listing, project_option
 from roost.cli.common.targets import SECRET
+from roost.client import Client
 from roost.model.limits import SECRET_BYTES_MAX
 from roost.schema.secrets import SecretView
 
@@ -15,8 +16,8 @@ HEADER = ("SECRET", "BYTES", "CHANGED", "BY", "STATE")
 
 @listing("secrets")
 @project_option
-@json_option
-def secrets(project: str, as_json: bool) -> None:
+@client_output
+def secrets(client: Client, project: str) -> Output:
     """Set, list and remove secrets of projects.
 
     They are encrypted at rest, and no command shows them.
@@ -28,17 +29,16 @@ def secrets(project: str, as_json: bool) -> None:
 
     Next: `env: {DB_PASSWORD: {secret: db}}` in a workload of project web uses it; docs/guides/secrets.md.
     """
-    with connect() as client:
-        found = client.secrets.list(project)
+    found = client.secrets.list(project)
     empty = f"project {project} has no secrets; `roost secrets set {project}/NAME` sets one"
-    print_list(found, as_json, HEADER, _row, empty)
+    return listed(found, HEADER, _row, empty)
 
 
 @secrets.command("set")
 @click.argument("secret", type=SECRET, metavar="PROJECT/NAME")
 @click.option("--exact", is_flag=True, help="Keep a newline at the end of the value.")
-@json_option
-def set_(secret: tuple[str, str], exact: bool, as_json: bool) -> None:
+@json_output
+def set_(secret: tuple[str, str], exact: bool) -> Output:
     """Set a secret; its value comes from standard input or a prompt.
 
     Examples:
@@ -53,13 +53,13 @@ def set_(secret: tuple[str, str], exact: bool, as_json: bool) -> None:
     value = _read(exact)
     with connect() as client:
         found = client.secrets.set_value(*secret, value)
-    print_result(found, as_json, f"secret {found.project}/{found.name} is set: {found.size:,} bytes")
+    return Output(found, f"secret {found.project}/{found.name} is set: {found.size:,} bytes")
 
 
 @secrets.command()
 @click.argument("secret", type=SECRET, metavar="PROJECT/NAME")
-@json_option
-def remove(secret: tuple[str, str], as_json: bool) -> None:
+@client_output
+def remove(client: Client, secret: tuple[str, str]) -> Output:
     """Delete a secret.
 
     Examples:
@@ -68,14 +68,13 @@ def remove(secret: tuple[str, str], as_json: bool) -> None:
     Next: `roost secrets list`. Running work keeps it; later attempts that need it fail to start.
     """
     project, name = secret
-    with connect() as client:
-        client.secrets.delete(project, name)
-    print_result({"project": project, "name": name}, as_json, f"secret {project}/{name} is deleted")
+    client.secrets.delete(project, name)
+    return Output({"project": project, "name": name}, f"secret {project}/{name} is deleted")
 
 
 @secrets.command()
-@json_option
-def reseal(as_json: bool) -> None:
+@client_output
+def reseal(client: Client) -> Output:
     """Encrypt the secrets of all projects again with the newest key of the server.
 
     Examples:
@@ -84,18 +83,17 @@ def reseal(as_json: bool) -> None:
 
     Next: start the server without the old key.
     """
-    with connect() as client:
-        done = client.secrets.reseal()
-    if as_json:
-        print_json(done)
-        return
-    echo_err(f"{done.resealed:,} secrets were sealed again with the newest key")
-    for name in done.unreadable:
-        echo_err(f"secret {name} cannot be opened with any key of the server: `roost secrets set {name}`")
+    done = client.secrets.reseal()
+
+    def show() -> None:
+        echo_err(f"{done.resealed:,} secrets were sealed again with the newest key")
+        for name in done.unreadable:
+            echo_err(f"secret {name} cannot be opened with any key of the server: `roost secrets set {name}`")
+
+    return Output(done, show)
 
 
 def _read(exact: bool) -> bytes:
-    """The value, from a pipe or a prompt."""
     if sys.stdin.isatty():
         typed: str = click.prompt("Value", hide_input=True, confirmation_prompt="Once more", err=True)
         return typed.encode()
@@ -110,8 +108,5 @@ def _read(exact: bool) -> bytes:
 
 
 def _row(secret: SecretView) -> tuple[str, ...]:
-    if not secret.readable:
-        state = "cannot be opened"
-    else:
-        state = "ok" if secret.newest_key else "older key"
+    state = "cannot be opened" if not secret.readable else "ok" if secret.newest_key else "older key"
     return f"{secret.project}/{secret.name}", str(secret.size), ago(secret.changed_ms), secret.changed_by, state

@@ -9,6 +9,8 @@ import click
 from roost.cli.common.output import echo_err
 
 if TYPE_CHECKING:
+    from msgspec import Struct
+
     from roost.client import Client
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -39,19 +41,17 @@ class PastType(click.ParamType[str]):
 PAST = PastType()
 
 
-def at_option(command: Decorated) -> Decorated:
-    """--at: as it was."""
-    message = "Show the state at a time: 2h (ago), 14:30, 2026-01-31T14:30 or @REVISION."
-    return click.option("--at", type=PAST, default="", metavar="TIME", help=message)(command)
+def _past_option(name: str, help: str) -> Callable[[Decorated], Decorated]:
+    return click.option(name, type=PAST, default="", metavar="TIME", help=help)
+
+
+at_option = _past_option("--at", "Show the state at a time: 2h (ago), 14:30, 2026-01-31T14:30 or @REVISION.")
 
 
 def period_options(command: Decorated) -> Decorated:
     """--since and --until."""
-    until = click.option("--until", type=PAST, default="", metavar="TIME", help="Only before this time.")
-    since = click.option(
-        "--since", type=PAST, default="", metavar="TIME", help="Only after this time: 2h (ago), 14:30."
-    )
-    return since(until(command))
+    until = _past_option("--until", "Only before this time.")
+    return _past_option("--since", "Only after this time: 2h (ago), 14:30.")(until(command))
 
 
 def settle(client: "Client", at: str) -> str:
@@ -59,9 +59,8 @@ def settle(client: "Client", at: str) -> str:
     if not at:
         return ""
     moment = client.history.moment(at)
-    echo_err(
-        f"as of {day_and_time(moment.at_ms)} (revision {moment.revision})" + (f"; {moment.gap}" if moment.gap else "")
-    )
+    gap = f"; {moment.gap}" if moment.gap else ""
+    echo_err(f"as of {day_and_time(moment.at_ms)} (revision {moment.revision}){gap}")
     return moment.token
 
 
@@ -71,8 +70,16 @@ def day_and_time(at_ms: int) -> str:
     return local.strftime("%Y-%m-%d %H:%M:%S") + f".{at_ms % 1_000:03d}"
 
 
-def rfc3339(at_ms: int | None) -> str | None:
-    """For programs."""
+def with_times(view: "Struct", *without: str) -> dict[str, Any]:
+    """The fields of a view for programs: times `NAME_ms` become RFC 3339 `NAME`, at the end."""
+    import msgspec
+
+    fields = {name: value for name, value in msgspec.structs.asdict(view).items() if name not in without}
+    times = {name.removesuffix("_ms"): fields.pop(name) for name in list(fields) if name.endswith("_ms")}
+    return fields | {name: _rfc3339(at_ms) for name, at_ms in times.items()}
+
+
+def _rfc3339(at_ms: int | None) -> str | None:
     if not at_ms:
         return None
     return datetime.fromtimestamp(at_ms / 1_000).astimezone().isoformat(timespec="milliseconds")

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TextIO, TypeVar
+from typing import Any, NamedTuple, TextIO, TypeVar
 
 import click
 
@@ -17,6 +17,27 @@ COLORS = {
     "queued": "yellow", "stopping": "yellow", "suspect": "yellow", "draining": "yellow",
     "cordoned": "yellow", "cancelled": "bright_black", "drained": "bright_black",
 }  # fmt: skip
+
+
+class Output(NamedTuple):
+    """What a command prints: with --json the value, otherwise a sentence on stderr or what `show` prints."""
+
+    value: Any
+    show: str | Callable[[], object]
+    exit_code: int = 0
+
+
+def listed(
+    found: Sequence[T], header: Sequence[str], row: Callable[[T], Sequence[str]], empty: str = "", value: Any = None
+) -> Output:
+    """Objects of one kind, as a table or JSON; `empty` says what to do if there are none."""
+
+    def show() -> None:
+        print_table(header, [row(item) for item in found])
+        if empty and not found:
+            echo_err(empty)
+
+    return Output(found if value is None else value, show)
 
 
 def print_json(value: Any) -> None:
@@ -34,31 +55,11 @@ def write_bytes(data: bytes) -> None:
         rest = rest[sys.stdout.buffer.write(rest) :]
 
 
-def print_list(
-    found: Sequence[T], as_json: bool, header: Sequence[str], row: Callable[[T], Sequence[str]], empty: str = ""
-) -> None:
-    """Objects of one kind, as a table or JSON; `empty` says what to do if there are none."""
-    if as_json:
-        print_json(found)
-        return
-    print_table(header, [row(item) for item in found])
-    if empty and not found:
-        echo_err(empty)
-
-
 def print_fields(fields: dict[str, str], width: int) -> None:
     """One object, a line for each field that has a value; the values begin in column `width`."""
     for name, value in fields.items():
         if value:
             click.echo(f"{name + ':':<{width}}{value}")
-
-
-def print_result(value: Any, as_json: bool, message: str) -> None:
-    """The result of a change: JSON for programs, or a sentence on stderr."""
-    if as_json:
-        print_json(value)
-    else:
-        echo_err(message)
 
 
 def print_json_line(value: Any) -> None:
@@ -95,6 +96,11 @@ def ago(at_ms: int | None, now_ms: int | None = None) -> str:
     return "now" if passed < 1_000 else f"{show_duration(passed // 1_000 * 1_000)} ago"
 
 
+def from_now(at_ms: int) -> str:
+    """`3s`, `2h5m`: the time until then, in whole seconds."""
+    return show_duration(max(0, at_ms - int(time.time() * 1_000)) // 1_000 * 1_000)
+
+
 def took(start_ms: int | None, end_ms: int | None, now_ms: int | None = None) -> str:
     """How long something took, or has taken so far."""
     if not start_ms:
@@ -111,6 +117,10 @@ def clock(at_ms: int) -> str:
 def moment(at_ms: int) -> str:
     """The local day and time, in seconds."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1_000))
+
+
+def day_and_minute(at_ms: int) -> str:
+    return moment(at_ms)[:-3]
 
 
 def amount(name: str, value: int) -> str:

@@ -2,10 +2,11 @@
 
 import click
 
-from roost.cli.common.exit_codes import NOT_PLACED
-from roost.cli.common.output import echo_err, print_json, print_result, print_table
-from roost.cli.common.session import connect, json_option
+from roost.cli.common.exit_codes import DONE, NOT_PLACED
+from roost.cli.common.output import Output, echo_err, print_table
+from roost.cli.common.session import client_output
 from roost.cli.common.targets import Target
+from roost.client import Client
 from roost.schema.nodes import DrainPlanView, LeavingView
 
 
@@ -13,8 +14,8 @@ from roost.schema.nodes import DrainPlanView, LeavingView
 @click.argument("name", metavar="NODE")
 @click.option("--deadline", default=None, metavar="DURATION", help="Time for jobs to finish, like 10m. [default: none]")
 @click.option("--dry-run", is_flag=True, help="Only show where each instance would go.")
-@json_option
-def drain(name: str, deadline: str | None, dry_run: bool, as_json: bool) -> None:
+@client_output
+def drain(client: Client, name: str, deadline: str | None, dry_run: bool) -> Output:
     """Drain a node: it takes no new work, and its running work moves elsewhere.
 
     Examples:
@@ -25,18 +26,17 @@ def drain(name: str, deadline: str | None, dry_run: bool, as_json: bool) -> None
 
     Next: `roost nodes show NODE` until it is drained; then stop its agent, and `roost nodes remove NODE`.
     """
-    with connect() as client:
-        if dry_run:
-            _show(client.nodes.preview_drain(name, deadline), as_json)
-            return
-        node = client.nodes.drain(name, deadline)
-    print_result(node, as_json, f"node {node.name} is {node.status}")
+    if dry_run:
+        plan = client.nodes.preview_drain(name, deadline)
+        return Output(plan, lambda: _show(plan), DONE if plan.whole else NOT_PLACED)
+    node = client.nodes.drain(name, deadline)
+    return Output(node, f"node {node.name} is {node.status}")
 
 
 @click.command()
 @click.argument("name", metavar="NODE")
-@json_option
-def cordon(name: str, as_json: bool) -> None:
+@client_output
+def cordon(client: Client, name: str) -> Output:
     """Cordon a node: it takes no new work; running work stays.
 
     Examples:
@@ -45,15 +45,14 @@ def cordon(name: str, as_json: bool) -> None:
 
     Next: `roost drain NODE` to move its work away; `roost nodes` shows cordoned nodes.
     """
-    with connect() as client:
-        node = client.nodes.cordon(name)
-    print_result(node, as_json, f"node {node.name} is {node.status}; `roost uncordon {node.name}` puts it back")
+    node = client.nodes.cordon(name)
+    return Output(node, f"node {node.name} is {node.status}; `roost uncordon {node.name}` puts it back")
 
 
 @click.command()
 @click.argument("name", metavar="NODE")
-@json_option
-def uncordon(name: str, as_json: bool) -> None:
+@client_output
+def uncordon(client: Client, name: str) -> Output:
     """Put a cordoned, drained or flaky node back into service.
 
     Examples:
@@ -63,25 +62,19 @@ def uncordon(name: str, as_json: bool) -> None:
 
     Next: `roost nodes show NODE`.
     """
-    with connect() as client:
-        node = client.nodes.resume(name)
-    print_result(node, as_json, f"node {node.name} is {node.status}")
+    node = client.nodes.resume(name)
+    return Output(node, f"node {node.name} is {node.status}")
 
 
-def _show(plan: DrainPlanView, as_json: bool) -> None:
-    if as_json:
-        print_json(plan)
+def _show(plan: DrainPlanView) -> None:
+    print_table(("INSTANCE", "NEW NODE", "REASON"), [_row(instance_move) for instance_move in plan.leaving])
+    stuck = sum(not instance_move.node and not instance_move.may_finish for instance_move in plan.leaving)
+    if not plan.leaving:
+        echo_err(f"nothing runs on node {plan.node}")
+    elif stuck:
+        echo_err(f"{stuck} of {len(plan.leaving)} would have no place; nothing was changed")
     else:
-        print_table(("INSTANCE", "NEW NODE", "REASON"), [_row(instance_move) for instance_move in plan.leaving])
-        stuck = sum(not instance_move.node and not instance_move.may_finish for instance_move in plan.leaving)
-        if not plan.leaving:
-            echo_err(f"nothing runs on node {plan.node}")
-        elif stuck:
-            echo_err(f"{stuck} of {len(plan.leaving)} would have no place; nothing was changed")
-        else:
-            echo_err("nothing was changed; `roost drain` without --dry-run does it")
-    if not plan.whole:
-        raise click.exceptions.Exit(NOT_PLACED)
+        echo_err("nothing was changed; `roost drain` without --dry-run does it")
 
 
 def _row(leaving: LeavingView) -> tuple[str, str, str]:

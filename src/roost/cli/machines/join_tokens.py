@@ -4,8 +4,9 @@ import time
 
 import click
 
-from roost.cli.common.output import ago, echo_err, print_json, print_list
-from roost.cli.common.session import connect, json_option, listing
+from roost.cli.common.output import Output, ago, echo_err, listed
+from roost.cli.common.session import client_output, connect, listing
+from roost.client import Client
 from roost.model.spec.units import show_duration
 from roost.schema.enrolment import JoinTokenView
 
@@ -28,8 +29,8 @@ class UsesType(click.ParamType[int | None]):
 
 
 @listing("join-tokens")
-@json_option
-def join_tokens(as_json: bool) -> None:
+@client_output
+def join_tokens(client: Client) -> Output:
     """List join tokens (never their secrets); create and revoke them.
 
     Examples:
@@ -39,17 +40,16 @@ def join_tokens(as_json: bool) -> None:
 
     Next: `roost agent --join TOKEN` on the new node.
     """
-    with connect() as client:
-        found = client.join_tokens.list()
-    print_list(found, as_json, HEADER, _row, "there are no join tokens; `roost join-tokens create` makes one")
+    found = client.join_tokens.list()
+    return listed(found, HEADER, _row, "there are no join tokens; `roost join-tokens create` makes one")
 
 
 @join_tokens.command()
 @click.option("--pool", default="", help="Pool of the nodes that join with it. [default: set by the agent]")
 @click.option("--uses", type=UsesType(), default=1, show_default=True, help="Number of machines that can join with it.")
 @click.option("--expires", default="1h", show_default=True, metavar="DURATION", help="Lifetime of the token.")
-@json_option
-def create(pool: str, uses: int | None, expires: str, as_json: bool) -> None:
+@client_output
+def create(client: Client, pool: str, uses: int | None, expires: str) -> Output:
     """Create a join token and print it.
 
     Examples:
@@ -59,12 +59,8 @@ def create(pool: str, uses: int | None, expires: str, as_json: bool) -> None:
 
     Next: `roost agent --join TOKEN` on that machine. The token is printed now and never again.
     """
-    with connect() as client:
-        made = client.join_tokens.create(pool=pool, uses=uses, expires=expires)
-    if as_json:
-        print_json(made)
-    else:
-        click.echo(made.token)
+    made = client.join_tokens.create(pool=pool, uses=uses, expires=expires)
+    return Output(made, lambda: click.echo(made.token))
 
 
 @join_tokens.command()

@@ -1,12 +1,14 @@
 """roost leader: show the leader and the standbys, transfer leadership."""
 
 import time
+from functools import partial
 
 import click
 
 from roost.cli.common.exit_codes import Failure
-from roost.cli.common.output import print_json, print_table
-from roost.cli.common.session import connect, json_option
+from roost.cli.common.output import Output, listed
+from roost.cli.common.session import client_output, showing_group
+from roost.client import Client
 from roost.schema.servers import ServerView
 
 TRANSFER_S_MAX = 15.0
@@ -15,10 +17,9 @@ HEADER = ("SERVER", "ROLE", "API", "REVISION", "STATE", "VERSION")
 LAG_SHOWN = 100  # a standby that is behind by fewer revisions is ok
 
 
-@click.group(invoke_without_command=True)
-@json_option
-@click.pass_context
-def leader(ctx: click.Context, as_json: bool) -> None:
+@showing_group
+@client_output
+def leader(client: Client) -> Output:
     """Show the leader and the standbys.
 
     Of several servers on one store (PostgreSQL or etcd) one is the leader. The standbys follow it, answer reads,
@@ -31,27 +32,23 @@ def leader(ctx: click.Context, as_json: bool) -> None:
 
     Next: `roost doctor` checks all servers; docs/guides/high-availability.md explains failures.
     """
-    if ctx.invoked_subcommand is not None:
-        return
-    with connect() as client:
-        servers = client.servers.list()
-    if as_json:
-        print_json(servers)
-        return
+    servers = client.servers.list()
     newest = max((server.revision for server in servers.items), default=0)
-    rows = [
-        [server.name, server.role, server.api, f"{server.revision:,}", _state(server, newest), server.version]
-        for server in servers.items
-    ]
-    print_table(HEADER, rows)
+
+    def row(server: ServerView) -> tuple[str, ...]:
+        behind = newest - server.revision
+        state = server.failed or (f"{behind:,} behind" if behind > LAG_SHOWN else "ok")
+        return server.name, server.role, server.api, f"{server.revision:,}", state, server.version
+
+    return listed(servers.items, HEADER, row, value=servers)
 
 
 @leader.command()
 @click.option(
     "--to", "successor", default="", metavar="SERVER", help="The new leader. [default: the first standby to take over]"
 )
-@json_option
-def transfer(successor: str, as_json: bool) -> None:
+@client_output
+def transfer(client: Client, successor: str) -> Output:
     """Transfer leadership to another server and wait for it. Running work is not affected.
 
     Examples:
@@ -60,23 +57,13 @@ def transfer(successor: str, as_json: bool) -> None:
 
     Next: `roost leader`; then the old leader can be stopped or upgraded.
     """
-    with connect() as client:
-        before = client.servers.transfer_leader(successor)
-        deadline = time.monotonic() + TRANSFER_S_MAX
-        while True:
-            servers = client.servers.list()
-            now = next((server for server in servers.items if server.role == "leader"), None)
-            if now is not None and now.name != before.name:
-                break
-            if time.monotonic() > deadline:
-                raise Failure(f"{before.name} is still the leader", "`roost leader` shows the standbys")
-            time.sleep(LOOK_S)
-    if as_json:
-        print_json(servers)
-    else:
-        click.echo(f"{now.name} is the leader now; {before.name} is a standby")
-
-
-def _state(server: ServerView, newest: int) -> str:
-    behind = newest - server.revision
-    return server.failed or (f"{behind:,} behind" if behind > LAG_SHOWN else "ok")
+    before = client.servers.transfer_leader(successor)
+    deadline = time.monotonic() + TRANSFER_S_MAX
+    while True:
+        servers = client.servers.list()
+        now = next((server.name for server in servers.items if server.role == "leader"), before.name)
+        if now != before.name:
+            return Output(servers, partial(click.echo, f"{now} is the leader now; {before.name} is a standby"))
+        if time.monotonic() > deadline:
+            raise Failure(f"{before.name} is still the leader", "`roost leader` shows the standbys")
+        time.sleep(LOOK_S)

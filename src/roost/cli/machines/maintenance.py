@@ -2,15 +2,15 @@
 
 import click
 
-from roost.cli.common.output import ago, clock, print_json, print_result
-from roost.cli.common.session import connect, json_option
+from roost.cli.common.output import Output, ago, clock
+from roost.cli.common.session import client_output, showing_group
+from roost.client import Client
 from roost.schema.nodes import MaintenanceView
 
 
-@click.group(invoke_without_command=True)
-@json_option
-@click.pass_context
-def maintenance(ctx: click.Context, as_json: bool) -> None:
+@showing_group
+@client_output
+def maintenance(client: Client) -> Output:
     """Show, start or end maintenance.
 
     Examples:
@@ -24,21 +24,15 @@ def maintenance(ctx: click.Context, as_json: bool) -> None:
 
     Next: `roost status`, `roost why NAME`.
     """
-    if ctx.invoked_subcommand is not None:
-        return
-    with connect() as client:
-        answer = client.maintenance.get()
-    if as_json:
-        print_json(answer)
-    else:
-        click.echo(message(answer))
+    answer = client.maintenance.get()
+    return Output(answer, lambda: click.echo(message(answer)))
 
 
 @maintenance.command()
 @click.option("--reason", required=True, help="Reason, shown for pending work.")
 @click.option("--for", "lasting", default=None, metavar="DURATION", help="Duration, like 2h.")
-@json_option
-def on(reason: str, lasting: str | None, as_json: bool) -> None:
+@client_output
+def on(client: Client, reason: str, lasting: str | None) -> Output:
     """Start maintenance: nothing is placed, moved or stopped.
 
     Examples:
@@ -49,14 +43,13 @@ def on(reason: str, lasting: str | None, as_json: bool) -> None:
 
     Next: `roost maintenance off`.
     """
-    with connect() as client:
-        answer = client.maintenance.begin(reason, lasting)
-    _tell(answer, as_json)
+    answer = client.maintenance.begin(reason, lasting)
+    return Output(answer, message(answer))
 
 
 @maintenance.command()
-@json_option
-def off(as_json: bool) -> None:
+@client_output
+def off(client: Client) -> Output:
     """End maintenance.
 
     Examples:
@@ -66,9 +59,8 @@ def off(as_json: bool) -> None:
 
     Next: `roost nodes`, `roost ps`.
     """
-    with connect() as client:
-        answer = client.maintenance.end()
-    _tell(answer, as_json)
+    answer = client.maintenance.end()
+    return Output(answer, message(answer))
 
 
 def message(report: MaintenanceView) -> str:
@@ -78,7 +70,3 @@ def message(report: MaintenanceView) -> str:
     since = f" since {ago(report.since_ms)}" if report.since_ms else ""
     until = f", until {clock(report.until_ms)}" if report.until_ms else ""
     return f"maintenance{since}{until}: {report.reason}"
-
-
-def _tell(report: MaintenanceView, as_json: bool) -> None:
-    print_result(report, as_json, message(report))

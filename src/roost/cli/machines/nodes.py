@@ -3,19 +3,32 @@
 import click
 
 from roost.cli.common.as_of import at_option, settle
-from roost.cli.common.output import ago, amount, clock, echo_err, plain, print_json, print_list, print_table, took
-from roost.cli.common.session import connect, json_option, listing
+from roost.cli.common.output import (
+    Output,
+    ago,
+    amount,
+    clock,
+    echo_err,
+    listed,
+    plain,
+    print_fields,
+    print_table,
+    took,
+)
+from roost.cli.common.session import client_output, connect, listing
 from roost.cli.common.targets import Target
-from roost.schema.nodes import NodeDetail, NodeView, ResourceUse
+from roost.client import Client
+from roost.schema.nodes import NodeDetail, NodeView
 from roost.schema.work import InstanceView
 
 HEADER = ("NODE", "STATUS", "POOL", "ZONE", "CPU", "MEMORY", "DISK", "RUNNING")
+RESOURCES = ("cpu_milli", "memory", "disk")
 
 
 @listing("nodes")
 @at_option
-@json_option
-def nodes(at: str, as_json: bool) -> None:
+@client_output
+def nodes(client: Client, at: str) -> Output:
     """List nodes; show one; remove one.
 
     Examples:
@@ -25,17 +38,16 @@ def nodes(at: str, as_json: bool) -> None:
 
     Next: `roost cordon NODE` keeps new work away, `roost drain NODE` moves its work, `roost agent` adds a node.
     """
-    with connect() as client:
-        found = client.nodes.list(at=settle(client, at))
+    found = client.nodes.list(at=settle(client, at))
     empty = "" if at else "there are no nodes; `roost agent` makes a machine one, `roost up` comes with one"
-    print_list(found, as_json, HEADER, _row, empty)
+    return listed(found, HEADER, _row, empty)
 
 
 @nodes.command()
 @click.argument("name", metavar="NODE")
 @at_option
-@json_option
-def show(name: str, at: str, as_json: bool) -> None:
+@client_output
+def show(client: Client, name: str, at: str) -> Output:
     """Show one node: status, allocation, measured usage, its instances and its story.
 
     Examples:
@@ -45,21 +57,8 @@ def show(name: str, at: str, as_json: bool) -> None:
 
     Next: `roost drain NODE` to empty it.
     """
-    with connect() as client:
-        node = client.nodes.get(name, at=settle(client, at))
-    if as_json:
-        print_json(node)
-        return
-    for line in diagnosis(node):
-        click.echo(line)
-    if node.instances:
-        click.echo()
-        print_table(
-            ("INSTANCE", "STATE", "SINCE", "RUNNING FOR"), [_instance_row(instance) for instance in node.instances]
-        )
-    if node.story:
-        click.echo()
-        print_table(("TIME", "STATUS", "CAUSE"), [(clock(line.at_ms), line.state, line.message) for line in node.story])
+    node = client.nodes.get(name, at=settle(client, at))
+    return Output(node, lambda: _show(node))
 
 
 @nodes.command()
@@ -77,38 +76,43 @@ def remove(name: str) -> None:
     echo_err(f"node {name} is removed")
 
 
-def diagnosis(node: NodeDetail) -> list[str]:
-    """What there is to know of a node, line by line."""
-    where = ", ".join(f"{word} {value}" for word, value in _places(node) if value)
-    lines = [f"Node:     {node.name}", f"Status:   {node.status}{_extra(node)}", f"Where:    {where}"]
-    lines.append(f"Joined:   {ago(node.joined_ms)}")
-    lines.append(f"Drivers:  {', '.join(node.drivers) or '-'}")
-    if node.taints:
-        lines.append(f"Taints:   {', '.join(node.taints)}")
-    if node.devices:
-        free = ", ".join(f"{number}: {amount('gpu_milli', free)} free" for number, free in enumerate(node.devices))
-        lines.append(f"GPUs:     {node.gpu_model or 'of unknown model'} ({free})")
-    if node.ports:
-        lines.append(f"Ports:    {', '.join(map(str, node.ports))} allocated")
-    if node.labels:
-        lines.append("Labels:   " + ", ".join(f"{name}={value}" for name, value in sorted(node.labels.items())))
-    lines.append("Allocated:")
-    lines += [f"  {plain(name):<10} {_share(name, room)}" for name, room in node.resources.items()]
+def _show(node: NodeDetail) -> None:
+    gpus = ", ".join(f"{number}: {amount('gpu_milli', free)} free" for number, free in enumerate(node.devices))
+    places = ("pool", "zone", "rack", "region", "arch")
+    fields = {
+        "Node": node.name,
+        "Status": f"{node.status}{_extra(node)}",
+        "Where": ", ".join(f"{word} {value}" for word in places if (value := getattr(node, word))),
+        "Joined": ago(node.joined_ms),
+        "Drivers": ", ".join(node.drivers) or "-",
+        "Taints": ", ".join(node.taints),
+        "GPUs": f"{node.gpu_model or 'of unknown model'} ({gpus})" if node.devices else "",
+        "Ports": f"{', '.join(map(str, node.ports))} allocated" if node.ports else "",
+        "Labels": ", ".join(f"{name}={value}" for name, value in sorted(node.labels.items())),
+    }
+    print_fields(fields, 10)
+    click.echo("Allocated:")
+    for name, room in node.resources.items():
+        percent = 100 * room.used / room.total if room.total else 0.0
+        click.echo(f"  {plain(name):<10} {amount(name, room.used)} of {amount(name, room.total)} ({percent:.0f}%)")
     if node.usage is not None:
-        used = {"cpu_milli": node.usage.cpu_milli, "memory": node.usage.memory, "disk": node.usage.disk}
-        lines.append("Measured:")
-        lines += [f"  {plain(name):<10} {_measured(name, value, node)}" for name, value in used.items()]
-    lines.append(f"Running:  {node.running}")
-    return lines
+        click.echo("Measured:")
+        for name in RESOURCES:
+            used, total = getattr(node.usage, name), name in node.resources and node.resources[name].total
+            share = f" ({100 * used / total:.0f}%)" if total else ""
+            click.echo(f"  {plain(name):<10} {amount(name, used)} in use{share}")
+    click.echo(f"Running:  {node.running}")
+    if node.instances:
+        click.echo()
+        print_table(("INSTANCE", "STATE", "SINCE", "RUNNING FOR"), list(map(_instance_row, node.instances)))
+    if node.story:
+        click.echo()
+        print_table(("TIME", "STATUS", "CAUSE"), [(clock(line.at_ms), line.state, line.message) for line in node.story])
 
 
 def _row(node: NodeView) -> tuple[str, ...]:
-    rooms = [node.resources.get(name) for name in ("cpu_milli", "memory", "disk")]
-    names = ("cpu_milli", "memory", "disk")
-    shown = [
-        f"{amount(name, room.used)}/{amount(name, room.total)}" if room else "-"
-        for name, room in zip(names, rooms, strict=True)
-    ]
+    rooms = [(name, node.resources.get(name)) for name in RESOURCES]
+    shown = [f"{amount(name, room.used)}/{amount(name, room.total)}" if room else "-" for name, room in rooms]
     status = f"{node.status}, flaky" if node.flaky_until_ms else node.status
     return (node.name, status, node.pool, node.zone or "-", *shown, str(node.running))
 
@@ -118,24 +122,9 @@ def _instance_row(instance: InstanceView) -> tuple[str, ...]:
     return name, instance.state, ago(instance.since_ms), took(instance.started_ms, instance.finished_ms)
 
 
-def _places(node: NodeView) -> list[tuple[str, str]]:
-    return [("pool", node.pool), ("zone", node.zone), ("rack", node.rack), ("region", node.region), ("arch", node.arch)]
-
-
 def _extra(node: NodeView) -> str:
     if node.flaky_until_ms and node.connected:
         return f", flaky: others are preferred until {clock(node.flaky_until_ms)}"
     if node.drain_until_ms and node.status == "draining":
         return f", running work moves at {clock(node.drain_until_ms)}"
     return "" if node.connected else ", not connected"
-
-
-def _share(name: str, room: ResourceUse) -> str:
-    percent = 100 * room.used / room.total if room.total else 0.0
-    return f"{amount(name, room.used)} of {amount(name, room.total)} ({percent:.0f}%)"
-
-
-def _measured(name: str, value: int, node: NodeView) -> str:
-    room = node.resources.get(name)
-    share = f" ({100 * value / room.total:.0f}%)" if room and room.total else ""
-    return f"{amount(name, value)} in use{share}"

@@ -2,16 +2,17 @@
 
 import click
 
-from roost.cli.common.output import print_fields, print_json
-from roost.cli.common.session import connect, json_option
+from roost.cli.common.output import Output, print_fields
+from roost.cli.common.session import client_output
 from roost.cli.machines.maintenance import message
+from roost.client import Client
 from roost.model.spec.units import show_duration
 from roost.model.states import InstanceState, NodeStatus
 
 
 @click.command()
-@json_option
-def status(as_json: bool) -> None:
+@client_output
+def status(client: Client) -> Output:
     """Show the status of the server: counts of nodes and work.
 
     Examples:
@@ -20,19 +21,14 @@ def status(as_json: bool) -> None:
 
     Next: `roost nodes` for the machines, `roost ps` for the work.
     """
-    with connect() as client:
-        answer = client.status()
-        url = client.url
-    if as_json:
-        print_json(answer)
-        return
+    answer = client.status()
     preemption = f"from {answer.preempt_margin} priority points" if answer.preempt_margin else "by priority is off"
     backfill = f"backfill reservation after {show_duration(answer.backfill_after_ms)}"
     maintenance = ""
     if answer.maintenance.on:
         maintenance = message(answer.maintenance).removeprefix("maintenance").lstrip(": ")
     fields = {
-        "Server": f"{url}, Roost {answer.version}, {'ready' if answer.ready else 'not ready'}",
+        "Server": f"{client.url}, Roost {answer.version}, {'ready' if answer.ready else 'not ready'}",
         "Revision": str(answer.revision),
         "Strategy": f"{answer.strategy}; a node is lost after {show_duration(answer.lease_ms)} without a heartbeat",
         "Queue": f"{backfill}; preemption {preemption}",
@@ -44,7 +40,7 @@ def status(as_json: bool) -> None:
         "Maintenance": maintenance,
         "History": answer.history.failed if answer.history is not None else "",
     }
-    print_fields(fields, 14)
+    return Output(answer, lambda: print_fields(fields, 14))
 
 
 def _counted(counts: dict[NodeStatus, int] | dict[InstanceState, int]) -> str:

@@ -4,8 +4,16 @@ from typing import Any
 
 import click
 
-from roost.cli.common.output import amount, echo_err, plain, print_fields, print_json, print_list, print_result
-from roost.cli.common.session import connect, existing, json_option, listing, pairs
+from roost.cli.common.output import Output, amount, listed, plain, print_fields
+from roost.cli.common.session import (
+    client_output,
+    connect,
+    existing,
+    json_output,
+    listing,
+    pairs_option,
+)
+from roost.client import Client
 from roost.model.spec.units import show_duration
 from roost.schema.pools import PoolView
 
@@ -18,8 +26,8 @@ SERVERS_OWN = "default"  # in place of a strategy: the server's
 
 
 @listing("pools")
-@json_option
-def pools(as_json: bool) -> None:
+@client_output
+def pools(client: Client) -> Output:
     """List pools with nodes and allocation; set them; mark one as failed or drain it.
 
     Examples:
@@ -34,15 +42,14 @@ def pools(as_json: bool) -> None:
 
     Next: `roost nodes` for the machines. A node names its pool itself: `roost agent --pool ci`.
     """
-    with connect() as client:
-        found = client.pools.list()
-    print_list(found, as_json, HEADER, _row, "there are no pools; the first node brings one, or `roost pools set NAME`")
+    found = client.pools.list()
+    return listed(found, HEADER, _row, "there are no pools; the first node brings one, or `roost pools set NAME`")
 
 
 @pools.command()
 @click.argument("name", metavar="POOL")
-@json_option
-def show(name: str, as_json: bool) -> None:
+@client_output
+def show(client: Client, name: str) -> Output:
     """Show one pool: status, settings, allocation.
 
     Examples:
@@ -51,56 +58,31 @@ def show(name: str, as_json: bool) -> None:
 
     Next: `roost pools set POOL`.
     """
-    with connect() as client:
-        pool = client.pools.get(name)
-    if as_json:
-        print_json(pool)
-        return
-    print_fields(_fields_shown(pool), 13)
+    pool = client.pools.get(name)
+    return Output(pool, lambda: print_fields(_fields_shown(pool), 13))
 
 
 @pools.command("set")
 @click.argument("name", metavar="POOL")
 @click.option("--strategy", default=None, help="Placement strategy. [default: the server's]")
-@click.option(
-    "--overcommit",
-    multiple=True,
-    callback=pairs,
-    metavar="NAME=RATIO",
-    help="Overcommit ratio of cpu or memory: cpu=1.5.",
-)
-@click.option("--label", "labels", multiple=True, callback=pairs, metavar="NAME=VALUE", help="Label of its nodes.")
+@pairs_option("--overcommit", metavar="NAME=RATIO", help="Overcommit ratio of cpu or memory: cpu=1.5.")
+@pairs_option("--label", "labels", metavar="NAME=VALUE", help="Label of its nodes.")
 @click.option(
     "--taint", "taints", multiple=True, metavar="TAINT", help="Taint of its nodes; `:soft` means prefer other nodes."
 )
 @click.option("--zone", default=None, help="Default for its nodes.")
 @click.option("--rack", default=None, help="Default for its nodes.")
 @click.option("--region", default=None, help="Default for its nodes.")
-@click.option(
-    "--project",
-    "projects",
-    multiple=True,
-    metavar="PROJECT",
-    help="Projects that may use it; repeatable. [default: all]",
-)
+@click.option("--project", "projects", multiple=True, metavar="PROJECT",
+              help="Projects that may use it; repeatable. [default: all]")  # fmt: skip
 @click.option("--when-failed", default=None, metavar="move|cancel", help="What happens to unfinished work if it fails.")
 @click.option("--fallback", default=None, metavar="POOL", help="Pool that takes its work if it fails.")
-@click.option(
-    "--fail-after",
-    default=None,
-    metavar="DURATION",
-    help="Mark it as failed after this long without a connected node. [default: never]",
-)
-@click.option(
-    "--clear",
-    "cleared",
-    multiple=True,
-    type=click.Choice(FIELDS),
-    metavar="FIELD",
-    help=f"Reset to the default: {', '.join(FIELDS)}.",
-)
-@json_option
-def set_(name: str, cleared: tuple[str, ...], as_json: bool, **given: Any) -> None:
+@click.option("--fail-after", default=None, metavar="DURATION",
+              help="Mark it as failed after this long without a connected node. [default: never]")  # fmt: skip
+@click.option("--clear", "cleared", multiple=True, type=click.Choice(FIELDS), metavar="FIELD",
+              help=f"Reset to the default: {', '.join(FIELDS)}.")  # fmt: skip
+@json_output
+def set_(name: str, cleared: tuple[str, ...], **given: Any) -> Output:
     """Set strategy, labels, taints and failover of a pool.
 
     Examples:
@@ -117,33 +99,33 @@ def set_(name: str, cleared: tuple[str, ...], as_json: bool, **given: Any) -> No
 
     Next: `roost pools show POOL`.
     """
-    wanted = {field: value for field, value in given.items() if value not in (None, ())}
+    wanted = {field: value for field, value in given.items() if value not in (None, (), {})}
     if not wanted and not cleared:
         raise click.UsageError("nothing to set: give --strategy, --overcommit, --label, ...; --help names all")
     if "overcommit" in wanted:
-        wanted["overcommit"] = {pair: _ratio(pair, value) for pair, value in _pairs(wanted["overcommit"])}
-    if "labels" in wanted:
-        wanted["labels"] = dict(_pairs(wanted["labels"]))
+        wanted["overcommit"] = {pair: _ratio(pair, value) for pair, value in wanted["overcommit"].items()}
     if wanted.get("strategy") == SERVERS_OWN:
         wanted["strategy"] = ""
     with connect() as client:
-        fields = _fields(existing(lambda: client.pools.get(name)))
-        fields = {field: value for field, value in fields.items() if field not in cleared}
-        for added in ("overcommit", "labels"):
-            if added in wanted:
-                wanted[added] = {**fields.get(added, {}), **wanted[added]}
-        pool = client.pools.set(name, **{**fields, **wanted})
-    print_result(
-        pool, as_json, f"pool {pool.name}: strategy {pool.strategy or SERVERS_OWN}, overcommit {_overcommit(pool)}"
-    )
+        known = existing(lambda: client.pools.get(name))
+        fields: dict[str, Any] = {}
+        if known is not None:
+            fields = {field: getattr(known, field) for field in FIELDS if field not in ("fail_after", *cleared)}
+            if known.fail_after_ms and "fail_after" not in cleared:
+                fields["fail_after"] = known.fail_after_ms / 1_000
+        for merged in ("overcommit", "labels"):
+            if merged in wanted:
+                wanted[merged] = fields.get(merged, {}) | wanted[merged]
+        pool = client.pools.set(name, **(fields | wanted))
+    return Output(pool, f"pool {pool.name}: strategy {pool.strategy or SERVERS_OWN}, overcommit {_overcommit(pool)}")
 
 
 @pools.command()
 @click.argument("name", metavar="POOL")
 @click.argument("status", type=click.Choice(["failed", "ready"]))
 @click.option("--reason", default="", help="Reason, recorded with the work that is moved or cancelled.")
-@json_option
-def mark(name: str, status: str, reason: str, as_json: bool) -> None:
+@json_output
+def mark(name: str, status: str, reason: str) -> Output:
     """Mark a pool as failed, or as ready again after a failure or a drain.
 
     Examples:
@@ -158,14 +140,15 @@ def mark(name: str, status: str, reason: str, as_json: bool) -> None:
     """
     if status == "failed" and not reason:
         raise click.UsageError("a failed pool needs a reason: --reason TEXT")
-    _mark(name, status, reason, as_json)
+    with connect() as client:
+        return _marked(client.pools.mark(name, status, reason))
 
 
 @pools.command()
 @click.argument("name", metavar="POOL")
 @click.option("--reason", default="", help="Reason.")
-@json_option
-def drain(name: str, reason: str, as_json: bool) -> None:
+@client_output
+def drain(client: Client, name: str, reason: str) -> Output:
     """Drain a pool: no new work, jobs finish, services move within their limits.
 
     Examples:
@@ -173,13 +156,13 @@ def drain(name: str, reason: str, as_json: bool) -> None:
 
     Next: `roost pools show POOL`; `roost pools mark POOL ready` to take it back.
     """
-    _mark(name, "draining", reason, as_json)
+    return _marked(client.pools.mark(name, "draining", reason))
 
 
 @pools.command()
 @click.argument("name", metavar="POOL")
-@json_option
-def unset(name: str, as_json: bool) -> None:
+@client_output
+def unset(client: Client, name: str) -> Output:
     """Remove the settings of a pool; its nodes stay.
 
     Examples:
@@ -187,9 +170,8 @@ def unset(name: str, as_json: bool) -> None:
 
     Next: `roost pools`. Its nodes stay.
     """
-    with connect() as client:
-        client.pools.delete(name)
-    print_result({"name": name}, as_json, f"the settings of pool {name} are removed; its nodes stay")
+    client.pools.delete(name)
+    return Output({"name": name}, f"the settings of pool {name} are removed; its nodes stay")
 
 
 def _row(pool: PoolView) -> tuple[str, ...]:
@@ -220,26 +202,9 @@ def _fields_shown(pool: PoolView) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _mark(name: str, status: str, reason: str, as_json: bool) -> None:
-    with connect() as client:
-        pool = client.pools.mark(name, status, reason)
-    if as_json:
-        print_json(pool)
-    else:
-        status_text = "has failed" if pool.status == "failed" else f"is {pool.status}"
-        echo_err(f"pool {pool.name} {status_text}" + (f": {pool.reason}" if pool.reason else ""))
-
-
-def _pairs(given: tuple[str, ...]) -> list[list[str]]:
-    return [name.split("=", 1) for name in given]
-
-
-def _fields(pool: PoolView | None) -> dict[str, Any]:
-    """What is set for a pool."""
-    if pool is None:
-        return {}
-    fields = {field: getattr(pool, field) for field in FIELDS if field != "fail_after"}
-    return fields | {"fail_after": pool.fail_after_ms / 1_000 if pool.fail_after_ms else None}
+def _marked(pool: PoolView) -> Output:
+    status = "has failed" if pool.status == "failed" else f"is {pool.status}"
+    return Output(pool, f"pool {pool.name} {status}" + (f": {pool.reason}" if pool.reason else ""))
 
 
 def _overcommit(pool: PoolView) -> str:

@@ -4,8 +4,16 @@ from collections.abc import Mapping
 
 import click
 
-from roost.cli.common.output import amount, plain, print_list, print_result
-from roost.cli.common.session import connect, existing, json_option, listing, pairs
+from roost.cli.common.output import Output, amount, listed, plain
+from roost.cli.common.session import (
+    client_output,
+    connect,
+    existing,
+    json_output,
+    listing,
+    pairs_option,
+)
+from roost.client import Client
 from roost.schema.projects import ProjectView
 
 HEADER = ("PROJECT", "WEIGHT", "SHARE", "PENDING", "ALLOCATED/QUOTA")
@@ -13,8 +21,8 @@ NO_LIMIT = "none"
 
 
 @listing("projects")
-@json_option
-def projects(as_json: bool) -> None:
+@client_output
+def projects(client: Client) -> Output:
     """List projects: weight, share of the fleet, allocation and quota; set and unset them.
 
     SHARE is the dominant share: the largest fraction of the fleet that a project has allocated of any resource. When
@@ -27,28 +35,22 @@ def projects(as_json: bool) -> None:
 
     Next: `roost why NAME` shows a quota that blocks a workload; docs/guides/queue.md has the rules.
     """
-    with connect() as client:
-        found = client.projects.list()
+    found = client.projects.list()
     empty = "there are no projects yet; one begins with its first workload, or with `roost projects set NAME`"
-    print_list(found, as_json, HEADER, _row, empty)
+    return listed(found, HEADER, _row, empty)
 
 
 @projects.command("set")
 @click.argument("name", metavar="PROJECT")
 @click.option("--weight", type=int, default=None, help="Weight of its fair share. [default: 1]")
-@click.option(
-    "--quota",
-    multiple=True,
-    callback=pairs,
-    metavar="NAME=AMOUNT",
+@pairs_option(
+    "--quota", metavar="NAME=AMOUNT",
     help="Maximum allocation: cpu=10, memory=4GiB, gpu=2, instances=5, any resource; cpu=none: no limit.",
-)
+)  # fmt: skip
 @click.option("--borrow/--no-borrow", default=None, help="Allow use above the quota, of what all quotas leave free.")
 @click.option("--count-only/--enforce", "counted", default=None, help="Only display the quota, or enforce it.")
-@json_option
-def set_(
-    name: str, weight: int | None, quota: tuple[str, ...], borrow: bool | None, counted: bool | None, as_json: bool
-) -> None:
+@json_output
+def set_(name: str, weight: int | None, quota: dict[str, str], borrow: bool | None, counted: bool | None) -> Output:
     """Set weight and quota of a project.
 
     Examples:
@@ -62,13 +64,11 @@ def set_(
 
     Next: `roost projects`.
     """
-    given = dict(resource.split("=", 1) for resource in quota)
     if weight is None and not quota and borrow is None and counted is None:
         raise click.UsageError("nothing to set: give --weight, --quota, --borrow or --count-only")
     with connect() as client:
         known = existing(lambda: client.projects.get(name))
-        limits = _written(known.quota) if known else {}
-        limits |= given
+        limits = (_written(known.quota) if known else {}) | quota
         project = client.projects.set(
             name,
             weight=weight if weight is not None else known.weight if known else 1,
@@ -76,13 +76,13 @@ def set_(
             borrow=borrow if borrow is not None else bool(known and known.borrow),
             counted=counted if counted is not None else bool(known and known.counted),
         )
-    print_result(project, as_json, f"project {project.name}: weight {project.weight}, quota {_format_quota(project)}")
+    return Output(project, f"project {project.name}: weight {project.weight}, quota {_format_quota(project)}")
 
 
 @projects.command()
 @click.argument("name", metavar="PROJECT")
-@json_option
-def unset(name: str, as_json: bool) -> None:
+@client_output
+def unset(client: Client, name: str) -> Output:
     """Remove the settings of a project; its workloads stay.
 
     Examples:
@@ -90,9 +90,8 @@ def unset(name: str, as_json: bool) -> None:
 
     Next: `roost projects`. Its workloads stay; it has weight 1 and no quota from now on.
     """
-    with connect() as client:
-        client.projects.delete(name)
-    print_result({"name": name}, as_json, f"project {name} has weight 1 and no quota")
+    client.projects.delete(name)
+    return Output({"name": name}, f"project {name} has weight 1 and no quota")
 
 
 def format_allocated(allocated: Mapping[str, int], quota: Mapping[str, int]) -> str:

@@ -1,14 +1,14 @@
 """roost reserve, roost reservations: nodes reserved for one project."""
 
-import time
 from datetime import UTC, datetime
 
 import click
 
-from roost.cli.common.output import moment, print_list, print_result
-from roost.cli.common.session import connect, json_option, listing
+from roost.cli.common.output import Output, from_now, listed, moment
+from roost.cli.common.session import client_output, connect, json_output, listing
+from roost.client import Client
 from roost.model.errors import Invalid
-from roost.model.spec.units import duration_ms, is_moment, moment_ms, show_duration
+from roost.model.spec.units import duration_ms, is_moment, moment_ms
 from roost.schema.projects import ReservationView
 
 HEADER = ("RESERVATION", "PROJECT", "STATE", "FROM", "UNTIL", "NODES")
@@ -19,29 +19,17 @@ NODES_SHOWN = 5  # names in a table; --json has them all
 @click.argument("name", metavar="NAME")
 @click.option("--project", "-p", required=True, help="Project that may use the nodes.")
 @click.option("--node", "nodes", multiple=True, metavar="NODE", help="Node to reserve; repeatable.")
-@click.option(
-    "--nodes",
-    "count",
-    type=int,
-    default=None,
-    metavar="COUNT",
-    help="Number of nodes; those with the least work of others are taken.",
-)
+@click.option("--nodes", "count", type=int, default=None, metavar="COUNT",
+              help="Number of nodes; those with the least work of others are taken.")  # fmt: skip
 @click.option("--pool", default="", help="Pool of the nodes. [default: any]")
-@click.option(
-    "--from",
-    "start",
-    default=None,
-    metavar="WHEN",
-    help="Time with zone (2030-01-31T18:00Z) or duration from now (2h). [default: now]",
-)
-@click.option("--for", "length", default=None, metavar="DURATION", help="Duration from the start. [default: until it "
-              "is cancelled]")  # fmt: skip
-@json_option
+@click.option("--from", "start", default=None, metavar="WHEN",
+              help="Time with zone (2030-01-31T18:00Z) or duration from now (2h). [default: now]")  # fmt: skip
+@click.option("--for", "length", default=None, metavar="DURATION",
+              help="Duration from the start. [default: until it is cancelled]")  # fmt: skip
+@json_output
 def reserve(
-    name: str, project: str, nodes: tuple[str, ...], count: int | None, pool: str, start: str | None,
-    length: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    name: str, project: str, nodes: tuple[str, ...], count: int | None, pool: str, start: str | None, length: str | None
+) -> Output:
     """Reserve nodes for one project, from a given time.
 
     Examples:
@@ -61,12 +49,12 @@ def reserve(
         made = client.reservations.create(name, project, nodes=nodes, count=count, pool=pool, start=start, end=end)
     when = "now" if made.active else f"from {moment(made.start_ms)}"
     until = moment(made.end_ms) if made.end_ms else "it is cancelled"
-    print_result(made, as_json, f"{_nodes(made)} reserved for project {made.project} {when} until {until}")
+    return Output(made, f"{_nodes(made)} reserved for project {made.project} {when} until {until}")
 
 
 @listing("reservations")
-@json_option
-def reservations(as_json: bool) -> None:
+@client_output
+def reservations(client: Client) -> Output:
     """List current and future reservations; cancel one.
 
     Examples:
@@ -75,21 +63,14 @@ def reservations(as_json: bool) -> None:
 
     Next: `roost reserve NAME --project P --nodes COUNT` makes one.
     """
-    with connect() as client:
-        found = client.reservations.list()
-    print_list(
-        found,
-        as_json,
-        HEADER,
-        _row,
-        "there are no reservations; `roost reserve NAME --project P --nodes COUNT` makes one",
-    )
+    empty = "there are no reservations; `roost reserve NAME --project P --nodes COUNT` makes one"
+    return listed(client.reservations.list(), HEADER, _row, empty)
 
 
 @reservations.command()
 @click.argument("name", metavar="NAME")
-@json_option
-def cancel(name: str, as_json: bool) -> None:
+@client_output
+def cancel(client: Client, name: str) -> Output:
     """Cancel a reservation.
 
     Examples:
@@ -97,9 +78,8 @@ def cancel(name: str, as_json: bool) -> None:
 
     Next: `roost reservations`. Running work of the project stays there.
     """
-    with connect() as client:
-        client.reservations.delete(name)
-    print_result({"name": name}, as_json, f"reservation {name} is cancelled")
+    client.reservations.delete(name)
+    return Output({"name": name}, f"reservation {name} is cancelled")
 
 
 def _end(start: str | None, length: str | None) -> str | None:
@@ -118,17 +98,11 @@ def _end(start: str | None, length: str | None) -> str | None:
 
 def _row(reservation: ReservationView) -> tuple[str, ...]:
     until = moment(reservation.end_ms) if reservation.end_ms else "cancelled"
-    state = "active" if reservation.active else f"in {_from_now(reservation.start_ms)}"
-    return (
-        reservation.name, reservation.project, state, moment(reservation.start_ms), until, _nodes(reservation)
-    )  # fmt: skip
+    state = "active" if reservation.active else f"in {from_now(reservation.start_ms)}"
+    return reservation.name, reservation.project, state, moment(reservation.start_ms), until, _nodes(reservation)
 
 
 def _nodes(reservation: ReservationView) -> str:
     first = ", ".join(reservation.nodes[:NODES_SHOWN])
     more = len(reservation.nodes) - NODES_SHOWN
     return f"{first} and {more} more" if more > 0 else first
-
-
-def _from_now(at_ms: int) -> str:
-    return show_duration(max(0, at_ms - int(time.time() * 1_000)) // 1_000 * 1_000)

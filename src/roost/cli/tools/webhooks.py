@@ -3,14 +3,15 @@
 import sys
 import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import click
 
 from roost.cli.common.exit_codes import Failure
-from roost.cli.common.output import ago, echo_err, print_json, print_result, print_table
-from roost.cli.common.session import connect, json_option, listing
+from roost.cli.common.output import Output, ago, echo_err, print_json, print_table
+from roost.cli.common.session import client_output, connect, json_option, json_output, listing
 from roost.cli.common.targets import HOOK
+from roost.client import Client
 from roost.schema.webhooks import HookView
 
 HEADER = ("HOOK", "STATE", "DELIVERED", "FAILED", "PENDING", "LOST", "LAST", "URL")
@@ -19,8 +20,8 @@ SECRET_READ_MAX = 1_024
 
 
 @listing("hooks")
-@json_option
-def hooks(as_json: bool) -> None:
+@client_output
+def hooks(client: Client) -> Output:
     """List, set, test and remove webhooks.
 
     Examples:
@@ -31,17 +32,17 @@ def hooks(as_json: bool) -> None:
 
     Next: docs/guides/webhooks.md shows a receiver. A hook without a project covers all projects (admins only).
     """
-    with connect() as client:
-        found = client.webhooks.list()
-    if as_json:
-        print_json(found)
-        return
-    print_table(HEADER, [_row(hook) for hook in found])
-    for hook in found:
-        for message in _troubles(hook):
-            echo_err(f"hook {hook.project}/{hook.name}: {message}")
-    if not found:
-        echo_err("there are no hooks; `roost hooks set PROJECT/NAME --url URL` sets one")
+    found = client.webhooks.list()
+
+    def show() -> None:
+        print_table(HEADER, [_row(hook) for hook in found])
+        for hook in found:
+            for message in _troubles(hook):
+                echo_err(f"hook {hook.project}/{hook.name}: {message}")
+        if not found:
+            echo_err("there are no hooks; `roost hooks set PROJECT/NAME --url URL` sets one")
+
+    return Output(found, show)
 
 
 @hooks.command("set")
@@ -49,20 +50,13 @@ def hooks(as_json: bool) -> None:
 @click.option("--url", required=True, help="URL of the receiver: http or https.")
 @click.option("--event", "events", multiple=True, metavar="EVENT",
               help="Event, like instance.failed, node.*; repeatable. [default: every end]")  # fmt: skip
-@click.option(
-    "--workload",
-    default="",
-    metavar="PATTERN",
-    help="Only workloads NAME or PREFIX*; for a hook of all projects PROJECT/NAME.",
-)
+@click.option("--workload", default="", metavar="PATTERN",
+              help="Only workloads NAME or PREFIX*; for a hook of all projects PROJECT/NAME.")  # fmt: skip
 @click.option("--secret-file", type=click.File("rb"), help="File with the signing secret; -: standard input.")
 @click.option("--unsigned", is_flag=True, help="Remove the secret.")
 @click.option("--disabled", is_flag=True, help="Keep it, and send no events.")
-@json_option
-def set_(
-    hook: tuple[str, str], url: str, events: tuple[str, ...], workload: str, secret_file: IO[bytes] | None,
-    unsigned: bool, disabled: bool, as_json: bool,
-) -> None:  # fmt: skip
+@json_output
+def set_(hook: tuple[str, str], secret_file: IO[bytes] | None, unsigned: bool, disabled: bool, **fields: Any) -> Output:
     """Set a webhook. It receives events from now on.
 
     Examples:
@@ -79,20 +73,15 @@ def set_(
         raise click.UsageError("--secret-file and --unsigned contradict each other")
     secret = None if unsigned else _text(_secret(secret_file)) if secret_file is not None else ""
     with connect() as client:
-        found = client.webhooks.set(
-            *hook, url=url, events=events, workload=workload, enabled=not disabled, secret=secret
-        )
-    if as_json:
-        print_json(found)
-        return
+        found = client.webhooks.set(*hook, enabled=not disabled, secret=secret, **fields)
     how = "signed" if found.signed else "not signed"
-    echo_err(f"hook {found.project}/{found.name} is set: {', '.join(found.events)}; messages are {how}")
+    return Output(found, f"hook {found.project}/{found.name} is set: {', '.join(found.events)}; messages are {how}")
 
 
 @hooks.command()
 @click.argument("hook", type=HOOK, metavar="[PROJECT/]NAME")
-@json_option
-def remove(hook: tuple[str, str], as_json: bool) -> None:
+@client_output
+def remove(client: Client, hook: tuple[str, str]) -> Output:
     """Delete a webhook.
 
     Examples:
@@ -100,9 +89,8 @@ def remove(hook: tuple[str, str], as_json: bool) -> None:
 
     Next: `roost hooks`. Its pending events are dropped.
     """
-    with connect() as client:
-        client.webhooks.delete(*hook)
-    print_result({"project": hook[0], "name": hook[1]}, as_json, f"hook {hook[0]}/{hook[1]} is deleted")
+    client.webhooks.delete(*hook)
+    return Output({"project": hook[0], "name": hook[1]}, f"hook {hook[0]}/{hook[1]} is deleted")
 
 
 @hooks.command()
@@ -183,13 +171,10 @@ def _row(hook: HookView) -> tuple[str, ...]:
 
 def _troubles(hook: HookView) -> list[str]:
     """What its operator should know."""
-    message = []
-    if hook.last_error and hook.waiting:
-        message.append(f"the last try failed: {hook.last_error}")
-    if hook.given_up:
-        message.append(f"{hook.given_up:,} events were given up after an hour of trying")
-    if hook.dropped:
-        message.append(f"{hook.dropped:,} events were dropped: more waited than there is room for")
-    if hook.missing:
-        message.append(hook.missing)
-    return message
+    troubles = {
+        f"the last try failed: {hook.last_error}": hook.last_error and hook.waiting,
+        f"{hook.given_up:,} events were given up after an hour of trying": hook.given_up,
+        f"{hook.dropped:,} events were dropped: more waited than there is room for": hook.dropped,
+        hook.missing: hook.missing,
+    }
+    return [message for message, holds in troubles.items() if holds]

@@ -3,9 +3,11 @@
 import click
 
 from roost.cli.common.as_of import at_option, settle
-from roost.cli.common.output import ago, echo_err, print_json, print_table, took
-from roost.cli.common.session import connect, json_option
+from roost.cli.common.output import Output, ago, listed, took
+from roost.cli.common.session import client_output, only_project_option
 from roost.cli.common.targets import Target
+from roost.client import Client
+from roost.schema.history import OverView
 from roost.schema.work import WorkloadView
 
 STATES = ("queued", "running", "stopping", "succeeded", "failed", "timed_out", "cancelled", "expired", "rejected")
@@ -15,11 +17,11 @@ HEADER = ("NAME", "KIND", "STATE", "INSTANCES", "SUBMITTED", "TOOK")
 
 @click.command()
 @click.option("-a", "--all", "everything", is_flag=True, help="Include finished workloads.")
-@click.option("-p", "--project", default="", help="Only of this project.")
+@only_project_option
 @click.option("--state", type=click.Choice(STATES), default=None, help="Only in this state.")
 @at_option
-@json_option
-def ps(everything: bool, project: str, state: str | None, at: str, as_json: bool) -> None:
+@client_output
+def ps(client: Client, everything: bool, project: str, state: str | None, at: str) -> Output:
     """List pending and running workloads, and with -a finished ones.
 
     Examples:
@@ -30,21 +32,12 @@ def ps(everything: bool, project: str, state: str | None, at: str, as_json: bool
 
     Next: `roost show NAME` for details, `roost why NAME` for a pending one.
     """
-    with connect() as client:
-        states = (state,) if state else ("",) if everything else LIVE
-        at = settle(client, at)
-        found = [
-            workload for state in states for workload in client.workloads.list(project=project, state=state, at=at)
-        ]
+    states = (state,) if state else ("",) if everything else LIVE
+    at = settle(client, at)
+    found = [workload for state in states for workload in client.workloads.list(project=project, state=state, at=at)]
     found.sort(key=lambda workload: workload.submitted_ms, reverse=True)
-    if as_json:
-        print_json(found)
-        return
-    print_table(HEADER, [_row(workload) for workload in found])
-    if not found and not everything and not at:
-        echo_err(
-            "no pending or running workloads; `roost ps -a` lists finished ones, `roost run -- echo hello` starts one"
-        )
+    empty = "no pending or running workloads; `roost ps -a` lists finished ones, `roost run -- echo hello` starts one"
+    return listed(found, HEADER, _row, "" if everything or at else empty)
 
 
 def _row(workload: WorkloadView) -> tuple[str, ...]:
@@ -67,7 +60,7 @@ def format_state(workload: WorkloadView) -> str:
     return "running" if workload.ready >= workload.count else f"running {workload.ready}/{workload.count} ready"
 
 
-def progress(workload: WorkloadView) -> str:
+def progress(workload: WorkloadView | OverView) -> str:
     """`1`, or `7 succeeded, 2 running, 1 queued`: most first."""
     if workload.count == 1:
         return "1"

@@ -1,12 +1,11 @@
 """roost schedules: recurring jobs, their next ticks and last runs."""
 
-import time
-
 import click
 
-from roost.cli.common.output import echo_err, print_json, print_table
-from roost.cli.common.session import connect, json_option, listing, project_option
+from roost.cli.common.output import Output, day_and_minute, listed
+from roost.cli.common.session import client_output, listing, only_project_option, project_option
 from roost.cli.common.targets import TARGET, Target, in_project
+from roost.client import Client
 from roost.schema.schedules import ScheduleView
 
 HEADER = ("NAME", "CRON", "ZONE", "NEXT", "LAST", "STATE", "PROBLEM")
@@ -14,11 +13,11 @@ NEXT_MAX = 10  # the limit of the server
 
 
 @listing("schedules")
-@click.option("-p", "--project", default="", help="Only of this project.")
+@only_project_option
 @click.option("--next", "coming", type=click.IntRange(1, NEXT_MAX), default=1, show_default=True,
               help="Number of next ticks.")  # fmt: skip
-@json_option
-def schedules(project: str, coming: int, as_json: bool) -> None:
+@client_output
+def schedules(client: Client, project: str, coming: int) -> Output:
     """List schedules: next tick, last run, and problems.
 
     Examples:
@@ -31,24 +30,19 @@ def schedules(project: str, coming: int, as_json: bool) -> None:
 
     Next: `roost why NAME` for the next tick, `roost logs RUN` for the output of a run.
     """
-    with connect() as client:
-        found = client.schedules.list(project=project, coming=coming)
-    if as_json:
-        print_json(found)
-        return
-    if coming > 1:
-        print_table(("NAME", "NEXT"), [row for schedule in found for row in _ticks(schedule)])
-    else:
-        print_table(HEADER, [_row(schedule) for schedule in found])
-    if not found:
-        echo_err("there are no schedules; `schedule: '0 2 * * *'` in a workload makes one")
+    found = client.schedules.list(project=project, coming=coming)
+    empty = "there are no schedules; `schedule: '0 2 * * *'` in a workload makes one"
+    if coming == 1:
+        return listed(found, HEADER, _row, empty)
+    ticks = [(str(Target(schedule.project, schedule.name)), tick) for schedule in found for tick in _ticks(schedule)]
+    return listed(ticks, ("NAME", "NEXT"), lambda row: row, empty, value=found)
 
 
 @schedules.command()
 @click.argument("target", type=TARGET, metavar="NAME")
 @project_option
-@json_option
-def run(target: Target, project: str, as_json: bool) -> None:
+@client_output
+def run(client: Client, target: Target, project: str) -> Output:
     """Let a schedule run once now, in addition to its ticks.
 
     Examples:
@@ -58,32 +52,17 @@ def run(target: Target, project: str, as_json: bool) -> None:
     Next: `roost logs -f RUN` follows its output.
     """
     target = in_project(target, project)
-    with connect() as client:
-        made = client.schedules.run(target.project, target.name)
-    if as_json:
-        print_json(made)
-    else:
-        click.echo(str(Target(made.project, made.name)))
+    made = client.schedules.run(target.project, target.name)
+    return Output(made, lambda: click.echo(str(Target(made.project, made.name))))
 
 
 def _row(schedule: ScheduleView) -> tuple[str, ...]:
     last = schedule.runs[0] if schedule.runs else None
-    coming = "ended" if schedule.ended else _shown(schedule.next_ms[0]) if schedule.next_ms else "never"
-    return (
-        str(Target(schedule.project, schedule.name)),
-        schedule.cron,
-        schedule.zone,
-        coming,
-        _shown(last.tick_ms) if last else "-",
-        last.state if last else "-",
-        schedule.message or "-",
-    )
-
-
-def _ticks(schedule: ScheduleView) -> list[tuple[str, str]]:
+    tick, state = (day_and_minute(last.tick_ms), last.state) if last else ("-", "-")
     name = str(Target(schedule.project, schedule.name))
-    return [(name, _shown(next_m)) for next_m in schedule.next_ms] or [(name, "ended" if schedule.ended else "never")]
+    return name, schedule.cron, schedule.zone, _ticks(schedule)[0], tick, state, schedule.message or "-"
 
 
-def _shown(at_ms: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at_ms / 1_000))
+def _ticks(schedule: ScheduleView) -> list[str]:
+    """The next ticks; at least one line."""
+    return list(map(day_and_minute, schedule.next_ms)) or ["ended" if schedule.ended else "never"]

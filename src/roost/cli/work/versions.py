@@ -1,14 +1,14 @@
 """roost versions: the versions of a workload, and what each changed."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import click
-import msgspec
 
-from roost.cli.common.as_of import rfc3339
-from roost.cli.common.output import moment, print_json, print_table
-from roost.cli.common.session import connect, json_option, project_option
+from roost.cli.common.as_of import with_times
+from roost.cli.common.output import Output, listed, moment, print_table
+from roost.cli.common.session import client_output, project_option
 from roost.cli.common.targets import TARGET, Target, in_project, whole_workload
+from roost.client import Client
 from roost.schema.rollouts import VersionView
 
 HEADER = ("VERSION", "SINCE", "INSTANCES", "UPDATE", "CHANGE")
@@ -19,8 +19,8 @@ COLORS = {"+": "green", "-": "red", "@": "cyan"}
 @click.argument("target", type=TARGET, metavar="NAME")
 @click.option("--diff", is_flag=True, help="Show what each version changed.")
 @project_option
-@json_option
-def versions(target: Target, diff: bool, project: str, as_json: bool) -> None:
+@client_output
+def versions(client: Client, target: Target, diff: bool, project: str) -> Output:
     """List the versions of a workload, newest first.
 
     Examples:
@@ -31,14 +31,13 @@ def versions(target: Target, diff: bool, project: str, as_json: bool) -> None:
     Next: `roost rollback NAME [VERSION]` to return to one; `roost history NAME` lists finished workloads.
     """
     target = whole_workload(in_project(target, project))
-    with connect() as client:
-        found = client.workloads.versions(target.project, target.name, diff=diff)
-    if as_json:
-        print_json([_reported(version, diff) for version in found])
-        return
-    if not diff:
-        print_table(HEADER, [_row(version) for version in found])
-        return
+    found = client.workloads.versions(target.project, target.name, diff=diff)
+    hidden = ("document",) if diff else ("document", "diff")  # the environment of a document may be confidential
+    value = [with_times(version, *hidden) for version in found]
+    return Output(value, lambda: _show_diffs(found)) if diff else listed(found, HEADER, _row, value=value)
+
+
+def _show_diffs(found: Sequence[VersionView]) -> None:
     for number, version in enumerate(found):
         if number:
             click.echo()
@@ -53,12 +52,3 @@ def _row(version: VersionView) -> tuple[str, ...]:
     if not version.present and update in ("rolling", "waiting"):
         update = "superseded"
     return f"{version.version}{mark}", moment(version.at_ms), str(version.instances), update, version.change
-
-
-def _reported(version: VersionView, diff: bool) -> dict[str, Any]:
-    answer = msgspec.structs.asdict(version)
-    del answer["document"]  # its environment may be confidential
-    if not diff:
-        del answer["diff"]
-    answer["at"] = rfc3339(answer.pop("at_ms"))
-    return answer

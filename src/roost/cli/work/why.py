@@ -1,21 +1,19 @@
 """roost why: reasons, suggestions, queue position and start estimate; as text or JSON."""
 
-import time
-
 import click
 
-from roost.cli.common.output import print_json, print_table
-from roost.cli.common.session import connect, json_option, project_option
+from roost.cli.common.output import Output, from_now, print_table
+from roost.cli.common.session import client_output, project_option
 from roost.cli.common.targets import TARGET, Target, in_project
-from roost.model.spec.units import show_duration
+from roost.client import Client
 from roost.schema.why import EstimateView, WhyView
 
 
 @click.command()
 @click.argument("target", type=TARGET, metavar="NAME[.INDEX]")
 @project_option
-@json_option
-def why(target: Target, project: str, as_json: bool) -> None:
+@client_output
+def why(client: Client, target: Target, project: str) -> Output:
     """Explain why an instance is placed or pending, what would help, and when it may start.
 
     Without an index: the first pending instance, else the first.
@@ -28,29 +26,20 @@ def why(target: Target, project: str, as_json: bool) -> None:
     Next: apply one of the suggestions (each was tried on a copy of the state), or `roost cancel` it.
     """
     target = in_project(target, project)
-    with connect() as client:
-        answer = client.workloads.why(target.project, target.name, target.index)
-    if as_json:
-        print_json(answer)
-        return
+    answer = client.workloads.why(target.project, target.name, target.index)
+    return Output(answer, lambda: _show(answer))
+
+
+def _show(answer: WhyView) -> None:
     click.echo(answer.message)
     if answer.blockers:
         click.echo()
-        rows = [
-            (str(blocker.nodes) if blocker.nodes else "-", blocker.code, blocker.reason) for blocker in answer.blockers
-        ]
-        print_table(("NODES", "CODE", "REASON"), rows)
+        blockers = [(str(blocker.nodes or "-"), blocker.code, blocker.reason) for blocker in answer.blockers]
+        print_table(("NODES", "CODE", "REASON"), blockers)
     elif answer.candidates:
         click.echo()
-        rows = [
-            (candidate.node, f"{candidate.score:.3f}", "taken" if at == 0 else "")
-            for at, candidate in enumerate(answer.candidates)
-        ]
-        print_table(("NODE", "SCORE", ""), rows)
-    _print_advice(answer)
-
-
-def _print_advice(answer: WhyView) -> None:
+        scores = [(candidate.node, f"{candidate.score:.3f}") for candidate in answer.candidates]
+        print_table(("NODE", "SCORE", ""), [(*row, "" if at else "taken") for at, row in enumerate(scores)])
     if answer.contradiction:
         click.echo("\nNo node can ever meet " + ("this:" if len(answer.contradiction) == 1 else "these together:"))
         for need in answer.contradiction:
@@ -58,32 +47,23 @@ def _print_advice(answer: WhyView) -> None:
     if answer.suggestions:
         click.echo("\nWhat would start it now, any one of:")
         for suggestion in answer.suggestions:
-            click.echo(
-                f"  {suggestion.message}"
-                + (f" (it would go to {suggestion.node})" if suggestion.kind != "node" else "")
-            )
+            where = f" (it would go to {suggestion.node})" if suggestion.kind != "node" else ""
+            click.echo(f"  {suggestion.message}{where}")
     if answer.position is not None:
-        click.echo(f"\nQueue:  {_place(answer.position, answer.queued_before)}")
+        others = ", ".join(answer.queued_before)
+        rest = answer.position - 1 - len(answer.queued_before)
+        more = f" and {rest:,} more" if rest > 0 else ""
+        place = f"number {answer.position:,}, after {others}{more}" if answer.position > 1 else "it is the next one"
+        click.echo(f"\nQueue:  {place}")
     if answer.estimate is not None:
-        click.echo(f"Start:  {_start(answer.estimate, int(time.time() * 1_000))}")
+        click.echo(f"Start:  {_start(answer.estimate)}")
 
 
-def _place(position: int, queued_before: list[str]) -> str:
-    if position == 1:
-        return "it is the next one"
-    more = f" and {position - 1 - len(queued_before):,} more" if position - 1 > len(queued_before) else ""
-    return f"number {position:,}, after {', '.join(queued_before)}{more}"
-
-
-def _start(estimate: EstimateView, now_ms: int) -> str:
+def _start(estimate: EstimateView) -> str:
     if estimate.earliest_ms is None:
         return estimate.message
-    earliest = _in(estimate.earliest_ms, now_ms)
+    earliest = from_now(estimate.earliest_ms)
     if estimate.likely_ms is None or estimate.latest_ms is None:
         return f"not before {earliest} ({estimate.message})"
-    latest = _in(estimate.latest_ms, now_ms)
-    return f"likely in {_in(estimate.likely_ms, now_ms)}, between {earliest} and {latest} ({estimate.message})"
-
-
-def _in(at_ms: int, now_ms: int) -> str:
-    return show_duration(max(0, at_ms - now_ms) // 1_000 * 1_000)
+    latest = from_now(estimate.latest_ms)
+    return f"likely in {from_now(estimate.likely_ms)}, between {earliest} and {latest} ({estimate.message})"
