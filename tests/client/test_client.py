@@ -35,8 +35,8 @@ def test_what_was_submitted_is_there(client: Client, name: str) -> None:
 
 def test_the_same_again_is_no_conflict_if_one_says_so(client: Client, name: str) -> None:
     document = {"name": name, "command": "true"}
-    assert client.workloads.submit_new(document)[1] is True
-    assert client.workloads.submit_new(document, same_ok=True)[1] is False
+    assert client.workloads.submit(document).result == "created"
+    assert client.workloads.submit(document, same_ok=True).result == "unchanged"
     with pytest.raises(ApiError) as caught:
         client.workloads.submit(document)
     assert (caught.value.status, caught.value.code) == (409, "name_in_use")

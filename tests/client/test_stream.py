@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from roost.client.errors import ApiError, Unreachable
-from roost.client.logs import LogFollower
-from roost.client.stream import Body, Events, ServerEvent, StreamFollower, next_of
+from roost.client.stream import Body, Events, LogFollower, ServerEvent, StreamFollower, next_of
 from roost.client.transport import Transport
 from roost.schema.feed import AttemptView, EndingView
 from tests.client.wires import answer, events, wire

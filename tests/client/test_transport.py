@@ -5,7 +5,8 @@ import socket
 import pytest
 
 from roost.client.errors import ApiError, ClientError, Unreachable
-from roost.client.transport import Transport, segment
+from roost.client.namespace import path_of
+from roost.client.transport import Transport
 from tests.client.wires import answer, wire
 
 
@@ -90,4 +91,4 @@ def test_questions_leave_out_what_was_not_said() -> None:
 
 
 def test_names_cannot_leave_their_place_in_a_path() -> None:
-    assert segment("../x?y#z%") == "..%2Fx%3Fy%23z%25"
+    assert path_of("/v1/nodes/{}", "../x?y#z%") == "/v1/nodes/..%2Fx%3Fy%23z%25"

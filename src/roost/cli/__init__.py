@@ -131,5 +131,4 @@ def root() -> None:
 
 
 def main() -> None:
-    """The console script."""
     root(prog_name="roost")

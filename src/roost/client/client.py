@@ -1,22 +1,9 @@
 """The client: one namespace per noun, and in it one method per request, each with a typed answer."""
 
-from roost.client.history import AuditCalls, EventCalls, HistoryCalls
-from roost.client.namespace import Namespace, Noun
-from roost.client.operators import (
-    JoinTokenCalls,
-    MaintenanceCalls,
-    NodeCalls,
-    PoolCalls,
-    ReservationCalls,
-    SecretCalls,
-    ServerCalls,
-    TokenCalls,
-    WebhookCalls,
-)
+from roost.client import history, operators, workloads
+from roost.client.namespace import Namespace
 from roost.client.transport import Transport
-from roost.client.workloads import ChangeCalls, InstanceCalls, LogCalls, ScheduleCalls, ServiceCalls, WorkloadCalls
-from roost.schema.access import LoginView, MemberPage, MemberView, WhoamiView
-from roost.schema.projects import ProjectPage, ProjectView
+from roost.schema.access import LoginView, WhoamiView
 from roost.schema.servers import StatusView
 
 
@@ -30,26 +17,26 @@ class Client(Namespace):
         transport = Transport(url, token, ca)
         super().__init__(transport)
         self.url = url
-        self.workloads = WorkloadCalls(transport)
-        self.instances = InstanceCalls(transport)
-        self.logs = LogCalls(transport)
-        self.schedules = ScheduleCalls(transport)
-        self.services = ServiceCalls(transport)
-        self.changes = ChangeCalls(transport)
-        self.history = HistoryCalls(transport)
-        self.events = EventCalls(transport)
-        self.audit = AuditCalls(transport)
-        self.nodes = NodeCalls(transport)
-        self.pools = PoolCalls(transport)
-        self.projects = Noun(transport, "/v1/projects/{}", ProjectView, ProjectPage)
-        self.reservations = ReservationCalls(transport)
-        self.join_tokens = JoinTokenCalls(transport)
-        self.tokens = TokenCalls(transport)
-        self.members = Noun(transport, "/v1/projects/{}/members/{}", MemberView, MemberPage)
-        self.secrets = SecretCalls(transport)
-        self.webhooks = WebhookCalls(transport)
-        self.servers = ServerCalls(transport)
-        self.maintenance = MaintenanceCalls(transport)
+        self.workloads = workloads.WorkloadCalls(transport)
+        self.instances = workloads.InstanceCalls(transport)
+        self.logs = workloads.LogCalls(transport)
+        self.schedules = workloads.ScheduleCalls(transport)
+        self.services = workloads.ServiceCalls(transport)
+        self.changes = workloads.ChangeCalls(transport)
+        self.history = history.HistoryCalls(transport)
+        self.events = history.EventCalls(transport)
+        self.audit = history.AuditCalls(transport)
+        self.nodes = operators.NodeCalls(transport)
+        self.pools = operators.PoolCalls(transport)
+        self.projects = operators.ProjectCalls(transport)
+        self.reservations = operators.ReservationCalls(transport)
+        self.join_tokens = operators.JoinTokenCalls(transport)
+        self.tokens = operators.TokenCalls(transport)
+        self.members = operators.MemberCalls(transport)
+        self.secrets = operators.SecretCalls(transport)
+        self.webhooks = operators.WebhookCalls(transport)
+        self.servers = operators.ServerCalls(transport)
+        self.maintenance = operators.MaintenanceCalls(transport)
 
     def __enter__(self) -> "Client":
         return self
@@ -62,7 +49,6 @@ class Client(Namespace):
         self._transport.close()
 
     def whoami(self) -> WhoamiView:
-        """Your principal and your roles."""
         return self._get("/v1/whoami", WhoamiView)
 
     def login(self) -> LoginView:
@@ -70,5 +56,4 @@ class Client(Namespace):
         return self._get("/v1/login", LoginView)
 
     def status(self) -> StatusView:
-        """Version, revision and counts of the server."""
         return self._get("/v1/status", StatusView)

@@ -8,11 +8,10 @@ from typing import NamedTuple
 from roost.client.errors import NotConfigured
 
 NOT_CONFIGURED = "no server configured: start one with `roost up`, or export ROOST_CONFIG=DIR/client.toml"
+TWO_LINES = 'it has two lines: url = "..." and token = "..."'
 
 
 class Config(NamedTuple):
-    """What a client needs to know."""
-
     url: str
     token: str
     ca: str = ""  # PEM of the CA that vouches for the server; empty: those that this system knows
@@ -46,12 +45,10 @@ def read_config(path: Path) -> Config:
     except FileNotFoundError:
         raise NotConfigured(f"{path} is not there", "start the server that writes it: `roost up`") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise NotConfigured(
-            f"{path} cannot be read: {error}", 'it has two lines: url = "..." and token = "..."'
-        ) from None
+        raise NotConfigured(f"{path} cannot be read: {error}", TWO_LINES) from None
     url, token, answer = content.get("url"), content.get("token", ""), content.get("ca", "")
     if not isinstance(url, str) or not isinstance(token, str) or not isinstance(answer, str):
-        raise NotConfigured(f"{path} has no url", 'it has two lines: url = "..." and token = "..."')
+        raise NotConfigured(f"{path} has no url", TWO_LINES)
     ca = authority_of(answer or os.environ.get("ROOST_CA", ""), path.parent, str(path) if answer else "$ROOST_CA")
     if isinstance(content.get("login"), dict):
         from roost.client.login import renewed
@@ -65,15 +62,9 @@ def write_config(path: Path, config: Config) -> None:
     write_private(path, {"url": config.url, "token": config.token} | ({"ca": config.ca} if config.ca else {}))
 
 
-def write_private(
-    path: Path, fields: Mapping[str, str], table: str = "", inner: Mapping[str, str] | None = None,
-    numbers: Mapping[str, int] | None = None,
-) -> None:  # fmt: skip
-    """A TOML file of a few texts, and perhaps a table of more texts and numbers, that only its owner can read."""
-    text = "".join(f"{name} = {_quoted(value)}\n" for name, value in fields.items())
-    if table:
-        text += f"\n[{table}]\n" + "".join(f"{name} = {_quoted(value)}\n" for name, value in (inner or {}).items())
-        text += "".join(f"{name} = {value}\n" for name, value in (numbers or {}).items())
+def write_private(path: Path, fields: Mapping[str, str], **tables: Mapping[str, str | int]) -> None:
+    """Write a TOML file that only its owner can read: some fields, then tables."""
+    text = _toml(fields) + "".join(f"\n[{name}]\n{_toml(table)}" for name, table in tables.items())
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(fd, "w", encoding="utf-8") as file:
@@ -94,7 +85,6 @@ def data_home(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def authority_of(report: str, folder: Path = Path(), where: str = "$ROOST_CA") -> str:
-    """The certificate of a CA, as PEM or as a path."""
     if not report or "-----BEGIN CERTIFICATE-----" in report:
         return report
     try:
@@ -115,6 +105,12 @@ def _checked(url: str, where: str) -> str:
             raise NotConfigured(f"{where} says {part!r}, which is not like http://HOST:PORT")
         checked.append(part.strip().rstrip("/"))
     return ",".join(checked)
+
+
+def _toml(fields: Mapping[str, str] | Mapping[str, str | int]) -> str:
+    return "".join(
+        f"{name} = {_quoted(value) if isinstance(value, str) else value}\n" for name, value in fields.items()
+    )
 
 
 def _quoted(text: str) -> str:

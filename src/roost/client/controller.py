@@ -105,7 +105,6 @@ class Controller:
         return list(self._ask("Schedule", request, pb.ScheduleReply, again=apply).workloads)
 
     def update(self, document: Document) -> pb.Workload:
-        """Change a live workload."""
         return self._ask("Update", pb.UpdateRequest(document=_text(document)), pb.Workload)
 
     def unschedule(self, project: str, name: str, index: int | None = None) -> pb.Workload:
@@ -117,7 +116,6 @@ class Controller:
         return self._ask("Get", pb.GetRequest(project=project, name=name, index=index), pb.GetReply)
 
     def workloads(self, *, project: str = "", state: str = "") -> Iterator[pb.Workload]:
-        """Workloads, newest first."""
         return self._paged("List", pb.ListRequest(project=project, state=state), pb.ListReply, "workloads")
 
     def why(self, project: str, name: str, index: int | None = None, *, brief: bool = False) -> pb.WhyReply:
@@ -139,7 +137,6 @@ class Controller:
     # nodes
 
     def nodes(self, *, status: str = "") -> Iterator[pb.Node]:
-        """Nodes by name."""
         return self._paged("ListNodes", pb.ListNodesRequest(status=status), pb.ListNodesReply, "nodes")
 
     def node(self, name: str) -> pb.GetNodeReply:
@@ -190,14 +187,13 @@ class Controller:
         def again() -> None:
             request.attach = True  # it may have been submitted
 
-        yield from self._follow("Run", request, pb.RunFrame, lambda frame: _move(request, frame), again)
+        yield from self._follow("Run", request, pb.RunFrame, _move, again)
 
     def attach(
         self, project: str, name: str, index: int = 0, position: pb.Position | None = None
     ) -> Iterator[pb.RunFrame]:
-        """Follow an existing action."""
         request = pb.AttachRequest(project=project, name=name, index=index, position=position)
-        yield from self._follow("Attach", request, pb.RunFrame, lambda frame: _move(request, frame))
+        yield from self._follow("Attach", request, pb.RunFrame, _move)
 
     def watch(self, since: str = "", **wanted: Any) -> Iterator[pb.WatchFrame]:
         """Everything, or the changes after `since` (the `mark` of a frame); then every change.
@@ -205,12 +201,11 @@ class Controller:
         `wanted`: kinds, project, workload, states, interval_ms, metrics_ms, once. After a frame with `reset` forget
         everything; this may also happen after a reconnect.
         """
-        request = pb.WatchRequest(since=since, **wanted)
 
-        def took(frame: pb.WatchFrame) -> None:
+        def took(request: pb.WatchRequest, frame: pb.WatchFrame) -> None:
             request.since = frame.mark or request.since
 
-        yield from self._follow("Watch", request, pb.WatchFrame, took)
+        yield from self._follow("Watch", pb.WatchRequest(since=since, **wanted), pb.WatchFrame, took)
 
     # how
 
@@ -242,13 +237,10 @@ class Controller:
                 tries.failed(error_of(error))
 
     def _follow(
-        self,
-        method: str,
-        request: Any,
-        kind: Any,
-        took: Callable[[Any], None],
-        again: Callable[[], None] | None = None,
-    ) -> Iterator[Any]:
+        self, method: str, request: Any, kind: Any, took: Callable[[Any, Any], None],
+        again: Callable[[], None] = lambda: None,
+    ) -> Iterator[Any]:  # fmt: skip
+        """Frames over as many connections as it takes. `took` changes the request after a processed frame."""
         tries = _Tries(self._patience_s)
         while True:
             channel = self._current()
@@ -258,7 +250,7 @@ class Controller:
                     frame = kind.FromString(data)
                     tries.worked()
                     yield frame
-                    took(frame)  # only what was processed
+                    took(request, frame)
                 return
             except grpc.RpcError as error:
                 if self._closed:
@@ -268,8 +260,7 @@ class Controller:
                 if error_of(error).code != SLOW:
                     self._leave(channel)
                 tries.failed(error_of(error))
-                if again is not None:
-                    again()
+                again()
             finally:
                 call.cancel()
 
@@ -317,13 +308,12 @@ class _Tries:
 
 
 def error_of(error: Any) -> ApiError:
-    """An RpcError as an error of the client."""
     answer = _trailing(error)
-    message, path = error.details() or error.code().name, answer.get("roost-path", "")
-    code = answer.get("roost-code", "unavailable" if comes_back(error) else error.code().name.lower())
-    status = STATUSES.get(error.code().name, 500)
+    name, path = error.code().name, answer.get("roost-path", "")
+    message = error.details() or name
+    code = answer.get("roost-code", "unavailable" if comes_back(error) else name.lower())
     hint, params = answer.get("roost-hint", ""), json.loads(answer.get("roost-params", "{}"))
-    return ApiError(status, code, message.removeprefix(f"{path}: "), path, hint, params)
+    return ApiError(STATUSES.get(name, 500), code, message.removeprefix(f"{path}: "), path, hint, params)
 
 
 def comes_back(error: Any) -> bool:

@@ -11,6 +11,7 @@ import time
 import tomllib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import sha256
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -37,7 +38,7 @@ class LoginIdentity(NamedTuple):
     client_id: str
     id_token: str
     refresh_token: str
-    expires_s: int
+    expires: int  # in seconds since 1970
 
 
 def log_in(issuer: str, client_id: str, show: Callable[[str], None], wait_s: float = WAIT_S) -> LoginIdentity:
@@ -56,18 +57,14 @@ def log_in(issuer: str, client_id: str, show: Callable[[str], None], wait_s: flo
     if "code" not in answer:
         message = answer.get("error_description") or answer.get("error") or "no code came back"
         raise ClientError(f"the issuer has not logged you in: {message[:200]}")
-    given = _ask(
-        found["token_endpoint"],
-        {
-            "grant_type": "authorization_code", "code": answer["code"], "redirect_uri": back,
-            "client_id": client_id, "code_verifier": verifier,
-        },
-    )  # fmt: skip
-    return _identity(issuer, client_id, given, "", nonce)
+    form = {
+        "grant_type": "authorization_code", "code": answer["code"], "redirect_uri": back,
+        "client_id": client_id, "code_verifier": verifier,
+    }  # fmt: skip
+    return _identity(issuer, client_id, _ask(found["token_endpoint"], form), "", nonce)
 
 
 def renew(old: LoginIdentity) -> LoginIdentity:
-    """A new ID token for one that ends. Raises ClientError."""
     if not old.refresh_token:
         raise ClientError("your login has ended", "log in again: `roost login`")
     found = _discover(old.issuer)
@@ -80,7 +77,7 @@ def renewed(path: Path, url: str, stored: Mapping[str, Any], ca: str = "") -> Co
     identity = _kept(stored)
     if _is_ending(identity):
         # Of several commands one renews: many issuers take a refresh token once, and suspect theft the second time.
-        with open(path.with_name(f".{path.name}.lock"), "w", opener=_private) as lock:
+        with open(path.with_name(f".{path.name}.lock"), "w", opener=partial(os.open, mode=0o600)) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             identity = _kept(tomllib.loads(path.read_text(encoding="utf-8")).get("login", {}))
             if _is_ending(identity):
@@ -91,16 +88,11 @@ def renewed(path: Path, url: str, stored: Mapping[str, Any], ca: str = "") -> Co
 
 def write_login(path: Path, url: str, identity: LoginIdentity, ca: str = "") -> None:
     """Leave a client.toml with a login in it, for its owner's eyes only."""
-    fields = {
-        "issuer": identity.issuer, "client_id": identity.client_id, "id_token": identity.id_token,
-        "refresh_token": identity.refresh_token,
-    }  # fmt: skip
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_private(path, {"url": url} | ({"ca": ca} if ca else {}), "login", fields, {"expires": identity.expires_s})
+    write_private(path, {"url": url} | ({"ca": ca} if ca else {}), login=identity._asdict())
 
 
 def forget_login(path: Path) -> bool:
-    """Remove a login that was kept; False: there is none."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -118,18 +110,13 @@ def challenge_of(verifier: str) -> str:
 
 
 def _kept(stored: Mapping[str, Any]) -> LoginIdentity:
-    texts = [str(stored.get(name, "")) for name in ("issuer", "client_id", "id_token", "refresh_token")]
+    texts = {name: str(stored.get(name, "")) for name in ("issuer", "client_id", "id_token", "refresh_token")}
     expires = stored.get("expires", 0)
-    issuer, client_id, id_token, refresh_token = texts
-    return LoginIdentity(issuer, client_id, id_token, refresh_token, expires if isinstance(expires, int) else 0)
+    return LoginIdentity(**texts, expires=expires if isinstance(expires, int) else 0)
 
 
 def _is_ending(identity: LoginIdentity) -> bool:
-    return identity.expires_s - time.time() < RENEW_BEFORE_S
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    return identity.expires - time.time() < RENEW_BEFORE_S
 
 
 def _identity(issuer: str, client_id: str, given: Mapping[str, Any], refresh_token: str, nonce: str) -> LoginIdentity:
@@ -166,8 +153,6 @@ class _Returning(HTTPServer):
 
 
 class _Page(BaseHTTPRequestHandler):
-    """What the browser shows in the end."""
-
     server: _Returning
     timeout = 5.0  # a connection without a request must not hold up the one that counts
 
@@ -176,9 +161,9 @@ class _Page(BaseHTTPRequestHandler):
         is_ours = brought.get("state") == self.server.state
         if is_ours:
             self.server.answer = brought
-        message = (
-            b"You can close this page and go back to your terminal.\n" if is_ours else b"This is not known here.\n"
-        )
+        message = b"You can close this page and go back to your terminal.\n"
+        if not is_ours:
+            message = b"This is not known here.\n"
         self.send_response(200 if is_ours else 404)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.send_header("Content-Length", str(len(message)))

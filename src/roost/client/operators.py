@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from roost.client.namespace import Namespace, Noun, given, path_of
-from roost.client.transport import Query, Transport, segment
-from roost.schema.access import TokenMade, TokenPage, TokenView
+from roost.schema.access import MemberPage, MemberView, TokenMade, TokenPage, TokenView
 from roost.schema.enrolment import JoinTokenMade, JoinTokenPage, JoinTokenView
 from roost.schema.nodes import DrainPlanView, MaintenanceView, NodeDetail, NodePage, NodeView
 from roost.schema.pools import PoolPage, PoolView
-from roost.schema.projects import ReservationPage, ReservationView
+from roost.schema.projects import ProjectPage, ProjectView, ReservationPage, ReservationView
 from roost.schema.secrets import Resealed, SecretPage, SecretView
 from roost.schema.servers import LeaderView, ServersView
 from roost.schema.webhooks import HookPage, HookTried, HookView
@@ -20,72 +19,73 @@ Duration = str | int | float  # `10m`, or seconds
 
 
 class NodeCalls(Namespace):
-    """Nodes: in service, cordoned, drained."""
-
     def list(self, *, status: str = "", at: str = "") -> builtins.list[NodeView]:
-        """All nodes by name."""
         return self._items("/v1/nodes", NodePage, {"status": status, "at": at})
 
     def get(self, name: str, *, at: str = "") -> NodeDetail:
         """A node with its instances and its story."""
-        return self._get(_node(name), NodeDetail, {"at": at})
+        return self._get(path_of("/v1/nodes/{}", name), NodeDetail, {"at": at})
 
     def drain(self, name: str, deadline: Duration | None = None) -> NodeView:
         """Drain a node; with a deadline jobs may finish until then."""
-        return self._call("POST", _node(name, "/drain"), NodeView, given({"deadline": deadline}))
+        return self._call("POST", path_of("/v1/nodes/{}/drain", name), NodeView, given(deadline=deadline))
 
     def preview_drain(self, name: str, deadline: Duration | None = None) -> DrainPlanView:
         """Where everything on a node would go if it was drained now. Nothing happens."""
-        query: Query = {"dry_run": True}
-        return self._call("POST", _node(name, "/drain"), DrainPlanView, given({"deadline": deadline}), query)
+        path = path_of("/v1/nodes/{}/drain", name)
+        return self._call("POST", path, DrainPlanView, given(deadline=deadline), {"dry_run": True})
 
     def cordon(self, name: str) -> NodeView:
         """Cordon a node: no new work; running work stays."""
-        return self._call("POST", _node(name, "/cordon"), NodeView)
+        return self._call("POST", path_of("/v1/nodes/{}/cordon", name), NodeView)
 
     def resume(self, name: str) -> NodeView:
-        """Put a node back into service."""
-        return self._call("POST", _node(name, "/resume"), NodeView)
+        return self._call("POST", path_of("/v1/nodes/{}/resume", name), NodeView)
 
     def delete(self, name: str) -> None:
         """Delete a disconnected node without work."""
-        self._transport.call("DELETE", _node(name))
+        self._transport.call("DELETE", path_of("/v1/nodes/{}", name))
+
+
+class ProjectCalls(Noun[ProjectView]):
+    """Projects. `set` takes the fields of ProjectSettings."""
+
+    _item, _view, _page = "/v1/projects/{}", ProjectView, ProjectPage
+
+
+class MemberCalls(Noun[MemberView]):
+    _item, _view, _page = "/v1/projects/{}/members/{}", MemberView, MemberPage
 
 
 class PoolCalls(Noun[PoolView]):
     """Pools. `set` takes the fields of PoolSettings."""
 
-    def __init__(self, transport: Transport) -> None:
-        super().__init__(transport, "/v1/pools/{}", PoolView, PoolPage)
+    _item, _view, _page = "/v1/pools/{}", PoolView, PoolPage
 
     def mark(self, name: str, status: str, reason: str = "") -> PoolView:
         """Set the status of a pool: `failed`, `draining` or `ready`."""
         body = {"status": status, "reason": reason}
-        return self._call("PUT", f"/v1/pools/{segment(name)}/status", PoolView, body)
+        return self._call("PUT", path_of("/v1/pools/{}/status", name), PoolView, body)
 
 
 class ReservationCalls(Noun[ReservationView]):
     """Nodes reserved for a project."""
 
-    def __init__(self, transport: Transport) -> None:
-        super().__init__(transport, "/v1/reservations/{}", ReservationView, ReservationPage)
+    _item, _view, _page = "/v1/reservations/{}", ReservationView, ReservationPage
 
     def create(
         self, name: str, project: str, *, nodes: Sequence[str] = (), count: int | None = None, pool: str = "",
         start: Duration | None = None, end: Duration | None = None,
     ) -> ReservationView:  # fmt: skip
         """Reserve these nodes, or a count of them. Start and end: moments, or durations from now."""
-        body = {"name": name, "project": project, "nodes": list(nodes), "pool": pool}
-        return self._call(
-            "POST", "/v1/reservations", ReservationView, body | given({"count": count, "start": start, "end": end})
-        )
+        body = given(name=name, project=project, nodes=list(nodes), pool=pool, count=count, start=start, end=end)
+        return self._call("POST", "/v1/reservations", ReservationView, body)
 
 
 class JoinTokenCalls(Noun[JoinTokenView]):
     """Tokens with which machines become nodes."""
 
-    def __init__(self, transport: Transport) -> None:
-        super().__init__(transport, "/v1/join-tokens/{}", JoinTokenView, JoinTokenPage)
+    _item, _view, _page = "/v1/join-tokens/{}", JoinTokenView, JoinTokenPage
 
     def list(self, *project: str) -> builtins.list[JoinTokenView]:
         """Join tokens that can still be used; never their secrets."""
@@ -100,25 +100,23 @@ class JoinTokenCalls(Noun[JoinTokenView]):
 class TokenCalls(Noun[TokenView]):
     """Tokens of programs: those that you may administrate, never their secrets."""
 
-    def __init__(self, transport: Transport) -> None:
-        super().__init__(transport, "/v1/tokens/{}", TokenView, TokenPage)
+    _item, _view, _page = "/v1/tokens/{}", TokenView, TokenPage
 
     def create(self, name: str, role: str, projects: Sequence[str], *, expires: Duration | None = None) -> TokenMade:
         """Create a token for projects (`["*"]`: everywhere). `expires`: `30d`, or `never`. The secret is shown once."""
-        body = {"name": name, "role": role, "projects": list(projects)}
-        return self._call("POST", "/v1/tokens", TokenMade, body | given({"expires": expires}))
+        body = given(name=name, role=role, projects=list(projects), expires=expires)
+        return self._call("POST", "/v1/tokens", TokenMade, body)
 
     def rotate(self, name: str, *, overlap: Duration | None = None, expires: Duration | None = None) -> TokenMade:
         """Create a new secret; the old one stays valid for `overlap`, one hour by default."""
-        body = given({"overlap": overlap, "expires": expires})
-        return self._call("POST", f"/v1/tokens/{segment(name)}/rotate", TokenMade, body)
+        body = given(overlap=overlap, expires=expires)
+        return self._call("POST", path_of("/v1/tokens/{}/rotate", name), TokenMade, body)
 
 
 class SecretCalls(Noun[SecretView]):
     """Secrets of projects; their values cannot be read."""
 
-    def __init__(self, transport: Transport) -> None:
-        super().__init__(transport, "/v1/projects/{}/secrets/{}", SecretView, SecretPage)
+    _item, _view, _page = "/v1/projects/{}/secrets/{}", SecretView, SecretPage
 
     def set_value(self, project: str, name: str, value: bytes) -> SecretView:
         """Set a secret. New attempts get this value."""
@@ -132,25 +130,20 @@ class SecretCalls(Noun[SecretView]):
 class WebhookCalls(Noun[HookView]):
     """Webhooks of the projects in which you are an operator. Project `*`: of all projects."""
 
-    def __init__(self, transport: Transport) -> None:
-        super().__init__(transport, "/v1/projects/{}/hooks/{}", HookView, HookPage, "/v1/hooks")
+    _item, _view, _page, _listed = "/v1/projects/{}/hooks/{}", HookView, HookPage, "/v1/hooks"
 
     def set(self, *key: str, events: Sequence[str] = (), secret: str | None = "", **fields: Any) -> HookView:
         """Set a webhook: url, events, workload, enabled. `secret`: empty keeps it, None removes it."""
-        body = given({**fields, "events": list(events) or None}) | ({} if secret == "" else {"secret": secret})
-        return self._call("PUT", path_of(self._item, key), HookView, body)
+        body = given(**fields, events=list(events) or None) | ({} if secret == "" else {"secret": secret})
+        return self._call("PUT", path_of(self._item, *key), HookView, body)
 
     def test(self, project: str, name: str) -> HookTried:
         """Send a ping at once; the answer."""
-        path = f"/v1/projects/{segment(project)}/hooks/{segment(name)}/test"
-        return self._call("POST", path, HookTried, {})
+        return self._call("POST", path_of("/v1/projects/{}/hooks/{}/test", project, name), HookTried, {})
 
 
 class ServerCalls(Namespace):
-    """The servers of the cluster."""
-
     def list(self) -> ServersView:
-        """All servers: role and revision of each."""
         return self._get("/v1/servers", ServersView)
 
     def backup(self) -> bytes:
@@ -176,7 +169,3 @@ class MaintenanceCalls(Namespace):
     def end(self) -> MaintenanceView:
         """End maintenance: paused work continues."""
         return self._call("DELETE", "/v1/maintenance", MaintenanceView)
-
-
-def _node(name: str, more: str = "") -> str:
-    return f"/v1/nodes/{segment(name)}{more}"

@@ -3,11 +3,15 @@
 import select
 import socket
 import time
+from binascii import a2b_base64
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from roost.client.errors import ApiError, Unreachable
+from roost.schema.feed import AttemptView, EndingView, MissingView
 
 READ_BYTES = 256 * 1024
 BUFFER_BYTES_MAX = 16 << 20  # one event is at most some hundred kilobytes; more without an end is not one of ours
@@ -17,6 +21,8 @@ PATIENCE_S = 30.0  # how long a server may be away (restarted, upgraded) before 
 TLS_WANTS = ("SSLWantReadError", "SSLWantWriteError")  # of ssl, which is not imported where it is not spoken
 PAUSE_S_MIN = 0.05
 PAUSE_S_MAX = 1.0
+
+Piece = bytes | MissingView | AttemptView | EndingView
 
 
 class ServerEvent(NamedTuple):
@@ -37,7 +43,6 @@ class Body:
         self._left = 0  # of the chunk under way, with its line end
 
     def feed(self, data: bytes) -> bytes:
-        """What these bytes add to the body."""
         if not self.chunked:
             return data
         self._raw += data
@@ -72,7 +77,6 @@ class Events:
         self._id, self._name, self._data = "", "", list[str]()
 
     def feed(self, data: bytes) -> list[ServerEvent]:
-        """The events that these bytes complete."""
         self._line += data
         lines = self._line.split(b"\n")
         self._line = lines.pop()
@@ -138,7 +142,6 @@ class EventStream:
         return bool(self._rest) or bool(getattr(self.sock, "pending", int)())
 
     def close(self) -> None:
-        """End it."""
         self.sock.close()
 
     def _receive(self, timeout_s: float) -> bytes | None:
@@ -194,6 +197,11 @@ class StreamFollower:
         found = next_of([self], timeout_s)
         return found[1] if found else None
 
+    def next_before(self, deadline: float | None) -> ServerEvent | None:
+        """The next event, or None after the deadline (in monotonic seconds)."""
+        left_s = None if deadline is None else deadline - time.monotonic()
+        return None if left_s is not None and left_s <= 0 else self.next(left_s)
+
     def advance(self, now: float) -> None:
         """Connect if there is no stream, read if there is one."""
         try:
@@ -229,6 +237,31 @@ class StreamFollower:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class LogFollower(StreamFollower):
+    """A log in pieces. Resumed where it broke off: no byte is lost, none comes twice."""
+
+    def piece(self, timeout_s: float | None = None) -> Piece | None:
+        """The next bytes, the next attempt, or the end; None when the time is over."""
+        while (event := self.next(timeout_s)) is not None:
+            answer = read_piece(event)
+            if answer is not None:
+                return answer
+        return None
+
+
+def read_piece(event: ServerEvent) -> Piece | None:
+    """The content of an event of a log; None: of another event."""
+    if event.name == "message":
+        return a2b_base64(event.data)
+    if event.name == "missing":
+        return msgspec.json.decode(event.data, type=MissingView)
+    if event.name == "attempt":
+        return msgspec.json.decode(event.data, type=AttemptView)
+    if event.name == "end":
+        return msgspec.json.decode(event.data, type=EndingView)
+    return None
 
 
 def next_of(

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
@@ -42,8 +42,6 @@ class HttpAnswer(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """Where a server is."""
-
     secure: bool
     host: str
     port: int | None
@@ -143,7 +141,6 @@ class Transport:
         return self._connection, True
 
     def _leave(self) -> None:
-        """Speak to the next server."""
         self.close()
         self._at = (self._at + 1) % len(self._places)
 
@@ -201,11 +198,6 @@ def tls_context(ca: str) -> "SSLContext":
     else:
         context.load_default_certs()
     return context
-
-
-def segment(text: str) -> str:
-    """A name as one part of a path, whatever it holds."""
-    return quote(text, safe="")
 
 
 def _text(value: str | int | bool | Sequence[str] | None) -> str | Sequence[str]:

@@ -9,13 +9,13 @@ import msgspec
 
 from roost.client.errors import ApiError, WaitTimedOut
 from roost.client.rollout import RolloutStatus, readiness_of
-from roost.client.stream import ServerEvent, StreamFollower
+from roost.client.stream import ServerEvent
 from roost.model.states import FINISHED, InstanceState
 from roost.schema.feed import ChangeView
 from roost.schema.work import WorkloadView
 
 if TYPE_CHECKING:
-    from roost.client.workloads import ChangeCalls, WorkloadCalls
+    from roost.client.workloads import WorkloadCalls
 
 Until = Literal["finished", "started", "running"]
 Key = tuple[str, str]
@@ -32,19 +32,12 @@ class Goal(NamedTuple):
     any_of: bool
 
     def is_met(self, found: dict[Key, WorkloadView]) -> bool:
-        """Whether all that were found have got there, or any."""
         reached = map(self.reached, found.values())
         return any(reached) if self.any_of else all(reached)
 
 
 def wait_for(
-    workloads: "WorkloadCalls",
-    changes: "ChangeCalls",
-    keys: Sequence[Key],
-    until: Until,
-    timeout_s: float | None,
-    *,
-    any_of: bool = False,
+    workloads: "WorkloadCalls", keys: Sequence[Key], until: Until, timeout_s: float | None, *, any_of: bool
 ) -> list[WorkloadView]:
     """The workloads once all of them are as wanted; with `any_of` those that are, once one is.
 
@@ -53,7 +46,7 @@ def wait_for(
     kinds = ("workload",) if until == "finished" else ("workload", "instance")
     goal = Goal(until, kinds, lambda workload: _reached(workload, until), any_of)
     found, since = _inspect(workloads, keys)
-    _wait(workloads, changes, found, since, goal, timeout_s)
+    _follow(workloads, found, since, goal, timeout_s)
     if any_of:
         done = [workload for workload in found.values() if goal.reached(workload)]
         return sorted(done, key=lambda workload: (not workload.is_over, workload.finished_ms or 0))
@@ -61,51 +54,25 @@ def wait_for(
 
 
 def wait_ready(
-    workloads: "WorkloadCalls",
-    changes: "ChangeCalls",
-    keys: Sequence[Key],
-    timeout_s: float | None,
-    *,
-    any_of: bool = False,
+    workloads: "WorkloadCalls", keys: Sequence[Key], timeout_s: float | None, *, any_of: bool
 ) -> list[RolloutStatus]:
     """How services stand once all of them are ready at their present version, or get there no more; or one does."""
-    checked, since = _inspect(workloads, keys)
-    for workload in checked.values():
+    first, since = _inspect(workloads, keys)
+    for workload in first.values():
         if workload.kind != "service":
             message = f"{workload.key} is a {workload.kind}; only a service becomes ready"
             raise ApiError(422, "not_a_service", message, hint="wait until it is running, or finished")
-    found = dict(checked)
+    found = dict(first)
 
-    def credential(workload: WorkloadView) -> RolloutStatus:
-        return readiness_of(checked[workload.project, workload.name], workload)
+    def status_of(workload: WorkloadView) -> RolloutStatus:
+        return readiness_of(first[workload.project, workload.name], workload)
 
-    goal = Goal("ready", ("workload", "instance"), lambda workload: credential(workload).over, any_of)
-    _wait(workloads, changes, found, since, goal, timeout_s)
-    standings = [credential(found[key]) for key in keys]
-    return (
-        sorted((status for status in standings if status.over), key=lambda credential: not credential.well)
-        if any_of
-        else standings
-    )
-
-
-def _wait(
-    workloads: "WorkloadCalls",
-    changes: "ChangeCalls",
-    found: dict[Key, WorkloadView],
-    since: int,
-    goal: Goal,
-    timeout_s: float | None,
-) -> None:
-    """Follow the workloads until they are as wanted."""
-    if goal.is_met(found):
-        return
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    # A ready or running workload may change before the last one is ready; only finished ones stay.
-    waiting = ["/".join(key) for key in found if not found[key].is_over]
-    only, prefix = (waiting[0], "") if len(waiting) == 1 else ("", commonprefix(waiting))
-    with changes.open(since=since, kinds=goal.kinds, workload=only, prefix=prefix) as follower:
-        _follow(workloads, follower, found, goal, deadline)
+    goal = Goal("ready", ("workload", "instance"), lambda workload: status_of(workload).over, any_of)
+    _follow(workloads, found, since, goal, timeout_s)
+    standings = [status_of(found[key]) for key in keys]
+    if any_of:
+        return sorted((status for status in standings if status.over), key=lambda status: not status.well)
+    return standings
 
 
 def _inspect(workloads: "WorkloadCalls", keys: Sequence[Key]) -> tuple[dict[Key, WorkloadView], int]:
@@ -121,22 +88,25 @@ def _inspect(workloads: "WorkloadCalls", keys: Sequence[Key]) -> tuple[dict[Key,
 
 
 def _follow(
-    workloads: "WorkloadCalls",
-    follower: StreamFollower,
-    found: dict[Key, WorkloadView],
-    goal: Goal,
-    deadline: float | None,
+    workloads: "WorkloadCalls", found: dict[Key, WorkloadView], since: int, goal: Goal, timeout_s: float | None
 ) -> None:
-    while not goal.is_met(found):
-        left = None if deadline is None else deadline - time.monotonic()
-        event = None if left is not None and left <= 0 else follower.next(left)
-        if event is None:
-            raise WaitTimedOut(f"not {goal.message} in time: {_late(found, goal)}")
-        for key in _touched(event, found):
-            # One look for however many changes have come meanwhile.
-            while follower.pending and _touched(follower.pending[0], found) == [key]:
-                follower.pending.popleft()
-            found[key] = _inspect(workloads, [key])[0][key]
+    """Keep `found` current until the goal is met."""
+    if goal.is_met(found):
+        return
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    # A ready or running workload may change before the last one is ready; only finished ones stay.
+    waiting = ["/".join(key) for key in found if not found[key].is_over]
+    only, prefix = (waiting[0], "") if len(waiting) == 1 else ("", commonprefix(waiting))
+    with workloads.changes.open(since=since, kinds=goal.kinds, workload=only, prefix=prefix) as follower:
+        while not goal.is_met(found):
+            event = follower.next_before(deadline)
+            if event is None:
+                raise WaitTimedOut(f"not {goal.message} in time: {_late(found, goal)}")
+            for key in _touched(event, found):
+                # One request for all changes of it that have come meanwhile.
+                while follower.pending and _touched(follower.pending[0], found) == [key]:
+                    follower.pending.popleft()
+                found[key] = _inspect(workloads, [key])[0][key]
 
 
 def _late(found: dict[Key, WorkloadView], goal: Goal) -> str:

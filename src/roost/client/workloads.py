@@ -4,14 +4,11 @@ import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from roost.client.errors import LogIncomplete
-from roost.client.logs import LogFollower
-from roost.client.namespace import DETAILS, Namespace
+from roost.client.namespace import DETAILS, Namespace, path_of
 from roost.client.rollout import RolloutStatus, follow_rollout
-from roost.client.stream import StreamFollower
-from roost.client.transport import Query, segment
+from roost.client.stream import LogFollower, StreamFollower
+from roost.client.transport import Query
 from roost.client.wait import Until, wait_for, wait_ready
 from roost.schema.feed import ChangeView, ResetView
 from roost.schema.plans import PlanView
@@ -54,31 +51,23 @@ class ChangeCalls(Namespace):
         self, *, since: int | None = None, kinds: Sequence[str] = (), workload: str = ""
     ) -> Iterator[ChangeView | ResetView]:
         """Every change from a revision (or from now) on. After a ResetView list again: changes were missed."""
-        with self.open(since=since, kinds=kinds, workload=workload) as follower:
-            while True:
-                event = follower.next()
-                if event is not None and event.name in NEWS:
-                    yield msgspec.json.decode(event.data, type=NEWS[event.name])
+        query: Query = {"since": since, "kind": kinds or None, "workload": workload}
+        return self._followed("/v1/changes", query, NEWS)
 
 
 class WorkloadCalls(Namespace):
     """Submit, list, explain, cancel; versions and waiting."""
 
-    def submit(self, document: Document, *, same_ok: bool = False) -> SubmittedView:
-        """Submit a workload. With `same_ok` a live workload of that name is no conflict."""
-        return self.submit_new(document, same_ok=same_ok)[0]
-
-    def submit_new(self, document: Document, *, same_ok: bool = False, plan: str = "") -> tuple[SubmittedView, bool]:
-        """Submit a workload, and whether it is new. `plan`: the token of a plan."""
-        query: Query = {"same_ok": same_ok or None, "plan": plan or None}
-        answer = self._transport.call("POST", "/v1/workloads", query, msgspec.json.encode(document))
-        return msgspec.json.decode(answer.body, type=SubmittedView), answer.status == 201
+    def submit(self, document: Document, *, same_ok: bool = False, plan: str = "") -> SubmittedView:
+        """Submit a workload. With `same_ok` a live one of that name is no conflict. `plan`: the token of a plan."""
+        query: Query = {"same_ok": same_ok or None, "plan": plan}
+        return self._call("POST", "/v1/workloads", SubmittedView, document, query)
 
     def submit_batch(
         self, documents: Sequence[Document], *, same_ok: bool = False, plan: str = ""
     ) -> builtins.list[SubmittedView]:
         """Submit many workloads, all or none. `plan`: the token of a plan for them."""
-        query: Query = {"same_ok": same_ok or None, "plan": plan or None}
+        query: Query = {"same_ok": same_ok or None, "plan": plan}
         return self._call("POST", "/v1/workloads/batch", Accepted, documents, query).items
 
     def plan(self, documents: Sequence[Document]) -> PlanView:
@@ -121,12 +110,7 @@ class WorkloadCalls(Namespace):
         """The known versions of a workload, newest first; with `diff` what each of them changed."""
         return self._get(_path(project, name, "/versions"), VersionPage, {"diff": "each" if diff else ""}).items
 
-    def version_diff(self, project: str, name: str, old: int, new: int) -> builtins.list[str]:
-        """What differs between two versions, as lines of a unified diff."""
-        return self._get(_path(project, name, "/versions"), VersionPage, {"diff": f"{old}..{new}"}).diff
-
     def promote(self, project: str, name: str) -> WorkloadView:
-        """Promote the canaries of a rollout."""
         return self._call("POST", _path(project, name, "/promote"), WorkloadView)
 
     def rollback(self, project: str, name: str, version: int | None = None) -> WorkloadView:
@@ -142,7 +126,7 @@ class WorkloadCalls(Namespace):
 
         With `any_of`: until one of them is; those that are by then, the one that ended first in front.
         """
-        return wait_for(self, self._changes, keys, until, timeout_s, any_of=any_of)
+        return wait_for(self, keys, until, timeout_s, any_of=any_of)
 
     def wait_ready(
         self, keys: Sequence[tuple[str, str]], timeout_s: float | None = None, *, any_of: bool = False
@@ -152,34 +136,29 @@ class WorkloadCalls(Namespace):
         One that ended, or whose rollout failed or was rolled back, is not waited for and is not `well`.
         With `any_of`: those that are ready by then, those that are well in front. Raises WaitTimedOut.
         """
-        return wait_ready(self, self._changes, keys, timeout_s, any_of=any_of)
+        return wait_ready(self, keys, timeout_s, any_of=any_of)
 
     def wait_for_version(
-        self,
-        workload: WorkloadView,
-        timeout_s: float | None = None,
-        tell: Callable[[RolloutStatus], object] | None = None,
-    ) -> RolloutStatus:
+        self, workload: WorkloadView, timeout_s: float | None = None,
+        tell: Callable[[RolloutStatus], object] = lambda _: None,
+    ) -> RolloutStatus:  # fmt: skip
         """Wait until a workload is as it was applied: updated and available, or failed. Raises WaitTimedOut.
 
         `tell` is called with every status on the way.
         """
-        return follow_rollout(self, self._changes, workload, timeout_s, tell)
+        return follow_rollout(self, workload, timeout_s, tell)
 
     def run_to_end(self, document: Document, timeout_s: float | None = None) -> WorkloadDetail:
-        """Submit a workload and wait until it is finished."""
         workload = self.submit(document)
         self.wait([(workload.project, workload.name)], timeout_s=timeout_s)
         return self.get(workload.project, workload.name)
 
     @property
-    def _changes(self) -> ChangeCalls:
+    def changes(self) -> ChangeCalls:
         return ChangeCalls(self._transport)
 
 
 class InstanceCalls(Namespace):
-    """The instances of workloads."""
-
     def list(
         self, project: str, name: str, *, state: str = "", limit: int | None = None, at: str = ""
     ) -> builtins.list[InstanceView]:
@@ -232,29 +211,25 @@ class ScheduleCalls(Namespace):
     """Jobs that run again and again. `coming`: how many of the next ticks are shown."""
 
     def list(self, *, project: str = "", coming: int = 1) -> builtins.list[ScheduleView]:
-        """All schedules."""
         return self._items("/v1/schedules", SchedulePage, {"project": project, "next": coming}, most=DETAILS)
 
     def get(self, project: str, name: str, *, coming: int = 1) -> ScheduleView:
-        """One schedule."""
-        return self._get(f"/v1/schedules/{segment(project)}/{segment(name)}", ScheduleView, {"next": coming})
+        return self._get(path_of("/v1/schedules/{}/{}", project, name), ScheduleView, {"next": coming})
 
     def run(self, project: str, name: str) -> WorkloadView:
         """Run once now, in addition to the ticks. The run is a workload of its own."""
-        return self._call("POST", f"/v1/schedules/{segment(project)}/{segment(name)}/run", WorkloadView)
+        return self._call("POST", path_of("/v1/schedules/{}/{}/run", project, name), WorkloadView)
 
 
 class ServiceCalls(Namespace):
     """Live services and their addresses. `ready`: only addresses that are ready to be used."""
 
     def list(self, *, project: str = "", ready: bool = False) -> builtins.list[ServiceView]:
-        """All live services."""
         return self._items("/v1/services", ServicePage, {"project": project, "ready": ready or None}, most=DETAILS)
 
     def get(self, project: str, name: str, *, ready: bool = False) -> ServiceView:
-        """One service."""
-        return self._get(f"/v1/services/{segment(project)}/{segment(name)}", ServiceView, {"ready": ready or None})
+        return self._get(path_of("/v1/services/{}/{}", project, name), ServiceView, {"ready": ready or None})
 
 
 def _path(project: str, name: str, more: str = "") -> str:
-    return f"/v1/workloads/{segment(project)}/{segment(name)}{more}"
+    return path_of("/v1/workloads/{}/{}", project, name) + more

@@ -1,6 +1,7 @@
 """roost ci: pipelines of actions: run one, check a file, list and show runs, run again what failed."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -13,11 +14,18 @@ from roost.cli.ci.stages import HEADER, Stage, exit_code, result_of, rows_of
 from roost.cli.common.exit_codes import BROKEN_PIPE, NOT_PLACED
 from roost.cli.common.explanation import BLOCKED_CODES, UNKNOWN, explain
 from roost.cli.common.interrupts import Interrupts
-from roost.cli.common.output import ago, echo_err, print_json, print_table, took
-from roost.cli.common.session import connect, json_option, pairs, project_option
+from roost.cli.common.output import Output, ago, echo_err, listed, print_json, print_table, took
+from roost.cli.common.session import (
+    client_output,
+    connect,
+    json_option,
+    json_output,
+    limit_option,
+    pairs_option,
+    project_option,
+)
 from roost.cli.common.targets import TARGET, Target, in_project
 from roost.client import Client
-from roost.model.spec.pipeline import Pipeline
 
 RUN_BYTES = 3  # six hexadecimal digits: two runs of one pipeline do not meet by chance, and one that does is refused
 SIGNAL_BASE = 128
@@ -59,19 +67,14 @@ def ci() -> None:
 
 @ci.command()
 @click.argument("file", metavar="FILE")
-@click.option(
-    "--var", "variables", multiple=True, callback=pairs, metavar="K=V", help="Environment variable of all actions."
-)
+@pairs_option("--var", "variables", metavar="K=V", help="Environment variable of all actions.")
 @only_option
 @click.option("--no-follow", is_flag=True, help="Submit it, print the run, and exit.")
 @click.option("--retention", default="", metavar="DURATION", help="Retention of records and logs. [default: 7d]")
 @click.option("-p", "--project", default="", envvar="ROOST_PROJECT", help="Project of the run, if the file has none.")
 @json_option
 @click.pass_context
-def run(
-    ctx: click.Context, file: str, variables: tuple[str, ...], only: tuple[str, ...], no_follow: bool, retention: str,
-    project: str, as_json: bool,
-) -> None:  # fmt: skip
+def run(ctx: click.Context, file: str, no_follow: bool, as_json: bool, **given: Any) -> None:
     """Run a pipeline and stream the output of its actions.
 
     Every line has the name of its action as prefix. All actions are submitted in one request, all or none. stdout has
@@ -90,8 +93,7 @@ def run(
     --no-follow 4 when all actions are pending.
     Next: `roost ci show RUN`, `roost ci retry RUN`, `roost logs PIPELINE-RUN-ACTION`.
     """
-    given = dict(variable.split("=", 1) for variable in variables)
-    jobs = read_jobs(file, os.urandom(RUN_BYTES).hex(), given, only, retention, project)
+    jobs = read_jobs(file, os.urandom(RUN_BYTES).hex(), **given)
     with connect() as client:
         if no_follow:
             made, _ = jobs.submit(client)
@@ -105,8 +107,8 @@ def run(
 @ci.command()
 @click.argument("file", metavar="FILE")
 @only_option
-@json_option
-def check(file: str, only: tuple[str, ...], as_json: bool) -> None:
+@json_output
+def check(file: str, only: tuple[str, ...]) -> Output:
     """Validate a pipeline and show what would run, in order.
 
     Every action is listed below its last dependency. No server is needed.
@@ -119,19 +121,19 @@ def check(file: str, only: tuple[str, ...], as_json: bool) -> None:
     Next: `roost ci run FILE`.
     """
     pipeline = read_checked(file, only)
-    if as_json:
-        print_json(_reported(pipeline))
-        return
-    for line in tree(pipeline):
-        click.echo(line)
+    actions = [
+        {"name": action.name, "needs": {need.action: need.when for need in action.needs}} for action in pipeline.actions
+    ]
+    value = {"name": pipeline.name, "project": pipeline.project, "actions": actions}
+    return Output(value, lambda: click.echo("\n".join(tree(pipeline))))
 
 
 @ci.command("list")
 @click.argument("pipeline", default="", metavar="[PIPELINE]")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many at most.")
+@limit_option(20, 1_000)
 @project_option
-@json_option
-def list_(pipeline: str, limit: int, project: str, as_json: bool) -> None:
+@client_output
+def list_(client: Client, pipeline: str, limit: int, project: str) -> Output:
     """List runs, newest first.
 
     Examples:
@@ -140,22 +142,17 @@ def list_(pipeline: str, limit: int, project: str, as_json: bool) -> None:
 
     Next: `roost ci show RUN`.
     """
-    with connect() as client:
-        found = list_runs(client, project, pipeline)[:limit]
-    if as_json:
-        print_json([{**_about(run), "actions": run.workloads} for run in found])
-        return
+    found = list_runs(client, project, pipeline)[:limit]
+    value = [_about(run, run.workloads) for run in found]
     header = ("RUN", "PIPELINE", "STATE", "DONE", "TIME", "SUBMITTED")
-    print_table(header, [_row(run) for run in found])
-    if not found:
-        echo_err("there are no runs here; `roost ci run FILE` makes one")
+    return listed(found, header, _row, "there are no runs here; `roost ci run FILE` makes one", value)
 
 
 @ci.command()
 @click.argument("target", type=TARGET, metavar="RUN")
 @project_option
-@json_option
-def show(target: Target, project: str, as_json: bool) -> None:
+@client_output
+def show(client: Client, target: Target, project: str) -> Output:
     """Show the actions of a run: state, time, exit code, node.
 
     Examples:
@@ -165,15 +162,15 @@ def show(target: Target, project: str, as_json: bool) -> None:
     Next: `roost logs NAME-RUN-ACTION`, `roost why NAME-RUN-ACTION`, `roost ci retry RUN`.
     """
     target = in_project(target, project)
-    with connect() as client:
-        found = find_run(client, target.project, target.name)
-        results = [result_of(workload, elements_of(client, workload)) for workload in found.workloads]
-    if as_json:
-        print_json({**_about(found), "actions": [result._asdict() for result in results]})
-        return
-    click.echo(f"Run:       {found}\nState:     {found.state}\nSubmitted: {ago(found.submitted_ms)}")
-    click.echo(f"Time:      {took(found.submitted_ms, found.finished_ms)}\n")
-    print_table(HEADER, rows_of(results))
+    found = find_run(client, target.project, target.name)
+    results = [result_of(workload, elements_of(client, workload)) for workload in found.workloads]
+
+    def print_run() -> None:
+        click.echo(f"Run:       {found}\nState:     {found.state}\nSubmitted: {ago(found.submitted_ms)}")
+        click.echo(f"Time:      {took(found.submitted_ms, found.finished_ms)}\n")
+        print_table(HEADER, rows_of(results))
+
+    return Output(_about(found, [result._asdict() for result in results]), print_run)
 
 
 @ci.command()
@@ -207,7 +204,9 @@ def retry(ctx: click.Context, target: Target, no_follow: bool, project: str, as_
             ctx.exit(_follow(client, found, stages, since, interrupts, as_json))
 
 
-def _follow(client: Client, found: PipelineRun, stages: list[Stage], since: int, interrupts: Any, as_json: bool) -> int:
+def _follow(
+    client: Client, found: PipelineRun, stages: list[Stage], since: int, interrupts: Interrupts, as_json: bool
+) -> int:
     """Follow to the end; the exit code is that of the action that failed first."""
     tell = (JsonLines if as_json else Lines)(found, stages)
     following = RunFollower(client, found, stages, tell, interrupts)
@@ -224,13 +223,13 @@ def _follow(client: Client, found: PipelineRun, stages: list[Stage], since: int,
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return BROKEN_PIPE
     echo_err(f"left; `roost wait ci:{found.id}` waits until it has stopped")
-    return SIGNAL_BASE + int(interrupts.last)
+    return SIGNAL_BASE + interrupts.last
 
 
 def _leave(client: Client, made: PipelineRun, as_json: bool) -> int:
-    """Say which run it is. 4: no action has a place yet."""
+    """Print the run. Exit code 4: all actions are pending."""
     if as_json:
-        print_json({**_about(made), "actions": made.workloads})
+        print_json(_about(made, made.workloads))
     else:
         click.echo(made.id)
     if any(workload.state != "queued" for workload in made.workloads):
@@ -243,27 +242,14 @@ def _leave(client: Client, made: PipelineRun, as_json: bool) -> int:
     return NOT_PLACED
 
 
-def _about(found: PipelineRun) -> dict[str, Any]:
+def _about(found: PipelineRun, actions: Sequence[Any]) -> dict[str, Any]:
     return {
         "run": found.id, "pipeline": found.pipeline, "project": found.project, "state": found.state,
-        "submitted_ms": found.submitted_ms, "finished_ms": found.finished_ms,
+        "submitted_ms": found.submitted_ms, "finished_ms": found.finished_ms, "actions": actions,
     }  # fmt: skip
 
 
 def _row(found: PipelineRun) -> tuple[str, ...]:
-    done = sum(workload.is_over for workload in found.workloads)
-    return (
-        found.id,
-        found.pipeline,
-        found.state,
-        f"{done} of {len(found.workloads)}",
-        took(found.submitted_ms, found.finished_ms),
-        ago(found.submitted_ms),
-    )
-
-
-def _reported(pipeline: Pipeline) -> dict[str, Any]:
-    actions = [
-        {"name": action.name, "needs": {need.action: need.when for need in action.needs}} for action in pipeline.actions
-    ]
-    return {"name": pipeline.name, "project": pipeline.project, "actions": actions}
+    done = f"{sum(workload.is_over for workload in found.workloads)} of {len(found.workloads)}"
+    time = took(found.submitted_ms, found.finished_ms)
+    return found.id, found.pipeline, found.state, done, time, ago(found.submitted_ms)

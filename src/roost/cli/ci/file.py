@@ -1,13 +1,14 @@
 """From a pipeline file to jobs on a server: read, checked here, submitted in one request, retried one by one."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.cli.ci.runs import PipelineRun, elements_of
 from roost.cli.ci.stages import Stage
-from roost.cli.common.array_file import directory_of, with_action_values
+from roost.cli.common.array_file import with_action_values
 from roost.cli.common.exit_codes import USAGE, Failure, exit_code_of
-from roost.cli.work.apply import read_file
+from roost.cli.work.apply import read_file, split_path
 from roost.client import Client
 from roost.client.errors import ApiError
 from roost.model.errors import Invalid
@@ -32,8 +33,12 @@ class Jobs(NamedTuple):
         try:
             made = client.workloads.submit_batch(self.documents)
         except ApiError as error:
-            where = _place_in_file(error.path, pipeline.actions)
-            raise Failure(f"{self.file}: {where}{error.message}", error.hint, exit_code_of(error)) from None
+            message = error.message
+            if error.path:
+                number, field = split_path(error.path, len(pipeline.actions))
+                field = field.replace("after", "needs", 1)  # as it is called in the file
+                message = f"{pipeline.actions[number].path}{'.' if field else ''}{field}: {message}"
+            raise Failure(f"{self.file}: {message}", error.hint, exit_code_of(error)) from None
         return PipelineRun(pipeline.project, pipeline.name, self.run, list(made)), since
 
 
@@ -42,26 +47,20 @@ def read_jobs(
 ) -> Jobs:
     """The jobs of a file. Errors name the path in it."""
     pipeline = read_checked(file, only, variables, retention, project)
-    return Jobs(
-        file, pipeline, run, [document_of(pipeline, action, run, variables, retention) for action in pipeline.actions]
-    )
+    documents = [document_of(pipeline, action, run, variables, retention) for action in pipeline.actions]
+    return Jobs(file, pipeline, run, documents)
 
 
 def read_checked(
-    file: str,
-    only: Sequence[str] = (),
-    variables: Mapping[str, str] | None = None,
-    retention: str = "",
-    project: str = "",
+    file: str, only: Sequence[str], variables: Mapping[str, str] | None = None, retention: str = "", project: str = ""
 ) -> Pipeline:
-    """Whether a server would accept the file, as far as a client can check."""
+    """The pipeline of a file that a server would accept, as far as a client can check."""
     found = list(read_file(file))
-    if len(found) != 1:
-        message = (
-            f"a file holds one pipeline; this one has {len(found)} documents" if found else "there is nothing in it"
-        )
-        raise Failure(f"{file}: {message}", exit_code=USAGE)
-    raw = with_action_values(found[0][1], file, directory_of(file))
+    if not found:
+        raise Failure(f"{file}: there is nothing in it", exit_code=USAGE)
+    if len(found) > 1:
+        raise Failure(f"{file}: a file holds one pipeline; this one has {len(found)} documents", exit_code=USAGE)
+    raw = with_action_values(found[0][1], file, Path(file).parent)
     if isinstance(raw, dict) and project:
         raw = {"project": project, **raw}
     try:
@@ -108,30 +107,14 @@ def tree(pipeline: Pipeline) -> list[str]:
 
 
 def _about(action: Action) -> str:
-    """Driver, steps, elements and dependencies."""
     fields = action.fields
     steps = len(fields["steps"])
     elements = len(fields["each"]) if "each" in fields else fields.get("count", 1)
+    needs = [need.action if need.when == "succeeded" else f"{need.action} ({need.when})" for need in action.needs]
     arguments = [
         str(fields["image"]) if fields.get("image") else "process",
         f"{steps} step{'s' if steps > 1 else ''}",
         f"{elements} elements" if elements != 1 else "",
-        "after " + " and ".join(_need(need.action, need.when) for need in action.needs) if action.needs else "",
+        f"after {' and '.join(needs)}" if needs else "",
     ]
     return ", ".join(filter(None, arguments))
-
-
-def _need(action: str, when: str) -> str:
-    return action if when == "succeeded" else f"{action} ({when})"
-
-
-def _place_in_file(path: str, actions: Sequence[Action]) -> str:
-    """Where in the file the field is that the server speaks of: [2].env.A is of the third job submitted."""
-    if not path:
-        return ""
-    number, field = 0, path
-    if path.startswith("["):
-        head, _, field = path[1:].partition("]")
-        number = int(head) if head.isdigit() and int(head) < len(actions) else 0
-    field = field.lstrip(".").replace("after", "needs", 1)
-    return f"{actions[number].path}{'.' if field else ''}{field}: "

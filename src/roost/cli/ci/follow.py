@@ -13,8 +13,7 @@ from roost.cli.common.explanation import BLOCKED_CODES, pending_reasons
 from roost.cli.common.interrupts import Interrupts, Watcher
 from roost.client import Client
 from roost.client.errors import ApiError
-from roost.client.logs import read_piece
-from roost.client.stream import ServerEvent, StreamFollower, next_of
+from roost.client.stream import ServerEvent, StreamFollower, next_of, read_piece
 from roost.schema.feed import AttemptView, ChangeView, EndingView, MissingView
 from roost.schema.work import InstanceView, WorkloadView
 

@@ -28,7 +28,6 @@ class Lines:
         self._rest: dict[str, bytes] = {}
 
     def begin(self, stages: Sequence[Stage]) -> None:
-        """The run has begun."""
         echo_err(f"run {self._run}: {len(stages)} action{'s' if len(stages) > 1 else ''}")
 
     def write(self, stage: Stage, index: int, data: bytes) -> None:
@@ -59,7 +58,6 @@ class Lines:
             echo_err(f"{label} {_ended(instance.state)}: {instance.message}")
 
     def ended(self, stage: Stage, result: Result) -> None:
-        """An action is finished, and its log is complete."""
         elements = f" ({result.elements} elements)" if result.elements > 1 else ""
         where = f" on {result.node}" if result.node and result.elements == 1 else ""
         time = f"{where} in {took(result.started_ms, result.finished_ms)}" if result.started_ms else ""
@@ -67,7 +65,6 @@ class Lines:
         echo_err(f"{result.action}{elements} {_ended(result.state)}{time}{why}")
 
     def finish(self, results: Sequence[Result], code: int) -> None:
-        """The run is finished."""
         sys.stdout.flush()
         print_table(HEADER, rows_of(results), err=True)
 

@@ -37,12 +37,10 @@ class PipelineRun(NamedTuple):
 
     @property
     def submitted_ms(self) -> int:
-        """When it was asked for."""
         return min(workload.submitted_ms for workload in self.workloads)
 
     @property
     def finished_ms(self) -> int | None:
-        """When it was over."""
         ends = [workload.finished_ms for workload in self.workloads]
         return None if None in ends else max(end for end in ends if end)
 
@@ -66,7 +64,6 @@ def runs_of(workloads: Iterable[WorkloadView]) -> list[PipelineRun]:
 
 
 def list_runs(client: Client, project: str, pipeline: str = "") -> list[PipelineRun]:
-    """Runs, newest first."""
     label = f"{PIPELINE}={pipeline}" if pipeline else PIPELINE
     found = client.workloads.list(project=project, label=label, limit=LISTED_MAX)
     runs = runs_of(found)
@@ -86,5 +83,4 @@ def find_run(client: Client, project: str, word: str) -> PipelineRun:
 
 
 def elements_of(client: Client, workload: WorkloadView) -> list[InstanceView]:
-    """The first elements of an action."""
     return client.instances.list(workload.project, workload.name, limit=LOOKED_MAX)

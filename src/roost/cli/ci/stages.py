@@ -12,10 +12,7 @@ from roost.schema.feed import EndingView
 from roost.schema.work import InstanceView, WorkloadView
 
 HEADER = ("ACTION", "STATE", "TIME", "EXIT", "NODE", "WHY")
-BEGUN = FINISHED | {
-    InstanceState.RUNNING,
-    InstanceState.STOPPING,
-}  # states of an attempt that may have written something
+BEGUN = FINISHED | {InstanceState.RUNNING, InstanceState.STOPPING}  # an attempt that may have written something
 NEVER_RAN = ("cancelled", "expired", "rejected")  # ends that need no beginning
 
 
@@ -52,7 +49,6 @@ class Stage:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is finished."""
         return self.gone or self.workload.is_over
 
     @property
@@ -61,11 +57,9 @@ class Stage:
         return not self.is_over and self.workload.state != "queued"
 
     def label(self, index: int) -> str:
-        """Prefix of its lines."""
         return self.action if self.workload.count == 1 else f"{self.action}.{index}"
 
     def wants_log(self, instance: InstanceView) -> bool:
-        """Whether an element has a log that is not read yet."""
         is_new = instance.attempt > self.attempts.get(instance.index, 0)
         return is_new and instance.state in BEGUN and instance.index not in self.followed
 
@@ -76,7 +70,6 @@ class Stage:
         return sum(instance.is_over for instance in self.instances.values()) < self.workload.count
 
     def result(self) -> Result:
-        """Its state, or its result."""
         result = result_of(self.workload, list(self.instances.values()), self.action)
         if self.gone and result.state not in FINISHED:
             return result._replace(state="gone", code=FAILED, message="it was deleted, and its result is unknown")
@@ -91,13 +84,12 @@ def result_of(workload: WorkloadView, instances: Sequence[InstanceView], action:
     state = workload.state
     if not workload.is_over and len(ordered) == workload.count and all(instance.is_over for instance in ordered):
         state = bad[0].state if bad else "succeeded"  # it was not kept: its elements are all that is known
-    exit_code = first.exit_code if first is not None and first.is_over else None
     starts = [instance.started_ms for instance in ordered if instance.started_ms]
     ends = [instance.finished_ms for instance in ordered if instance.finished_ms]
     return Result(
         action=action or workload.labels.get(ACTION, workload.name),
         state=state,
-        exit_code=exit_code,
+        exit_code=first.exit_code if first is not None and first.is_over else None,
         code=_code(state, bad[0] if bad else None),
         started_ms=min(starts, default=None),
         finished_ms=workload.finished_ms or (max(ends, default=None) if state in FINISHED else None),
@@ -115,18 +107,14 @@ def exit_code(results: Sequence[Result]) -> int:
 
 
 def rows_of(results: Sequence[Result]) -> list[tuple[str, ...]]:
-    """The table at the end: a line for each action."""
-    return [
-        (
-            result.action if result.elements == 1 else f"{result.action} ({result.elements})",
-            result.state,
-            took(result.started_ms, result.finished_ms),
-            "-" if result.exit_code is None else str(result.exit_code),
-            result.node or "-",
-            result.message if result.state != "succeeded" else "",
-        )
-        for result in results
-    ]
+    return [_row(result) for result in results]
+
+
+def _row(result: Result) -> tuple[str, ...]:
+    name = result.action if result.elements == 1 else f"{result.action} ({result.elements})"
+    code = "-" if result.exit_code is None else str(result.exit_code)
+    message = result.message if result.state != "succeeded" else ""
+    return name, result.state, took(result.started_ms, result.finished_ms), code, result.node or "-", message
 
 
 def _needs(project: str, document: Mapping[str, Any]) -> list[str]:

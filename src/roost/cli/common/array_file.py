@@ -11,7 +11,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -30,11 +30,7 @@ _GOT = re.compile(r"got `(\w+)`")
 _INSIDE = re.compile(r" - at `\$.")
 
 
-class ArrayValue(NamedTuple):
-    """One value and its place in the file."""
-
-    where: str
-    value: Value
+ArrayValue = tuple[str, Value]  # its place in the file, and the value
 
 
 class _Wrong(Exception):
@@ -44,61 +40,50 @@ class _Wrong(Exception):
         super().__init__(f"{where}: {message}" if where else message)
 
 
-def with_values(document: Any, where: str, directory: Path) -> Any:
-    """A document whose `each` names a file, with what is in it; any other one as it is."""
-    return _filled(document, f"{where}: each", directory)
+def with_values(document: Any, where: str, directory: Path, field: str = "each") -> Any:
+    """A document whose `each` names a file, with the values in it; any other document as it is."""
+    if not isinstance(document, dict) or not isinstance(document.get("each"), dict):
+        return document
+    block = document["each"]
+    name = block.get("file")
+    if set(block) != {"file"} or not isinstance(name, str) or not name or "\0" in name:
+        message = "this is a list of texts or mappings, or a file such as {file: params.csv}"
+        raise Failure(f"{where}: {field}: {message}", exit_code=USAGE)
+    path = directory / name
+    try:
+        return {**document, "each": read_values(path)}
+    except _Wrong as error:
+        raise Failure(f"{where}: {field}: {path}: {error}", exit_code=USAGE) from None
 
 
 def with_action_values(pipeline: Any, where: str, directory: Path) -> Any:
     """The same for all actions of a pipeline."""
     if not isinstance(pipeline, dict) or not isinstance(pipeline.get("actions"), list):
         return pipeline
-    actions = enumerate(pipeline["actions"])
-    return {
-        **pipeline,
-        "actions": [_filled(action, f"{where}: actions[{number}].each", directory) for number, action in actions],
-    }
-
-
-def directory_of(file: str) -> Path:
-    """Where the files are that a document names; of one that came through a pipe (`-`), here."""
-    return Path(file).parent
-
-
-def _filled(document: Any, where: str, directory: Path) -> Any:
-    if not isinstance(document, dict) or not isinstance(document.get("each"), dict):
-        return document
-    return {**document, "each": _read_each(document["each"], where, directory)}
-
-
-def _read_each(block: dict[Any, Any], where: str, directory: Path) -> list[Value]:
-    name = block.get("file")
-    if set(block) != {"file"} or not isinstance(name, str) or not name or "\0" in name:
-        message = "this is a list of texts or mappings, or a file such as {file: params.csv}"
-        raise Failure(f"{where}: {message}", exit_code=USAGE)
-    path = directory / name
-    try:
-        return read_values(path)
-    except _Wrong as error:
-        raise Failure(f"{where}: {path}: {error}", exit_code=USAGE) from None
+    actions = [
+        with_values(action, where, directory, f"actions[{number}].each")
+        for number, action in enumerate(pipeline["actions"])
+    ]
+    return {**pipeline, "actions": actions}
 
 
 def read_values(path: Path) -> list[Value]:
     """All values of a file, checked as the server will check them."""
     read = READERS.get(path.suffix.lower(), _plain)
-    found: list[ArrayValue] = []
-    for row in read(_text(path)):
-        if len(found) == limits.EACH_MAX:
-            raise _Wrong(row.where, f"an array has at most {limits.EACH_MAX:,} values, and this is one more")
-        found.append(row)
-    if not found:
+    places: list[str] = []
+    values: list[Value] = []
+    for where, value in read(_text(path)):
+        if len(values) == limits.EACH_MAX:
+            raise _Wrong(where, f"an array has at most {limits.EACH_MAX:,} values, and this is one more")
+        places.append(where)
+        values.append(value)
+    if not values:
         raise _Wrong("", "there is no value in it")
-    values = [row.value for row in found]
     try:
         values_of(values, "each")
     except Invalid as error:
         number = _ELEMENT.match(error.path)
-        raise _Wrong(found[int(number[1])].where if number else "", error.message) from None
+        raise _Wrong(places[int(number[1])] if number else "", error.message) from None
     return values
 
 
@@ -122,7 +107,6 @@ def _text(path: Path) -> str:
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, with their numbers."""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield number, line.removesuffix("\r")
@@ -130,7 +114,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 def _plain(text: str) -> Iterator[ArrayValue]:
     for number, line in _lines(text):
-        yield ArrayValue(f"line {number}", line)
+        yield f"line {number}", line
 
 
 def _csv(text: str) -> Iterator[ArrayValue]:
@@ -147,7 +131,7 @@ def _csv(text: str) -> Iterator[ArrayValue]:
                 continue
             if len(row) != len(names):
                 raise _Wrong(where, f"{_number(len(row), 'value')} for {_number(len(names), 'name')}")
-            yield ArrayValue(where, dict(zip(names, row, strict=True)))
+            yield where, dict(zip(names, row, strict=True))
     except csv.Error as error:
         raise _Wrong(f"line {line}", f"this is not CSV: {error}") from None
 
@@ -166,12 +150,7 @@ def _checked_names(row: list[str], where: str) -> list[str]:
 
 def _jsonl(text: str) -> Iterator[ArrayValue]:
     for number, line in _lines(text):
-        try:
-            yield ArrayValue(f"line {number}", _VALUE.decode(line))
-        except msgspec.ValidationError as error:
-            raise _Wrong(f"line {number}", _message(error)) from None
-        except msgspec.DecodeError as error:
-            raise _Wrong(f"line {number}", f"this is not JSON: {_BYTE.sub('', str(error))}") from None
+        yield f"line {number}", _decoded(line, f"line {number}")
 
 
 def _json(text: str) -> Iterator[ArrayValue]:
@@ -187,19 +166,21 @@ def _json(text: str) -> Iterator[ArrayValue]:
         line = data.count(b"\n", 0, int(at[1]) if at else len(data)) + 1
         raise _Wrong(f"line {line}", f"this is not JSON: {_BYTE.sub('', str(error))}") from None
     for number, element in enumerate(raw):
-        try:
-            yield ArrayValue(f"value {number}", _VALUE.decode(element))
-        except msgspec.ValidationError as error:
-            raise _Wrong(f"value {number}", _message(error)) from None
+        yield f"value {number}", _decoded(element, f"value {number}")
 
 
-def _message(error: msgspec.ValidationError) -> str:
-    """A message for values that variables cannot have."""
-    got = _GOT.search(str(error))
-    kind = f", not {got[1]}" if got else ""
-    if _INSIDE.search(str(error)):
-        return f"the value of a variable is a text in quotes{kind}"
-    return f"a value is a text or a mapping of variables{kind}"
+def _decoded(data: str | msgspec.Raw, where: str) -> Value:
+    try:
+        return _VALUE.decode(data)
+    except msgspec.ValidationError as error:
+        got = _GOT.search(str(error))
+        kind = f", not {got[1]}" if got else ""
+        what = "the value of a variable is a text in quotes"
+        if not _INSIDE.search(str(error)):
+            what = "a value is a text or a mapping of variables"
+        raise _Wrong(where, f"{what}{kind}") from None
+    except msgspec.DecodeError as error:
+        raise _Wrong(where, f"this is not JSON: {_BYTE.sub('', str(error))}") from None
 
 
 def _number(count: int, noun: str) -> str:

@@ -49,7 +49,6 @@ at_option = _past_option("--at", "Show the state at a time: 2h (ago), 14:30, 202
 
 
 def period_options(command: Decorated) -> Decorated:
-    """--since and --until."""
     until = _past_option("--until", "Only before this time.")
     return _past_option("--since", "Only after this time: 2h (ago), 14:30.")(until(command))
 

@@ -64,7 +64,6 @@ def explained() -> Iterator[None]:
 
 
 def exit_code_of(error: ClientError) -> int:
-    """The exit code for what a client ran into."""
     if isinstance(error, NotConfigured | Unreachable):
         return NO_SERVER
     if isinstance(error, WaitTimedOut):

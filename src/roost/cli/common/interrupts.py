@@ -4,7 +4,8 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
-from types import FrameType, TracebackType
+from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 from roost.cli.common.output import echo_err
@@ -30,9 +31,7 @@ class Interrupts:
         self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup_before)
@@ -41,10 +40,8 @@ class Interrupts:
 
     def clear(self) -> None:
         """Forget the wake-up, and wait again."""
-        try:
+        with suppress(BlockingIOError):
             os.read(self.fd, 64)
-        except BlockingIOError:
-            return
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.count += 1

@@ -8,8 +8,7 @@ from typing import Any
 from roost.cli.common.output import echo_err, print_json_line, write_bytes
 from roost.cli.common.targets import Target
 from roost.client import Client
-from roost.client.logs import read_piece
-from roost.client.stream import StreamFollower, next_of
+from roost.client.stream import StreamFollower, next_of, read_piece
 from roost.schema.feed import AttemptView, EndingView, MissingView
 
 AT_ONCE_MAX = 64  # streams open at a time; the next instance is followed when one of them ends

@@ -63,7 +63,6 @@ def print_fields(fields: dict[str, str], width: int) -> None:
 
 
 def print_json_line(value: Any) -> None:
-    """One event of a stream."""
     import msgspec
 
     write_bytes(msgspec.json.encode(value) + b"\n")
@@ -84,7 +83,6 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, err: bo
 
 
 def echo_err(message: str) -> None:
-    """To stderr, never among the output."""
     click.echo(f"roost: {message}", err=True)
 
 
@@ -97,12 +95,10 @@ def ago(at_ms: int | None, now_ms: int | None = None) -> str:
 
 
 def from_now(at_ms: int) -> str:
-    """`3s`, `2h5m`: the time until then, in whole seconds."""
     return show_duration(max(0, at_ms - int(time.time() * 1_000)) // 1_000 * 1_000)
 
 
 def took(start_ms: int | None, end_ms: int | None, now_ms: int | None = None) -> str:
-    """How long something took, or has taken so far."""
     if not start_ms:
         return "-"
     passed = max(0, (end_ms or now_ms or int(time.time() * 1_000)) - start_ms)

@@ -20,7 +20,6 @@ timeout_option = click.option("--timeout", metavar="DURATION", help="Time limit,
 
 
 def seconds(timeout: str | None, wait: bool) -> float | None:
-    """Time limit; None: no limit."""
     if timeout is None:
         return None
     if not wait:

@@ -20,7 +20,6 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def connect() -> "Client":
-    """A client for the server that is configured. Raises NotConfigured."""
     from roost.client import Client
     from roost.client.config import find_config
 
@@ -65,7 +64,6 @@ def client_output(command: Callable[..., Output]) -> Callable[..., None]:
 
 
 def limit_option(default: int, most: int) -> Callable[[Decorated], Decorated]:
-    """--limit: the length of a list."""
     return click.option(
         "--limit", type=click.IntRange(1, most), default=default, show_default=True, help="How many at most."
     )

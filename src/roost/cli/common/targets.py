@@ -1,6 +1,5 @@
 """Names of workloads and instances: NAME, NAME.INDEX, PROJECT/NAME, PROJECT/NAME.INDEX."""
 
-import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,8 +17,6 @@ COMPLETIONS_MAX = 100  # names offered by a shell at once; more cannot be read
 
 @dataclass(frozen=True)
 class Target:
-    """A workload, or one instance of it."""
-
     project: str
     name: str
     index: int | None = None
@@ -90,19 +87,12 @@ def in_project(target: Target, project: str) -> Target:
 
 
 def whole_workload(target: Target) -> Target:
-    """The target, which must not be a single instance."""
     if target.index is not None:
         raise click.UsageError(f"this command is for a whole workload; leave out .{target.index}")
     return target
 
 
-def usual_project(project: str) -> str:
-    """The project that was asked for, or else the one that is meant where none is named."""
-    return project or os.environ.get("ROOST_PROJECT") or DEFAULT_PROJECT
-
-
 def instances_of(client: "Client", target: Target) -> list[Target]:
-    """The instances of a target."""
     if target.index is not None:
         return [target]
     count = client.workloads.get(target.project, target.name).count

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from roost.cli.common.array_file import directory_of, with_values
+from roost.cli.common.array_file import with_values
 from roost.cli.common.exit_codes import DONE, NOT_PLACED, USAGE, Failure, exit_code_of
 from roost.cli.common.explanation import explain
 from roost.cli.common.output import echo_err, print_json, print_table
@@ -52,7 +52,11 @@ def apply(files: tuple[str, ...], plan: str, wait: bool, timeout: str | None, as
     places = read_files(files)
     with connect() as client:
         with explained_where(places):
-            done = _submit(client, places, plan)
+            documents = [document for _, document in places]
+            if len(documents) == 1:
+                done = [client.workloads.submit(documents[0], same_ok=True, plan=plan)]
+            else:
+                done = client.workloads.submit_batch(documents, same_ok=True, plan=plan)
         if not as_json:
             print_table(("WORKLOAD", "RESULT", "STATE"), [_row(workload) for workload in done])
         waiting = _waiting(client, done)
@@ -60,7 +64,10 @@ def apply(files: tuple[str, ...], plan: str, wait: bool, timeout: str | None, as
             echo_err(message)
         code, followed = NOT_PLACED if waiting else DONE, {}
         if wait:
-            code, found = follow(client, _followed(places, done), timeout_s)
+            # A scheduled job never ends and gets nowhere.
+            waited = [workload for workload, (_, document) in zip(done, places, strict=True)
+                      if not document.get("schedule")]  # fmt: skip
+            code, found = follow(client, waited, timeout_s)
             followed = {status.workload.key: status for status in found}
     if as_json:
         print_json([_as_data(workload, followed.get(workload.key)) for workload in done])
@@ -68,13 +75,10 @@ def apply(files: tuple[str, ...], plan: str, wait: bool, timeout: str | None, as
 
 
 def _as_data(workload: SubmittedView, followed: RolloutStatus | None) -> dict[str, Any]:
-    shown = {
-        "workload": workload if followed is None else followed.workload,
-        "created": workload.result == "created",
-        "result": workload.result,
-        "version": workload.version,
-    }
-    return shown if followed is None else shown | {"well": followed.well, "message": followed.message}
+    data = {"created": workload.result == "created", "result": workload.result, "version": workload.version}
+    if followed is None:
+        return {"workload": workload, **data}
+    return {"workload": followed.workload, **data, "well": followed.well, "message": followed.message}
 
 
 def _row(workload: SubmittedView) -> tuple[str, ...]:
@@ -82,14 +86,7 @@ def _row(workload: SubmittedView) -> tuple[str, ...]:
     return str(Target(workload.project, workload.name)), result, workload.state
 
 
-def _followed(places: list[tuple[str, Any]], done: Sequence[WorkloadView]) -> list[WorkloadView]:
-    """Those that come to an end or get somewhere: what runs by a schedule never does."""
-    scheduled = [bool(document.get("schedule")) for _, document in places]
-    return [workload for workload, is_scheduled in zip(done, scheduled, strict=True) if not is_scheduled]
-
-
 def _waiting(client: Client, workloads: Sequence[WorkloadView]) -> list[str]:
-    """Why accepted workloads are pending."""
     waiting = [workload for workload in workloads if workload.state == "queued"]
     found = [explain(client, workload.project, workload.name) for workload in waiting[:REASONS_MAX]]
     return [why.message for why in found if why.state == "queued" and why.code not in EXPECTED_CODES]
@@ -123,7 +120,7 @@ def read_file(file: str) -> Iterator[tuple[str, Any]]:
     flat = [document for document in flat if document is not None]
     for number, document in enumerate(flat, start=1):
         where = file if len(flat) == 1 else f"{file}: workload {number}"
-        yield where, with_values(document, where, directory_of(file))
+        yield where, with_values(document, where, Path(file).parent)
 
 
 @contextmanager
@@ -132,25 +129,18 @@ def explained_where(places: list[tuple[str, Any]]) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
-        if error.code.startswith("plan_"):
-            raise Failure(error.message, error.hint, exit_code_of(error)) from None
-        where, field = _where(places, error.path)
-        raise Failure(f"{where}: {field}{error.message}", error.hint, exit_code_of(error)) from None
+        message = error.message
+        if not error.code.startswith("plan_"):
+            number, field = split_path(error.path, len(places))
+            message = f"{places[number][0]}: {field}: {message}" if field else f"{places[number][0]}: {message}"
+        raise Failure(message, error.hint, exit_code_of(error)) from None
 
 
-def _submit(client: Client, places: list[tuple[str, Any]], plan: str) -> list[SubmittedView]:
-    """Each workload, with its `result`."""
-    documents = [document for _, document in places]
-    if len(documents) == 1:
-        return [client.workloads.submit_new(documents[0], same_ok=True, plan=plan)[0]]
-    return client.workloads.submit_batch(documents, same_ok=True, plan=plan)
-
-
-def _where(places: list[tuple[str, Any]], path: str) -> tuple[str, str]:
+def split_path(path: str, documents: int) -> tuple[int, str]:
     """The document and the field that a path of the server's answer points at: [2].resources.cpu."""
     number = 0
     if path.startswith("["):
         head, _, path = path[1:].partition("]")
-        number = int(head) if head.isdigit() and int(head) < len(places) else 0
-        path = path.lstrip(".")
-    return places[number][0], f"{path}: " if path and path != "$" else ""
+        number = int(head) if head.isdigit() and int(head) < documents else 0
+    path = path.lstrip(".")
+    return number, "" if path == "$" else path

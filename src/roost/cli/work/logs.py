@@ -42,10 +42,8 @@ def logs(target: Target, follow: bool, attempt: int, project: str, as_json: bool
         empty = [target for target in targets if not _print(client, target, attempt, len(targets) > 1, as_json)]
         if len(empty) == len(targets) and not as_json:
             state = client.instances.get(target.project, target.name, targets[0].index or 0).state
-            echo_err(
-                f"{targets[0]} is {state} and has written nothing"
-                + (f"; `roost why {target}`" if state == "queued" else "")
-            )
+            why = f"; `roost why {target}`" if state == "queued" else ""
+            echo_err(f"{targets[0]} is {state} and has written nothing{why}")
 
 
 def _print(client: Client, target: Target, attempt: int, headed: bool, as_json: bool) -> bool:

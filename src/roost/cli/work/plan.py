@@ -2,17 +2,17 @@
 
 import click
 
-from roost.cli.common.exit_codes import WOULD_CHANGE
-from roost.cli.common.output import print_json, print_table
-from roost.cli.common.session import connect, json_option
+from roost.cli.common.exit_codes import DONE, WOULD_CHANGE
+from roost.cli.common.output import Output, print_table
+from roost.cli.common.session import connect, json_output
 from roost.cli.work.apply import explained_where, read_files
 from roost.schema.plans import PlanView
 
 
 @click.command()
 @click.option("-f", "--file", "files", multiple=True, required=True, metavar="FILE", help="YAML or JSON; - is stdin.")
-@json_option
-def plan(files: tuple[str, ...], as_json: bool) -> None:
+@json_output
+def plan(files: tuple[str, ...]) -> Output:
     """Show what applying a file would do: placements, pending instances and why, preemptions.
 
     The scheduler decides on a copy of the state. Nothing changes.
@@ -28,34 +28,26 @@ def plan(files: tuple[str, ...], as_json: bool) -> None:
     places = read_files(files)
     with connect() as client, explained_where(places):
         made = client.workloads.plan([document for _, document in places])
-    if as_json:
-        print_json(made)
-    else:
-        _print(made)
-    if made.changes:
-        raise click.exceptions.Exit(WOULD_CHANGE)
+    return Output(made, lambda: _print(made), WOULD_CHANGE if made.changes else DONE)
 
 
 def _print(made: PlanView) -> None:
-    rows = [(name, "create") for name in made.created] + [(name, "new version") for name in made.changed]
-    rows += [(name, "unchanged") for name in made.unchanged]
-    print_table(("WORKLOAD", "PLAN"), rows)
-    if made.placed:
-        click.echo()
-        print_table(("INSTANCE", "NODE", "STRATEGY", "DEVICES", "PORTS"), [
+    plans = {"create": made.created, "new version": made.changed, "unchanged": made.unchanged}
+    print_table(("WORKLOAD", "PLAN"), [(name, plan) for plan, names in plans.items() for name in names])
+    tables: dict[tuple[str, ...], list[tuple[str, ...]]] = {
+        ("INSTANCE", "NODE", "STRATEGY", "DEVICES", "PORTS"): [
             (placing.instance, placing.node, placing.strategy, _numbers(placing.devices), _numbers(placing.ports))
             for placing in made.placed
-        ])  # fmt: skip
-    if made.stopped:
-        click.echo()
-        print_table(
-            ("STOPPED", "NODE", "REASON"),
-            [(stopping.instance, stopping.node, stopping.message) for stopping in made.stopped],
-        )
-    if made.pending:
-        click.echo()
-        pending = [(entry.workload, str(entry.count), entry.code, entry.message) for entry in made.pending]
-        print_table(("PENDING", "COUNT", "CODE", "REASON"), pending)
+        ],
+        ("STOPPED", "NODE", "REASON"): [(stop.instance, stop.node, stop.message) for stop in made.stopped],
+        ("PENDING", "COUNT", "CODE", "REASON"): [
+            (entry.workload, str(entry.count), entry.code, entry.message) for entry in made.pending
+        ],
+    }
+    for header, rows in tables.items():
+        if rows:
+            click.echo()
+            print_table(header, rows)
     if made.changes:
         click.echo(f"\nApply exactly this plan: roost apply --plan {made.token} -f ...", err=True)
 

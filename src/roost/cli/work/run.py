@@ -11,7 +11,7 @@ from roost.cli.common.explanation import BLOCKED_CODES, UNKNOWN, explain, pendin
 from roost.cli.common.interrupts import Interrupts, Watcher
 from roost.cli.common.log_follow import JsonSink, LogSink, PrefixSink, follow_all
 from roost.cli.common.output import echo_err, print_json, print_json_line
-from roost.cli.common.session import connect, json_option, pairs, project_option
+from roost.cli.common.session import connect, json_option, pairs_option, project_option
 from roost.cli.common.targets import Target
 from roost.client import Client
 from roost.schema.feed import EndingView
@@ -29,7 +29,7 @@ SIGNAL_BASE = 128
 @click.option("--memory", help="Like 512MiB or 4GiB.")
 @click.option("--disk", help="Like 10GiB.")
 @click.option("--gpu", type=int, help="Whole GPUs.")
-@click.option("--resource", "resources", multiple=True, callback=pairs, metavar="K=N", help="Other countable resource.")
+@pairs_option("--resource", "resources", metavar="K=N", help="Other countable resource.")
 @click.option(
     "-e", "--env", "variables", multiple=True, metavar="K=V", help="Environment variable; K alone: its value here."
 )
@@ -73,7 +73,7 @@ def run(ctx: click.Context, argv: tuple[str, ...], detach: bool, as_json: bool, 
 def make_document(argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
     """The workload that the options describe. The server adds defaults."""
     amounts = {name: given[name] for name in ("cpu", "memory", "disk", "gpu") if given[name] is not None}
-    amounts |= dict(resource.split("=", 1) for resource in given["resources"])
+    amounts |= given["resources"]
     placement = {name: given[name] for name in ("pool", "strategy") if given[name]}
     if given["require"]:
         placement["require"] = list(given["require"])
@@ -152,7 +152,6 @@ def _attach(client: Client, workload: WorkloadView, interrupts: Interrupts, as_j
 
 
 def _made_name(program: str) -> str:
-    """A name from the command and a random suffix."""
     base = "".join(
         character if character.isascii() and character.isalnum() else "-" for character in os.path.basename(program)
     )

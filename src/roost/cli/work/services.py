@@ -1,11 +1,14 @@
 """roost services: addresses of services."""
 
+import os
+
 import click
 
 from roost.cli.common.exit_codes import FAILED
 from roost.cli.common.output import echo_err, print_json, print_table
 from roost.cli.common.session import connect, json_option
-from roost.cli.common.targets import TARGET, Target, in_project, usual_project
+from roost.cli.common.targets import TARGET, Target, in_project
+from roost.model.limits import DEFAULT_PROJECT
 from roost.schema.services import AddressView, ServiceView
 
 HEADER = ("SERVICE", "READY", "VERSION", "ADDRESSES")
@@ -41,7 +44,7 @@ def services(
         if target is None:
             found = client.services.list(project=project, ready=only_ready or plain)
         else:
-            target = in_project(target, usual_project(project))
+            target = in_project(target, project or os.environ.get("ROOST_PROJECT") or DEFAULT_PROJECT)
             found = [client.services.get(target.project, target.name, ready=only_ready or plain)]
     if as_json:
         print_json(found if target is None else found[0])

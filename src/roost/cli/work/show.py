@@ -2,13 +2,22 @@
 
 import shlex
 import time
-from collections.abc import Callable
 
 import click
 
 from roost.cli.common.as_of import at_option, day_and_time, settle
-from roost.cli.common.output import ago, amount, clock, echo_err, plain, print_fields, print_json, print_table, took
-from roost.cli.common.session import connect, json_option, project_option
+from roost.cli.common.output import (
+    Output,
+    ago,
+    amount,
+    clock,
+    echo_err,
+    plain,
+    print_fields,
+    print_table,
+    took,
+)
+from roost.cli.common.session import client_output, project_option
 from roost.cli.common.targets import TARGET, Target, in_project
 from roost.cli.work.ps import format_state, progress
 from roost.client import Client
@@ -26,8 +35,8 @@ HEADER = ("INSTANCE", "STATE", "NODE", "ATTEMPT", "EXIT", "TOOK", "CAUSE")
     "--story", is_flag=True, help="All transitions of each instance; also of workloads that only the history has."
 )
 @at_option
-@json_option
-def show(target: Target, project: str, story: bool, at: str, as_json: bool) -> None:
+@client_output
+def show(client: Client, target: Target, project: str, story: bool, at: str) -> Output:
     """Show one workload or one instance, with its story.
 
     Examples:
@@ -40,23 +49,16 @@ def show(target: Target, project: str, story: bool, at: str, as_json: bool) -> N
     Next: `roost logs NAME`, `roost why NAME`, `roost retry NAME`.
     """
     target = in_project(target, project)
-    with connect() as client:
-        at = settle(client, at)
-        if story:
-            _print_stories(_stories(client, target, at), as_json)
-            return
-        workload = None if target.index is not None else client.workloads.get(target.project, target.name, at=at)
-        single = target.index if workload is None else 0 if workload.count == 1 else None
-        instance = None if single is None else client.instances.get(target.project, target.name, single, at=at)
-    if as_json:
-        print_json(workload or instance)
-        return
-    if workload is not None:
-        _show_workload(workload)
-    if workload is not None and instance is not None:
-        click.echo()
-    if instance is not None:
-        _show_instance(instance)
+    at = settle(client, at)
+    if story:
+        stories = _stories(client, target, at)
+        return Output(stories, lambda: _show_stories(stories))
+    if target.index is not None:
+        instance = client.instances.get(target.project, target.name, target.index, at=at)
+        return Output(instance, lambda: _show_instance(instance))
+    workload = client.workloads.get(target.project, target.name, at=at)
+    only = client.instances.get(target.project, target.name, 0, at=at) if workload.count == 1 else None
+    return Output(workload, lambda: _show_workload(workload, only))
 
 
 def _stories(client: Client, target: Target, at: str) -> list[InstanceDetail]:
@@ -78,16 +80,12 @@ def _stories(client: Client, target: Target, at: str) -> list[InstanceDetail]:
     except ApiError:
         raise api_error from None
     echo_err(f"{target} is finished since {day_and_time(over.finished_ms)}; this is from the history")
-    found = client.history.instances(
-        project, name, over.serial, limit=None if target.index is not None else STORIES_MAX
-    )
+    limit = None if target.index is not None else STORIES_MAX
+    found = client.history.instances(project, name, over.serial, limit=limit)
     return [instance for instance in found if target.index in (None, instance.index)]
 
 
-def _print_stories(instances: list[InstanceDetail], as_json: bool) -> None:
-    if as_json:
-        print_json(instances)
-        return
+def _show_stories(instances: list[InstanceDetail]) -> None:
     for number, instance in enumerate(instances):
         if number:
             click.echo()
@@ -100,13 +98,12 @@ def _print_stories(instances: list[InstanceDetail], as_json: bool) -> None:
 
 
 def format_exit(instance: InstanceView) -> str:
-    """How the process ended: its exit code, or the signal that ended it."""
     if instance.signal is not None:
         return f"signal {instance.signal}"
     return "-" if instance.exit_code is None else str(instance.exit_code)
 
 
-def _show_workload(workload: WorkloadDetail) -> None:
+def _show_workload(workload: WorkloadDetail, only: InstanceDetail | None) -> None:
     needs = ", ".join(f"{plain(name)} {amount(name, value)}" for name, value in workload.needs.items()) or "nothing"
     duration = took(workload.submitted_ms, workload.finished_ms)
     fields = {
@@ -121,6 +118,9 @@ def _show_workload(workload: WorkloadDetail) -> None:
         "Finished": f"{ago(workload.finished_ms)}, after {duration}" if workload.finished_ms else "",
     }
     print_fields(fields | _work(workload), 12)
+    if only is not None:
+        click.echo()
+        _show_instance(only)
     if workload.count > 1:
         click.echo()
         print_table(HEADER, [_row(instance) for instance in workload.instances])
@@ -180,19 +180,14 @@ def _show_instance(instance: InstanceDetail) -> None:
     print_fields(fields, 12)
     if instance.story:
         click.echo()
-        when = _clock_of(instance)
-        print_table(
-            ("TIME", "STATE", "CAUSE"), [(when(line.at_ms), line.state, line.message) for line in instance.story]
-        )  # fmt: skip
+        # The time of day for a story of today, else with its day.
+        today = day_and_time(time.time_ns() // 1_000_000)[:10]
+        when = clock if day_and_time(instance.story[0].at_ms)[:10] == today else day_and_time
+        rows = [(when(line.at_ms), line.state, line.message) for line in instance.story]
+        print_table(("TIME", "STATE", "CAUSE"), rows)
 
 
 def _readiness(instance: InstanceView) -> str:
     if instance.crash_loop:
         return f", not ready: it ended {instance.failures} times in a row"
     return ", ready" if instance.ready else f", not ready: {instance.health_message}" if instance.health_message else ""
-
-
-def _clock_of(instance: InstanceDetail) -> Callable[[int], str]:
-    """The time of day for a story of today, else with its day."""
-    today = day_and_time(time.time_ns() // 1_000_000)[:10]
-    return clock if day_and_time(instance.story[0].at_ms)[:10] == today else day_and_time

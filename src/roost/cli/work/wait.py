@@ -5,11 +5,12 @@ from typing import Literal
 import click
 
 from roost.cli.common.exit_codes import DONE, FAILED
-from roost.cli.common.output import echo_err, print_json
-from roost.cli.common.session import connect, json_option, project_option
+from roost.cli.common.output import Output, echo_err
+from roost.cli.common.session import connect, json_output, project_option
 from roost.cli.common.targets import TARGET, Target, in_project, whole_workload
 from roost.client import Client
 from roost.model.spec.units import duration_ms
+from roost.schema.work import WorkloadView
 
 RUN_PREFIX = "ci:"  # no workload has a colon in its name
 
@@ -23,12 +24,11 @@ RUN_PREFIX = "ci:"  # no workload has a colon in its name
 )  # fmt: skip
 @click.option("--all/--any", "all_of", default=True, help="Wait for all of them, or for the first. [default: all]")
 @project_option
-@json_option
-@click.pass_context
+@json_output
 def wait(
-    ctx: click.Context, targets: tuple[Target, ...], timeout: str | None,
-    until: Literal["finished", "started", "running", "ready"], all_of: bool, project: str, as_json: bool,
-) -> None:  # fmt: skip
+    targets: tuple[Target, ...], timeout: str | None, until: Literal["finished", "started", "running", "ready"],
+    all_of: bool, project: str,
+) -> Output:  # fmt: skip
     """Wait until workloads are finished, started, running or ready.
 
     It does not poll: the server streams changes. With --any, finished workloads are listed, the first one first. A
@@ -47,39 +47,31 @@ def wait(
     """
     timeout_s = None if timeout is None else duration_ms(timeout, "--timeout") / 1_000
     with connect() as client:
-        keys = [key for target in targets for key in _keys(client, whole_workload(in_project(target, project)))]
+        found = [key for target in targets for key in _keys(client, whole_workload(in_project(target, project)))]
+        keys = list(dict.fromkeys(found))
         if until == "ready":
-            ctx.exit(_wait_ready(client, list(dict.fromkeys(keys)), timeout_s, all_of=all_of, as_json=as_json))
-        done = client.workloads.wait(list(dict.fromkeys(keys)), until, timeout_s, any_of=not all_of)
-    if as_json:
-        print_json(done)
-    wanted = ("succeeded",) if until == "finished" else ("succeeded", "running")
-    bad = [workload for workload in (done if all_of else done[:1]) if workload.state not in wanted]
-    if not as_json:
+            standings = client.workloads.wait_ready(keys, timeout_s, any_of=not all_of)
+            done = [status.workload for status in standings]
+            bad = [f"is not ready: {status.message}" if not status.well else "" for status in standings]
+        else:
+            done = client.workloads.wait(keys, until, timeout_s, any_of=not all_of)
+            bad = [_problem(workload, until) for workload in done]
+    first = len(done) if all_of else 1
+
+    def show() -> None:
         if not all_of:
             click.echo(str(Target(done[0].project, done[0].name)))
-        for workload in bad:
-            echo_err(
-                f"{Target(workload.project, workload.name)} is {workload.state}"
-                + (f": {workload.message}" if workload.message else "")
-            )
-    ctx.exit(FAILED if bad else 0)
+        for workload, problem in zip(done[:first], bad, strict=False):
+            if problem:
+                echo_err(f"{Target(workload.project, workload.name)} {problem}")
+
+    return Output(done, show, FAILED if any(bad[:first]) else DONE)
 
 
-def _wait_ready(
-    client: Client, keys: list[tuple[str, str]], timeout_s: float | None, *, all_of: bool, as_json: bool
-) -> int:
-    """Wait for services and report them; the exit code."""
-    found = client.workloads.wait_ready(keys, timeout_s, any_of=not all_of)
-    answer = found if all_of else found[:1]
-    if as_json:
-        print_json([status.workload for status in found])
-    elif not all_of:
-        click.echo(str(Target(answer[0].workload.project, answer[0].workload.name)))
-    for status in answer:
-        if not status.well and not as_json:
-            echo_err(f"{Target(status.workload.project, status.workload.name)} is not ready: {status.message}")
-    return DONE if all(status.well for status in answer) else FAILED
+def _problem(workload: WorkloadView, until: str) -> str:
+    if workload.state == "succeeded" or (workload.state == "running" and until != "finished"):
+        return ""
+    return f"is {workload.state}" + (f": {workload.message}" if workload.message else "")
 
 
 def _keys(client: Client, target: Target) -> list[tuple[str, str]]:
