@@ -64,7 +64,6 @@ def off(client: Client) -> Output:
 
 
 def message(report: MaintenanceView) -> str:
-    """Maintenance in one line."""
     if not report.on:
         return "there is no maintenance"
     since = f" since {ago(report.since_ms)}" if report.since_ms else ""

@@ -69,12 +69,8 @@ def place(file: BinaryIO, as_json: bool) -> None:
     "--seeds", type=click.IntRange(1), default=None, help=f"How many seeds. [default: {SEEDS}, or 1 with --seed]"
 )
 @click.option("--jobs", type=click.IntRange(1, 256), default=1, show_default=True, help="Number of processes.")
-@click.option(
-    "--mutant",
-    type=click.Choice(list(MUTANTS)),
-    metavar="NAME",
-    help="Remove this safety rule; a check must notice it.",
-)
+@click.option("--mutant", type=click.Choice(list(MUTANTS)), metavar="NAME",
+              help="Remove this safety rule; a check must notice it.")  # fmt: skip
 @click.option("--mutants", is_flag=True, help="Remove each safety rule in turn.")
 @click.option("--trace", is_flag=True, help="Print all events of each seed.")
 @json_option
@@ -102,16 +98,17 @@ def faults(
     if trace:
         tally = _trace(chosen, mutant or "", as_json)
     else:
+        progress = ProgressPrinter("faults")
+
+        def report(tally: Tally) -> None:
+            done = f"{tally.seeds:,} of {len(chosen):,} seeds, {len(tally.failures)} failed"
+            progress(tally.seeds / len(chosen), done)
+
         with mutated(mutant or ""):
-            progress = ProgressPrinter("faults")
-            tally = run_seeds(chosen, 1 if mutant else jobs, lambda tally: progress(*_share(tally, len(chosen))))
+            tally = run_seeds(chosen, 1 if mutant else jobs, report)
     seconds = max(time.monotonic() - began, 0.001)
     _show_tally(tally, mutant or "", seconds, as_json)
     sys.exit(DONE if bool(tally.failures) == bool(mutant) else FAILED)
-
-
-def _share(tally: Tally, seeds: int) -> tuple[float, str]:
-    return tally.seeds / seeds, f"{tally.seeds:,} of {seeds:,} seeds, {len(tally.failures)} failed"
 
 
 def _trace(seeds: range, mutant: str, as_json: bool) -> Tally:
@@ -152,15 +149,13 @@ def _show_caught(caught: list[Caught], as_json: bool) -> int:
     if as_json:
         print_json({"mutants": caught})
     else:
-        print_table(("MUTANT", "NOTICED", "AS"), [_caught_row(result) for result in caught])
+        seen = ["not noticed" if result.seed is None else f"seed {result.seed}" for result in caught]
+        rows = [(result.mutant, by, result.trouble or result.rule) for result, by in zip(caught, seen, strict=True)]
+        print_table(("MUTANT", "NOTICED", "AS"), rows)
     missed = [result.mutant for result in caught if result.seed is None]
     if missed:
         echo_err(f"mutants that no check noticed: {', '.join(missed)}")
     return FAILED if missed else DONE
-
-
-def _caught_row(result: Caught) -> tuple[str, ...]:
-    return result.mutant, "not noticed" if result.seed is None else f"seed {result.seed}", result.trouble or result.rule
 
 
 def _placed_row(placement: PlacedInstance) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from roost.cli.common.output import echo_err, print_json, print_table
 from roost.cli.common.session import json_option
 from roost.model.errors import Invalid, RoostError
 from roost.model.spec.units import show_duration
-from roost.sim.report import Replay
+from roost.sim.report import EXTRA, Replay, can_draw, metric_names, show_figure, write_report
 
 ALL = "all"
 SEEDS = 3  # of openb: the standard deviation over seeds is below the differences that matter
@@ -44,11 +44,8 @@ EXISTING_OR_FOLDER = click.Path(exists=True, path_type=Path)
 @click.option("--seeds", type=click.IntRange(1, 1_000), help=f"openb: how many runs to average. [default: {SEEDS}]")
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="swf: queue order; repeatable, or `all`.")
 @click.option("--backfill", is_flag=True, default=None, help="swf: EASY backfill.")
-@click.option(
-    "--protocol",
-    type=click.Choice(["windows", "log"]),
-    help="swf: the whole log, or the ten windows of RLScheduler. [default: log]",
-)
+@click.option("--protocol", type=click.Choice(["windows", "log"]),
+              help="swf: the whole log, or the ten windows of RLScheduler. [default: log]")  # fmt: skip
 @click.option(
     "--procs", type=click.IntRange(1, 100_000_000), help="swf: processors, if the header is wrong or has none."
 )
@@ -74,16 +71,15 @@ def replay(trace: str, report: Path | None, as_json: bool, **given: Any) -> None
 
     Next: docs/guides/replay.md explains the metrics and the published results.
     """
-    if report:
-        _check_can_draw()
+    if report and not can_draw():
+        raise Failure(f"--report draws with {EXTRA}, which is not installed", "Try: pip install 'roost[plots]'")
     try:
         _check_options(trace, given)
         chosen, context, run = PREPARE[trace](given)
         replays = [run(name, ProgressPrinter(f"{trace} {name}")) for name in chosen]
         if report:
-            from roost.sim.report import write_report
-
-            written = write_report(report, _title(trace, context), replays)
+            about = ", ".join(f"{_option(name).strip('-').lower()} {value}" for name, value in context.items())
+            written = write_report(report, f"{trace}: {about}", replays)
             echo_err(f"{written[0]} and {len(written) - 1} more files written")
     except (RoostError, OSError) as error:
         refuse(error, as_json)
@@ -184,16 +180,7 @@ def _option(name: str) -> str:
     return NAMES.get(name, f"--{name.replace('_', '-')}")
 
 
-def _check_can_draw() -> None:
-    from roost.sim.report import EXTRA, can_draw
-
-    if not can_draw():
-        raise Failure(f"--report draws with {EXTRA}, which is not installed", "Try: pip install 'roost[plots]'")
-
-
 class ProgressPrinter:
-    """A progress line from time to time, on stderr."""
-
     def __init__(self, what: str) -> None:
         self._what = what
         self._began = self._last = time.monotonic()
@@ -207,17 +194,14 @@ class ProgressPrinter:
         echo_err(f"{self._what}: {done or f'{min(share, 1.0):.0%}'}, {left} left")
 
 
-def _title(trace: str, context: dict[str, Any]) -> str:
-    return f"{trace}: " + ", ".join(f"{_option(name).strip('-').lower()} {value}" for name, value in context.items())
-
-
 def _show(replays: list[Replay], axis: str, context: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        flat = [_flat(replay, axis, context) for replay in replays]
+        flat = [
+            {"trace": run.trace, axis: run.strategy, **context, **run.metrics, **run.details, "spread": run.spread}
+            for run in replays
+        ]
         print_json(flat[0] if len(flat) == 1 else {"replays": flat})
         return
-    from roost.sim.report import metric_names, show_figure
-
     names = metric_names(replays)
     rows = [
         (replay.strategy, *(show_figure(replay.metrics[name]) if name in replay.metrics else "-" for name in names))
@@ -230,21 +214,15 @@ def _show(replays: list[Replay], axis: str, context: dict[str, Any], as_json: bo
 
 def _show_details(item: Replay) -> None:
     for name, value in item.details.items():
-        if isinstance(value, list):
-            if value:
-                print_table(
-                    [column.upper() for column in value[0]], [[_word(cell) for cell in row.values()] for row in value]
-                )
-        else:
+        if not isinstance(value, list):
             click.echo(f"{item.strategy}: {name.replace('_', ' ')}: {_word(value)}")
+        elif value:
+            rows = [[_word(cell) for cell in row.values()] for row in value]
+            print_table([column.upper() for column in value[0]], rows)
 
 
 def _word(value: Any) -> str:
     return {True: "yes", False: "no", None: "-"}[value] if value is None or isinstance(value, bool) else str(value)
-
-
-def _flat(item: Replay, axis: str, context: dict[str, Any]) -> dict[str, Any]:
-    return {"trace": item.trace, axis: item.strategy, **context, **item.metrics, **item.details, "spread": item.spread}
 
 
 def refuse(error: RoostError | OSError, as_json: bool) -> NoReturn:

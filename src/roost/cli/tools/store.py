@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from roost.cli.common.exit_codes import FAILED, Failure
-from roost.cli.common.output import ago, echo_err, print_json, print_table
-from roost.cli.common.session import DURATION, json_option
+from roost.cli.common.exit_codes import DONE, FAILED, Failure
+from roost.cli.common.output import Output, ago, echo_err, print_table
+from roost.cli.common.session import DURATION, connect, json_output
 from roost.model.spec.units import show_bytes
 
 if TYPE_CHECKING:
@@ -89,16 +89,14 @@ def copy(source: str, target: str, force: bool, live: bool, watch_ms: int) -> No
         records, revision = as_of_now(records, now_ms), revision_as_of_now(revision, now_ms, now_ms)
     _fill(target, to, records, revision, force, watch_ms)
     if before is not None and _seen(of) != before:
-        raise Failure(
-            f"{of} was used while it was copied: {to} has the state of before", "stop its servers, copy again"
-        )
+        message = f"{of} was used while it was copied: {to} has the state of before"
+        raise Failure(message, "stop its servers, copy again")
 
 
 @store.command()
 @click.argument("url")
-@json_option
-@click.pass_context
-def check(ctx: click.Context, url: str, as_json: bool) -> None:
+@json_output
+def check(url: str) -> Output:
     """Check that a store is consistent; exit with 1 if it is not.
 
     Every record is decoded, and the state is compared with the invariants. Nothing is written. PostgreSQL and etcd can
@@ -117,22 +115,16 @@ def check(ctx: click.Context, url: str, as_json: bool) -> None:
     place = _kept_place(url)
     sight = _seen(place)
     examined = examine(_load(url, place), _now_ms())
-    if as_json:
-        lead = sight.lead._asdict() if sight.lead.epoch else None
-        print_json({"store": str(place), "sound": not examined.wrong, "lead": lead, **msgspec.structs.asdict(examined)})
-    else:
-        click.echo(f"Store:    {place}, revision {examined.revision:,}")
-        click.echo(f"Lead:     {_format_lead(sight.lead, examined.unclean_takeover_ms)}")
-        _show(examined)
-    if examined.wrong:
-        ctx.exit(FAILED)
+    lead = sight.lead._asdict() if sight.lead.epoch else None
+    value = {"store": str(place), "sound": not examined.wrong, "lead": lead, **msgspec.structs.asdict(examined)}
+    return Output(value, lambda: _show(place, sight, examined), FAILED if examined.wrong else DONE)
 
 
 @store.command()
 @click.argument("url")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@json_option
-def backup(url: str, file: Path, as_json: bool) -> None:
+@json_output
+def backup(url: str, file: Path) -> Output:
     """Write the content of a store into a file.
 
     PostgreSQL and etcd may be in use: the file has the state of one revision. SQLite is locked by its server: stop it,
@@ -146,18 +138,24 @@ def backup(url: str, file: Path, as_json: bool) -> None:
 
     Next: `roost store restore FILE URL` restores it, into any kind of store. Test it once.
     """
+    import msgspec
+
+    from roost.ports.store import Snapshot
     from roost.server.maintenance.backup import write_backup
 
-    place, snapshot = _told_by_server() if url == SERVER else (str(_kept_place(url)), _read(url))
+    if url == SERVER:
+        with connect() as client:
+            place = f"the server at {client.url}"
+            snapshot = msgspec.msgpack.decode(client.servers.backup(), type=Snapshot)
+    else:
+        place, snapshot = str(_kept_place(url)), _read(url)
     try:
         header = write_backup(file.absolute(), snapshot, place, _now_ms())
     except OSError as error:
         raise Failure(f"{file} cannot be written: {error.strerror or error}; there is no backup") from None
-    if as_json:
-        print_json(header)
-        return
     size = show_bytes(file.stat().st_size)
-    click.echo(f"{file}: {len(snapshot.records):,} records at revision {snapshot.revision:,} of {place}, {size}")
+    message = f"{file}: {len(snapshot.records):,} records at revision {snapshot.revision:,} of {place}, {size}"
+    return Output(header, lambda: click.echo(message))
 
 
 @store.command()
@@ -188,9 +186,8 @@ def restore(file: Path, url: str, force: bool, watch_ms: int) -> None:
         raise Failure(f"{error}; nothing was changed", "take another backup") from None
     except OSError as error:
         raise Failure(f"{file} cannot be read: {error.strerror or error}; nothing was changed") from None
-    echo_err(
-        f"{file} has {len(records):,} records at revision {header.revision:,} of {header.store}, {ago(header.taken_ms)}"
-    )
+    of = f"revision {header.revision:,} of {header.store}, {ago(header.taken_ms)}"
+    echo_err(f"{file} has {len(records):,} records at {of}")
     now_ms = _now_ms()
     revision = revision_as_of_now(header.revision, header.taken_ms, now_ms)
     _fill(url, place, as_of_now(records, now_ms), revision, force, watch_ms)
@@ -204,17 +201,6 @@ def _kept_place(url: str) -> "Place":
     if isinstance(place, MemoryPlace):
         raise Invalid("store", "nothing is kept in memory that another command could see; name a directory or a URL")
     return place
-
-
-def _told_by_server() -> tuple[str, "Snapshot"]:
-    """Everything that the server has, as of one revision."""
-    import msgspec
-
-    from roost.cli.common.session import connect
-    from roost.ports.store import Snapshot
-
-    with connect() as client:
-        return f"the server at {client.url}", msgspec.msgpack.decode(client.servers.backup(), type=Snapshot)
 
 
 def _seen(place: "Place") -> "StoreStatus":
@@ -237,7 +223,7 @@ def _read(url: str) -> "Snapshot":
 
 
 def _load(url: str, place: "Place") -> "Snapshot":
-    """Everything. A store that is not there is not made, and one of an earlier release is not changed."""
+    """All records. A missing store is not created, and one of an earlier release is not changed."""
     sight = _seen(place)
     if not sight.there:
         raise Failure(f"there is no store of Roost: {place}", "check the URL, and the schema or prefix in it")
@@ -245,18 +231,19 @@ def _load(url: str, place: "Place") -> "Snapshot":
         raise Failure(f"{place} is in use by {sight.holder}", "stop that server first; it has the file for itself")
     if sight.outdated:
         raise Failure(f"{place} was made by an earlier release", "start a server of this release with it once")
+    return _run(load_store(url))
 
-    async def load() -> "Snapshot":
-        from roost.ports.store import require
-        from roost.stores.factory import open_store
 
-        store = open_store(url)
-        try:
-            return require(await store.load())
-        finally:
-            await store.close()
+async def load_store(url: str) -> "Snapshot":
+    """All records of a store. Raises StoreError."""
+    from roost.ports.store import require
+    from roost.stores.factory import open_store
 
-    return _run(load())
+    store = open_store(url)
+    try:
+        return require(await store.load())
+    finally:
+        await store.close()
 
 
 def _fill(url: str, place: "Place", records: list[Any], revision: int, force: bool, watch_ms: int) -> None:
@@ -267,12 +254,16 @@ def _fill(url: str, place: "Place", records: list[Any], revision: int, force: bo
     if not force and sight.there and _load(url, place).records:
         raise Failure(f"{place} is not empty", "--force empties it first; `roost store backup` keeps what is there")
     began = time.monotonic()
-    filled = _run(fill(url, place, records, revision, _progress(began), sight.lead))
-    took = time.monotonic() - began
+
+    def progress(done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            rate = done / max(0.001, time.monotonic() - began)
+            click.echo(f"\r  {done:,} of {total:,} records, {rate:,.0f} a second", nl=done == total, err=True)
+
+    filled = _run(fill(url, place, records, revision, progress, sight.lead))
+    what = f"{filled.records:,} records at revision {filled.revision:,}"
     gone = f", instead of {filled.removed:,} that were there" if filled.removed else ""
-    echo_err(
-        f"{place} has {filled.records:,} records at revision {filled.revision:,}{gone}; all compared, {took:.1f} s"
-    )
+    echo_err(f"{place} has {what}{gone}; all compared, {time.monotonic() - began:.1f} s")
 
 
 def _refuse_led(place: "Place", watch_ms: int, what_next: str) -> None:
@@ -284,7 +275,6 @@ def _refuse_led(place: "Place", watch_ms: int, what_next: str) -> None:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Run an action on a store; its refusals are printed as they are."""
     from roost.ports.store import StoreError
 
     try:
@@ -293,18 +283,9 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         raise Failure(str(error)) from None
 
 
-def _progress(began: float) -> Any:
-    """On a terminal, a line that counts."""
-
-    def tell(done: int, total: int) -> None:
-        if sys.stderr.isatty():
-            rate = done / max(0.001, time.monotonic() - began)
-            click.echo(f"\r  {done:,} of {total:,} records, {rate:,.0f} a second", nl=done == total, err=True)
-
-    return tell
-
-
-def _show(examined: "Examined") -> None:
+def _show(place: "Place", sight: "StoreStatus", examined: "Examined") -> None:
+    click.echo(f"Store:    {place}, revision {examined.revision:,}")
+    click.echo(f"Lead:     {_format_lead(sight.lead, examined.unclean_takeover_ms)}")
     click.echo(f"Records:  {examined.records:,}, {examined.bytes:,} bytes")
     rows = [(kind.kind, f"{kind.records:,}", f"{kind.bytes:,}") for kind in examined.kinds]
     if rows:
@@ -319,9 +300,8 @@ def _show(examined: "Examined") -> None:
         click.echo(f"wrong: {name}{finding.message}")
     if examined.wrong > FINDINGS_SHOWN:
         click.echo(f"... and {examined.wrong - FINDINGS_SHOWN:,} more; --json has more of them")
-    click.echo(
-        f"not sound: {examined.wrong:,} found" if examined.wrong else "sound: every record is read, no rule broken"
-    )
+    sound = "sound: every record is read, no rule broken"
+    click.echo(f"not sound: {examined.wrong:,} found" if examined.wrong else sound)
 
 
 def _format_lead(lead: Any, unclean_takeover_ms: int) -> str:
@@ -334,7 +314,6 @@ def _format_lead(lead: Any, unclean_takeover_ms: int) -> str:
 
 
 def _name(identity: str) -> str:
-    """A server's name and address out of what it signed with."""
     from roost.server.cluster.election import read_identity
 
     existing = read_identity(identity)

@@ -170,7 +170,6 @@ def _row(hook: HookView) -> tuple[str, ...]:
 
 
 def _troubles(hook: HookView) -> list[str]:
-    """What its operator should know."""
     troubles = {
         f"the last try failed: {hook.last_error}": hook.last_error and hook.waiting,
         f"{hook.given_up:,} events were given up after an hour of trying": hook.given_up,

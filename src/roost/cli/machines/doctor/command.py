@@ -1,17 +1,16 @@
 """roost doctor: what an operator should know, each line with how bad it is and what to do next."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple
 
 import click
 
-from roost.cli.common.exit_codes import FAILED
-from roost.cli.common.output import print_json
-from roost.cli.common.session import json_option
-
-if TYPE_CHECKING:
-    from roost.client.config import Config
+from roost.cli.common.exit_codes import DONE, FAILED
+from roost.cli.common.output import Output
+from roost.cli.common.session import json_output
 
 Level = Literal["ok", "warn", "bad"]
 
@@ -31,29 +30,15 @@ class DoctorCheck(NamedTuple):
     then: str = ""
 
 
-def ok(about: str, message: str) -> DoctorCheck:
-    """Nothing to do."""
-    return DoctorCheck("ok", about, message)
-
-
-def warn(about: str, message: str, then: str) -> DoctorCheck:
-    """Something an operator should check."""
-    return DoctorCheck("warn", about, message, then)
-
-
-def bad(about: str, message: str, then: str) -> DoctorCheck:
-    """Something that keeps Roost from working."""
-    return DoctorCheck("bad", about, message, then)
-
-
-RunCheck = Callable[[], Iterable[DoctorCheck]]
+ok = partial(DoctorCheck, "ok")
+warn = partial(DoctorCheck, "warn")  # something an operator should check
+bad = partial(DoctorCheck, "bad")  # something that keeps Roost from working
 
 
 @click.command()
 @click.option("--store", "url", metavar="URL", help="Also check this store: its latency and its consistency.")
-@json_option
-@click.pass_context
-def doctor(ctx: click.Context, url: str | None, as_json: bool) -> None:
+@json_output
+def doctor(url: str | None) -> Output:
     """Check server, nodes, store and work; exit with 1 if something is bad.
 
     It checks the server of your client configuration. With --store, on a machine that can reach it, it also checks the
@@ -71,60 +56,54 @@ def doctor(ctx: click.Context, url: str | None, as_json: bool) -> None:
     if url is not None:
         read_place(url)  # wrong usage is reported before any check
     lines = examine(url)
-    if as_json:
-        print_json({"lines": [line._asdict() for line in lines], "bad": any(line.level == "bad" for line in lines)})
-    else:
+    counts = Counter(line.level for line in lines)
+
+    def show() -> None:
         for line in lines:
-            click.echo(
-                f"{click.style(line.level.ljust(5), fg=COLORS[line.level])} {line.about.ljust(9)} {line.message}"
-            )
+            level = click.style(line.level.ljust(5), fg=COLORS[line.level])
+            click.echo(f"{level} {line.about.ljust(9)} {line.message}")
             if line.then:
                 click.echo(f"{'':15} -> {line.then}")
-        counts = {level: sum(line.level == level for line in lines) for level in COLORS}
         click.echo(f"\n{counts['ok']} ok, {counts['warn']} to check, {counts['bad']} bad")
-    if any(line.level == "bad" for line in lines):
-        ctx.exit(FAILED)
+
+    value = {"lines": [line._asdict() for line in lines], "bad": counts["bad"] > 0}
+    return Output(value, show, FAILED if counts["bad"] else DONE)
 
 
 def examine(url: str | None) -> list[DoctorCheck]:
-    """All checks that are possible from here."""
     from roost.cli.machines.doctor.server import look_at_server
     from roost.cli.machines.doctor.store import look_at_disk, look_at_store
     from roost.client.config import find_config
     from roost.client.errors import NotConfigured
 
     lines: list[DoctorCheck] = []
-    config: Config | None = None
     try:
         config = find_config()
     except NotConfigured as error:
-        level: Level = "warn" if url else "bad"
-        lines.append(DoctorCheck(level, "server", str(error), error.hint or "then come back"))
-    if config is not None:
+        lines.append(DoctorCheck("warn" if url else "bad", "server", str(error), error.hint or "then come back"))
+    else:
         for part in config.url.split(","):
-            one = config._replace(url=part.strip())
-            lines += limited("server", lambda one=one: look_at_server(one), LOOK_LIMIT_S)  # type: ignore[misc]
+            lines += limited("server", partial(look_at_server, config._replace(url=part.strip())), LOOK_LIMIT_S)
     lines += limited("disk", look_at_disk, LOOK_LIMIT_S)
     if url is not None:
         lines += limited("store", lambda: look_at_store(url), STORE_LIMIT_S)
     return lines
 
 
-def limited(about: str, check: RunCheck, limit_s: float) -> list[DoctorCheck]:
+def limited(about: str, check: Callable[[], Iterable[DoctorCheck]], limit_s: float) -> list[DoctorCheck]:
     """The result, or a time-out. A thread that hangs cannot be ended, but the program can."""
     seen: list[DoctorCheck] = []
-    trouble: list[Exception] = []
 
     def work() -> None:
         try:
             for line in check():
                 seen.append(line)
-        except Exception as error:  # one look that fails must not hide the others
-            trouble.append(error)
+        except Exception as error:  # one check that fails must not hide the others
+            seen.append(bad(about, f"the check failed: {error}", "this is a bug; please report it"))
 
     thread = threading.Thread(target=work, name=f"doctor-{about}", daemon=True)
     thread.start()
     thread.join(limit_s)
     if thread.is_alive():
         return [*seen, bad(about, f"no answer within {limit_s:g} s", "it hangs: check its log and load")]
-    return [*seen, *(bad(about, f"the check failed: {error}", "this is a bug; please report it") for error in trouble)]
+    return seen

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from roost import __version__
-from roost.cli.machines.doctor.command import DoctorCheck, Level, bad, ok, warn
-from roost.cli.machines.doctor.work import look_at_work, names_shown
+from roost.cli.machines.doctor.command import DoctorCheck, bad, ok, warn
+from roost.cli.machines.doctor.work import look_at_work, warnings
 from roost.client import Client
 from roost.client.config import Config
 from roost.client.errors import ApiError, ClientError, Unreachable
@@ -60,7 +60,6 @@ class ServerReports(msgspec.Struct, frozen=True):
 
 
 def look_at_server(config: Config) -> Iterator[DoctorCheck]:
-    """All checks of one URL of the client configuration."""
     transport = Transport(config.url, config.token, config.ca)
     try:
         transport.call("GET", "/livez")
@@ -88,24 +87,24 @@ def _standing(config: Config, transport: Transport) -> Iterator[DoctorCheck]:
         asked = time.time()
         status = client.status()
         middle_ms = (asked + time.time()) * 500
-        yield _ready(config.url, status)
+        if status.ready:
+            yield ok("server", f"{config.url} answers and decides, revision {status.revision:,}")
+        else:
+            then = f"check its log; {config.url}/readyz has the reason"
+            yield bad("server", f"{config.url} answers, but cannot decide", then)
         yield _version("server", status.version)
         yield _clock("the server", status.now_ms - middle_ms)
         counters = _counters(transport)
-        commit_ms = _commit_ms(counters)
+        commits = counters.get("roost_commit_seconds_count", 0)
+        commit_ms = 0.0  # there were too few to tell
+        if commits >= COMMITS_MIN:
+            commit_ms = counters.get("roost_commit_seconds_sum", 0) / commits * 1_000
         yield from _work(counters, commit_ms)
         yield from _servers(config, transport, middle_ms, commit_ms)
         nodes = client.nodes.list()
         yield from _nodes(nodes, status)
         yield from look_at_work(client, status, nodes)
         yield from _history(status)
-
-
-def _ready(url: str, status: StatusView) -> DoctorCheck:
-    if not status.ready:
-        message = f"{url} answers, but cannot decide"
-        return bad("server", message, f"check its log; {url}/readyz has the reason")
-    return ok("server", f"{url} answers and decides, revision {status.revision:,}")
 
 
 def _version(about: str, version: str, name: str = "the server") -> DoctorCheck:
@@ -147,12 +146,11 @@ def _latency(transport: Transport) -> DoctorCheck:
     message = f"a small request takes {median:.1f} ms (median of {REQUESTS}; the slowest {max(took_ms):.1f} ms)"
     if median < LATENCY_WARN_MS:
         return ok("latency", message)
-    level: Level = "bad" if median >= LATENCY_BAD_MS else "warn"
-    return DoctorCheck(level, "latency", message, "check the load of the server, and the network")
+    report = bad if median >= LATENCY_BAD_MS else warn
+    return report("latency", message, "check the load of the server, and the network")
 
 
 def _servers(config: Config, transport: Transport, middle_ms: float, commit_ms: float) -> Iterator[DoctorCheck]:
-    """All servers that share the store."""
     try:
         servers = msgspec.json.decode(transport.call("GET", "/v1/servers").body, type=ServerReports)
     except ApiError as error:
@@ -213,7 +211,7 @@ def _clock(name: str, skew_ms: float) -> DoctorCheck:
     if off < SKEW_WARN_MS:
         return ok("clock", f"{name} and this machine differ by less than a second")
     message = f"the clock of {name} is {show_duration(off)} {'ahead of' if skew_ms > 0 else 'behind'} this machine's"
-    return DoctorCheck("bad" if off >= SKEW_BAD_MS else "warn", "clock", message, "synchronise both with NTP")
+    return (bad if off >= SKEW_BAD_MS else warn)("clock", message, "synchronise both with NTP")
 
 
 def _nodes(nodes: list[NodeView], status: StatusView) -> Iterator[DoctorCheck]:
@@ -221,26 +219,23 @@ def _nodes(nodes: list[NodeView], status: StatusView) -> Iterator[DoctorCheck]:
         yield warn("nodes", "there are none: nothing can run", "`roost join-tokens create`, `roost agent`")
         return
     ready = sum(node.status == "ready" for node in nodes)
-    waiting = status.instances.get(InstanceState.QUEUED, 0)
-    wait = f"{waiting:,} instance{'s' * (waiting != 1)} pending"
-    message = f"{ready:,} of {len(nodes):,} are ready; {wait}"
+    pending = status.instances.get(InstanceState.QUEUED, 0)
+    message = f"{ready:,} of {len(nodes):,} are ready; {pending:,} instance{'s' * (pending != 1)} pending"
     if ready:
         yield ok("nodes", message)
     else:
         yield bad("nodes", f"{message}: nothing can start", "`roost nodes`; check the agents")
-    patience = show_duration(status.lease_ms)
-    for found, what, then in (
-        ([node for node in nodes if node.status == "lost"], "lost",
+    late = [node for node in nodes if node.running and 0 < (node.drain_until_ms or 0) < status.now_ms]
+    yield from warnings("nodes", (
+        ("lost", [node.name for node in nodes if node.status == "lost"],
          "start their agents, or `roost nodes remove NAME`"),
-        ([node for node in nodes if node.status == "suspect"], "suspect",
-         f"wait {patience}, then check the agent and the network"),
-        ([node for node in nodes if node.status == "lost" and node.running], "lost and still holding work",
+        ("suspect", [node.name for node in nodes if node.status == "suspect"],
+         f"wait {show_duration(status.lease_ms)}, then check the agent and the network"),
+        ("lost and still holding work", [node.name for node in nodes if node.status == "lost" and node.running],
          "pinned work waits for its node: start its agent, or cancel the work"),
-        ([node for node in nodes if node.running and 0 < (node.drain_until_ms or 0) < status.now_ms],
-         "still working after their drain deadline", "`roost nodes show NAME` lists its work"),
-    ):  # fmt: skip
-        if found:
-            yield warn("nodes", f"{what}: {names_shown([node.name for node in found])}", then)
+        ("still working after their drain deadline", [node.name for node in late],
+         "`roost nodes show NAME` lists its work"),
+    ))  # fmt: skip
 
 
 def _history(status: StatusView) -> Iterator[DoctorCheck]:
@@ -266,18 +261,12 @@ def _counters(transport: Transport) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-def _commit_ms(counters: dict[str, float]) -> float:
-    """How long a commit takes; 0: there were too few to tell."""
-    commits = counters.get("roost_commit_seconds_count", 0)
-    return counters.get("roost_commit_seconds_sum", 0) / commits * 1_000 if commits >= COMMITS_MIN else 0.0
-
-
 def _work(counters: dict[str, float], commit_ms: float) -> Iterator[DoctorCheck]:
-    if commit_ms:
-        message, is_slow = f"a commit takes {commit_ms:.1f} ms on average", commit_ms >= COMMIT_WARN_MS
-        yield DoctorCheck(
-            "warn" if is_slow else "ok", "commits", message, "the store's disk is slow" if is_slow else ""
-        )
+    message = f"a commit takes {commit_ms:.1f} ms on average"
+    if commit_ms >= COMMIT_WARN_MS:
+        yield warn("commits", message, "the store's disk is slow")
+    elif commit_ms:
+        yield ok("commits", message)
     failed = counters.get("roost_effects_failed_total", 0)
     if failed:
         yield warn("effects", f"{failed:,.0f} could not be carried out", "the server's log names them")

@@ -6,14 +6,16 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 from roost.cli.machines.doctor.command import DoctorCheck, bad, ok, warn
+from roost.cli.tools.store import load_store
 from roost.client.config import data_home
 from roost.model.spec.units import show_bytes
-from roost.ports.store import Snapshot, StoreError, require
+from roost.ports.store import StoreError
 from roost.server.cluster.election import read_identity
 from roost.server.maintenance.verify import examine
-from roost.stores.factory import Place, open_store, read_place
+from roost.stores.factory import Place, read_place
 from roost.stores.inspect import StoreStatus, inspector
 
 # A log of 16 to 64 MB and a checkpoint have to fit beside what is there, and logs grow unattended.
@@ -53,15 +55,13 @@ def look_at_store(url: str) -> Iterator[DoctorCheck]:
         yield bad("store", str(error), "nothing can be decided without the store")
 
 
-def _data_directories() -> Iterator[Path]:
-    named = [Path(os.environ[name]) for name in ("ROOST_DATA",) if os.environ.get(name)]
-    if os.environ.get("ROOST_CONFIG"):
-        named.append(Path(os.environ["ROOST_CONFIG"]).absolute().parent)
-    seen = set()
-    for directory in (*named, data_home()):
-        if directory not in seen and any((directory / name).exists() for name in DATA_FILES):
-            seen.add(directory)
-            yield directory
+def _data_directories() -> list[Path]:
+    found = [data_home()]
+    if config := os.environ.get("ROOST_CONFIG"):
+        found.insert(0, Path(config).absolute().parent)
+    if data := os.environ.get("ROOST_DATA"):
+        found.insert(0, Path(data))
+    return [path for path in dict.fromkeys(found) if any((path / name).exists() for name in DATA_FILES)]
 
 
 def _room(directory: Path) -> DoctorCheck:
@@ -75,20 +75,16 @@ def _room(directory: Path) -> DoctorCheck:
 
 
 async def _reach(place: Place) -> tuple[StoreStatus, DoctorCheck]:
-    """A connection and some small reads."""
     looking = inspector(place)
+    took_ms = []
     try:
-        began = time.perf_counter()
-        sight = await looking.inspect()
-        connect_ms = (time.perf_counter() - began) * 1_000
-        took_ms = []
-        for _ in range(READS):
+        for _ in range(1 + READS):
             began = time.perf_counter()
             sight = await looking.inspect()
             took_ms.append((time.perf_counter() - began) * 1_000)
     finally:
         await looking.close()
-    read_ms = sorted(took_ms)[READS // 2]
+    connect_ms, read_ms = took_ms[0], median(took_ms[1:])
     message = f"{place}: reached in {connect_ms:.1f} ms, a small read takes {read_ms:.1f} ms"
     if read_ms >= READ_WARN_MS:
         return sight, warn("store", message, "slow: check its load and the network")
@@ -110,7 +106,7 @@ def _lead(sight: StoreStatus) -> DoctorCheck:
 
 async def _soundness(url: str) -> DoctorCheck:
     began = time.perf_counter()
-    snapshot = await _load(url)
+    snapshot = await load_store(url)
     took = time.perf_counter() - began
     found = examine(snapshot, int(time.time() * 1_000))
     message = f"{found.records:,} records, {found.bytes:,} bytes, read in {took:.1f} s"
@@ -120,11 +116,3 @@ async def _soundness(url: str) -> DoctorCheck:
     example = f"{first.kind} {first.key} {first.message}".strip()
     then = "keep a copy, then `roost store check` with the same URL names everything"
     return bad("state", f"{message}; not sound, {found.wrong:,} found: {example}", then)
-
-
-async def _load(url: str) -> Snapshot:
-    store = open_store(url)
-    try:
-        return require(await store.load())
-    finally:
-        await store.close()

@@ -1,6 +1,6 @@
 """Checks of `roost doctor` about work: maintenance, flaky nodes, pools, services, schedules and hooks."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from roost.cli.common.targets import Target
@@ -22,22 +22,16 @@ T = TypeVar("T")
 
 
 def look_at_work(client: Client, status: StatusView, nodes: Sequence[NodeView]) -> Iterator[DoctorCheck]:
-    """Problems of nodes, services, schedules and hooks that an operator should know."""
     if status.maintenance.on:
         then = "`roost maintenance off` ends it"
         yield warn("maintenance", maintenance_text(status.maintenance), then)
-    yield from _flaky(nodes, status.now_ms)
+    flaky = [node.name for node in nodes if (node.flaky_until_ms or 0) > status.now_ms]
+    then = "check the machine: work that runs elsewhere fails there; `roost nodes show NAME`"
+    yield from warnings("nodes", [("flaky, and avoided for a while", flaky, then)])
     yield from _pools(_reported(client.pools.list))
     yield from _services(_reported(client.services.list))
     yield from _schedules(_reported(client.schedules.list))
     yield from _hooks(_reported(client.webhooks.list))
-
-
-def _flaky(nodes: Sequence[NodeView], now_ms: int) -> Iterator[DoctorCheck]:
-    found = [node.name for node in nodes if (node.flaky_until_ms or 0) > now_ms]
-    if found:
-        then = "check the machine: work that runs elsewhere fails there; `roost nodes show NAME`"
-        yield warn("nodes", f"flaky, and avoided for a while: {names_shown(found)}", then)
 
 
 def _pools(pools: Sequence[PoolView]) -> Iterator[DoctorCheck]:
@@ -60,13 +54,11 @@ def _services(services: Sequence[ServiceView]) -> Iterator[DoctorCheck]:
     looping = [_name(service) for service in services if service.looping]
     failed = [_name(service) for service in services if service.rollout == "failed"]
     waiting = [_name(service) for service in services if service.rollout == "waiting"]
-    for found, what, then in (
-        (looping, "in a crash loop", "`roost why NAME` and `roost logs NAME` show why they end"),
-        (failed, "the change to a new version failed", "`roost rollback NAME`, or apply a better one"),
-        (waiting, "canaries wait for promotion", "`roost promote NAME`, or `roost rollback NAME`"),
-    ):
-        if found:
-            yield warn("services", f"{what}: {names_shown(found)}", then)
+    yield from warnings("services", (
+        ("in a crash loop", looping, "`roost why NAME` and `roost logs NAME` show why they end"),
+        ("the change to a new version failed", failed, "`roost rollback NAME`, or apply a better one"),
+        ("canaries wait for promotion", waiting, "`roost promote NAME`, or `roost rollback NAME`"),
+    ))  # fmt: skip
     if services and not looping + failed + waiting:
         ready = sum(service.ready >= service.count for service in services)
         yield ok("services", f"{ready:,} of {len(services):,} have all their replicas ready")
@@ -78,9 +70,8 @@ def _schedules(schedules: Sequence[ScheduleView]) -> Iterator[DoctorCheck]:
     for schedule in behind[:NAMES_SHOWN]:
         then = "`roost schedules`; its runs take too long, or the server was away: see `overlap` and `catch_up`"
         yield warn("schedules", f"{_name(schedule)}: {schedule.message}", then)
-    if len(behind) > NAMES_SHOWN:
-        more = names_shown([_name(schedule) for schedule in behind[NAMES_SHOWN:]])
-        yield warn("schedules", f"also behind: {more}", "`roost schedules`")
+    more = [_name(schedule) for schedule in behind[NAMES_SHOWN:]]
+    yield from warnings("schedules", [("also behind", more, "`roost schedules`")])
     if live and not behind:
         yield ok("schedules", f"{_all(len(live))} on time")
 
@@ -91,21 +82,22 @@ def _hooks(hooks: Sequence[HookView]) -> Iterator[DoctorCheck]:
     for hook in dead[:NAMES_SHOWN]:
         message = f"{_hook_name(hook)} is not taken: {hook.last_error}; {hook.waiting:,} events wait"
         yield warn("hooks", message, f"check its receiver, then `roost hooks test {_hook_name(hook)}`")
-    if len(dead) > NAMES_SHOWN:
-        more = names_shown([_hook_name(hook) for hook in dead[NAMES_SHOWN:]])
-        yield warn("hooks", f"also not taken: {more}", "`roost hooks`")
     missed = [_hook_name(hook) for hook in live if hook.given_up or hook.dropped or hook.missing]
-    if missed:
-        then = "`roost hooks` shows how many; the receiver should list the current state again"
-        yield warn("hooks", f"events were given up or dropped: {names_shown(missed)}", then)
+    then = "`roost hooks` shows how many; the receiver should list the current state again"
+    yield from warnings("hooks", (
+        ("also not taken", [_hook_name(hook) for hook in dead[NAMES_SHOWN:]], "`roost hooks`"),
+        ("events were given up or dropped", missed, then),
+    ))  # fmt: skip
     if live and not dead and not missed:
         yield ok("hooks", f"{_all(len(live))} taken")
 
 
-def names_shown(names: Sequence[str]) -> str:
-    """The first of them, and how many there are besides."""
-    more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more
+def warnings(about: str, table: Iterable[tuple[str, Sequence[str], str]]) -> Iterator[DoctorCheck]:
+    """A warning for each line of the table that has names: what is wrong, with whom, and what to do."""
+    for what, names, then in table:
+        if names:
+            more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
+            yield warn(about, f"{what}: {', '.join(names[:NAMES_SHOWN])}{more}", then)
 
 
 def _reported(ask: Callable[[], list[T]]) -> list[T]:
@@ -123,7 +115,6 @@ def _name(of: ServiceView | ScheduleView) -> str:
 
 
 def _hook_name(hook: HookView) -> str:
-    """As it is typed: one of all projects has no other name."""
     return hook.name if hook.project == "*" else f"{hook.project}/{hook.name}"
 
 
