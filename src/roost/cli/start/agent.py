@@ -76,7 +76,6 @@ def agent(
 
 
 def _become_node(home: Path, name: str, join: str) -> None:
-    """Make sure that this machine has a valid certificate."""
     from roost.agent.connection.identity import NodeIdentity, check_own, now_ms
     from roost.model.records.enrolment import read_token
 
@@ -84,9 +83,8 @@ def _become_node(home: Path, name: str, join: str) -> None:
     try:
         bundle = identity.read()
     except ValueError as error:
-        raise Failure(
-            f"{identity.path} cannot be read: {error}", "remove it and join again with --join TOKEN"
-        ) from None
+        hint = "remove it and join again with --join TOKEN"
+        raise Failure(f"{identity.path} cannot be read: {error}", hint) from None
     if bundle is not None and (bundle.expires_ms > now_ms() or not join):
         check_own(bundle, name)
         if bundle.expires_ms <= now_ms():
@@ -96,7 +94,12 @@ def _become_node(home: Path, name: str, join: str) -> None:
     if not join:
         hint = "make a token with `roost join-tokens create` where you have a client.toml, and add --join TOKEN"
         raise Failure(f"this machine has not joined a server: there is no certificate in {home}", hint)
-    token = read_token(_text(join))
+    if join.startswith("@"):
+        try:
+            join = Path(join[1:]).read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError) as error:
+            raise Failure(f"--join: {join[1:]} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    token = read_token(join)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     from roost.agent.connection.enrolment import EnrolmentRefused, EnrolmentUnreachable
     from roost.agent.connection.enrolment import join as ask
@@ -108,12 +111,3 @@ def _become_node(home: Path, name: str, join: str) -> None:
     except EnrolmentUnreachable as error:
         raise Failure(f"not joined: {error}", "is the server running, and can this machine reach it?") from None
     echo_err(f"joined as {name}")
-
-
-def _text(join: str) -> str:
-    if not join.startswith("@"):
-        return join
-    try:
-        return Path(join[1:]).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Failure(f"--join: {join[1:]} cannot be read: {getattr(error, 'strerror', None) or error}") from None

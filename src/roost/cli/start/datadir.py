@@ -22,17 +22,22 @@ class DataDir:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _lock(self.path)
         except OSError as error:
-            raise Failure(
-                f"{self.path} cannot be used: {error.strerror}", "choose another one with --data DIR"
-            ) from None
-        self.admin_token_path = self.path / ADMIN_TOKEN
+            hint = "choose another one with --data DIR"
+            raise Failure(f"{self.path} cannot be used: {error.strerror}", hint) from None
         self.client_config_path = self.path / CLIENT_CONFIG
         # It is written when the server is ready; an old one would point to an old address.
         self.client_config_path.unlink(missing_ok=True)
 
     def admin_token(self) -> str:
         """Made on first use, kept over restarts."""
-        return _token(self.admin_token_path)
+        path = self.path / ADMIN_TOKEN
+        token = path.read_text(encoding="ascii").strip() if path.exists() else ""
+        if not token:
+            token = secrets.token_urlsafe(TOKEN_BYTES)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(fd, "w", encoding="ascii") as file:
+                file.write(token + "\n")
+        return token
 
     def authority(self) -> str:
         """The CA's certificate, which the server leaves here when it is ready."""
@@ -46,23 +51,8 @@ def _lock(path: Path) -> int:
     except BlockingIOError:
         pid = os.read(fd, 20).decode().strip() or "unknown"
         os.close(fd)
-        message = f"another server (pid {pid}) uses {path}"
-        raise Failure(
-            message, f"talk to it with ROOST_CONFIG={path / CLIENT_CONFIG}, or choose another --data DIR"
-        ) from None
+        hint = f"talk to it with ROOST_CONFIG={path / CLIENT_CONFIG}, or choose another --data DIR"
+        raise Failure(f"another server (pid {pid}) uses {path}", hint) from None
     os.ftruncate(fd, 0)
     os.write(fd, f"{os.getpid()}\n".encode())
     return fd
-
-
-def _token(path: Path) -> str:
-    try:
-        token = path.read_text(encoding="ascii").strip()
-    except FileNotFoundError:
-        token = ""
-    if not token:
-        token = secrets.token_urlsafe(TOKEN_BYTES)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(fd, "w", encoding="ascii") as file:
-            file.write(token + "\n")
-    return token

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -93,21 +94,17 @@ class Tour:
         self._number = 0
 
     def title(self, message: str) -> None:
-        """A new part of the tour."""
         self._number += 1
         click.echo()
         click.echo(click.style(f"{self._number}. {message}", bold=True))
 
     def typed(self, line: str) -> None:
-        """What is typed."""
         click.echo(click.style(f"   $ {line}", fg="cyan"))
 
     def happened(self, message: str, seconds: float) -> None:
-        """What happened, and how long it took."""
         click.echo(f"     {message} ({seconds:.2f} s)")
 
     def file(self, name: str, text: str) -> str:
-        """Write a file, and show it."""
         (self._home / name).write_text(text, encoding="utf-8")
         self.typed(f"cat {name}")
         self._show(text)
@@ -127,11 +124,10 @@ class Tour:
         except subprocess.TimeoutExpired as late:
             self._show((late.output or b"").decode(errors="replace"))
             raise Failure(f"this took longer than {COMMAND_S_MAX:.0f} s; {self._last_output()}") from None
-        took = time.monotonic() - began
+        took = f"{time.monotonic() - began:.2f} s"
         self._show(done.stdout.decode(errors="replace"))
-        click.echo(
-            click.style(f"     ({took:.2f} s{f', exit code {done.returncode}' if done.returncode else ''})", dim=True)
-        )
+        end = f", exit code {done.returncode}" if done.returncode else ""
+        click.echo(click.style(f"     ({took}{end})", dim=True))
         if done.returncode != code:
             raise Failure(f"this should have ended with exit code {code}, not {done.returncode}; {self._last_output()}")
 
@@ -168,7 +164,11 @@ def _guide(tour: Tour, home: Path) -> None:
     tour.typed(f"roost up --agents {NODES}")
     tour.happened("ready", tour.wait_for(lambda: (home / "client.toml").exists(), START_S_MAX, "the server"))
     with Client(*read_config(home / "client.toml")) as client:
-        tour.happened("all nodes connected", tour.wait_for(lambda: _ready(client) == NODES, START_S_MAX, "the nodes"))
+
+        def is_connected() -> bool:
+            return sum(node.status == "ready" for node in client.nodes.list()) == NODES
+
+        tour.happened("all nodes connected", tour.wait_for(is_connected, START_S_MAX, "the nodes"))
         tour.roost("nodes")
         _show_work(tour)
         _show_loss(tour, client, home)
@@ -236,20 +236,14 @@ def _start(home: Path) -> "subprocess.Popen[bytes]":
         )  # fmt: skip
 
 
-def _ready(client: "Client") -> int:
-    return sum(node.status == "ready" for node in client.nodes.list())
-
-
 def _kill_node(directory: Path) -> list[int]:
     """The keeper first, so that nothing is restarted, then all that it started."""
     from roost.cli.start.local_nodes import pids_of, running_keeper
 
     pids = [running_keeper(directory), *pids_of(directory)]
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
     return pids
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 KEEPER = Path(__file__).resolve().parents[2] / "keeper" / "__main__.py"
@@ -25,7 +26,6 @@ def keeper_argv(directory: Path, agent_argv: list[str], agent_log: Path | None =
 
 
 def agent_argv(*options: str) -> list[str]:
-    """The command line of an agent."""
     return [sys.executable, "-P", "-m", "roost.agent", *options]  # -P: a file random.py where we stand is not ours
 
 
@@ -39,13 +39,14 @@ class KeeperHandle:
         self.adopted = adopted
         self.pidfd = os.pidfd_open(pid)
 
-    def terminate(self) -> None:
-        """Ask it to end its work, its agent and itself. Asked twice, it gives no more grace."""
-        self._signal(signal.SIGTERM)
+    def send(self, number: signal.Signals) -> None:
+        """SIGTERM: end its work, its agent and itself; the second one gives no more grace.
 
-    def kill(self) -> None:
-        """The last resort: what it ran is killed by the next keeper of this directory."""
-        self._signal(signal.SIGKILL)
+        SIGKILL is the last resort: what it ran is killed by the next keeper of this directory.
+        """
+        if self.pidfd >= 0:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, number)
 
     def reap(self) -> str:
         """It has ended (its pidfd is readable): a message about how."""
@@ -57,15 +58,14 @@ class KeeperHandle:
         return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
     def last_output(self) -> str:
-        """The end of what it wrote."""
-        return _tail(self.directory / LOG_NAME)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self.pidfd >= 0:
-            try:
-                signal.pidfd_send_signal(self.pidfd, number)
-            except ProcessLookupError:
-                return
+        path = self.directory / LOG_NAME
+        try:
+            with open(path, "rb") as file:
+                file.seek(max(0, path.stat().st_size - LAST_WORDS_BYTES))
+                lines = file.read().decode(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return lines[-1] if lines else ""
 
 
 def start_keeper(name: str, directory: Path, agent: list[str]) -> KeeperHandle:
@@ -83,18 +83,12 @@ def start_keeper(name: str, directory: Path, agent: list[str]) -> KeeperHandle:
         _end(left)
     (directory / STARTED_NAME).write_text(json.dumps(argv), encoding="utf-8")
     log = str(directory / LOG_NAME)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    pid = os.posix_spawn(
-        argv[0],
-        argv,
-        os.environ,
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-    )
+    files = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
+    pid = os.posix_spawn(argv[0], argv, os.environ, file_actions=files, setsid=True)
     return KeeperHandle(name, directory, pid, adopted=False)
 
 
@@ -132,7 +126,7 @@ def pids_of(directory: Path) -> list[int]:
 def _end(keeper: KeeperHandle) -> None:
     import select
 
-    keeper.terminate()
+    keeper.send(signal.SIGTERM)
     select.select([keeper.pidfd], [], [])
     keeper.reap()
 
@@ -143,13 +137,3 @@ def _started(directory: Path) -> list[str]:
     except (OSError, ValueError):
         return []
     return argv if isinstance(argv, list) else []
-
-
-def _tail(path: Path) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, path.stat().st_size - LAST_WORDS_BYTES))
-            lines = file.read().decode(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return lines[-1] if lines else ""

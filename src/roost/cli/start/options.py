@@ -10,7 +10,6 @@ from roost.cli.common.session import DURATION, SIZE
 
 if TYPE_CHECKING:
     from roost.cli.start.datadir import DataDir
-    from roost.client.config import Config
     from roost.server.config import ServerConfig
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -20,18 +19,20 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 class ListenAddress(NamedTuple):
-    """Where to listen."""
-
     host: str
     port: int
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def reachable(self, port: int = 0) -> "ListenAddress":
+    def reachable(self) -> "ListenAddress":
         """The same from this machine: a client cannot connect to "all addresses"."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1", "*": "127.0.0.1"}.get(self.host, self.host)
-        return ListenAddress(host, port or self.port)
+        return ListenAddress(host, self.port)
+
+    def next_port(self) -> "ListenAddress":
+        """Where agents connect by default."""
+        return ListenAddress(self.host, self.port + 1 if self.port else 0)
 
 
 class AddressType(click.ParamType[ListenAddress]):
@@ -142,13 +143,26 @@ server_options = options(
 )  # fmt: skip
 
 
-def client_config(config: "ServerConfig", home: "DataDir", address: str) -> "Config":
-    """How to reach a server that is ready at HOST:PORT, from this machine."""
-    from roost.client.config import Config
+def server_config(home: "DataDir", listen: ListenAddress, agents: ListenAddress, **given: Any) -> "ServerConfig":
+    """The configuration of a server in a data directory; options that were not given have their defaults."""
+    from roost.server.config import ServerConfig
 
-    if not config.serves_tls():
-        return Config(f"http://{address}", config.admin_token)
-    if config.tls_cert is None:
-        return Config(f"https://{address}", config.admin_token, home.authority())
-    host = config.advertise[0] if config.advertise else address.rpartition(":")[0]
-    return Config(f"https://{host}:{address.rpartition(':')[2]}", config.admin_token)
+    return ServerConfig(
+        data=home.path, host=listen.host, port=listen.port, agents_host=agents.host, agents_port=agents.port,
+        **{name: value for name, value in given.items() if value not in (None, "")},
+    )  # fmt: skip
+
+
+def write_client_config(config: "ServerConfig", home: "DataDir", port: int) -> str:
+    """Write the client.toml of a server that is ready on this machine. Returns its URL."""
+    from roost.client.config import Config, write_config
+
+    address = ListenAddress(config.host, port).reachable()
+    client = Config(f"http://{address}", config.admin_token)
+    if config.serves_tls() and config.tls_cert is None:
+        client = Config(f"https://{address}", config.admin_token, home.authority())
+    elif config.serves_tls():
+        host = config.advertise[0] if config.advertise else str(address).rpartition(":")[0]
+        client = Config(f"https://{host}:{port}", config.admin_token)
+    write_config(home.client_config_path, client)
+    return client.url

@@ -8,7 +8,7 @@ import socket
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,15 @@ from roost.cli.common.exit_codes import Failure
 from roost.cli.common.output import echo_err
 from roost.cli.start.datadir import DataDir
 from roost.cli.start.local_nodes import KeeperHandle, agent_argv, end_strangers, start_keeper
-from roost.cli.start.options import ADDRESS, LISTEN, ListenAddress, client_config, shared_options, taint_option
+from roost.cli.start.options import (
+    ADDRESS,
+    LISTEN,
+    ListenAddress,
+    server_config,
+    shared_options,
+    taint_option,
+    write_client_config,
+)
 from roost.client.config import data_home
 
 if TYPE_CHECKING:
@@ -42,17 +50,14 @@ END_S_MAX = 20.0  # keepers give work 5 s and their agent 3 s to end; slower one
 @click.option("--gpu", default="", help="GPUs of each node. [default: node-1 has all NVIDIA GPUs]")
 @click.option("--gpu-model", default="", help="Model of the GPUs. [default: detected]")
 @taint_option
-@click.option(
-    "--lease", "lease_ms", type=int, default=None, metavar="MS", help="A node without contact for this long is lost."
-)
+@click.option("--lease", "lease_ms", type=int, metavar="MS", help="A node without contact for this long is lost.")
 @shared_options
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="warning", help="Log level."
 )
 def up(
     data: Path | None, listen: ListenAddress, agents_listen: ListenAddress | None, agents: int, strategy: str,
-    lease_ms: int | None, log_level: str, gpu: str, gpu_model: str, taints: tuple[str, ...],
-    **more: int | str | bool | Path | tuple[str | Path, ...] | None,
+    gpu: str, gpu_model: str, taints: tuple[str, ...], **given: Any,
 ) -> None:  # fmt: skip
     """Start a server and local nodes.
 
@@ -79,11 +84,10 @@ def up(
         for name in names:
             keepers.append(_start(home, name, agents_listen, agents, offer))
         gc.disable()  # importing the server makes no garbage, and looking for it costs a seventh of that time
-        config = _config(
-            data=home.path, host=listen.host, port=listen.port, agents_host=agents_listen.host,
-            agents_port=agents_listen.port, admin_token=admin_token, strategy=strategy, lease_ms=lease_ms,
-            log_level=log_level, **more,
-        )  # fmt: skip
+        from roost.server.config import from_environment
+
+        strategy = strategy or from_environment(os.environ).get("strategy", "")
+        config = server_config(home, listen, agents_listen, admin_token=admin_token, strategy=strategy, **given)
         _serve(config, home, keepers)
     except KeyboardInterrupt:
         pass
@@ -100,19 +104,19 @@ def end_keepers(keepers: list[KeeperHandle]) -> None:
     signal.signal(signal.SIGINT, _interrupt)
     left = [keeper for keeper in keepers if keeper.pidfd >= 0]
     for keeper in left:
-        keeper.terminate()
+        keeper.send(signal.SIGTERM)
     deadline = time.monotonic() + END_S_MAX
     while left:
         try:
             over = select.select([keeper.pidfd for keeper in left], [], [], max(0.0, deadline - time.monotonic()))[0]
         except KeyboardInterrupt:
             for keeper in left:
-                keeper.terminate()
+                keeper.send(signal.SIGTERM)
             continue
         if not over:
             for keeper in left:
                 echo_err(f"{keeper.name} does not end; killed")
-                keeper.kill()
+                keeper.send(signal.SIGKILL)
             deadline = time.monotonic() + END_S_MAX
             continue
         for keeper in [keeper for keeper in left if keeper.pidfd in over]:
@@ -126,8 +130,7 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
 
 def _addresses(listen: ListenAddress, agents: ListenAddress | None) -> tuple[ListenAddress, ListenAddress]:
     """Both addresses; the agents' with a real port, because agents start before the server listens."""
-    if agents is None:
-        agents = ListenAddress(listen.host, listen.port + 1 if listen.port else 0)
+    agents = agents or listen.next_port()
     _check_free(listen, "--listen")
     if agents.port:
         _check_free(agents, "--agents-listen")
@@ -155,10 +158,8 @@ def _check_free(address: ListenAddress, option: str) -> None:
 
 def _offer(gpu: str, gpu_model: str, taints: tuple[str, ...]) -> list[str]:
     """The resources of the nodes, validated here rather than by an agent that fails to start."""
-    offer = [word for taint in taints for word in ("--taint", taint)]
-    offer += [
-        word for option, value in (("--gpu", gpu), ("--gpu-model", gpu_model)) if value for word in (option, value)
-    ]
+    options = [("--taint", taint) for taint in taints] + [("--gpu", gpu), ("--gpu-model", gpu_model)]
+    offer = [word for option, value in options if value for word in (option, value)]
     if offer:
         from roost.agent.config import check_offer
 
@@ -176,23 +177,11 @@ def _start(home: DataDir, name: str, server: ListenAddress, agents: int, offer: 
     return start_keeper(name, directory, agent_argv(*options))
 
 
-def _config(**given: object) -> "ServerConfig":
-    from roost.server.config import ServerConfig, from_environment
-
-    settings = {name: value for name, value in given.items() if value not in (None, "")}
-    strategy = from_environment(os.environ).get("strategy")
-    if strategy:
-        settings.setdefault("strategy", strategy)
-    return ServerConfig(**settings)  # type: ignore[arg-type]
-
-
 def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle]) -> None:
-    """Serve until a signal arrives; report keepers that end before."""
     import asyncio
 
     import uvloop
 
-    from roost.client.config import write_config
     from roost.server.app import CannotStart, serve
 
     def ready(port: int, agents_port: int) -> None:
@@ -202,9 +191,7 @@ def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle]) -
             loop.add_signal_handler(signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM)
         for keeper in keepers:
             loop.add_reader(keeper.pidfd, _ended, loop, keeper)
-        answer = client_config(config, home, str(ListenAddress(config.host, port).reachable()))
-        write_config(home.client_config_path, answer)
-        _greet(answer.url, home, keepers, agents_port)
+        _greet(write_client_config(config, home, port), home, keepers, agents_port)
 
     async def enrol(certificates: "Certificates") -> None:
         for keeper in keepers:
