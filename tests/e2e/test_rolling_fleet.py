@@ -10,7 +10,7 @@ import pytest
 from roost_lab.bench.product import Product
 
 from roost.client import Client
-from roost.client.rollout import RolloutStatus
+from roost.client.wait import RolloutStatus
 from roost.model.states import ALLOCATED
 from roost.schema.feed import ChangeView
 from roost.schema.work import WorkloadView

@@ -73,13 +73,13 @@ class Events:
 
     def __init__(self) -> None:
         self.last_id = ""  # also of a mark: an id without an event
-        self._line = bytearray()
+        self.line = bytearray()  # bytes before the end of their line
         self._id, self._name, self._data = "", "", list[str]()
 
     def feed(self, data: bytes) -> list[ServerEvent]:
-        self._line += data
-        lines = self._line.split(b"\n")
-        self._line = lines.pop()
+        self.line += data
+        lines = self.line.split(b"\n")
+        self.line = lines.pop()
         return [event for line in lines if (event := self._take(line.rstrip(b"\r").decode())) is not None]
 
     def _take(self, line: str) -> ServerEvent | None:
@@ -98,11 +98,6 @@ class Events:
         elif field == "data":
             self._data.append(value)
         return None
-
-    @property
-    def held(self) -> int:
-        """Bytes waiting for the end of their line."""
-        return len(self._line)
 
 
 class EventStream:
@@ -130,7 +125,7 @@ class EventStream:
             return []
         self._heard_at = time.monotonic()
         events = self.events.feed(self._body.feed(data))
-        if self.events.held > BUFFER_BYTES_MAX:
+        if len(self.events.line) > BUFFER_BYTES_MAX:
             raise Unreachable("the server sent a line without an end")
         if not events and (not data or self._body.ended):
             raise Unreachable("the stream ended")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 import msgspec
 
@@ -41,19 +41,12 @@ class HttpAnswer(NamedTuple):
     body: bytes
 
 
-class Endpoint(NamedTuple):
-    secure: bool
-    host: str
-    port: int | None
-    base: str
-
-
 class Transport:
     """Speaks to one of several servers, whichever answers. Calls are for one thread at a time; streams for any."""
 
     def __init__(self, url: str, token: str, ca: str = "") -> None:
         self.url = url
-        self._places = [_place(part) for part in url.split(",")]
+        self._places = [urlsplit(part.strip()) for part in url.split(",")]
         self._at = 0  # which of them is spoken to
         self._headers = {"User-Agent": f"roost/{__version__}"}
         if token:
@@ -155,13 +148,13 @@ class Transport:
                 self._at = (self._at + 1) % len(self._places)
         raise self._unreachable(failure) from None
 
-    def _connect_to(self, place: Endpoint) -> HTTPConnection:
-        connection: HTTPConnection
-        if place.secure:
+    def _connect_to(self, place: SplitResult) -> HTTPConnection:
+        host = place.hostname or ""
+        if place.scheme == "https":
             self._tls = self._tls or tls_context(self._ca)
-            connection = HTTPSConnection(place.host, place.port, timeout=CONNECT_TIMEOUT_S, context=self._tls)
+            connection: HTTPConnection = HTTPSConnection(host, place.port, timeout=CONNECT_TIMEOUT_S, context=self._tls)
         else:
-            connection = HTTPConnection(place.host, place.port, timeout=CONNECT_TIMEOUT_S)
+            connection = HTTPConnection(host, place.port, timeout=CONNECT_TIMEOUT_S)
         connection.connect()
         connection.sock.settimeout(CALL_TIMEOUT_S)
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -172,7 +165,8 @@ class Transport:
 
     def _target(self, path: str, query: Query | None) -> str:
         given = {name: _text(value) for name, value in (query or {}).items() if value is not None and value != ""}
-        return self._places[self._at].base + path + (f"?{urlencode(given, doseq=True)}" if given else "")
+        base = self._places[self._at].path.rstrip("/")
+        return base + path + (f"?{urlencode(given, doseq=True)}" if given else "")
 
     def _unreachable(self, error: Exception) -> Unreachable:
         message = "it did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
@@ -180,11 +174,6 @@ class Transport:
             hint = "put the server's DATA/ca.pem into client.toml as `ca`, or name it in ROOST_CA"
             return Unreachable(f"the server at {self.url} is not to be trusted: {message}", hint)
         return Unreachable(f"no server at {self.url}: {message}", "start one with `roost up`, or look at ROOST_CONFIG")
-
-
-def _place(url: str) -> Endpoint:
-    parts = urlsplit(url.strip())
-    return Endpoint(parts.scheme == "https", parts.hostname or "", parts.port, parts.path.rstrip("/"))
 
 
 def tls_context(ca: str) -> "SSLContext":

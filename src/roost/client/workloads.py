@@ -6,29 +6,16 @@ from typing import Any
 
 from roost.client.errors import LogIncomplete
 from roost.client.namespace import DETAILS, Namespace, path_of
-from roost.client.rollout import RolloutStatus, follow_rollout
 from roost.client.stream import LogFollower, StreamFollower
 from roost.client.transport import Query
-from roost.client.wait import Until, wait_for, wait_ready
+from roost.client.wait import RolloutStatus, Until, follow_rollout, wait_for, wait_ready
+from roost.schema import work
 from roost.schema.feed import ChangeView, ResetView
 from roost.schema.plans import PlanView
 from roost.schema.rollouts import VersionPage, VersionView
 from roost.schema.schedules import SchedulePage, ScheduleView
 from roost.schema.services import ServicePage, ServiceView
 from roost.schema.why import WhyView
-from roost.schema.work import (
-    Accepted,
-    Again,
-    Chosen,
-    InstanceDetail,
-    InstancePage,
-    InstanceView,
-    ResultBody,
-    SubmittedView,
-    WorkloadDetail,
-    WorkloadPage,
-    WorkloadView,
-)
 
 NEWS: dict[str, type[ChangeView | ResetView]] = {"change": ChangeView, "reset": ResetView}
 Document = Mapping[str, Any]
@@ -58,17 +45,17 @@ class ChangeCalls(Namespace):
 class WorkloadCalls(Namespace):
     """Submit, list, explain, cancel; versions and waiting."""
 
-    def submit(self, document: Document, *, same_ok: bool = False, plan: str = "") -> SubmittedView:
+    def submit(self, document: Document, *, same_ok: bool = False, plan: str = "") -> work.SubmittedView:
         """Submit a workload. With `same_ok` a live one of that name is no conflict. `plan`: the token of a plan."""
         query: Query = {"same_ok": same_ok or None, "plan": plan}
-        return self._call("POST", "/v1/workloads", SubmittedView, document, query)
+        return self._call("POST", "/v1/workloads", work.SubmittedView, document, query)
 
     def submit_batch(
         self, documents: Sequence[Document], *, same_ok: bool = False, plan: str = ""
-    ) -> builtins.list[SubmittedView]:
+    ) -> builtins.list[work.SubmittedView]:
         """Submit many workloads, all or none. `plan`: the token of a plan for them."""
         query: Query = {"same_ok": same_ok or None, "plan": plan}
-        return self._call("POST", "/v1/workloads/batch", Accepted, documents, query).items
+        return self._call("POST", "/v1/workloads/batch", work.Accepted, documents, query).items
 
     def plan(self, documents: Sequence[Document]) -> PlanView:
         """What submitting workloads would do; nothing is done. Its token makes a submission do exactly that."""
@@ -77,18 +64,18 @@ class WorkloadCalls(Namespace):
     def list(
         self, *, project: str = "", name: str = "", state: str = "", label: str = "", limit: int | None = None,
         at: str = "",
-    ) -> builtins.list[WorkloadView]:  # fmt: skip
+    ) -> builtins.list[work.WorkloadView]:  # fmt: skip
         """Workloads, newest first. `label`: NAME or NAME=VALUE. `at`: a past state, see `history.moment`."""
         query: Query = {"project": project, "name": name, "state": state, "label": label, "at": at}
-        return self._items("/v1/workloads", WorkloadPage, query, limit)
+        return self._items("/v1/workloads", work.WorkloadPage, query, limit)
 
-    def get(self, project: str, name: str, *, at: str = "") -> WorkloadDetail:
+    def get(self, project: str, name: str, *, at: str = "") -> work.WorkloadDetail:
         """A workload with its document and its first instances."""
-        return self._get(_path(project, name), WorkloadDetail, {"at": at})
+        return self._get(_path(project, name), work.WorkloadDetail, {"at": at})
 
-    def page(self, project: str, name: str) -> WorkloadPage:
+    def page(self, project: str, name: str) -> work.WorkloadPage:
         """One workload, if it exists, and the revision of the answer: changes can be followed from it."""
-        return self._get("/v1/workloads", WorkloadPage, {"project": project, "name": name})
+        return self._get("/v1/workloads", work.WorkloadPage, {"project": project, "name": name})
 
     def why(self, project: str, name: str, index: int | None = None, *, advice: bool = True) -> WhyView:
         """Why an instance is placed or pending. Without an index: the first pending one.
@@ -98,30 +85,30 @@ class WorkloadCalls(Namespace):
         query: Query = {"index": index, "advice": None if advice else False}
         return self._get(_path(project, name, "/why"), WhyView, query)
 
-    def cancel(self, project: str, name: str, index: int | None = None) -> WorkloadView:
+    def cancel(self, project: str, name: str, index: int | None = None) -> work.WorkloadView:
         """Stop a workload or one instance; idempotent."""
-        return self._call("POST", _path(project, name, "/cancel"), WorkloadView, Chosen(index))
+        return self._call("POST", _path(project, name, "/cancel"), work.WorkloadView, work.Chosen(index))
 
-    def retry(self, project: str, name: str, index: int | None = None, *, failed: bool = False) -> WorkloadView:
+    def retry(self, project: str, name: str, index: int | None = None, *, failed: bool = False) -> work.WorkloadView:
         """Retry instances that did not succeed (`failed`: only failed ones), or one instance whatever its result."""
-        return self._call("POST", _path(project, name, "/retry"), WorkloadView, Again(index, failed))
+        return self._call("POST", _path(project, name, "/retry"), work.WorkloadView, work.Again(index, failed))
 
     def versions(self, project: str, name: str, *, diff: bool = False) -> builtins.list[VersionView]:
         """The known versions of a workload, newest first; with `diff` what each of them changed."""
         return self._get(_path(project, name, "/versions"), VersionPage, {"diff": "each" if diff else ""}).items
 
-    def promote(self, project: str, name: str) -> WorkloadView:
-        return self._call("POST", _path(project, name, "/promote"), WorkloadView)
+    def promote(self, project: str, name: str) -> work.WorkloadView:
+        return self._call("POST", _path(project, name, "/promote"), work.WorkloadView)
 
-    def rollback(self, project: str, name: str, version: int | None = None) -> WorkloadView:
+    def rollback(self, project: str, name: str, version: int | None = None) -> work.WorkloadView:
         """Roll back to an earlier version, which becomes a new one; by default the last good one."""
         body = {} if version is None else {"version": version}
-        return self._call("POST", _path(project, name, "/rollback"), WorkloadView, body)
+        return self._call("POST", _path(project, name, "/rollback"), work.WorkloadView, body)
 
     def wait(
         self, keys: Sequence[tuple[str, str]], until: Until = "finished", timeout_s: float | None = None, *,
         any_of: bool = False,
-    ) -> builtins.list[WorkloadView]:  # fmt: skip
+    ) -> builtins.list[work.WorkloadView]:  # fmt: skip
         """Wait until workloads (PROJECT, NAME) are finished, started or running. Raises WaitTimedOut.
 
         With `any_of`: until one of them is; those that are by then, the one that ended first in front.
@@ -139,7 +126,7 @@ class WorkloadCalls(Namespace):
         return wait_ready(self, keys, timeout_s, any_of=any_of)
 
     def wait_for_version(
-        self, workload: WorkloadView, timeout_s: float | None = None,
+        self, workload: work.WorkloadView, timeout_s: float | None = None,
         tell: Callable[[RolloutStatus], object] = lambda _: None,
     ) -> RolloutStatus:  # fmt: skip
         """Wait until a workload is as it was applied: updated and available, or failed. Raises WaitTimedOut.
@@ -148,7 +135,7 @@ class WorkloadCalls(Namespace):
         """
         return follow_rollout(self, workload, timeout_s, tell)
 
-    def run_to_end(self, document: Document, timeout_s: float | None = None) -> WorkloadDetail:
+    def run_to_end(self, document: Document, timeout_s: float | None = None) -> work.WorkloadDetail:
         workload = self.submit(document)
         self.wait([(workload.project, workload.name)], timeout_s=timeout_s)
         return self.get(workload.project, workload.name)
@@ -161,20 +148,20 @@ class WorkloadCalls(Namespace):
 class InstanceCalls(Namespace):
     def list(
         self, project: str, name: str, *, state: str = "", limit: int | None = None, at: str = ""
-    ) -> builtins.list[InstanceView]:
+    ) -> builtins.list[work.InstanceView]:
         """The instances of a workload, including unstarted ones."""
-        return self._items(_path(project, name, "/instances"), InstancePage, {"state": state, "at": at}, limit)
+        return self._items(_path(project, name, "/instances"), work.InstancePage, {"state": state, "at": at}, limit)
 
-    def get(self, project: str, name: str, index: int = 0, *, at: str = "") -> InstanceDetail:
+    def get(self, project: str, name: str, index: int = 0, *, at: str = "") -> work.InstanceDetail:
         """An instance with its story and the decision that placed it."""
-        return self._get(_path(project, name, f"/instances/{index}"), InstanceDetail, {"at": at})
+        return self._get(_path(project, name, f"/instances/{index}"), work.InstanceDetail, {"at": at})
 
     def post_result(
         self, project: str, name: str, index: int, token: int, code: int, message: str = ""
-    ) -> InstanceView:
+    ) -> work.InstanceView:
         """Post the result of an attempt; `token` is that of the attempt."""
         path = _path(project, name, f"/instances/{index}/result")
-        return self._call("POST", path, InstanceView, ResultBody(token, code, message))
+        return self._call("POST", path, work.InstanceView, work.ResultBody(token, code, message))
 
 
 class LogCalls(Namespace):
@@ -216,9 +203,9 @@ class ScheduleCalls(Namespace):
     def get(self, project: str, name: str, *, coming: int = 1) -> ScheduleView:
         return self._get(path_of("/v1/schedules/{}/{}", project, name), ScheduleView, {"next": coming})
 
-    def run(self, project: str, name: str) -> WorkloadView:
+    def run(self, project: str, name: str) -> work.WorkloadView:
         """Run once now, in addition to the ticks. The run is a workload of its own."""
-        return self._call("POST", path_of("/v1/schedules/{}/{}/run", project, name), WorkloadView)
+        return self._call("POST", path_of("/v1/schedules/{}/{}/run", project, name), work.WorkloadView)
 
 
 class ServiceCalls(Namespace):

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from roost.cli.common.format import ago, amount, plain, took
 from roost.cli.common.log_follow import JsonSink, LogSink, PrefixSink
-from roost.cli.common.output import ago, amount, plain, print_json, print_table, took
+from roost.cli.common.output import print_json, print_table
 from roost.cli.common.targets import Target
 from roost.schema.feed import AttemptView, EndingView
 

@@ -6,9 +6,9 @@ from typing import Any
 import click
 import pytest
 
-from roost.cli.common.explanation import BLOCKED_CODES, UNKNOWN, explain, pending_reasons
 from roost.cli.common.interrupts import Interrupts, Watcher
 from roost.cli.work.run import exit_code_of, make_document, run
+from roost.cli.work.why import BLOCKED_CODES, UNKNOWN, explain, pending_reasons
 from roost.client import ApiError, Client
 from roost.model.spec.document import check_document, read_document
 from roost.schema.feed import EndingView

@@ -2,8 +2,10 @@
 
 import click
 
-from roost.cli.common.output import Output, listed, moment
-from roost.cli.common.session import client_output, limit_option
+from roost.cli.common.format import moment
+from roost.cli.common.options import limit_option
+from roost.cli.common.output import Output, listed
+from roost.cli.common.session import client_output
 from roost.client import Client
 from roost.model.records.opaque import Audit
 

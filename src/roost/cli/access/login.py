@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 
 from roost.cli.common.exit_codes import Failure
-from roost.cli.common.output import Output, day_and_minute, echo_err, print_table
+from roost.cli.common.format import day_and_minute
+from roost.cli.common.output import Output, echo_err, print_table
 from roost.cli.common.session import client_output, json_output
 from roost.client import Client
 from roost.client.config import authority_of, user_config_path

@@ -3,8 +3,10 @@
 import click
 
 from roost.cli.access.tokens import role_option
-from roost.cli.common.output import Output, ago, listed
-from roost.cli.common.session import client_output, listing, project_option
+from roost.cli.common.format import ago
+from roost.cli.common.options import project_option
+from roost.cli.common.output import Output, listed
+from roost.cli.common.session import client_output, listing
 from roost.client import Client
 from roost.schema.access import MemberView
 

@@ -4,8 +4,10 @@ import sys
 
 import click
 
-from roost.cli.common.output import Output, ago, echo_err, listed
-from roost.cli.common.session import client_output, connect, json_output, listing, project_option
+from roost.cli.common.format import ago
+from roost.cli.common.options import project_option
+from roost.cli.common.output import Output, echo_err, listed
+from roost.cli.common.session import client_output, connect, json_output, listing
 from roost.cli.common.targets import SECRET
 from roost.client import Client
 from roost.model.limits import SECRET_BYTES_MAX

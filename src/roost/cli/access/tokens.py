@@ -4,7 +4,8 @@ import time
 
 import click
 
-from roost.cli.common.output import Output, ago, echo_err, listed
+from roost.cli.common.format import ago
+from roost.cli.common.output import Output, echo_err, listed
 from roost.cli.common.session import client_output, connect, json_output, listing
 from roost.client import Client
 from roost.schema.access import TokenMade, TokenView

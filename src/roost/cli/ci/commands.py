@@ -1,6 +1,7 @@
 """roost ci: pipelines of actions: run one, check a file, list and show runs, run again what failed."""
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,19 +13,13 @@ from roost.cli.ci.output import JsonLines, Lines
 from roost.cli.ci.runs import PipelineRun, elements_of, find_run, list_runs
 from roost.cli.ci.stages import HEADER, Stage, exit_code, result_of, rows_of
 from roost.cli.common.exit_codes import BROKEN_PIPE, NOT_PLACED
-from roost.cli.common.explanation import BLOCKED_CODES, UNKNOWN, explain
+from roost.cli.common.format import ago, took
 from roost.cli.common.interrupts import Interrupts
-from roost.cli.common.output import Output, ago, echo_err, listed, print_json, print_table, took
-from roost.cli.common.session import (
-    client_output,
-    connect,
-    json_option,
-    json_output,
-    limit_option,
-    pairs_option,
-    project_option,
-)
+from roost.cli.common.options import json_option, limit_option, pairs_option, project_option
+from roost.cli.common.output import Output, echo_err, listed, print_json, print_table
+from roost.cli.common.session import client_output, connect, json_output
 from roost.cli.common.targets import TARGET, Target, in_project
+from roost.cli.work.why import BLOCKED_CODES, UNKNOWN, explain
 from roost.client import Client
 
 RUN_BYTES = 3  # six hexadecimal digits: two runs of one pipeline do not meet by chance, and one that does is refused
@@ -73,8 +68,7 @@ def ci() -> None:
 @click.option("--retention", default="", metavar="DURATION", help="Retention of records and logs. [default: 7d]")
 @click.option("-p", "--project", default="", envvar="ROOST_PROJECT", help="Project of the run, if the file has none.")
 @json_option
-@click.pass_context
-def run(ctx: click.Context, file: str, no_follow: bool, as_json: bool, **given: Any) -> None:
+def run(file: str, no_follow: bool, as_json: bool, **given: Any) -> None:
     """Run a pipeline and stream the output of its actions.
 
     Every line has the name of its action as prefix. All actions are submitted in one request, all or none. stdout has
@@ -97,11 +91,11 @@ def run(ctx: click.Context, file: str, no_follow: bool, as_json: bool, **given: 
     with connect() as client:
         if no_follow:
             made, _ = jobs.submit(client)
-            ctx.exit(_leave(client, made, as_json))
+            sys.exit(_leave(client, made, as_json))
         with Interrupts() as interrupts:  # before it is submitted: from then on there is something to cancel
             made, since = jobs.submit(client)
             stages = [Stage(*item) for item in zip(made.workloads, jobs.documents, strict=True)]
-            ctx.exit(_follow(client, made, stages, since, interrupts, as_json))
+            sys.exit(_follow(client, made, stages, since, interrupts, as_json))
 
 
 @ci.command()
@@ -178,8 +172,7 @@ def show(client: Client, target: Target, project: str) -> Output:
 @click.option("--no-follow", is_flag=True, help="Request it, and exit.")
 @project_option
 @json_option
-@click.pass_context
-def retry(ctx: click.Context, target: Target, no_follow: bool, project: str, as_json: bool) -> None:
+def retry(target: Target, no_follow: bool, project: str, as_json: bool) -> None:
     """Retry the actions that did not succeed.
 
     These are failed actions, and those cancelled because of them. Succeeded actions stay.
@@ -200,8 +193,8 @@ def retry(ctx: click.Context, target: Target, no_follow: bool, project: str, as_
                 echo_err(f"all finished actions of {found} succeeded: nothing to retry")
             found = found._replace(workloads=[stage.workload for stage in stages])
             if no_follow or not again:
-                ctx.exit(_leave(client, found, as_json) if again else 0)
-            ctx.exit(_follow(client, found, stages, since, interrupts, as_json))
+                sys.exit(_leave(client, found, as_json) if again else 0)
+            sys.exit(_follow(client, found, stages, since, interrupts, as_json))
 
 
 def _follow(

@@ -9,8 +9,8 @@ import msgspec
 from roost.cli.ci.output import Lines
 from roost.cli.ci.runs import PipelineRun, elements_of
 from roost.cli.ci.stages import Result, Stage
-from roost.cli.common.explanation import BLOCKED_CODES, pending_reasons
 from roost.cli.common.interrupts import Interrupts, Watcher
+from roost.cli.work.why import BLOCKED_CODES, pending_reasons
 from roost.client import Client
 from roost.client.errors import ApiError
 from roost.client.stream import ServerEvent, StreamFollower, next_of, read_piece
@@ -42,7 +42,7 @@ class RunFollower:
         kinds, prefix = ("workload", "instance"), f"{self._run.project}/{self._run.name}-"
         changes = self._client.changes.open(since=since, kinds=kinds, prefix=prefix)
         try:
-            while not self._is_done():
+            while self._logs or self._next or not all(stage.reported for stage in self._stages.values()):
                 self._open_logs()
                 timeout_s = self.watcher.tick()
                 if timeout_s is None:
@@ -70,21 +70,16 @@ class RunFollower:
                     if error.status != 404:  # finished and deleted meanwhile
                         raise
 
-    def _is_done(self) -> bool:
-        return not self._logs and not self._next and all(stage.reported for stage in self._stages.values())
-
     def _changed(self, event: ServerEvent) -> None:
         if event.name == "reset":  # changes since then are no longer available
-            for stage in self._stages.values():
-                self._inspect(stage)
-            return
+            for each in self._stages.values():
+                self._inspect(each)
         if event.name != "change":
             return
         change = msgspec.json.decode(event.data, type=ChangeView)
-        key = change.key.rpartition(".")[0] if change.kind == "instance" else change.key
-        if key not in self._stages:  # of another run whose name begins like this one's
+        stage = self._stages.get(change.key.rpartition(".")[0] if change.kind == "instance" else change.key)
+        if stage is None:  # of another run whose name begins like this one's
             return
-        stage = self._stages[key]
         if change.object is None:
             stage.gone = stage.gone or change.kind == "workload"
         elif change.kind == "instance":
@@ -112,7 +107,7 @@ class RunFollower:
         before = stage.instances.get(instance.index)
         stage.instances[instance.index] = instance
         if stage.wants_log(instance):
-            stage.followed[instance.index] = None
+            stage.followed.add(instance.index)
             stage.logs_open += 1
             self._next.append((stage, instance.index, stage.attempts.get(instance.index, 0) + 1))
         if before is None or (before.state, before.attempt) != (instance.state, instance.attempt):
@@ -122,7 +117,8 @@ class RunFollower:
         """Read pending logs; the log of an action only after the logs of its dependencies."""
         for _ in range(len(self._next)):
             stage, index, attempt = self._next.popleft()
-            if len(self._logs) >= LOGS_MAX or any(self._is_read(key) for key in stage.needs):
+            needs = [self._stages[key] for key in stage.needs if key in self._stages]
+            if len(self._logs) >= LOGS_MAX or any(need.logs_open for need in needs):
                 self._next.append((stage, index, attempt))
                 continue
             workload = stage.workload
@@ -135,9 +131,6 @@ class RunFollower:
                 self._log_over(stage, index)  # deleted already
                 continue
             self._logs[follower] = stage, index
-
-    def _is_read(self, key: str) -> bool:
-        return key in self._stages and self._stages[key].logs_open > 0
 
     def _wrote(self, follower: StreamFollower, event: ServerEvent) -> None:
         stage, index = self._logs[follower]

@@ -10,7 +10,8 @@ import click
 
 from roost.cli.ci.runs import PipelineRun
 from roost.cli.ci.stages import HEADER, Result, Stage, rows_of
-from roost.cli.common.output import echo_err, print_json_line, print_table, took, write_bytes
+from roost.cli.common.format import took
+from roost.cli.common.output import echo_err, print_json_line, print_table, write_bytes
 from roost.schema.work import InstanceView
 
 LINE_BYTES_MAX = 1 << 20  # buffered until its end; a longer line is printed in pieces

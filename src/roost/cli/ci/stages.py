@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from roost.cli.common.exit_codes import FAILED
-from roost.cli.common.output import took
+from roost.cli.common.format import took
 from roost.cli.work.run import exit_code_of
 from roost.model.spec.pipeline import ACTION
 from roost.model.states import FINISHED, InstanceState
@@ -42,7 +42,7 @@ class Stage:
         self.instances = {instance.index: instance for instance in instances}
         # What was written before it was followed is not printed again; an attempt that comes now is.
         self.attempts = {instance.index: instance.attempt for instance in self.instances.values()}
-        self.followed: dict[int, None] = {}
+        self.followed: set[int] = set()
         self.logs_open = 0
         self.gone = False  # it is finished and deleted
         self.reported = workload.is_over  # its end was reported

@@ -188,5 +188,5 @@ def _number(count: int, noun: str) -> str:
 
 
 READERS: dict[str, Callable[[str], Iterator[ArrayValue]]] = {".csv": _csv, ".jsonl": _jsonl, ".json": _json}
-_VALUE = msgspec.json.Decoder(Value)
+_VALUE: msgspec.json.Decoder[Value] = msgspec.json.Decoder(Value)
 _LIST = msgspec.json.Decoder(list[msgspec.Raw])

@@ -5,12 +5,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
+from roost.cli.common.format import day_and_time
 from roost.cli.common.output import echo_err
+from roost.model.errors import Invalid
+from roost.model.spec.units import duration_ms, is_moment
 
 if TYPE_CHECKING:
-    from msgspec import Struct
-
     from roost.client import Client
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -24,8 +26,6 @@ class PastType(click.ParamType[str]):
     name = "TIME"
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from roost.model.errors import Invalid
-        from roost.model.spec.units import duration_ms, is_moment
 
         try:
             if not value or value.startswith("@"):
@@ -63,16 +63,8 @@ def settle(client: "Client", at: str) -> str:
     return moment.token
 
 
-def day_and_time(at_ms: int) -> str:
-    """For people: local time, with its day."""
-    local = datetime.fromtimestamp(at_ms / 1_000).astimezone()
-    return local.strftime("%Y-%m-%d %H:%M:%S") + f".{at_ms % 1_000:03d}"
-
-
-def with_times(view: "Struct", *without: str) -> dict[str, Any]:
+def with_times(view: msgspec.Struct, *without: str) -> dict[str, Any]:
     """The fields of a view for programs: times `NAME_ms` become RFC 3339 `NAME`, at the end."""
-    import msgspec
-
     fields = {name: value for name, value in msgspec.structs.asdict(view).items() if name not in without}
     times = {name.removesuffix("_ms"): fields.pop(name) for name in list(fields) if name.endswith("_ms")}
     return fields | {name: _rfc3339(at_ms) for name, at_ms in times.items()}

@@ -11,7 +11,7 @@ from roost.cli.common.exit_codes import DONE, FAILED
 from roost.cli.common.output import echo_err
 from roost.cli.common.targets import Target
 from roost.client import Client
-from roost.client.rollout import RolloutStatus
+from roost.client.wait import RolloutStatus
 from roost.model.spec.units import duration_ms
 from roost.schema.work import WorkloadView
 

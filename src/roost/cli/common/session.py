@@ -1,4 +1,4 @@
-"""What commands share: the connection to the server, and the options that many of them have."""
+"""The connection of a command to the server, and what a command returns, printed."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from roost.cli.common.options import json_option
 from roost.cli.common.output import Output, echo_err, print_json
-from roost.model.errors import Invalid
-from roost.model.limits import DEFAULT_PROJECT
-from roost.model.spec.units import byte_count, duration_ms
+from roost.client.errors import ApiError
 
 if TYPE_CHECKING:
     from roost.client import Client
@@ -24,14 +23,6 @@ def connect() -> "Client":
     from roost.client.config import find_config
 
     return Client(*find_config())
-
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-project_option = click.option(
-    "-p", "--project", envvar="ROOST_PROJECT", default=DEFAULT_PROJECT, show_default=True, show_envvar=True,
-    help="Project of the workloads.",
-)  # fmt: skip
-only_project_option = click.option("-p", "--project", default="", help="Only of this project.")
 
 
 def json_output(command: Callable[..., Output]) -> Callable[..., None]:
@@ -63,12 +54,6 @@ def client_output(command: Callable[..., Output]) -> Callable[..., None]:
     return json_output(connected)
 
 
-def limit_option(default: int, most: int) -> Callable[[Decorated], Decorated]:
-    return click.option(
-        "--limit", type=click.IntRange(1, most), default=default, show_default=True, help="How many at most."
-    )
-
-
 def showing_group(command: Callable[..., None], name: str | None = None) -> click.Group:
     """A group that is a command of its own when no subcommand is given."""
 
@@ -95,47 +80,9 @@ def listing(name: str) -> Callable[[Callable[..., None]], click.Group]:
 
 def existing(read: Callable[[], T]) -> T | None:
     """What the server has, or None if there is no such object."""
-    from roost.client.errors import ApiError
-
     try:
         return read()
     except ApiError as error:
         if error.status != NOT_FOUND:
             raise
         return None
-
-
-class UnitType(click.ParamType[int]):
-    """A quantity with a unit, as a number: of milliseconds or bytes."""
-
-    def __init__(self, name: str, parse: Callable[[str, str], int]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return value if isinstance(value, int) else self._parse(value, "")
-        except Invalid as error:
-            self.fail(error.message, param, ctx)
-
-
-DURATION = UnitType("DURATION", duration_ms)  # 30s, 10m
-SIZE = UnitType("SIZE", byte_count)  # 512MiB, 10G
-
-
-def pairs_option(*names: str, help: str, metavar: str) -> Callable[[Decorated], Decorated]:
-    """A repeatable option NAME=VALUE; the command gets a dictionary."""
-
-    def parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-        return dict(value.split("=", 1) for value in pairs(ctx, param, values))
-
-    return click.option(*names, multiple=True, callback=parse, metavar=metavar, help=help)
-
-
-def pairs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Options like K=V, as they are written."""
-    for value in values:
-        name, separator, _ = value.partition("=")
-        if not name or not separator:
-            raise click.BadParameter(f"{value!r} is not like NAME=VALUE", ctx, param)
-    return values

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from roost.cli.common.session import connect
+from roost.client.errors import ClientError
 from roost.model.limits import DEFAULT_PROJECT
 
 if TYPE_CHECKING:
@@ -42,9 +44,6 @@ class TargetType(click.ParamType[Target]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
         from click.shell_completion import CompletionItem
-
-        from roost.cli.common.session import connect
-        from roost.client.errors import ClientError
 
         try:
             with connect() as client:

@@ -2,7 +2,8 @@
 
 import click
 
-from roost.cli.common.output import Output, ago, clock
+from roost.cli.common.format import ago, clock
+from roost.cli.common.output import Output
 from roost.cli.common.session import client_output, showing_group
 from roost.client import Client
 from roost.schema.nodes import MaintenanceView

@@ -4,15 +4,10 @@ from typing import Any
 
 import click
 
-from roost.cli.common.output import Output, amount, listed, plain, print_fields
-from roost.cli.common.session import (
-    client_output,
-    connect,
-    existing,
-    json_output,
-    listing,
-    pairs_option,
-)
+from roost.cli.common.format import amount, plain
+from roost.cli.common.options import pairs_option
+from roost.cli.common.output import Output, listed, print_fields
+from roost.cli.common.session import client_output, connect, existing, json_output, listing
 from roost.client import Client
 from roost.model.spec.units import show_duration
 from roost.schema.pools import PoolView

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import click
 
-from roost.cli.common.output import Output, from_now, listed, moment
+from roost.cli.common.format import from_now, moment
+from roost.cli.common.output import Output, listed
 from roost.cli.common.session import client_output, connect, json_output, listing
 from roost.client import Client
 from roost.model.errors import Invalid

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from roost.cli.common.exit_codes import Failure
+from roost.cli.common.options import pairs
 from roost.cli.common.output import echo_err
-from roost.cli.common.session import pairs
 from roost.cli.start.local_nodes import agent_argv, keeper_argv
 from roost.cli.start.options import taint_option
 from roost.client.config import data_home

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from roost.cli.common.exit_codes import Failure
+from roost.cli.start.local_nodes import pids_of, running_keeper
 
 if TYPE_CHECKING:
     from roost.client import Client
@@ -238,8 +239,6 @@ def _start(home: Path) -> "subprocess.Popen[bytes]":
 
 def _kill_node(directory: Path) -> list[int]:
     """The keeper first, so that nothing is restarted, then all that it started."""
-    from roost.cli.start.local_nodes import pids_of, running_keeper
-
     pids = [running_keeper(directory), *pids_of(directory)]
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -260,7 +259,6 @@ def _wait_until_moved(client: "Client", since: int, index: int, node: str) -> No
 
 def _clean_up(home: Path, up: "subprocess.Popen[bytes] | None") -> list[int]:
     """End everything that was started and remove the directory; the processes that are left."""
-    from roost.cli.start.local_nodes import pids_of
     from roost.keeper.processes import kill_leftovers
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import select
 import signal
 import sys
 from contextlib import suppress
@@ -124,8 +125,6 @@ def pids_of(directory: Path) -> list[int]:
 
 
 def _end(keeper: KeeperHandle) -> None:
-    import select
-
     keeper.send(signal.SIGTERM)
     select.select([keeper.pidfd], [], [])
     keeper.reap()

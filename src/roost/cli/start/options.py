@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from roost.cli.common.session import DURATION, SIZE
+from roost.cli.common.options import DURATION, SIZE
 
 if TYPE_CHECKING:
     from roost.cli.start.datadir import DataDir

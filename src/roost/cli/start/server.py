@@ -1,6 +1,7 @@
 """roost server: only the server, with a flag for everything an operator can choose."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,7 @@ from roost.model.errors import Invalid
 
 @click.command()
 @server_options
-@click.pass_context
-def server(
-    ctx: click.Context, data: Path | None, listen: ListenAddress, agents_listen: ListenAddress | None, **given: Any
-) -> None:
+def server(data: Path | None, listen: ListenAddress, agents_listen: ListenAddress | None, **given: Any) -> None:
     """Start only the server.
 
     The root token comes from $ROOST_TOKEN, or is created on first use in the data directory (admin.token). Every
@@ -51,4 +49,4 @@ def server(
         click.echo(f"Roost serves at {url}; agents connect to port {agents_port}")
         click.echo(f"  export ROOST_CONFIG={home.client_config_path}")
 
-    ctx.exit(run(config, ready))
+    sys.exit(run(config, ready))

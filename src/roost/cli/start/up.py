@@ -3,9 +3,11 @@
 import gc
 import os
 import random
+import select
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -97,9 +99,6 @@ def up(
 
 def end_keepers(keepers: list[KeeperHandle]) -> None:
     """Stop all of them and wait. A second Ctrl-C shortens the grace of the work."""
-    import select
-    import time
-
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)
     left = [keeper for keeper in keepers if keeper.pidfd >= 0]

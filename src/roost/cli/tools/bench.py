@@ -1,6 +1,7 @@
 """roost bench: what Roost costs on this machine, one JSON line per figure."""
 
 import sys
+from importlib import import_module
 
 import click
 import msgspec
@@ -58,8 +59,6 @@ def place(nodes: int, count: int, shapes: int, rules: bool, as_json: bool) -> No
 
 
 def _measure(names: tuple[str, ...], *, tiny: bool) -> None:
-    from importlib import import_module
-
     from roost_lab.bench.figure import Missing
 
     from roost.server.observability import logging

@@ -7,8 +7,8 @@ from typing import BinaryIO
 import click
 
 from roost.cli.common.exit_codes import DONE, FAILED, NOT_PLACED
+from roost.cli.common.options import json_option
 from roost.cli.common.output import echo_err, print_json, print_table
-from roost.cli.common.session import json_option
 from roost.cli.tools.sim_replay import ProgressPrinter, refuse, replay
 from roost.model.errors import RoostError
 from roost.model.spec.units import show_duration

@@ -9,10 +9,13 @@ from typing import Any, NoReturn
 import click
 
 from roost.cli.common.exit_codes import USAGE, Failure
+from roost.cli.common.options import json_option
 from roost.cli.common.output import echo_err, print_json, print_table
-from roost.cli.common.session import json_option
+from roost.core.placement.strategies import STRATEGIES
 from roost.model.errors import Invalid, RoostError
 from roost.model.spec.units import show_duration
+from roost.server.plugins import load_plugins
+from roost.sim.recordings.recording import RECORDED, read_history, replay_instead, replay_recorded
 from roost.sim.report import EXTRA, Replay, can_draw, metric_names, show_figure, write_report
 
 ALL = "all"
@@ -107,8 +110,6 @@ def _prepare_swf(given: dict[str, Any]) -> tuple[list[str], dict[str, Any], Run]
 def _prepare_openb(given: dict[str, Any]) -> tuple[list[str], dict[str, Any], Run]:
     from roost_lab.traces.openb import OPENB_STRATEGIES, replay_openb
 
-    from roost.server.plugins import load_plugins
-
     chosen = _chosen("strategy", given["strategies"], (*OPENB_STRATEGIES, *load_plugins()))
     nodes, workloads = _needed(given, "nodes"), _needed(given, "workloads")
     seeds = given["seeds"] or SEEDS
@@ -119,18 +120,12 @@ def _prepare_openb(given: dict[str, Any]) -> tuple[list[str], dict[str, Any], Ru
 def _prepare_azure(given: dict[str, Any]) -> tuple[list[str], dict[str, Any], Run]:
     from roost_lab.traces.azure import AZURE_STRATEGIES, replay_azure
 
-    from roost.server.plugins import load_plugins
-
     chosen = _chosen("strategy", given["strategies"], (*AZURE_STRATEGIES, *load_plugins()))
     file = _needed(given, "file")
     return chosen, {"file": file.name}, lambda name, answer: replay_azure(file, name, answer)
 
 
 def _prepare_roost(given: dict[str, Any]) -> tuple[list[str], dict[str, Any], Run]:
-    from roost.core.placement.strategies import STRATEGIES
-    from roost.server.plugins import load_plugins
-    from roost.sim.recordings.recording import RECORDED, read_history, replay_instead, replay_recorded
-
     load_plugins()
     chosen = _chosen("strategy", given["strategies"] or (RECORDED,), (RECORDED, *STRATEGIES))
     file = _needed(given, "file")

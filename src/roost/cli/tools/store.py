@@ -8,17 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from roost.cli.common.exit_codes import DONE, FAILED, Failure
-from roost.cli.common.output import Output, ago, echo_err, print_table
-from roost.cli.common.session import DURATION, connect, json_output
+from roost.cli.common.format import ago
+from roost.cli.common.options import DURATION
+from roost.cli.common.output import Output, echo_err, print_table
+from roost.cli.common.session import connect, json_output
+from roost.model.errors import Invalid, Unreadable
 from roost.model.spec.units import show_bytes
+from roost.ports.store import Snapshot, StoreError, require
+from roost.server.cluster.election import read_identity
+from roost.stores.copy import fill, is_unfinished
+from roost.stores.factory import MemoryPlace, Place, open_store, read_place
+from roost.stores.inspect import StoreStatus, inspect, live_leader
 
 if TYPE_CHECKING:
-    from roost.ports.store import Snapshot
     from roost.server.maintenance.verify import Examined
-    from roost.stores.factory import Place
-    from roost.stores.inspect import StoreStatus
 
 SERVER = "server"  # in place of a URL: the server that the client is configured for
 T = TypeVar("T")
@@ -108,7 +114,6 @@ def check(url: str) -> Output:
 
     Next: if it exits with 1, save a copy and restore the last backup with `roost store restore`.
     """
-    import msgspec
 
     from roost.server.maintenance.verify import examine
 
@@ -138,9 +143,7 @@ def backup(url: str, file: Path) -> Output:
 
     Next: `roost store restore FILE URL` restores it, into any kind of store. Test it once.
     """
-    import msgspec
 
-    from roost.ports.store import Snapshot
     from roost.server.maintenance.backup import write_backup
 
     if url == SERVER:
@@ -176,7 +179,6 @@ def restore(file: Path, url: str, force: bool, watch_ms: int) -> None:
     Next: `roost store check URL`, then start the servers. Agents report their work: attempts that the backup knows
     continue, others are stopped.
     """
-    from roost.model.errors import Unreadable
     from roost.server.maintenance.backup import as_of_now, read_backup, revision_as_of_now
 
     place = _kept_place(url)
@@ -193,26 +195,19 @@ def restore(file: Path, url: str, force: bool, watch_ms: int) -> None:
     _fill(url, place, as_of_now(records, now_ms), revision, force, watch_ms)
 
 
-def _kept_place(url: str) -> "Place":
-    from roost.model.errors import Invalid
-    from roost.stores.factory import MemoryPlace, read_place
-
+def _kept_place(url: str) -> Place:
     place = read_place(url)
     if isinstance(place, MemoryPlace):
         raise Invalid("store", "nothing is kept in memory that another command could see; name a directory or a URL")
     return place
 
 
-def _seen(place: "Place") -> "StoreStatus":
-    from roost.stores.inspect import inspect
-
+def _seen(place: Place) -> StoreStatus:
     return _run(inspect(place))
 
 
-def _read(url: str) -> "Snapshot":
+def _read(url: str) -> Snapshot:
     """Everything of a store that is there, whole and not empty."""
-    from roost.stores.copy import is_unfinished
-
     place = _kept_place(url)
     snapshot = _load(url, place)
     if is_unfinished(snapshot.records):
@@ -222,7 +217,7 @@ def _read(url: str) -> "Snapshot":
     return snapshot
 
 
-def _load(url: str, place: "Place") -> "Snapshot":
+def _load(url: str, place: Place) -> Snapshot:
     """All records. A missing store is not created, and one of an earlier release is not changed."""
     sight = _seen(place)
     if not sight.there:
@@ -234,11 +229,8 @@ def _load(url: str, place: "Place") -> "Snapshot":
     return _run(load_store(url))
 
 
-async def load_store(url: str) -> "Snapshot":
+async def load_store(url: str) -> Snapshot:
     """All records of a store. Raises StoreError."""
-    from roost.ports.store import require
-    from roost.stores.factory import open_store
-
     store = open_store(url)
     try:
         return require(await store.load())
@@ -246,9 +238,7 @@ async def load_store(url: str) -> "Snapshot":
         await store.close()
 
 
-def _fill(url: str, place: "Place", records: list[Any], revision: int, force: bool, watch_ms: int) -> None:
-    from roost.stores.copy import fill
-
+def _fill(url: str, place: Place, records: list[Any], revision: int, force: bool, watch_ms: int) -> None:
     _refuse_led(place, watch_ms, "stop all servers that use it")
     sight = _seen(place)
     if not force and sight.there and _load(url, place).records:
@@ -266,24 +256,20 @@ def _fill(url: str, place: "Place", records: list[Any], revision: int, force: bo
     echo_err(f"{place} has {what}{gone}; all compared, {time.monotonic() - began:.1f} s")
 
 
-def _refuse_led(place: "Place", watch_ms: int, what_next: str) -> None:
-    from roost.stores.inspect import live_leader
-
+def _refuse_led(place: Place, watch_ms: int, what_next: str) -> None:
     leader = _run(live_leader(place, watch_ms / 1_000))
     if leader:
         raise Failure(f"{place} is led by {_name(leader)}", what_next)
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    from roost.ports.store import StoreError
-
     try:
         return asyncio.run(work)
     except StoreError as error:
         raise Failure(str(error)) from None
 
 
-def _show(place: "Place", sight: "StoreStatus", examined: "Examined") -> None:
+def _show(place: Place, sight: StoreStatus, examined: "Examined") -> None:
     click.echo(f"Store:    {place}, revision {examined.revision:,}")
     click.echo(f"Lead:     {_format_lead(sight.lead, examined.unclean_takeover_ms)}")
     click.echo(f"Records:  {examined.records:,}, {examined.bytes:,} bytes")
@@ -314,8 +300,6 @@ def _format_lead(lead: Any, unclean_takeover_ms: int) -> str:
 
 
 def _name(identity: str) -> str:
-    from roost.server.cluster.election import read_identity
-
     existing = read_identity(identity)
     return identity if existing is None else f"{existing.name} at {existing.api}" if existing.api else existing.name
 

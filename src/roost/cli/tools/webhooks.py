@@ -8,10 +8,14 @@ from typing import IO, Any
 import click
 
 from roost.cli.common.exit_codes import Failure
-from roost.cli.common.output import Output, ago, echo_err, print_json, print_table
-from roost.cli.common.session import client_output, connect, json_option, json_output, listing
+from roost.cli.common.format import ago
+from roost.cli.common.options import json_option
+from roost.cli.common.output import Output, echo_err, print_json, print_table
+from roost.cli.common.session import client_output, connect, json_output, listing
 from roost.cli.common.targets import HOOK
 from roost.client import Client
+from roost.model.errors import Invalid
+from roost.model.records.webhook import check_signature
 from roost.schema.webhooks import HookView
 
 HEADER = ("HOOK", "STATE", "DELIVERED", "FAILED", "PENDING", "LOST", "LAST", "URL")
@@ -131,9 +135,6 @@ def verify(secret_file: Path, signature: str, max_age: int) -> None:
 
     Next: docs/guides/webhooks.md shows the same in a program.
     """
-    from roost.model.errors import Invalid
-    from roost.model.records.webhook import check_signature
-
     body = sys.stdin.buffer.read(BODY_BYTES_MAX + 1)
     if len(body) > BODY_BYTES_MAX:
         raise click.UsageError(f"a message has at most {BODY_BYTES_MAX:,} bytes")

@@ -1,23 +1,26 @@
-"""roost apply: submit the workloads of a file, or update live ones."""
+"""roost apply and plan: submit the workloads of a file or update live ones; show what that would do."""
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import click
 
 from roost.cli.common.array_file import with_values
-from roost.cli.common.exit_codes import DONE, NOT_PLACED, USAGE, Failure, exit_code_of
-from roost.cli.common.explanation import explain
-from roost.cli.common.output import echo_err, print_json, print_table
+from roost.cli.common.exit_codes import DONE, NOT_PLACED, USAGE, WOULD_CHANGE, Failure, exit_code_of
+from roost.cli.common.options import json_option
+from roost.cli.common.output import Output, echo_err, print_json, print_table
 from roost.cli.common.rollout_progress import follow, seconds, timeout_option, wait_option
-from roost.cli.common.session import connect, json_option
+from roost.cli.common.session import connect, json_output
 from roost.cli.common.targets import Target
+from roost.cli.work.why import explain
 from roost.client import Client
 from roost.client.errors import ApiError
-from roost.client.rollout import RolloutStatus
+from roost.client.wait import RolloutStatus
+from roost.schema.plans import PlanView
 from roost.schema.work import SubmittedView, WorkloadView
 
 EXPECTED_CODES = ("placeable", "after", "schedule")  # pending as its document asks for, not for lack of room
@@ -25,8 +28,13 @@ REASONS_MAX = 10  # reasons of pending instances; `roost why` has the rest
 FILE_BYTES_MAX = 8 << 20  # as much as the server takes in one request
 
 
+file_option = click.option(
+    "-f", "--file", "files", multiple=True, required=True, metavar="FILE", help="YAML or JSON; - is stdin."
+)
+
+
 @click.command()
-@click.option("-f", "--file", "files", multiple=True, required=True, metavar="FILE", help="YAML or JSON; - is stdin.")
+@file_option
 @click.option("--plan", "plan", default="", metavar="TOKEN", help="Do exactly what this plan says, or nothing.")
 @wait_option
 @timeout_option
@@ -49,9 +57,9 @@ def apply(files: tuple[str, ...], plan: str, wait: bool, timeout: str | None, as
     Next: `roost ps`, `roost versions NAME --diff`, `roost rollback NAME`, `roost why NAME`.
     """
     timeout_s = seconds(timeout, wait)
-    places = read_files(files)
+    places = _read_files(files)
     with connect() as client:
-        with explained_where(places):
+        with _explained_where(places):
             documents = [document for _, document in places]
             if len(documents) == 1:
                 done = [client.workloads.submit(documents[0], same_ok=True, plan=plan)]
@@ -92,8 +100,7 @@ def _waiting(client: Client, workloads: Sequence[WorkloadView]) -> list[str]:
     return [why.message for why in found if why.state == "queued" and why.code not in EXPECTED_CODES]
 
 
-def read_files(files: tuple[str, ...]) -> list[tuple[str, Any]]:
-    """Every document of all files, each with its place for errors."""
+def _read_files(files: tuple[str, ...]) -> list[tuple[str, Any]]:
     places = [item for file in files for item in read_file(file)]
     if not places:
         raise Failure(f"{', '.join(files)}: there is no workload in it", exit_code=USAGE)
@@ -104,27 +111,30 @@ def read_file(file: str) -> Iterator[tuple[str, Any]]:
     """Every document of a file, each with its place for errors."""
     import ryaml
 
+    def wrong(message: str | None) -> Failure:
+        return Failure(f"{file}: {message}", exit_code=USAGE)
+
     try:
         text = (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode()
     except OSError as error:
-        raise Failure(f"{file}: {error.strerror}", exit_code=USAGE) from None
+        raise wrong(error.strerror) from None
     except UnicodeDecodeError as error:
-        raise Failure(f"{file}: this is not UTF-8: {error.reason} at byte {error.start}", exit_code=USAGE) from None
+        raise wrong(f"this is not UTF-8: {error.reason} at byte {error.start}") from None
     if len(text) > FILE_BYTES_MAX:
-        raise Failure(f"{file}: a file may have {FILE_BYTES_MAX:,} bytes; this one has {len(text):,}", exit_code=USAGE)
+        raise wrong(f"a file may have {FILE_BYTES_MAX:,} bytes; this one has {len(text):,}")
     try:
         documents = ryaml.loads_all(text) or []
     except ValueError as error:
-        raise Failure(f"{file}: this is not YAML or JSON: {error}", exit_code=USAGE) from None
-    flat = [item for document in documents for item in (document if isinstance(document, list) else [document])]
-    flat = [document for document in flat if document is not None]
+        raise wrong(f"this is not YAML or JSON: {error}") from None
+    nested = [document if isinstance(document, list) else [document] for document in documents]
+    flat = [document for document in chain.from_iterable(nested) if document is not None]
     for number, document in enumerate(flat, start=1):
         where = file if len(flat) == 1 else f"{file}: workload {number}"
         yield where, with_values(document, where, Path(file).parent)
 
 
 @contextmanager
-def explained_where(places: list[tuple[str, Any]]) -> Iterator[None]:
+def _explained_where(places: list[tuple[str, Any]]) -> Iterator[None]:
     """Report errors of the server with the file of the document."""
     try:
         yield
@@ -144,3 +154,50 @@ def split_path(path: str, documents: int) -> tuple[int, str]:
         number = int(head) if head.isdigit() and int(head) < documents else 0
     path = path.lstrip(".")
     return number, "" if path == "$" else path
+
+
+@click.command()
+@file_option
+@json_output
+def plan(files: tuple[str, ...]) -> Output:
+    """Show what applying a file would do: placements, pending instances and why, preemptions.
+
+    The scheduler decides on a copy of the state. Nothing changes.
+
+    Examples:
+      roost plan -f job.yaml
+      roost plan -f web.yaml -f db.yaml --json
+      generate | roost plan -f -
+
+    Next: `roost apply -f FILE --plan TOKEN` does exactly what the plan says, or nothing.
+    Exit code: 0 nothing would change, 3 something would, 2 the file is invalid.
+    """
+    places = _read_files(files)
+    with connect() as client, _explained_where(places):
+        made = client.workloads.plan([document for _, document in places])
+    return Output(made, lambda: _print_plan(made), WOULD_CHANGE if made.changes else DONE)
+
+
+def _print_plan(made: PlanView) -> None:
+    plans = {"create": made.created, "new version": made.changed, "unchanged": made.unchanged}
+    print_table(("WORKLOAD", "PLAN"), [(name, plan) for plan, names in plans.items() for name in names])
+    tables: dict[tuple[str, ...], list[tuple[str, ...]]] = {
+        ("INSTANCE", "NODE", "STRATEGY", "DEVICES", "PORTS"): [
+            (placing.instance, placing.node, placing.strategy, _numbers(placing.devices), _numbers(placing.ports))
+            for placing in made.placed
+        ],
+        ("STOPPED", "NODE", "REASON"): [(stop.instance, stop.node, stop.message) for stop in made.stopped],
+        ("PENDING", "COUNT", "CODE", "REASON"): [
+            (entry.workload, str(entry.count), entry.code, entry.message) for entry in made.pending
+        ],
+    }
+    for header, rows in tables.items():
+        if rows:
+            click.echo()
+            print_table(header, rows)
+    if made.changes:
+        click.echo(f"\nApply exactly this plan: roost apply --plan {made.token} -f ...", err=True)
+
+
+def _numbers(values: list[int]) -> str:
+    return ",".join(map(str, values)) or "-"

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 
 import click
 
+from roost.cli.common.options import json_option, project_option
 from roost.cli.common.output import echo_err, print_json
-from roost.cli.common.session import connect, json_option, project_option
+from roost.cli.common.session import connect
 from roost.cli.common.targets import TARGET, Target, in_project
 from roost.client import Client
 from roost.schema.work import WorkloadView

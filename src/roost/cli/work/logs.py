@@ -5,8 +5,9 @@ import sys
 import click
 
 from roost.cli.common.log_follow import JsonSink, LogSink, PrefixSink, follow_all
+from roost.cli.common.options import json_option, project_option
 from roost.cli.common.output import echo_err, write_bytes
-from roost.cli.common.session import connect, json_option, project_option
+from roost.cli.common.session import connect
 from roost.cli.common.targets import TARGET, Target, in_project, instances_of
 from roost.client import Client
 

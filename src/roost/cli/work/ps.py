@@ -3,8 +3,10 @@
 import click
 
 from roost.cli.common.as_of import at_option, settle
-from roost.cli.common.output import Output, ago, listed, took
-from roost.cli.common.session import client_output, only_project_option
+from roost.cli.common.format import ago, took
+from roost.cli.common.options import only_project_option
+from roost.cli.common.output import Output, listed
+from roost.cli.common.session import client_output
 from roost.cli.common.targets import Target
 from roost.client import Client
 from roost.schema.history import OverView

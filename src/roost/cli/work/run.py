@@ -1,18 +1,20 @@
 """roost run: submit a command, stream its output, return its exit code."""
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from roost.cli.common.exit_codes import BROKEN_PIPE, FAILED, NOT_PLACED, TIMED_OUT
-from roost.cli.common.explanation import BLOCKED_CODES, UNKNOWN, explain, pending_reasons
 from roost.cli.common.interrupts import Interrupts, Watcher
 from roost.cli.common.log_follow import JsonSink, LogSink, PrefixSink, follow_all
+from roost.cli.common.options import json_option, pairs_option, project_option
 from roost.cli.common.output import echo_err, print_json, print_json_line
-from roost.cli.common.session import connect, json_option, pairs_option, project_option
+from roost.cli.common.session import connect
 from roost.cli.common.targets import Target
+from roost.cli.work.why import BLOCKED_CODES, UNKNOWN, explain, pending_reasons
 from roost.client import Client
 from roost.schema.feed import EndingView
 from roost.schema.work import WorkloadView
@@ -46,8 +48,7 @@ SIGNAL_BASE = 128
 @click.option("-d", "--detach", is_flag=True, help="Submit it, print its name, and exit.")
 @project_option
 @json_option
-@click.pass_context
-def run(ctx: click.Context, argv: tuple[str, ...], detach: bool, as_json: bool, **given: Any) -> None:
+def run(argv: tuple[str, ...], detach: bool, as_json: bool, **given: Any) -> None:
     """Run a command on a node, stream its output, return its exit code.
 
     Ctrl-C cancels it and waits until it has stopped; a second Ctrl-C exits at once.
@@ -65,9 +66,9 @@ def run(ctx: click.Context, argv: tuple[str, ...], detach: bool, as_json: bool, 
     document = make_document(argv, given)
     with connect() as client:
         if detach:
-            ctx.exit(_leave(client, client.workloads.submit(document), as_json))
+            sys.exit(_leave(client, client.workloads.submit(document), as_json))
         with Interrupts() as interrupts:  # before it is submitted: from then on there is something to cancel
-            ctx.exit(_attach(client, client.workloads.submit(document), interrupts, as_json))
+            sys.exit(_attach(client, client.workloads.submit(document), interrupts, as_json))
 
 
 def make_document(argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:

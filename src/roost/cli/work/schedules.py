@@ -2,8 +2,10 @@
 
 import click
 
-from roost.cli.common.output import Output, day_and_minute, listed
-from roost.cli.common.session import client_output, listing, only_project_option, project_option
+from roost.cli.common.format import day_and_minute
+from roost.cli.common.options import only_project_option, project_option
+from roost.cli.common.output import Output, listed
+from roost.cli.common.session import client_output, listing
 from roost.cli.common.targets import TARGET, Target, in_project
 from roost.client import Client
 from roost.schema.schedules import ScheduleView

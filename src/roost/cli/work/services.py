@@ -1,12 +1,14 @@
 """roost services: addresses of services."""
 
 import os
+import sys
 
 import click
 
 from roost.cli.common.exit_codes import FAILED
+from roost.cli.common.options import json_option
 from roost.cli.common.output import echo_err, print_json, print_table
-from roost.cli.common.session import connect, json_option
+from roost.cli.common.session import connect
 from roost.cli.common.targets import TARGET, Target, in_project
 from roost.model.limits import DEFAULT_PROJECT
 from roost.schema.services import AddressView, ServiceView
@@ -23,9 +25,8 @@ ADDRESSES_SHOWN = 3  # addresses of a service in a list of many
 @click.option("--plain", is_flag=True, help="Only host:port of ready replicas, one per line.")
 @click.option("--port", default="", metavar="PORT", help="With --plain: this port. [default: the first]")
 @json_option
-@click.pass_context
 def services(
-    ctx: click.Context, target: Target | None, project: str, only_ready: bool, plain: bool, port: str, as_json: bool
+    target: Target | None, project: str, only_ready: bool, plain: bool, port: str, as_json: bool
 ) -> None:  # fmt: skip
     """List services: the addresses of their replicas, and which are ready.
 
@@ -51,7 +52,7 @@ def services(
     elif plain:
         lines = [line for service in found for line in _lines(service, port)]
         click.echo("".join(f"{line}\n" for line in lines), nl=False)
-        ctx.exit(0 if lines else FAILED)
+        sys.exit(0 if lines else FAILED)
     elif target is None:
         print_table(HEADER, [_row(service) for service in found])
         if not found:

@@ -5,19 +5,11 @@ import time
 
 import click
 
-from roost.cli.common.as_of import at_option, day_and_time, settle
-from roost.cli.common.output import (
-    Output,
-    ago,
-    amount,
-    clock,
-    echo_err,
-    plain,
-    print_fields,
-    print_table,
-    took,
-)
-from roost.cli.common.session import client_output, project_option
+from roost.cli.common.as_of import at_option, settle
+from roost.cli.common.format import ago, amount, clock, day_and_time, plain, took
+from roost.cli.common.options import project_option
+from roost.cli.common.output import Output, echo_err, print_fields, print_table
+from roost.cli.common.session import client_output
 from roost.cli.common.targets import TARGET, Target, in_project
 from roost.cli.work.ps import format_state, progress
 from roost.client import Client

@@ -5,8 +5,9 @@ from typing import Literal
 import click
 
 from roost.cli.common.exit_codes import DONE, FAILED
+from roost.cli.common.options import project_option
 from roost.cli.common.output import Output, echo_err
-from roost.cli.common.session import connect, json_output, project_option
+from roost.cli.common.session import connect, json_output
 from roost.cli.common.targets import TARGET, Target, in_project, whole_workload
 from roost.client import Client
 from roost.model.spec.units import duration_ms

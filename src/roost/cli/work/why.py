@@ -1,11 +1,15 @@
-"""roost why: reasons, suggestions, queue position and start estimate; as text or JSON."""
+"""roost why: reasons, suggestions, queue position and start estimate; and short reasons for other commands."""
 
 import click
+import msgspec
 
-from roost.cli.common.output import Output, from_now, print_table
-from roost.cli.common.session import client_output, project_option
+from roost.cli.common.format import from_now
+from roost.cli.common.options import project_option
+from roost.cli.common.output import Output, print_table
+from roost.cli.common.session import client_output
 from roost.cli.common.targets import TARGET, Target, in_project
 from roost.client import Client
+from roost.client.errors import ApiError, Unreachable
 from roost.schema.why import EstimateView, WhyView
 
 
@@ -67,3 +71,23 @@ def _start(estimate: EstimateView) -> str:
         return f"not before {earliest} ({estimate.message})"
     latest = from_now(estimate.latest_ms)
     return f"likely in {from_now(estimate.likely_ms)}, between {earliest} and {latest} ({estimate.message})"
+
+
+# Codes of instances that stay pending until an operator or other work makes room for them.
+BLOCKED_CODES = ("no_nodes", "insufficient_resources", "quota_exceeded", "unsatisfiable", "maintenance")
+UNKNOWN = "unknown"  # the server did not answer
+
+
+def explain(client: Client, project: str, name: str) -> WhyView:
+    """Why a workload is pending. An explanation that fails ends nothing: its code is `unknown` then."""
+    try:
+        return client.workloads.why(project, name, advice=False)
+    except (ApiError, Unreachable, msgspec.MsgspecError) as error:
+        message = f"the reason why {Target(project, name)} is pending is not known now: {error}"
+        return WhyView(instance=f"{project}/{name}", state="queued", message=message, code=UNKNOWN)
+
+
+def pending_reasons(client: Client, project: str, name: str, codes: tuple[str, ...] = BLOCKED_CODES) -> list[str]:
+    """Why a workload is pending, if the reason has one of these codes or is not known."""
+    why = explain(client, project, name)
+    return [why.message] if why.code in (*codes, UNKNOWN) else []

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from roost.client.rollout import readiness_of, standing_of
+from roost.client.wait import readiness_of, standing_of
 from roost.schema.reason_text import ReasonView
 from roost.schema.rollouts import RolloutView
 from roost.schema.work import WorkloadView

@@ -2,7 +2,7 @@
 
 import pytest
 
-from roost.cli.common.explanation import UNKNOWN, explain
+from roost.cli.work.why import UNKNOWN, explain
 from roost.client import Client
 from tests.client.wires import answer, wire
 
