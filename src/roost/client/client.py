@@ -1,6 +1,6 @@
 """The client: one namespace per noun, and in it one method per request, each with a typed answer."""
 
-from roost.client import history, operators, workloads
+from roost.client import history, operators, wait, workloads
 from roost.client.namespace import Namespace
 from roost.client.transport import Transport
 from roost.schema.access import LoginView, WhoamiView
@@ -22,7 +22,7 @@ class Client(Namespace):
         self.logs = workloads.LogCalls(transport)
         self.schedules = workloads.ScheduleCalls(transport)
         self.services = workloads.ServiceCalls(transport)
-        self.changes = workloads.ChangeCalls(transport)
+        self.changes = wait.ChangeCalls(transport)
         self.history = history.HistoryCalls(transport)
         self.events = history.EventCalls(transport)
         self.audit = history.AuditCalls(transport)

@@ -73,7 +73,6 @@ def write_private(path: Path, fields: Mapping[str, str], **tables: Mapping[str, 
 
 
 def user_config_path(environ: Mapping[str, str]) -> Path:
-    """~/.config/roost/client.toml, or where XDG says."""
     base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME", "~"), ".config")
     return Path(base).expanduser() / "roost" / "client.toml"
 

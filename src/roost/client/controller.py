@@ -90,14 +90,11 @@ class Controller:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; streams end."""
         with self._lock:
             self._closed = True
             channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
-
-    # workloads
 
     def schedule(self, *documents: Document, apply: bool = False) -> list[pb.Workload]:
         """Submit workloads, all or none. With `apply` existing ones are changed where they differ."""
@@ -134,13 +131,10 @@ class Controller:
         """Events, newest first. `wanted`: project, workload, index, node, kind, what, since, until."""
         return self._paged("Events", pb.EventsRequest(**wanted), pb.EventsReply, "items")
 
-    # nodes
-
     def nodes(self, *, status: str = "") -> Iterator[pb.Node]:
         return self._paged("ListNodes", pb.ListNodesRequest(status=status), pb.ListNodesReply, "nodes")
 
     def node(self, name: str) -> pb.GetNodeReply:
-        """A node and its first instances."""
         return self._ask("GetNode", pb.NodeRequest(name=name), pb.GetNodeReply)
 
     def drain(self, name: str, deadline: str = "") -> pb.Node:
@@ -171,8 +165,6 @@ class Controller:
     def revoke_join_token(self, id: str) -> None:
         """Revoke a join token; nodes that joined with it stay."""
         self._ask("RevokeJoinToken", pb.RevokeJoinTokenRequest(id=id), pb.RevokeJoinTokenReply)
-
-    # streams
 
     def run(
         self, document: Document, *, attach: bool = False, position: pb.Position | None = None
@@ -206,8 +198,6 @@ class Controller:
             request.since = frame.mark or request.since
 
         yield from self._follow("Watch", pb.WatchRequest(since=since, **wanted), pb.WatchFrame, took)
-
-    # how
 
     def _paged(self, method: str, request: Any, kind: Any, items: str) -> Iterator[Any]:
         while True:

@@ -48,14 +48,9 @@ class ApiError(ClientError):
     """The server refused the request. `params`: the facts of the message as data."""
 
     def __init__(
-        self,
-        status: int,
-        code: str,
-        message: str,
-        path: str = "",
-        hint: str = "",
+        self, status: int, code: str, message: str, path: str = "", hint: str = "",
         params: Mapping[str, Any] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(message, hint)
         self.status = status
         self.code = code

@@ -135,8 +135,6 @@ def _identity(issuer: str, client_id: str, given: Mapping[str, Any], refresh_tok
 
 
 class _Returning(HTTPServer):
-    """The port to which the browser comes back."""
-
     timeout = 1.0
     state = ""
     answer: dict[str, str] | None = None

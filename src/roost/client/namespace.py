@@ -19,8 +19,6 @@ View = TypeVar("View")
 
 
 class Namespace:
-    """Calls about one noun."""
-
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
@@ -42,7 +40,6 @@ class Namespace:
     def _items(
         self, path: str, page: type[Any], query: Query | None = None, limit: int | None = None, most: int = 0
     ) -> builtins.list[Any]:
-        """The items of all pages, or the first ones."""
         return builtins.list(islice(self._pages(path, page, query or {}, limit, most or PAGE), limit))
 
     def _pages(self, path: str, page: type[Any], query: Query, limit: int | None, most: int) -> Iterator[Any]:

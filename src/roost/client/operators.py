@@ -69,8 +69,6 @@ class PoolCalls(Noun[PoolView]):
 
 
 class ReservationCalls(Noun[ReservationView]):
-    """Nodes reserved for a project."""
-
     _item, _view, _page = "/v1/reservations/{}", ReservationView, ReservationPage
 
     def create(
@@ -83,8 +81,6 @@ class ReservationCalls(Noun[ReservationView]):
 
 
 class JoinTokenCalls(Noun[JoinTokenView]):
-    """Tokens with which machines become nodes."""
-
     _item, _view, _page = "/v1/join-tokens/{}", JoinTokenView, JoinTokenPage
 
     def list(self, *project: str) -> builtins.list[JoinTokenView]:
@@ -159,7 +155,6 @@ class MaintenanceCalls(Namespace):
     """Maintenance: nothing is placed, moved, updated or lost."""
 
     def get(self) -> MaintenanceView:
-        """Whether there is maintenance, since when and why."""
         return self._get("/v1/maintenance", MaintenanceView)
 
     def begin(self, reason: str, lasting: Duration | None = None) -> MaintenanceView:
@@ -167,5 +162,4 @@ class MaintenanceCalls(Namespace):
         return self._call("PUT", "/v1/maintenance", MaintenanceView, {"reason": reason, "for": lasting})
 
     def end(self) -> MaintenanceView:
-        """End maintenance: paused work continues."""
         return self._call("DELETE", "/v1/maintenance", MaintenanceView)

@@ -83,7 +83,6 @@ class Transport:
         return self._exchange(connection, method, path, query, body)
 
     def stream(self, path: str, query: Query | None, last_id: str) -> EventStream:
-        """Server-sent events, after the one with this id."""
         connection = self._connect()
         headers = {**self._headers, "Accept": "text/event-stream"}
         if last_id:
@@ -91,11 +90,10 @@ class Transport:
         try:
             connection.request("GET", self._target(path, query), headers=headers)
             return EventStream(connection.sock, _reported, CALL_TIMEOUT_S)
-        except OSError as error:
+        except BaseException as error:
             connection.close()
-            raise self._unreachable(error) from None
-        except BaseException:
-            connection.close()
+            if isinstance(error, OSError):
+                raise self._unreachable(error) from None
             raise
 
     def close(self) -> None:

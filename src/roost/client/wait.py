@@ -4,20 +4,19 @@ For workloads to be finished, started or running; for services to be ready; for 
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os.path import commonprefix
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from roost.client.errors import ApiError, WaitTimedOut
-from roost.client.stream import ServerEvent
+from roost.client.namespace import Namespace
+from roost.client.stream import ServerEvent, StreamFollower
+from roost.client.transport import Query
 from roost.model.states import FINISHED, InstanceState
-from roost.schema.feed import ChangeView
-from roost.schema.work import WorkloadView
-
-if TYPE_CHECKING:
-    from roost.client.workloads import WorkloadCalls
+from roost.schema.feed import ChangeView, ResetView
+from roost.schema.work import WorkloadPage, WorkloadView
 
 Until = Literal["finished", "started", "running"]
 Key = tuple[str, str]
@@ -25,6 +24,7 @@ Key = tuple[str, str]
 NAMES_MAX = 10  # unfinished workloads that are listed by name
 STARTING = (InstanceState.PLACED, InstanceState.STARTING)
 ROLLED_BACK = "rolled_back"  # the code of the change to a version that is an earlier one again
+NEWS: dict[str, type[ChangeView | ResetView]] = {"change": ChangeView, "reset": ResetView}
 
 
 class Goal(NamedTuple):
@@ -49,96 +49,135 @@ class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True):
     well: bool = True
 
 
-def wait_for(
-    workloads: "WorkloadCalls", keys: Sequence[Key], until: Until, timeout_s: float | None, *, any_of: bool
-) -> list[WorkloadView]:
-    """The workloads once all of them are as wanted; with `any_of` those that are, once one is.
+class ChangeCalls(Namespace):
+    """Every commit, as it happens."""
 
-    A finished workload is past running also. Of several finished ones the one that ended first comes first.
-    """
-    kinds = ("workload",) if until == "finished" else ("workload", "instance")
-    goal = Goal(until, kinds, lambda workload: _reached(workload, until), any_of)
-    found, since = _inspect(workloads, keys)
-    _follow(workloads, found, since, goal, timeout_s)
-    if any_of:
-        done = [workload for workload in found.values() if goal.reached(workload)]
-        return sorted(done, key=lambda workload: (not workload.is_over, workload.finished_ms or 0))
-    return [found[key] for key in keys]
+    def open(
+        self, *, since: int | None = None, kinds: Sequence[str] = (), workload: str = "", prefix: str = ""
+    ) -> StreamFollower:
+        """The events from a revision (or from now) on, resumed when the connection breaks.
 
+        `prefix`: only of workloads whose PROJECT/NAME begins so.
+        """
+        query: Query = {"since": since, "kind": kinds or None, "workload": workload, "prefix": prefix}
+        return StreamFollower(lambda last_id: self._transport.stream("/v1/changes", query, last_id))
 
-def wait_ready(
-    workloads: "WorkloadCalls", keys: Sequence[Key], timeout_s: float | None, *, any_of: bool
-) -> list[RolloutStatus]:
-    """How services stand once all of them are ready at their present version, or get there no more; or one does."""
-    first, since = _inspect(workloads, keys)
-    for workload in first.values():
-        if workload.kind != "service":
-            message = f"{workload.key} is a {workload.kind}; only a service becomes ready"
-            raise ApiError(422, "not_a_service", message, hint="wait until it is running, or finished")
-    found = dict(first)
-
-    def status_of(workload: WorkloadView) -> RolloutStatus:
-        return readiness_of(first[workload.project, workload.name], workload)
-
-    goal = Goal("ready", ("workload", "instance"), lambda workload: status_of(workload).over, any_of)
-    _follow(workloads, found, since, goal, timeout_s)
-    standings = [status_of(found[key]) for key in keys]
-    if any_of:
-        return sorted((status for status in standings if status.over), key=lambda status: not status.well)
-    return standings
+    def follow(
+        self, *, since: int | None = None, kinds: Sequence[str] = (), workload: str = ""
+    ) -> Iterator[ChangeView | ResetView]:
+        """Every change from a revision (or from now) on. After a ResetView list again: changes were missed."""
+        query: Query = {"since": since, "kind": kinds or None, "workload": workload}
+        return self._followed("/v1/changes", query, NEWS)
 
 
-def _inspect(workloads: "WorkloadCalls", keys: Sequence[Key]) -> tuple[dict[Key, WorkloadView], int]:
-    found: dict[Key, WorkloadView] = {}
-    since: int | None = None
-    for project, name in keys:
-        page = workloads.page(project, name)
-        if not page.items:
-            raise ApiError(404, "not_found", f"there is no workload {project}/{name}")
-        found[project, name] = page.items[0]
-        since = page.revision if since is None else min(since, page.revision)
-    return found, since or 0
+class WaitCalls(Namespace):
+    """Waits for workloads; a key is PROJECT and NAME."""
 
+    def page(self, project: str, name: str) -> WorkloadPage:
+        """One workload, if it exists, and the revision of the answer: changes can be followed from it."""
+        return self._get("/v1/workloads", WorkloadPage, {"project": project, "name": name})
 
-def follow_rollout(
-    workloads: "WorkloadCalls", applied: WorkloadView, timeout_s: float | None, tell: Callable[[RolloutStatus], object]
-) -> RolloutStatus:
-    """Read its status after every change of it, until it gets no further by itself."""
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    status, since = _standing(workloads, applied)
-    tell(status)
-    if status.over:
+    def wait(
+        self, keys: Sequence[Key], until: Until = "finished", timeout_s: float | None = None, *, any_of: bool = False
+    ) -> list[WorkloadView]:
+        """Wait until workloads are finished, started or running; a finished one is past running. Raises WaitTimedOut.
+
+        With `any_of`: until one of them is; those that are by then, the one that ended first in front.
+        """
+        kinds = ("workload",) if until == "finished" else ("workload", "instance")
+        goal = Goal(until, kinds, lambda workload: _reached(workload, until), any_of)
+        found, since = self._inspect(keys)
+        self._follow(found, since, goal, timeout_s)
+        if any_of:
+            done = [workload for workload in found.values() if goal.reached(workload)]
+            return sorted(done, key=lambda workload: (not workload.is_over, workload.finished_ms or 0))
+        return [found[key] for key in keys]
+
+    def wait_ready(
+        self, keys: Sequence[Key], timeout_s: float | None = None, *, any_of: bool = False
+    ) -> list[RolloutStatus]:
+        """Wait until services are ready at their present version, all replicas; or one of them is.
+
+        One that ended, or whose rollout failed or was rolled back, is not waited for and is not `well`.
+        With `any_of`: those that are ready by then, those that are well in front. Raises WaitTimedOut.
+        """
+        first, since = self._inspect(keys)
+        for workload in first.values():
+            if workload.kind != "service":
+                message = f"{workload.key} is a {workload.kind}; only a service becomes ready"
+                raise ApiError(422, "not_a_service", message, hint="wait until it is running, or finished")
+        found = dict(first)
+
+        def status_of(workload: WorkloadView) -> RolloutStatus:
+            return readiness_of(first[workload.project, workload.name], workload)
+
+        goal = Goal("ready", ("workload", "instance"), lambda workload: status_of(workload).over, any_of)
+        self._follow(found, since, goal, timeout_s)
+        standings = [status_of(found[key]) for key in keys]
+        if any_of:
+            return sorted((status for status in standings if status.over), key=lambda status: not status.well)
+        return standings
+
+    def wait_for_version(
+        self, applied: WorkloadView, timeout_s: float | None = None,
+        tell: Callable[[RolloutStatus], object] = lambda _: None,
+    ) -> RolloutStatus:  # fmt: skip
+        """Wait until a workload is as it was applied: updated and available, or failed. Raises WaitTimedOut.
+
+        `tell` is called with every status on the way.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        key = (applied.project, applied.name)
+        found, since = self._inspect([key], "{} is gone")
+        status = standing_of(applied, found[key])
+        tell(status)
+        if status.over:
+            return status
+        with self._changes.open(since=since, kinds=("workload", "instance"), workload=applied.key) as follower:
+            while not status.over:
+                if follower.next_before(deadline) is None:
+                    raise WaitTimedOut(f"{applied.key} is not there in time: {status.message}")
+                follower.pending.clear()  # one request for all changes that have come meanwhile
+                status = standing_of(applied, self._inspect([key], "{} is gone")[0][key])
+                tell(status)
         return status
-    with workloads.changes.open(since=since, kinds=("workload", "instance"), workload=applied.key) as follower:
-        while not status.over:
-            if follower.next_before(deadline) is None:
-                raise WaitTimedOut(f"{status.workload.key} is not there in time: {status.message}")
-            follower.pending.clear()  # one request for all changes that have come meanwhile
-            status, _ = _standing(workloads, applied)
-            tell(status)
-    return status
 
+    def _inspect(
+        self, keys: Sequence[Key], missing: str = "there is no workload {}"
+    ) -> tuple[dict[Key, WorkloadView], int]:
+        """The workloads, and the revision from which their changes are to be followed."""
+        found: dict[Key, WorkloadView] = {}
+        revisions = []
+        for project, name in keys:
+            page = self.page(project, name)
+            if not page.items:
+                raise ApiError(404, "not_found", missing.format(f"{project}/{name}"))
+            found[project, name] = page.items[0]
+            revisions.append(page.revision)
+        return found, min(revisions, default=0)
 
-def _follow(
-    workloads: "WorkloadCalls", found: dict[Key, WorkloadView], since: int, goal: Goal, timeout_s: float | None
-) -> None:
-    """Keep `found` current until the goal is met."""
-    if goal.is_met(found):
-        return
-    deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    # A ready or running workload may change before the last one is ready; only finished ones stay.
-    waiting = ["/".join(key) for key in found if not found[key].is_over]
-    only, prefix = (waiting[0], "") if len(waiting) == 1 else ("", commonprefix(waiting))
-    with workloads.changes.open(since=since, kinds=goal.kinds, workload=only, prefix=prefix) as follower:
-        while not goal.is_met(found):
-            event = follower.next_before(deadline)
-            if event is None:
-                raise WaitTimedOut(f"not {goal.message} in time: {_late(found, goal)}")
-            for key in _touched(event, found):
-                # One request for all changes of it that have come meanwhile.
-                while follower.pending and _touched(follower.pending[0], found) == [key]:
-                    follower.pending.popleft()
-                found[key] = _inspect(workloads, [key])[0][key]
+    def _follow(self, found: dict[Key, WorkloadView], since: int, goal: Goal, timeout_s: float | None) -> None:
+        """Keep `found` current until the goal is met."""
+        if goal.is_met(found):
+            return
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        # A ready or running workload may change before the last one is ready; only finished ones stay.
+        waiting = ["/".join(key) for key in found if not found[key].is_over]
+        only, prefix = (waiting[0], "") if len(waiting) == 1 else ("", commonprefix(waiting))
+        with self._changes.open(since=since, kinds=goal.kinds, workload=only, prefix=prefix) as follower:
+            while not goal.is_met(found):
+                event = follower.next_before(deadline)
+                if event is None:
+                    raise WaitTimedOut(f"not {goal.message} in time: {_late(found, goal)}")
+                for key in _touched(event, found):
+                    # One request for all changes of it that have come meanwhile.
+                    while follower.pending and _touched(follower.pending[0], found) == [key]:
+                        follower.pending.popleft()
+                    found[key] = self._inspect([key])[0][key]
+
+    @property
+    def _changes(self) -> ChangeCalls:
+        return ChangeCalls(self._transport)
 
 
 def _late(found: dict[Key, WorkloadView], goal: Goal) -> str:
@@ -234,10 +273,3 @@ def _of_service(applied: WorkloadView, now: WorkloadView) -> RolloutStatus:
         canaries = f"{rollout.done} {'canary' if rollout.done == 1 else 'canaries'}"
         message = f"{canaries} of version {now.version} available; `roost promote` lets the others follow"
     return RolloutStatus(workload=now, message=message, over=state in ("waiting", "done"))
-
-
-def _standing(workloads: "WorkloadCalls", applied: WorkloadView) -> tuple[RolloutStatus, int]:
-    page = workloads.page(applied.project, applied.name)
-    if not page.items:
-        raise ApiError(404, "not_found", f"{applied.key} is gone")
-    return standing_of(applied, page.items[0]), page.revision

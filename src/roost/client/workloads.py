@@ -1,48 +1,25 @@
 """Workloads, their instances and logs, schedules and services."""
 
 import builtins
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from roost.client.errors import LogIncomplete
 from roost.client.namespace import DETAILS, Namespace, path_of
-from roost.client.stream import LogFollower, StreamFollower
+from roost.client.stream import LogFollower
 from roost.client.transport import Query
-from roost.client.wait import RolloutStatus, Until, follow_rollout, wait_for, wait_ready
+from roost.client.wait import WaitCalls
 from roost.schema import work
-from roost.schema.feed import ChangeView, ResetView
 from roost.schema.plans import PlanView
 from roost.schema.rollouts import VersionPage, VersionView
 from roost.schema.schedules import SchedulePage, ScheduleView
 from roost.schema.services import ServicePage, ServiceView
 from roost.schema.why import WhyView
 
-NEWS: dict[str, type[ChangeView | ResetView]] = {"change": ChangeView, "reset": ResetView}
 Document = Mapping[str, Any]
 
 
-class ChangeCalls(Namespace):
-    """Every commit, as it happens."""
-
-    def open(
-        self, *, since: int | None = None, kinds: Sequence[str] = (), workload: str = "", prefix: str = ""
-    ) -> StreamFollower:
-        """The events from a revision (or from now) on, resumed when the connection breaks.
-
-        `prefix`: only of workloads whose PROJECT/NAME begins so.
-        """
-        query: Query = {"since": since, "kind": kinds or None, "workload": workload, "prefix": prefix}
-        return StreamFollower(lambda last_id: self._transport.stream("/v1/changes", query, last_id))
-
-    def follow(
-        self, *, since: int | None = None, kinds: Sequence[str] = (), workload: str = ""
-    ) -> Iterator[ChangeView | ResetView]:
-        """Every change from a revision (or from now) on. After a ResetView list again: changes were missed."""
-        query: Query = {"since": since, "kind": kinds or None, "workload": workload}
-        return self._followed("/v1/changes", query, NEWS)
-
-
-class WorkloadCalls(Namespace):
+class WorkloadCalls(WaitCalls):
     """Submit, list, explain, cancel; versions and waiting."""
 
     def submit(self, document: Document, *, same_ok: bool = False, plan: str = "") -> work.SubmittedView:
@@ -73,10 +50,6 @@ class WorkloadCalls(Namespace):
         """A workload with its document and its first instances."""
         return self._get(_path(project, name), work.WorkloadDetail, {"at": at})
 
-    def page(self, project: str, name: str) -> work.WorkloadPage:
-        """One workload, if it exists, and the revision of the answer: changes can be followed from it."""
-        return self._get("/v1/workloads", work.WorkloadPage, {"project": project, "name": name})
-
     def why(self, project: str, name: str, index: int | None = None, *, advice: bool = True) -> WhyView:
         """Why an instance is placed or pending. Without an index: the first pending one.
 
@@ -105,44 +78,10 @@ class WorkloadCalls(Namespace):
         body = {} if version is None else {"version": version}
         return self._call("POST", _path(project, name, "/rollback"), work.WorkloadView, body)
 
-    def wait(
-        self, keys: Sequence[tuple[str, str]], until: Until = "finished", timeout_s: float | None = None, *,
-        any_of: bool = False,
-    ) -> builtins.list[work.WorkloadView]:  # fmt: skip
-        """Wait until workloads (PROJECT, NAME) are finished, started or running. Raises WaitTimedOut.
-
-        With `any_of`: until one of them is; those that are by then, the one that ended first in front.
-        """
-        return wait_for(self, keys, until, timeout_s, any_of=any_of)
-
-    def wait_ready(
-        self, keys: Sequence[tuple[str, str]], timeout_s: float | None = None, *, any_of: bool = False
-    ) -> builtins.list[RolloutStatus]:
-        """Wait until services (PROJECT, NAME) are ready at their present version, all replicas; or one of them is.
-
-        One that ended, or whose rollout failed or was rolled back, is not waited for and is not `well`.
-        With `any_of`: those that are ready by then, those that are well in front. Raises WaitTimedOut.
-        """
-        return wait_ready(self, keys, timeout_s, any_of=any_of)
-
-    def wait_for_version(
-        self, workload: work.WorkloadView, timeout_s: float | None = None,
-        tell: Callable[[RolloutStatus], object] = lambda _: None,
-    ) -> RolloutStatus:  # fmt: skip
-        """Wait until a workload is as it was applied: updated and available, or failed. Raises WaitTimedOut.
-
-        `tell` is called with every status on the way.
-        """
-        return follow_rollout(self, workload, timeout_s, tell)
-
     def run_to_end(self, document: Document, timeout_s: float | None = None) -> work.WorkloadDetail:
         workload = self.submit(document)
         self.wait([(workload.project, workload.name)], timeout_s=timeout_s)
         return self.get(workload.project, workload.name)
-
-    @property
-    def changes(self) -> ChangeCalls:
-        return ChangeCalls(self._transport)
 
 
 class InstanceCalls(Namespace):

@@ -45,7 +45,6 @@ class Jobs(NamedTuple):
 def read_jobs(
     file: str, run: str, variables: Mapping[str, str], only: Sequence[str], retention: str, project: str
 ) -> Jobs:
-    """The jobs of a file. Errors name the path in it."""
     pipeline = read_checked(file, only, variables, retention, project)
     documents = [document_of(pipeline, action, run, variables, retention) for action in pipeline.actions]
     return Jobs(file, pipeline, run, documents)

@@ -38,7 +38,6 @@ class RunFollower:
         self._next: deque[tuple[Stage, int, int]] = deque()  # logs that wait for a stream: element, first attempt
 
     def follow(self, since: int) -> list[Result]:
-        """Report everything after a revision, until the run is finished."""
         kinds, prefix = ("workload", "instance"), f"{self._run.project}/{self._run.name}-"
         changes = self._client.changes.open(since=since, kinds=kinds, prefix=prefix)
         try:

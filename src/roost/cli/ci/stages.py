@@ -17,8 +17,6 @@ NEVER_RAN = ("cancelled", "expired", "rejected")  # ends that need no beginning
 
 
 class Result(NamedTuple):
-    """State or result of an action."""
-
     action: str
     state: str
     exit_code: int | None  # of the first element that did not succeed; 0 if all did; None: it has none (yet)
@@ -77,7 +75,6 @@ class Stage:
 
 
 def result_of(workload: WorkloadView, instances: Sequence[InstanceView], action: str = "") -> Result:
-    """State or result of an action, from its workload and its elements."""
     ordered = sorted(instances, key=lambda instance: instance.index)
     bad = [instance for instance in ordered if instance.is_over and instance.state != "succeeded"]
     first = bad[0] if bad else ordered[0] if ordered else None

@@ -28,8 +28,6 @@ TOKEN_HINT = "check ROOST_TOKEN, or `token` in the file of ROOST_CONFIG; users r
 
 
 class Failure(click.ClickException):
-    """The end of a command that did not do what was asked."""
-
     def __init__(self, message: str, hint: str = "", exit_code: int = FAILED) -> None:
         super().__init__(message)
         self.hint = hint

@@ -23,7 +23,6 @@ class LogSink:
         self.target = target
 
     def write(self, data: bytes) -> None:
-        """Bytes of its log."""
         write_bytes(data)
         sys.stdout.buffer.flush()
 

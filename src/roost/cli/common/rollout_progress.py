@@ -68,7 +68,6 @@ class ProgressLine:
         self._is_open = True
 
     def end(self) -> None:
-        """Whatever comes next begins on a line of its own."""
         if self._is_open:
             click.echo(err=True)
             self._is_open = False

@@ -81,7 +81,6 @@ HOOK = ProjectObjectType("hook", "*", "for a hook of all projects")
 
 
 def in_project(target: Target, project: str) -> Target:
-    """The target in the project that was asked for, unless it names its own."""
     return target if target.project else replace(target, project=project)
 
 

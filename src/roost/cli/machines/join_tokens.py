@@ -15,18 +15,11 @@ HEADER = ("ID", "POOL", "USES LEFT", "EXPIRES IN", "CREATED")
 UNLIMITED = "unlimited"
 
 
-class UsesType(click.ParamType[int | None]):
-    """A number, or `unlimited` (None)."""
-
-    name = "N|unlimited"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        if value == UNLIMITED:
-            return None
-        try:
-            return int(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a number nor {UNLIMITED}", param, ctx)
+def _uses(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
+    try:
+        return None if value == UNLIMITED else int(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is neither a number nor {UNLIMITED}", ctx, param) from None
 
 
 @listing("join-tokens")
@@ -47,7 +40,8 @@ def join_tokens(client: Client) -> Output:
 
 @join_tokens.command()
 @click.option("--pool", default="", help="Pool of the nodes that join with it. [default: set by the agent]")
-@click.option("--uses", type=UsesType(), default=1, show_default=True, help="Number of machines that can join with it.")
+@click.option("--uses", callback=_uses, default="1", show_default=True, metavar="N|UNLIMITED",
+              help="Number of machines that can join with it.")  # fmt: skip
 @click.option("--expires", default="1h", show_default=True, metavar="DURATION", help="Lifetime of the token.")
 @client_output
 def create(client: Client, pool: str, uses: int | None, expires: str) -> Output:

@@ -94,7 +94,6 @@ def start_keeper(name: str, directory: Path, agent: list[str]) -> KeeperHandle:
 
 
 def end_strangers(directory: Path, wanted: list[str]) -> None:
-    """End keepers that an earlier `roost up` left behind."""
     for lock in sorted(directory.glob(f"*/{LOCK_NAME}")):
         pid = running_keeper(lock.parent)
         if pid and lock.parent.name not in wanted:

@@ -31,13 +31,10 @@ class ListenAddress(NamedTuple):
         return ListenAddress(host, self.port)
 
     def next_port(self) -> "ListenAddress":
-        """Where agents connect by default."""
         return ListenAddress(self.host, self.port + 1 if self.port else 0)
 
 
 class AddressType(click.ParamType[ListenAddress]):
-    """HOST:PORT, or a port alone."""
-
     name = "HOST:PORT"
 
     def convert(
@@ -61,8 +58,6 @@ def option(*names: str, help: str, **settings: Any) -> Callable[[Decorated], Dec
 
 
 def options(*added: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
-    """A decorator that adds these options, in this order."""
-
     def decorate(command: Decorated) -> Decorated:
         for add in reversed(added):
             command = add(command)

@@ -6,7 +6,6 @@ import random
 import select
 import signal
 import socket
-import sys
 import time
 from pathlib import Path
 from types import FrameType
@@ -231,4 +230,3 @@ def _greet(url: str, home: DataDir, keepers: list[KeeperHandle], agents_port: in
         click.echo(f"  export ROOST_CONFIG={home.client_config_path}")
     click.echo("  roost run -- echo hello")
     click.echo("Ctrl-C stops it.")
-    sys.stdout.flush()

@@ -167,7 +167,6 @@ def _placed_row(placement: PlacedInstance) -> tuple[str, ...]:
 
 
 def _show_places(outcome: PlacementOutcome) -> None:
-    """The placements as a table, without columns that are empty."""
     rows = [_placed_row(placement) for placement in outcome.placements]
     header = ("INSTANCE", "NODE", "STRATEGY", "SCORE", "OVER", "GPUS", "PORTS")
     columns = [number for number in range(len(header)) if number < 5 or any(row[number] != "-" for row in rows)]

@@ -221,7 +221,6 @@ def _word(value: Any) -> str:
 
 
 def refuse(error: RoostError | OSError, as_json: bool) -> NoReturn:
-    """End with what is wrong with a file or an option."""
     if as_json:
         code, path = (error.code, error.path) if isinstance(error, RoostError) else ("unreadable", "")
         print_json({"error": {"code": code, "message": str(error), "path": path}})

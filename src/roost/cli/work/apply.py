@@ -135,7 +135,6 @@ def read_file(file: str) -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def _explained_where(places: list[tuple[str, Any]]) -> Iterator[None]:
-    """Report errors of the server with the file of the document."""
     try:
         yield
     except ApiError as error:

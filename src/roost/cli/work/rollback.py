@@ -73,7 +73,6 @@ def _change(
     change: Callable[[Client], WorkloadView], message: Callable[[WorkloadView], str], *, wait: bool,
     timeout: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Make a change, report it, and with --wait follow it to its end."""
     timeout_s, code = seconds(timeout, wait), 0
     with connect() as client:
         workload = change(client)

@@ -72,7 +72,6 @@ def run(argv: tuple[str, ...], detach: bool, as_json: bool, **given: Any) -> Non
 
 
 def make_document(argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
-    """The workload that the options describe. The server adds defaults."""
     amounts = {name: given[name] for name in ("cpu", "memory", "disk", "gpu") if given[name] is not None}
     amounts |= given["resources"]
     placement = {name: given[name] for name in ("pool", "strategy") if given[name]}

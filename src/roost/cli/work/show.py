@@ -121,7 +121,6 @@ def _show_workload(workload: WorkloadDetail, only: InstanceDetail | None) -> Non
 
 
 def format_update(workload: WorkloadView) -> str:
-    """How the change to the present version goes, or went."""
     rollout = workload.rollout
     assert rollout is not None
     available = f"{rollout.done} of {workload.count} available"
@@ -149,7 +148,6 @@ def _row(instance: InstanceView) -> tuple[str, ...]:
 
 
 def _instance_state(instance: InstanceView) -> str:
-    """The state; of a replica also whether it is unhealthy or in a crash loop."""
     if instance.crash_loop:
         return "crash loop"
     return f"{instance.state}, unhealthy" if instance.health_message else instance.state

@@ -76,7 +76,6 @@ def _problem(workload: WorkloadView, until: str) -> str:
 
 
 def _keys(client: Client, target: Target) -> list[tuple[str, str]]:
-    """The workload of that name, or all actions of a run."""
     if not target.name.startswith(RUN_PREFIX):
         return [(target.project, target.name)]
     from roost.cli.ci.runs import find_run

@@ -31,7 +31,6 @@ DATA_FILES = ("roost.db", "admin.token")  # what makes a directory a server's
 
 
 def look_at_disk() -> Iterator[DoctorCheck]:
-    """Room for the data directory, if the server is on this machine."""
     return (_room(directory) for directory in _data_directories())
 
 
