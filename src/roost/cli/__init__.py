@@ -24,7 +24,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "rollback": ("work.rollback:rollback", "Roll back to an earlier version."),
         "promote": ("work.rollback:promote", "Promote the canaries of an update."),
         "plan": ("work.apply:plan", "Show what applying a file would do, without doing it."),
-        "ps": ("work.ps:ps", "List workloads."),
+        "ps": ("work.show:ps", "List workloads."),
         "show": ("work.show:show", "Show one workload or instance, with its story."),
         "logs": ("work.logs:logs", "Print the logs of instances."),
         "services": ("work.services:services", "List addresses of services, and which replicas are ready."),
@@ -43,9 +43,9 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "drain": ("machines.nodes:drain", "Drain a node, or show where its work would go."),
         "cordon": ("machines.nodes:cordon", "Cordon a node: it takes no new work; running work stays."),
         "uncordon": ("machines.nodes:uncordon", "Put a cordoned, drained or flaky node back into service."),
-        "maintenance": ("machines.maintenance:maintenance", "Pause all placement and node loss for a while."),
-        "status": ("machines.status:status", "Show the status of the server."),
-        "leader": ("machines.leader:leader", "Show the leader; transfer leadership."),
+        "maintenance": ("machines.servers:maintenance", "Pause all placement and node loss for a while."),
+        "status": ("machines.servers:status", "Show the status of the server."),
+        "leader": ("machines.servers:leader", "Show the leader; transfer leadership."),
         "doctor": ("machines.doctor.command:doctor", "Check server, nodes, store and work; show what to do next."),
     },
     "Sharing": {
@@ -71,6 +71,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "completion": ("common.completion:completion", "Print a completion script for your shell."),
     },
 }
+PLACES = {name: place for section in COMMANDS.values() for name, (place, _) in section.items()}
 EPILOG = """\b
 First steps:
   roost up                          in one terminal
@@ -83,23 +84,21 @@ class LazyGroup(click.Group):
     """A group that knows its commands by name and imports one only when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for section in COMMANDS.values() for name in section]
+        return list(PLACES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        for section in COMMANDS.values():
-            if cmd_name in section:
-                module, _, attribute = section[cmd_name][0].partition(":")
-                command: click.Command = getattr(import_module(f"roost.cli.{module}"), attribute)
-                _print_examples_last(command)
-                return command
-        return None
+        if cmd_name not in PLACES:
+            return None
+        module, _, attribute = PLACES[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(f"roost.cli.{module}"), attribute)
+        _print_examples_last(command)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        existing = self.list_commands(ctx)
-        if args and args[0] not in existing and not args[0].startswith("-"):
-            raise click.NoSuchCommand(args[0], possibilities=existing, ctx=ctx)
+        if args and args[0] not in PLACES and not args[0].startswith("-"):
+            raise click.NoSuchCommand(args[0], possibilities=list(PLACES), ctx=ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

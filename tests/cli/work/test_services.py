@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from roost.cli.common.exit_codes import FAILED, USAGE
-from roost.cli.work.ps import format_state
 from roost.cli.work.services import _address_row, _lines, _row
-from roost.cli.work.show import format_update
+from roost.cli.work.show import format_state, format_update
 from roost.schema.rollouts import RolloutView
 from roost.schema.services import AddressView, ServiceView
 from roost.schema.work import WorkloadView

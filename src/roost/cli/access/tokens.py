@@ -1,10 +1,8 @@
 """roost tokens: credentials of programs, each with a role, projects and an expiry."""
 
-import time
-
 import click
 
-from roost.cli.common.format import ago
+from roost.cli.common.format import ago, current_ms
 from roost.cli.common.output import Output, echo_err, listed
 from roost.cli.common.session import client_output, connect, json_output, listing
 from roost.client import Client
@@ -116,7 +114,7 @@ def _left(at_ms: int | None) -> str:
     """`in 29d`, `in 3h`: the nearest unit is enough."""
     if at_ms is None:
         return "never"
-    left = max(0, at_ms - int(time.time() * 1_000))
+    left = max(0, at_ms - current_ms())
     return next(
         (f"in {round(left / length)}{unit}" for unit, length in UNITS if left >= length), f"in {left // 1_000}s"
     )

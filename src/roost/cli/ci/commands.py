@@ -12,18 +12,18 @@ from roost.cli.ci.follow import RunFollower
 from roost.cli.ci.output import JsonLines, Lines
 from roost.cli.ci.runs import PipelineRun, elements_of, find_run, list_runs
 from roost.cli.ci.stages import HEADER, Stage, exit_code, result_of, rows_of
-from roost.cli.common.exit_codes import BROKEN_PIPE, NOT_PLACED
+from roost.cli.common.exit_codes import NOT_PLACED
 from roost.cli.common.format import ago, took
 from roost.cli.common.interrupts import Interrupts
 from roost.cli.common.options import json_option, limit_option, pairs_option, project_option
 from roost.cli.common.output import Output, echo_err, listed, print_json, print_table
 from roost.cli.common.session import client_output, connect, json_output
 from roost.cli.common.targets import TARGET, Target, in_project
+from roost.cli.work.run import SIGNAL_BASE
 from roost.cli.work.why import BLOCKED_CODES, UNKNOWN, explain
 from roost.client import Client
 
 RUN_BYTES = 3  # six hexadecimal digits: two runs of one pipeline do not meet by chance, and one that does is refused
-SIGNAL_BASE = 128
 REASONS_MAX = 10  # first pending actions whose reason is shown
 
 only_option = click.option(
@@ -213,8 +213,7 @@ def _follow(
             return code
     except BrokenPipeError:
         following.cancel_all()  # stdout is closed
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return BROKEN_PIPE
+        raise
     echo_err(f"left; `roost wait ci:{found.id}` waits until it has stopped")
     return SIGNAL_BASE + interrupts.last
 

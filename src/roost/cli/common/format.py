@@ -5,22 +5,26 @@ import time
 from roost.model.spec.units import show_bytes, show_cpu, show_duration
 
 
+def current_ms() -> int:
+    return int(time.time() * 1_000)
+
+
 def ago(at_ms: int | None, now_ms: int | None = None) -> str:
     """`3s ago`, `2h5m ago`; a dash for what has not happened."""
     if not at_ms:
         return "-"
-    passed = max(0, (now_ms or int(time.time() * 1_000)) - at_ms)
+    passed = max(0, (now_ms or current_ms()) - at_ms)
     return "now" if passed < 1_000 else f"{show_duration(passed // 1_000 * 1_000)} ago"
 
 
 def from_now(at_ms: int) -> str:
-    return show_duration(max(0, at_ms - int(time.time() * 1_000)) // 1_000 * 1_000)
+    return show_duration(max(0, at_ms - current_ms()) // 1_000 * 1_000)
 
 
 def took(start_ms: int | None, end_ms: int | None, now_ms: int | None = None) -> str:
     if not start_ms:
         return "-"
-    passed = max(0, (end_ms or now_ms or int(time.time() * 1_000)) - start_ms)
+    passed = max(0, (end_ms or now_ms or current_ms()) - start_ms)
     return show_duration(passed if passed < 10_000 else passed // 1_000 * 1_000)
 
 

@@ -52,7 +52,6 @@ class ProgressLine:
     def __init__(self, name: str) -> None:
         self.name = name
         self._last = ""
-        self._is_open = False
         self._in_place = sys.stderr.isatty()
 
     def tell(self, status: RolloutStatus) -> None:
@@ -65,9 +64,7 @@ class ProgressLine:
             return
         text = f"roost: {self.name}: {status.message}"
         click.echo(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}", err=True, nl=False)
-        self._is_open = True
 
     def end(self) -> None:
-        if self._is_open:
+        if self._in_place and self._last:
             click.echo(err=True)
-            self._is_open = False

@@ -33,9 +33,7 @@ class TargetType(click.ParamType[Target]):
 
     name = "target"
 
-    def convert(self, value: str | Target, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        if isinstance(value, Target):
-            return value
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Target:
         project, _, rest = value.rpartition("/")
         name, dot, index = rest.partition(".")
         if not name or (dot and not (index.isascii() and index.isdigit())) or len(index) > 9:
@@ -65,11 +63,7 @@ class ProjectObjectType(click.ParamType[tuple[str, str]]):
         self._project = project
         self._meaning = meaning
 
-    def convert(
-        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
         project, slash, name = value.rpartition("/")
         if not name or "/" in project or (slash and not project):
             self.fail(f"{value!r} is not like PROJECT/NAME, or NAME {self._meaning}", param, ctx)

@@ -1,10 +1,8 @@
 """roost join-tokens: invite machines to become nodes."""
 
-import time
-
 import click
 
-from roost.cli.common.format import ago
+from roost.cli.common.format import ago, current_ms
 from roost.cli.common.output import Output, echo_err, listed
 from roost.cli.common.session import client_output, connect, listing
 from roost.client import Client
@@ -74,6 +72,6 @@ def revoke(id: str) -> None:
 
 
 def _row(token: JoinTokenView) -> tuple[str, ...]:
-    left_ms = max(0, token.expires_ms - time.time_ns() // 1_000_000)
+    left_ms = max(0, token.expires_ms - current_ms())
     uses = UNLIMITED if token.uses is None else str(token.uses)
     return token.id, token.pool or "-", uses, show_duration(left_ms), ago(token.created_ms)

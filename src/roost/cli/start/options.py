@@ -37,11 +37,7 @@ class ListenAddress(NamedTuple):
 class AddressType(click.ParamType[ListenAddress]):
     name = "HOST:PORT"
 
-    def convert(
-        self, value: str | ListenAddress, param: click.Parameter | None, ctx: click.Context | None
-    ) -> ListenAddress:
-        if isinstance(value, ListenAddress):
-            return value
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> ListenAddress:
         host, _, port = value.rpartition(":")
         if not (port.isascii() and port.isdigit()) or int(port) > 65_535:
             self.fail(f"{value!r} is not like 127.0.0.1:8420", param, ctx)

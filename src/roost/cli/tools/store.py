@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from roost.cli.common.exit_codes import DONE, FAILED, Failure
-from roost.cli.common.format import ago
+from roost.cli.common.format import ago, current_ms
 from roost.cli.common.options import DURATION
 from roost.cli.common.output import Output, echo_err, print_table
 from roost.cli.common.session import connect, json_output
@@ -91,7 +91,7 @@ def copy(source: str, target: str, force: bool, live: bool, watch_ms: int) -> No
     echo_err(f"{of} has {len(snapshot.records):,} records at revision {snapshot.revision:,}")
     records, revision = snapshot.records, snapshot.revision
     if live:
-        now_ms = _now_ms()
+        now_ms = current_ms()
         records, revision = as_of_now(records, now_ms), revision_as_of_now(revision, now_ms, now_ms)
     _fill(target, to, records, revision, force, watch_ms)
     if before is not None and _seen(of) != before:
@@ -119,7 +119,7 @@ def check(url: str) -> Output:
 
     place = _kept_place(url)
     sight = _seen(place)
-    examined = examine(_load(url, place), _now_ms())
+    examined = examine(_load(url, place), current_ms())
     lead = sight.lead._asdict() if sight.lead.epoch else None
     value = {"store": str(place), "sound": not examined.wrong, "lead": lead, **msgspec.structs.asdict(examined)}
     return Output(value, lambda: _show(place, sight, examined), FAILED if examined.wrong else DONE)
@@ -153,7 +153,7 @@ def backup(url: str, file: Path) -> Output:
     else:
         place, snapshot = str(_kept_place(url)), _read(url)
     try:
-        header = write_backup(file.absolute(), snapshot, place, _now_ms())
+        header = write_backup(file.absolute(), snapshot, place, current_ms())
     except OSError as error:
         raise Failure(f"{file} cannot be written: {error.strerror or error}; there is no backup") from None
     size = show_bytes(file.stat().st_size)
@@ -190,7 +190,7 @@ def restore(file: Path, url: str, force: bool, watch_ms: int) -> None:
         raise Failure(f"{file} cannot be read: {error.strerror or error}; nothing was changed") from None
     of = f"revision {header.revision:,} of {header.store}, {ago(header.taken_ms)}"
     echo_err(f"{file} has {len(records):,} records at {of}")
-    now_ms = _now_ms()
+    now_ms = current_ms()
     revision = revision_as_of_now(header.revision, header.taken_ms, now_ms)
     _fill(url, place, as_of_now(records, now_ms), revision, force, watch_ms)
 
@@ -302,7 +302,3 @@ def _format_lead(lead: Any, unclean_takeover_ms: int) -> str:
 def _name(identity: str) -> str:
     existing = read_identity(identity)
     return identity if existing is None else f"{existing.name} at {existing.api}" if existing.api else existing.name
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1_000)

@@ -11,7 +11,7 @@ from roost.cli.common.options import json_option, limit_option, only_project_opt
 from roost.cli.common.output import Output, echo_err, print_json, print_json_line, print_table
 from roost.cli.common.session import client_output, connect
 from roost.cli.common.targets import TARGET, Target, in_project
-from roost.cli.work.ps import progress
+from roost.cli.work.show import progress
 from roost.client import Client
 from roost.model.limits import DEFAULT_PROJECT
 from roost.schema.history import EventView, OverView

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from roost.cli.common.exit_codes import BROKEN_PIPE, FAILED, NOT_PLACED, TIMED_OUT
+from roost.cli.common.exit_codes import FAILED, NOT_PLACED, TIMED_OUT
 from roost.cli.common.interrupts import Interrupts, Watcher
 from roost.cli.common.log_follow import JsonSink, LogSink, PrefixSink, follow_all
 from roost.cli.common.options import json_option, pairs_option, project_option
@@ -136,8 +136,7 @@ def _attach(client: Client, workload: WorkloadView, interrupts: Interrupts, as_j
         endings = follow_all(client, targets, kind, attempt=1, tick=watcher.tick, wake_fd=interrupts.fd)
     except BrokenPipeError:
         client.workloads.cancel(workload.project, workload.name)  # stdout is closed
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return BROKEN_PIPE
+        raise
     if watcher.left:
         echo_err(f"left; `roost wait {workload.name}` waits until it has stopped")
         return SIGNAL_BASE + interrupts.last

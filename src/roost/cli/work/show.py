@@ -1,23 +1,25 @@
-"""roost show: one workload or one instance, with its story."""
+"""roost ps and show: list workloads; show one workload or one instance, with its story."""
 
 import shlex
-import time
 
 import click
 
 from roost.cli.common.as_of import at_option, settle
-from roost.cli.common.format import ago, amount, clock, day_and_time, plain, took
-from roost.cli.common.options import project_option
-from roost.cli.common.output import Output, echo_err, print_fields, print_table
+from roost.cli.common.format import ago, amount, clock, current_ms, day_and_time, plain, took
+from roost.cli.common.options import only_project_option, project_option
+from roost.cli.common.output import Output, echo_err, listed, print_fields, print_table
 from roost.cli.common.session import client_output
 from roost.cli.common.targets import TARGET, Target, in_project
-from roost.cli.work.ps import format_state, progress
 from roost.client import Client
 from roost.client.errors import ApiError
+from roost.schema.history import OverView
 from roost.schema.work import InstanceDetail, InstanceView, WorkloadDetail, WorkloadView
 
 STORIES_MAX = 100  # shown at once: each is a request
 HEADER = ("INSTANCE", "STATE", "NODE", "ATTEMPT", "EXIT", "TOOK", "CAUSE")
+STATES = ("queued", "running", "stopping", "succeeded", "failed", "timed_out", "cancelled", "expired", "rejected")
+LIVE = ("queued", "running", "stopping")
+WORKLOADS_HEADER = ("NAME", "KIND", "STATE", "INSTANCES", "SUBMITTED", "TOOK")
 
 
 @click.command()
@@ -171,7 +173,7 @@ def _show_instance(instance: InstanceDetail) -> None:
     if instance.story:
         click.echo()
         # The time of day for a story of today, else with its day.
-        today = day_and_time(time.time_ns() // 1_000_000)[:10]
+        today = day_and_time(current_ms())[:10]
         when = clock if day_and_time(instance.story[0].at_ms)[:10] == today else day_and_time
         rows = [(when(line.at_ms), line.state, line.message) for line in instance.story]
         print_table(("TIME", "STATE", "CAUSE"), rows)
@@ -181,3 +183,56 @@ def _readiness(instance: InstanceView) -> str:
     if instance.crash_loop:
         return f", not ready: it ended {instance.failures} times in a row"
     return ", ready" if instance.ready else f", not ready: {instance.health_message}" if instance.health_message else ""
+
+
+@click.command()
+@click.option("-a", "--all", "everything", is_flag=True, help="Include finished workloads.")
+@only_project_option
+@click.option("--state", type=click.Choice(STATES), default=None, help="Only in this state.")
+@at_option
+@client_output
+def ps(client: Client, everything: bool, project: str, state: str | None, at: str) -> Output:
+    """List pending and running workloads, and with -a finished ones.
+
+    Examples:
+      roost ps                    pending and running workloads
+      roost ps -a                 with finished workloads
+      roost ps --state failed --json
+      roost ps --at 2h            the state two hours ago
+
+    Next: `roost show NAME` for details, `roost why NAME` for a pending one.
+    """
+    states = (state,) if state else ("",) if everything else LIVE
+    at = settle(client, at)
+    found = [workload for state in states for workload in client.workloads.list(project=project, state=state, at=at)]
+    found.sort(key=lambda workload: workload.submitted_ms, reverse=True)
+    empty = "no pending or running workloads; `roost ps -a` lists finished ones, `roost run -- echo hello` starts one"
+    return listed(found, WORKLOADS_HEADER, _workload_row, "" if everything or at else empty)
+
+
+def _workload_row(workload: WorkloadView) -> tuple[str, ...]:
+    name = str(Target(workload.project, workload.name))
+    duration = took(workload.submitted_ms, workload.finished_ms) if workload.finished_ms else "-"
+    return name, workload.kind, format_state(workload), progress(workload), ago(workload.submitted_ms), duration
+
+
+def format_state(workload: WorkloadView) -> str:
+    """The state; of a service also how it is: `running 9/10 ready`, `rolling 4/10 to version 3`, `crash loop`."""
+    if workload.looping and workload.state in LIVE:
+        return f"crash loop {workload.looping}/{workload.count}"
+    if workload.ready is None or workload.state != "running":
+        return workload.state
+    rollout = workload.rollout
+    if rollout is not None and rollout.state == "rolling":
+        return f"rolling {rollout.done}/{workload.count} to version {workload.version}"
+    if rollout is not None and rollout.state == "waiting":
+        return f"canary {rollout.done}/{workload.count} of version {workload.version}"
+    return "running" if workload.ready >= workload.count else f"running {workload.ready}/{workload.count} ready"
+
+
+def progress(workload: WorkloadView | OverView) -> str:
+    """`1`, or `7 succeeded, 2 running, 1 queued`: most first."""
+    if workload.count == 1:
+        return "1"
+    order = sorted(workload.counts.items(), key=lambda state: -state[1])
+    return ", ".join(f"{number} {state}" for state, number in order)

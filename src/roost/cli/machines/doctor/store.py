@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
+from roost.cli.common.format import current_ms
 from roost.cli.machines.doctor.command import DoctorCheck, bad, ok, warn
 from roost.cli.tools.store import load_store
 from roost.client.config import data_home
@@ -107,7 +108,7 @@ async def _soundness(url: str) -> DoctorCheck:
     began = time.perf_counter()
     snapshot = await load_store(url)
     took = time.perf_counter() - began
-    found = examine(snapshot, int(time.time() * 1_000))
+    found = examine(snapshot, current_ms())
     message = f"{found.records:,} records, {found.bytes:,} bytes, read in {took:.1f} s"
     if not found.wrong:
         return ok("state", f"{message}; sound")

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from roost.cli.common.targets import Target
 from roost.cli.machines.doctor.command import DoctorCheck, ok, warn
-from roost.cli.machines.maintenance import message as maintenance_text
+from roost.cli.machines.servers import maintenance_text
 from roost.client import Client
 from roost.client.errors import ApiError
 from roost.schema.nodes import NodeView
