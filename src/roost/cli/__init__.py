@@ -61,7 +61,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "tokens": ("access.tokens:tokens", "List, create, rotate and revoke API tokens."),
         "members": ("access.members:members", "List, set and remove roles of users in projects."),
         "secrets": ("access.secrets:secrets", "Set, list and remove secrets of projects."),
-        "audit": ("access.audit:audit", "List changes with their principals, newest first."),
+        "audit": ("work.history:audit", "List changes with their principals, newest first."),
     },
     "Tools": {
         "hooks": ("tools.webhooks:hooks", "List, set, test and remove webhooks."),

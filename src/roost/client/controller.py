@@ -277,8 +277,6 @@ class Controller:
 
 
 class _Tries:
-    """How long it has not worked, and how long to wait before the next try."""
-
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self.worked()
@@ -288,7 +286,6 @@ class _Tries:
         self._pause_s = PAUSE_S_MIN
 
     def failed(self, error: Exception) -> None:
-        """Wait a little; raises the error when it has been too long."""
         now = time.monotonic()
         self._since = self._since or now
         if now - self._since > self._patience_s:

@@ -87,7 +87,6 @@ def renewed(path: Path, url: str, stored: Mapping[str, Any], ca: str = "") -> Co
 
 
 def write_login(path: Path, url: str, identity: LoginIdentity, ca: str = "") -> None:
-    """Leave a client.toml with a login in it, for its owner's eyes only."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_private(path, {"url": url} | ({"ca": ca} if ca else {}), login=identity._asdict())
 

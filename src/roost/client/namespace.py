@@ -2,7 +2,6 @@
 
 import builtins
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -23,7 +22,6 @@ class Namespace:
         self._transport = transport
 
     def _call(self, method: str, path: str, kind: type[T], body: Any = None, query: Query | None = None) -> T:
-        """A call with an answer. `body`: anything that can be JSON."""
         data = None if body is None else msgspec.json.encode(body)
         return msgspec.json.decode(self._transport.call(method, path, query, data).body, type=kind)
 
@@ -40,17 +38,15 @@ class Namespace:
     def _items(
         self, path: str, page: type[Any], query: Query | None = None, limit: int | None = None, most: int = 0
     ) -> builtins.list[Any]:
-        return builtins.list(islice(self._pages(path, page, query or {}, limit, most or PAGE), limit))
-
-    def _pages(self, path: str, page: type[Any], query: Query, limit: int | None, most: int) -> Iterator[Any]:
+        found: builtins.list[Any] = []
         after: str | int | None = None
+        most = most or PAGE
         while True:
-            asked: Query = {**query, "limit": min(limit or most, most), "after": after}
-            found = self._get(path, page, asked)
-            yield from found.items
-            after = found.next
-            if after is None:
-                return
+            answer = self._get(path, page, {**(query or {}), "limit": min(limit or most, most), "after": after})
+            found += answer.items
+            after = answer.next
+            if after is None or (limit is not None and len(found) >= limit):
+                return found[:limit]
 
 
 class Noun(Namespace, Generic[View]):
@@ -73,7 +69,6 @@ class Noun(Namespace, Generic[View]):
         return self._call("PUT", path_of(self._item, *key), self._view, given(**fields))
 
     def delete(self, *key: str) -> None:
-        """Delete one, or its settings."""
         self._transport.call("DELETE", path_of(self._item, *key))
 
 

@@ -23,7 +23,6 @@ class NodeCalls(Namespace):
         return self._items("/v1/nodes", NodePage, {"status": status, "at": at})
 
     def get(self, name: str, *, at: str = "") -> NodeDetail:
-        """A node with its instances and its story."""
         return self._get(path_of("/v1/nodes/{}", name), NodeDetail, {"at": at})
 
     def drain(self, name: str, deadline: Duration | None = None) -> NodeView:
@@ -119,7 +118,6 @@ class SecretCalls(Noun[SecretView]):
         return self.set(project, name, base64=b64encode(value).decode())
 
     def reseal(self) -> Resealed:
-        """Encrypt all secrets again with the server's newest key."""
         return self._call("POST", "/v1/secrets/reseal", Resealed, {})
 
 

@@ -136,9 +136,6 @@ class EventStream:
         """Whether something is here already that the socket will not tell of."""
         return bool(self._rest) or bool(getattr(self.sock, "pending", int)())
 
-    def close(self) -> None:
-        self.sock.close()
-
     def _receive(self, timeout_s: float) -> bytes | None:
         """None: nothing within the time; empty: the other side has closed."""
         deadline = time.monotonic() + timeout_s
@@ -198,7 +195,6 @@ class StreamFollower:
         return None if left_s is not None and left_s <= 0 else self.next(left_s)
 
     def advance(self, now: float) -> None:
-        """Connect if there is no stream, read if there is one."""
         try:
             if self.stream is None:
                 if now < self.retry_at:
@@ -224,7 +220,7 @@ class StreamFollower:
     def close(self) -> None:
         """End the stream; what is pending stays."""
         if self.stream is not None:
-            self.stream.close()
+            self.stream.sock.close()
             self.stream = None
 
     def __enter__(self) -> "StreamFollower":

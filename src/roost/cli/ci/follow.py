@@ -151,7 +151,6 @@ class RunFollower:
         self._settle(stage)
 
     def _settle(self, stage: Stage) -> None:
-        """Report the end of an action after its whole log."""
         if stage.is_over and not stage.logs_open and not stage.reported:
             stage.reported = True
             self._tell.ended(stage, stage.result())

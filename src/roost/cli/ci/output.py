@@ -32,7 +32,6 @@ class Lines:
         echo_err(f"run {self._run}: {len(stages)} action{'s' if len(stages) > 1 else ''}")
 
     def write(self, stage: Stage, index: int, data: bytes) -> None:
-        """Bytes of a log; a line comes out when it is whole."""
         label = stage.label(index)
         *lines, rest = (self._rest.pop(label, b"") + data).split(b"\n")
         if len(rest) > LINE_BYTES_MAX:

@@ -51,7 +51,6 @@ class Stage:
 
     @property
     def is_running(self) -> bool:
-        """Whether anything of it has a place."""
         return not self.is_over and self.workload.state != "queued"
 
     def label(self, index: int) -> str:

@@ -2,20 +2,19 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from roost.cli.common.format import day_and_time
+from roost.cli.common.options import Decorated
 from roost.cli.common.output import echo_err
 from roost.model.errors import Invalid
 from roost.model.spec.units import duration_ms, is_moment
 
 if TYPE_CHECKING:
     from roost.client import Client
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 EXAMPLES = "a duration ago (2h), a time (14:30, 2026-01-31, 2026-01-31T14:30, with Z or +01:00 if not local)"
 

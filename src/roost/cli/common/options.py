@@ -26,8 +26,6 @@ def limit_option(default: int, most: int) -> Callable[[Decorated], Decorated]:
 
 
 class UnitType(click.ParamType[int]):
-    """A quantity with a unit, as a number: of milliseconds or bytes."""
-
     def __init__(self, name: str, parse: Callable[[str, str], int]) -> None:
         self.name = name
         self._parse = parse

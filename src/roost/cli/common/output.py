@@ -84,7 +84,6 @@ def echo_err(message: str) -> None:
 
 
 def _painted(text: str, cells: Sequence[str], widths: Sequence[int]) -> str:
-    """A line with the first state in colour, found by its column."""
     start = 0
     for cell, width in zip(cells, widths, strict=True):
         color, end = COLORS.get(cell), start + len(cell)

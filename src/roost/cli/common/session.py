@@ -13,9 +13,7 @@ from roost.client.errors import ApiError
 if TYPE_CHECKING:
     from roost.client import Client
 
-NOT_FOUND = 404
 T = TypeVar("T")
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def connect() -> "Client":
@@ -83,6 +81,6 @@ def existing(read: Callable[[], T]) -> T | None:
     try:
         return read()
     except ApiError as error:
-        if error.status != NOT_FOUND:
+        if error.status != 404:
             raise
         return None

@@ -89,18 +89,13 @@ def unset(client: Client, name: str) -> Output:
     return Output({"name": name}, f"project {name} has weight 1 and no quota")
 
 
-def format_allocated(allocated: Mapping[str, int], quota: Mapping[str, int]) -> str:
-    """`cpu 3/10, instances 3`: what is held, and of how much where there is a limit."""
-    shown = []
-    for name in sorted({*allocated, *quota}, key=lambda item: (item not in quota, item)):
-        most = f"/{amount(name, quota[name])}" if name in quota else ""
-        shown.append(f"{plain(name)} {amount(name, allocated.get(name, 0))}{most}")
-    return ", ".join(shown) or "-"
-
-
 def _row(project: ProjectView) -> tuple[str, ...]:
     share = f"{100 * project.share:.1f}%" + (f" of {plain(project.dominant)}" if project.dominant else "")
-    message = format_allocated(project.allocated, project.quota)
+    shown = []
+    for name in sorted({*project.allocated, *project.quota}, key=lambda item: (item not in project.quota, item)):
+        most = f"/{amount(name, project.quota[name])}" if name in project.quota else ""
+        shown.append(f"{plain(name)} {amount(name, project.allocated.get(name, 0))}{most}")
+    message = ", ".join(shown) or "-"
     notes = [word for word, holds in (("may borrow", project.borrow), ("counted only", project.counted)) if holds]
     allocated = f"{message} ({', '.join(notes)})" if notes and project.quota else message
     return project.name, str(project.weight), share, str(project.waiting), allocated

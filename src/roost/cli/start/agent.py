@@ -101,13 +101,12 @@ def _become_node(home: Path, name: str, join: str) -> None:
             raise Failure(f"--join: {join[1:]} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     token = read_token(join)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    from roost.agent.connection.enrolment import EnrolmentRefused, EnrolmentUnreachable
-    from roost.agent.connection.enrolment import join as ask
+    from roost.agent.connection import enrolment
 
     try:
-        ask(identity, token, name)
-    except EnrolmentRefused as error:
+        enrolment.join(identity, token, name)
+    except enrolment.EnrolmentRefused as error:
         raise Failure(f"not joined: {error}") from None
-    except EnrolmentUnreachable as error:
+    except enrolment.EnrolmentUnreachable as error:
         raise Failure(f"not joined: {error}", "is the server running, and can this machine reach it?") from None
     echo_err(f"joined as {name}")

@@ -4,13 +4,16 @@ import fcntl
 import os
 import secrets
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from roost.cli.common.exit_codes import Failure
+from roost.cli.start.options import ListenAddress
+
+if TYPE_CHECKING:
+    from roost.server.config import ServerConfig
 
 TOKEN_BYTES = 24  # 192 bits: not to be guessed
-ADMIN_TOKEN = "admin.token"  # the root token of the API
 CLIENT_CONFIG = "client.toml"
-AUTHORITY = "ca.pem"  # as in server/pki/bootstrap.py, which is too heavy to import here
 
 
 class DataDir:
@@ -30,7 +33,7 @@ class DataDir:
 
     def admin_token(self) -> str:
         """Made on first use, kept over restarts."""
-        path = self.path / ADMIN_TOKEN
+        path = self.path / "admin.token"
         token = path.read_text(encoding="ascii").strip() if path.exists() else ""
         if not token:
             token = secrets.token_urlsafe(TOKEN_BYTES)
@@ -39,9 +42,30 @@ class DataDir:
                 file.write(token + "\n")
         return token
 
-    def authority(self) -> str:
-        """The CA's certificate, which the server leaves here when it is ready."""
-        return (self.path / AUTHORITY).read_text(encoding="ascii")
+    def server_config(self, listen: ListenAddress, agents: ListenAddress, **given: Any) -> "ServerConfig":
+        """The configuration of a server with this directory; options that were not given have their defaults."""
+        from roost.server.config import ServerConfig
+
+        return ServerConfig(
+            data=self.path, host=listen.host, port=listen.port, agents_host=agents.host, agents_port=agents.port,
+            **{name: value for name, value in given.items() if value not in (None, "")},
+        )  # fmt: skip
+
+    def write_client_config(self, config: "ServerConfig", port: int) -> str:
+        """Write the client.toml of a server that is ready on this machine. Returns its URL."""
+        from roost.client.config import Config, write_config
+
+        address = ListenAddress(config.host, port).reachable()
+        client = Config(f"http://{address}", config.admin_token)
+        if config.serves_tls() and config.tls_cert is None:
+            # The name is that of server/pki/bootstrap.py, which is too heavy to import here.
+            authority = (self.path / "ca.pem").read_text(encoding="ascii")
+            client = Config(f"https://{address}", config.admin_token, authority)
+        elif config.serves_tls():
+            host = config.advertise[0] if config.advertise else str(address).rpartition(":")[0]
+            client = Config(f"https://{host}:{port}", config.admin_token)
+        write_config(self.client_config_path, client)
+        return client.url
 
 
 def _lock(path: Path) -> int:

@@ -2,17 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import click
 
-from roost.cli.common.options import DURATION, SIZE
-
-if TYPE_CHECKING:
-    from roost.cli.start.datadir import DataDir
-    from roost.server.config import ServerConfig
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+from roost.cli.common.options import DURATION, SIZE, Decorated
 
 LISTEN = "127.0.0.1:8420"  # as in server/config.py, which is too heavy to import before the agents have been started
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -132,28 +126,3 @@ server_options = options(
     option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", show_default=True,
            help="auto: text for a terminal, JSON otherwise."),
 )  # fmt: skip
-
-
-def server_config(home: "DataDir", listen: ListenAddress, agents: ListenAddress, **given: Any) -> "ServerConfig":
-    """The configuration of a server in a data directory; options that were not given have their defaults."""
-    from roost.server.config import ServerConfig
-
-    return ServerConfig(
-        data=home.path, host=listen.host, port=listen.port, agents_host=agents.host, agents_port=agents.port,
-        **{name: value for name, value in given.items() if value not in (None, "")},
-    )  # fmt: skip
-
-
-def write_client_config(config: "ServerConfig", home: "DataDir", port: int) -> str:
-    """Write the client.toml of a server that is ready on this machine. Returns its URL."""
-    from roost.client.config import Config, write_config
-
-    address = ListenAddress(config.host, port).reachable()
-    client = Config(f"http://{address}", config.admin_token)
-    if config.serves_tls() and config.tls_cert is None:
-        client = Config(f"https://{address}", config.admin_token, home.authority())
-    elif config.serves_tls():
-        host = config.advertise[0] if config.advertise else str(address).rpartition(":")[0]
-        client = Config(f"https://{host}:{port}", config.admin_token)
-    write_config(home.client_config_path, client)
-    return client.url

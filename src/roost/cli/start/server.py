@@ -9,7 +9,7 @@ import click
 
 from roost.cli.common.exit_codes import USAGE, Failure
 from roost.cli.start.datadir import DataDir
-from roost.cli.start.options import ListenAddress, server_config, server_options, write_client_config
+from roost.cli.start.options import ListenAddress, server_options
 from roost.client.config import data_home
 from roost.model.errors import Invalid
 
@@ -37,7 +37,7 @@ def server(data: Path | None, listen: ListenAddress, agents_listen: ListenAddres
 
     home = DataDir(data or data_home())
     token = from_environment(os.environ).get("admin_token") or home.admin_token()
-    config = server_config(home, listen, agents_listen or listen.next_port(), admin_token=token, **given)
+    config = home.server_config(listen, agents_listen or listen.next_port(), admin_token=token, **given)
     try:
         load_plugins()
         check_config(config)
@@ -45,7 +45,7 @@ def server(data: Path | None, listen: ListenAddress, agents_listen: ListenAddres
         raise Failure(str(error), exit_code=USAGE) from None
 
     def ready(port: int, agents_port: int) -> None:
-        url = write_client_config(config, home, port)
+        url = home.write_client_config(config, port)
         click.echo(f"Roost serves at {url}; agents connect to port {agents_port}")
         click.echo(f"  export ROOST_CONFIG={home.client_config_path}")
 

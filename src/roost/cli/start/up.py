@@ -17,15 +17,7 @@ from roost.cli.common.exit_codes import Failure
 from roost.cli.common.output import echo_err
 from roost.cli.start.datadir import DataDir
 from roost.cli.start.local_nodes import KeeperHandle, agent_argv, end_strangers, start_keeper
-from roost.cli.start.options import (
-    ADDRESS,
-    LISTEN,
-    ListenAddress,
-    server_config,
-    shared_options,
-    taint_option,
-    write_client_config,
-)
+from roost.cli.start.options import ADDRESS, LISTEN, ListenAddress, shared_options, taint_option
 from roost.client.config import data_home
 
 if TYPE_CHECKING:
@@ -88,7 +80,7 @@ def up(
         from roost.server.config import from_environment
 
         strategy = strategy or from_environment(os.environ).get("strategy", "")
-        config = server_config(home, listen, agents_listen, admin_token=admin_token, strategy=strategy, **given)
+        config = home.server_config(listen, agents_listen, admin_token=admin_token, strategy=strategy, **given)
         _serve(config, home, keepers)
     except KeyboardInterrupt:
         pass
@@ -116,7 +108,6 @@ def end_keepers(keepers: list[KeeperHandle]) -> None:
                 echo_err(f"{keeper.name} does not end; killed")
                 keeper.send(signal.SIGKILL)
             deadline = time.monotonic() + END_S_MAX
-            continue
         for keeper in [keeper for keeper in left if keeper.pidfd in over]:
             keeper.reap()
             left.remove(keeper)
@@ -189,7 +180,7 @@ def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle]) -
             loop.add_signal_handler(signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM)
         for keeper in keepers:
             loop.add_reader(keeper.pidfd, _ended, loop, keeper)
-        _greet(write_client_config(config, home, port), home, keepers, agents_port)
+        _greet(home.write_client_config(config, port), home, keepers, agents_port)
 
     async def enrol(certificates: "Certificates") -> None:
         for keeper in keepers:

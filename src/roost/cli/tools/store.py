@@ -230,7 +230,6 @@ def _load(url: str, place: Place) -> Snapshot:
 
 
 async def load_store(url: str) -> Snapshot:
-    """All records of a store. Raises StoreError."""
     store = open_store(url)
     try:
         return require(await store.load())

@@ -1,15 +1,11 @@
 """roost cancel and retry: stop workloads or instances, or run them again."""
 
-from collections.abc import Callable, Sequence
-
 import click
 
 from roost.cli.common.options import json_option, project_option
 from roost.cli.common.output import echo_err, print_json
 from roost.cli.common.session import connect
 from roost.cli.common.targets import TARGET, Target, in_project
-from roost.client import Client
-from roost.schema.work import WorkloadView
 
 
 @click.command()
@@ -29,11 +25,15 @@ def cancel(targets: tuple[Target, ...], project: str, as_json: bool) -> None:
 
     Next: `roost show NAME` shows how it ended; `roost retry NAME` runs it again.
     """
-    _change_each(
-        targets, project, as_json,
-        lambda client, target: client.workloads.cancel(target.project, target.name, target.index),
-        lambda workload: "is stopping" if workload.state == "running" else f"is {workload.state}",
-    )  # fmt: skip
+    done = []
+    with connect() as client:
+        for target in targets:
+            target = in_project(target, project)
+            done.append(client.workloads.cancel(target.project, target.name, target.index))
+            if not as_json:
+                echo_err(f"{target} is {_state(done[-1].state)}")
+    if as_json:
+        print_json(done)
 
 
 @click.command()
@@ -52,24 +52,16 @@ def retry(targets: tuple[Target, ...], failed: bool, project: str, as_json: bool
 
     Next: `roost logs -f NAME` follows the new attempt.
     """
-    _change_each(
-        targets, project, as_json,
-        lambda client, target: client.workloads.retry(target.project, target.name, target.index, failed=failed),
-        lambda workload: "is pending for its next attempt",
-    )  # fmt: skip
-
-
-def _change_each(
-    targets: Sequence[Target], project: str, as_json: bool, change: Callable[[Client, Target], WorkloadView],
-    message: Callable[[WorkloadView], str],
-) -> None:  # fmt: skip
-    """Change one target after the other, and report each at once: a later one may be refused."""
     done = []
     with connect() as client:
         for target in targets:
             target = in_project(target, project)
-            done.append(change(client, target))
+            done.append(client.workloads.retry(target.project, target.name, target.index, failed=failed))
             if not as_json:
-                echo_err(f"{target} {message(done[-1])}")
+                echo_err(f"{target} is pending for its next attempt")
     if as_json:
         print_json(done)
+
+
+def _state(state: str) -> str:
+    return "stopping" if state == "running" else state

@@ -1,4 +1,4 @@
-"""roost history and events: finished workloads, transitions and requests."""
+"""roost history, events and audit: finished workloads, transitions, and requests with their principals."""
 
 from itertools import chain
 from typing import Any
@@ -8,16 +8,18 @@ import click
 from roost.cli.common.as_of import period_options, with_times
 from roost.cli.common.format import day_and_time, moment, took
 from roost.cli.common.options import json_option, limit_option, only_project_option
-from roost.cli.common.output import Output, echo_err, print_json, print_json_line, print_table
+from roost.cli.common.output import Output, echo_err, listed, print_json, print_json_line, print_table
 from roost.cli.common.session import client_output, connect
 from roost.cli.common.targets import TARGET, Target, in_project
 from roost.cli.work.show import progress
 from roost.client import Client
 from roost.model.limits import DEFAULT_PROJECT
+from roost.model.records.opaque import Audit
 from roost.schema.history import EventView, OverView
 
 STATES = ("succeeded", "failed", "timed_out", "cancelled", "expired", "rejected")
 HEADER = ("FINISHED", "NAME", "STATE", "INSTANCES", "NODE", "EXIT", "TOOK", "CAUSE")
+AUDIT_HEADER = ("TIME", "PRINCIPAL", "FROM", "CHANGE", "OBJECT")
 EVENTS_HEADER = ("TIME", "OBJECT", "EVENT", "NODE", "PRINCIPAL", "REASON")
 
 
@@ -118,3 +120,26 @@ def _event_row(event: EventView) -> tuple[str, ...]:
         to = event.node if event.kind == "node" else event.kind
     node = event.node if event.kind != "node" else ""
     return day_and_time(event.at_ms), to, event.what, node or "-", event.who or "-", event.message or "-"
+
+
+@click.command()
+@click.option("--who", default="", metavar="NAME", help="Only of root, token:NAME, or the e-mail address of a user.")
+@click.option("--what", default="", metavar="KIND", help="Only this kind: submit, cancel, drain, setproject ...")
+@limit_option(50, 1_000)
+@client_output
+def audit(client: Client, who: str, what: str, limit: int) -> Output:
+    """List changes with their principals, newest first. Requires operator in all projects.
+
+    Examples:
+      roost audit
+      roost audit --who ann@example.com
+      roost audit --who token:ci --what submit --limit 1000 --json
+
+    Next: `roost tokens` and `roost members` list roles. The server shows its last thousand changes.
+    """
+    found = client.audit.list(who=who, what=what, limit=limit)
+    return listed(found, AUDIT_HEADER, _audit_row, "no change matches")
+
+
+def _audit_row(entry: Audit) -> tuple[str, ...]:
+    return moment(entry.at_ms), entry.who, entry.where or "-", entry.what, entry.target

@@ -48,7 +48,6 @@ def logs(target: Target, follow: bool, attempt: int, project: str, as_json: bool
 
 
 def _print(client: Client, target: Target, attempt: int, headed: bool, as_json: bool) -> bool:
-    """Whether there was anything."""
     something = False
     assert target.index is not None
     for piece in client.logs.pieces(target.project, target.name, target.index, attempt=attempt):

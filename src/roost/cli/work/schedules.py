@@ -66,5 +66,4 @@ def _row(schedule: ScheduleView) -> tuple[str, ...]:
 
 
 def _ticks(schedule: ScheduleView) -> list[str]:
-    """The next ticks; at least one line."""
     return list(map(day_and_minute, schedule.next_ms)) or ["ended" if schedule.ended else "never"]

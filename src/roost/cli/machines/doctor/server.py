@@ -136,7 +136,6 @@ def _certificate(config: Config) -> DoctorCheck:
 
 
 def _latency(transport: Transport) -> DoctorCheck:
-    """Of small requests over one connection."""
     took_ms = []
     for _ in range(REQUESTS):
         began = time.perf_counter()
