@@ -96,7 +96,6 @@ def authority_of(report: str, folder: Path = Path(), where: str = "$ROOST_CA") -
 
 
 def _checked(url: str, where: str) -> str:
-    """One URL, or several with commas between."""
     checked = []
     for part in url.split(","):
         scheme, separator, rest = part.strip().partition("://")

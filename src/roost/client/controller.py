@@ -255,18 +255,15 @@ class Controller:
                 call.cancel()
 
     def _current(self) -> Any:
-        """The current channel; it connects with the first call."""
         with self._lock:
             if self._closed:
                 raise Unreachable("this controller was closed")
-            self._channel = self._channel or self._open(self._addresses[0])
+            if self._channel is None and self._tls:
+                credentials = grpc.ssl_channel_credentials(self._ca.encode() or None)
+                self._channel = grpc.secure_channel(self._addresses[0], credentials, options=OPTIONS)
+            elif self._channel is None:
+                self._channel = grpc.insecure_channel(self._addresses[0], options=OPTIONS)
             return self._channel
-
-    def _open(self, address: str) -> Any:
-        if not self._tls:
-            return grpc.insecure_channel(address, options=OPTIONS)
-        credentials = grpc.ssl_channel_credentials(self._ca.encode() or None)
-        return grpc.secure_channel(address, credentials, options=OPTIONS)
 
     def _leave(self, channel: Any) -> None:
         """Try the next server. Other users of this channel continue until it breaks."""

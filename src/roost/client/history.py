@@ -27,7 +27,6 @@ class HistoryCalls(Namespace):
     def instances(
         self, project: str, name: str, serial: int, *, state: str = "", limit: int | None = None
     ) -> builtins.list[InstanceDetail]:
-        """The instances of a finished workload, each with its story."""
         path = path_of("/v1/history/{}/{}/{}/instances", project, name, str(serial))
         return self._items(path, schema.OverInstancePage, {"state": state}, limit, DETAILS)
 

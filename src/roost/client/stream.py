@@ -110,8 +110,7 @@ class EventStream:
         self._heard_at = time.monotonic()
         head, rest = self._head(timeout_s)
         status = int(head[9:12])
-        lowered = head.lower()
-        self._body = Body(chunked=b"\r\ntransfer-encoding: chunked" in lowered)
+        self._body = Body(chunked=b"\r\ntransfer-encoding: chunked" in head.lower())
         if status >= 400:
             raise report(status, self._whole(rest, timeout_s))
         self._rest = rest

@@ -34,9 +34,8 @@ Query = Mapping[str, str | int | bool | Sequence[str] | None]
 
 
 class HttpAnswer(NamedTuple):
-    """What came back: the status, headers in lower case, the body."""
+    """What came back: headers in lower case, the body."""
 
-    status: int
     headers: dict[str, str]
     body: bytes
 
@@ -121,7 +120,7 @@ class Transport:
             self.close()
         if response.status >= 400:
             raise _reported(response.status, answer[:ERROR_BYTES_MAX])
-        return HttpAnswer(response.status, {name.lower(): value for name, value in response.getheaders()}, answer)
+        return HttpAnswer({name.lower(): value for name, value in response.getheaders()}, answer)
 
     def _take(self) -> tuple[HTTPConnection, bool]:
         """The kept connection if it can be trusted, else a new one (True)."""

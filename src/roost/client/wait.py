@@ -50,8 +50,6 @@ class RolloutStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeCalls(Namespace):
-    """Every commit, as it happens."""
-
     def open(
         self, *, since: int | None = None, kinds: Sequence[str] = (), workload: str = "", prefix: str = ""
     ) -> StreamFollower:
@@ -133,7 +131,8 @@ class WaitCalls(Namespace):
         tell(status)
         if status.over:
             return status
-        with self._changes.open(since=since, kinds=("workload", "instance"), workload=applied.key) as follower:
+        changes = ChangeCalls(self._transport)
+        with changes.open(since=since, kinds=("workload", "instance"), workload=applied.key) as follower:
             while not status.over:
                 if follower.next_before(deadline) is None:
                     raise WaitTimedOut(f"{applied.key} is not there in time: {status.message}")
@@ -164,26 +163,19 @@ class WaitCalls(Namespace):
         # A ready or running workload may change before the last one is ready; only finished ones stay.
         waiting = ["/".join(key) for key in found if not found[key].is_over]
         only, prefix = (waiting[0], "") if len(waiting) == 1 else ("", commonprefix(waiting))
-        with self._changes.open(since=since, kinds=goal.kinds, workload=only, prefix=prefix) as follower:
+        changes = ChangeCalls(self._transport)
+        with changes.open(since=since, kinds=goal.kinds, workload=only, prefix=prefix) as follower:
             while not goal.is_met(found):
                 event = follower.next_before(deadline)
                 if event is None:
-                    raise WaitTimedOut(f"not {goal.message} in time: {_late(found, goal)}")
+                    late = [key[1] for key, workload in found.items() if not goal.reached(workload)]
+                    more = f" and {len(late) - NAMES_MAX:,} more" if len(late) > NAMES_MAX else ""
+                    raise WaitTimedOut(f"not {goal.message} in time: {', '.join(late[:NAMES_MAX])}{more}")
                 for key in _touched(event, found):
                     # One request for all changes of it that have come meanwhile.
                     while follower.pending and _touched(follower.pending[0], found) == [key]:
                         follower.pending.popleft()
                     found[key] = self._inspect([key])[0][key]
-
-    @property
-    def _changes(self) -> ChangeCalls:
-        return ChangeCalls(self._transport)
-
-
-def _late(found: dict[Key, WorkloadView], goal: Goal) -> str:
-    names = [name for (_, name), workload in found.items() if not goal.reached(workload)]
-    more = f" and {len(names) - NAMES_MAX:,} more" if len(names) > NAMES_MAX else ""
-    return ", ".join(names[:NAMES_MAX]) + more
 
 
 def _touched(event: ServerEvent, found: dict[Key, WorkloadView]) -> list[Key]:

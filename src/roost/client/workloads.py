@@ -92,7 +92,6 @@ class InstanceCalls(Namespace):
         return self._items(_path(project, name, "/instances"), work.InstancePage, {"state": state, "at": at}, limit)
 
     def get(self, project: str, name: str, index: int = 0, *, at: str = "") -> work.InstanceDetail:
-        """An instance with its story and the decision that placed it."""
         return self._get(_path(project, name, f"/instances/{index}"), work.InstanceDetail, {"at": at})
 
     def post_result(

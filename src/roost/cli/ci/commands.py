@@ -11,7 +11,7 @@ from roost.cli.ci.file import read_checked, read_jobs, retry_run, tree
 from roost.cli.ci.follow import RunFollower
 from roost.cli.ci.output import JsonLines, Lines
 from roost.cli.ci.runs import PipelineRun, elements_of, find_run, list_runs
-from roost.cli.ci.stages import HEADER, Stage, exit_code, result_of, rows_of
+from roost.cli.ci.stages import HEADER, Stage, exit_code, result_of, row_of
 from roost.cli.common.exit_codes import NOT_PLACED
 from roost.cli.common.format import ago, took
 from roost.cli.common.interrupts import Interrupts
@@ -162,7 +162,7 @@ def show(client: Client, target: Target, project: str) -> Output:
     def print_run() -> None:
         click.echo(f"Run:       {found}\nState:     {found.state}\nSubmitted: {ago(found.submitted_ms)}")
         click.echo(f"Time:      {took(found.submitted_ms, found.finished_ms)}\n")
-        print_table(HEADER, rows_of(results))
+        print_table(HEADER, list(map(row_of, results)))
 
     return Output(_about(found, [result._asdict() for result in results]), print_run)
 

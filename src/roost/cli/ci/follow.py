@@ -71,8 +71,8 @@ class RunFollower:
 
     def _changed(self, event: ServerEvent) -> None:
         if event.name == "reset":  # changes since then are no longer available
-            for each in self._stages.values():
-                self._inspect(each)
+            for outdated in self._stages.values():
+                self._inspect(outdated)
         if event.name != "change":
             return
         change = msgspec.json.decode(event.data, type=ChangeView)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from roost.cli.ci.runs import PipelineRun
-from roost.cli.ci.stages import HEADER, Result, Stage, rows_of
+from roost.cli.ci.stages import HEADER, Result, Stage, row_of
 from roost.cli.common.format import took
 from roost.cli.common.output import echo_err, print_json_line, print_table, write_bytes
 from roost.schema.work import InstanceView
@@ -41,7 +41,6 @@ class Lines:
         self._put(stage, label, lines)
 
     def cut(self, stage: Stage, index: int) -> None:
-        """The attempt has ended: print an unfinished line."""
         label = stage.label(index)
         if rest := self._rest.pop(label, b""):
             self._put(stage, label, [rest])
@@ -66,7 +65,7 @@ class Lines:
 
     def finish(self, results: Sequence[Result], code: int) -> None:
         sys.stdout.flush()
-        print_table(HEADER, rows_of(results), err=True)
+        print_table(HEADER, list(map(row_of, results)), err=True)
 
     def _put(self, stage: Stage, label: str, lines: Sequence[bytes]) -> None:
         if not lines:

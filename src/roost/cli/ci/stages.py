@@ -29,8 +29,6 @@ class Result(NamedTuple):
 
 
 class Stage:
-    """One action: its workload, its elements, and whose logs are being read."""
-
     def __init__(
         self, workload: WorkloadView, document: Mapping[str, Any], instances: Iterable[InstanceView] = ()
     ) -> None:
@@ -102,11 +100,7 @@ def exit_code(results: Sequence[Result]) -> int:
     return bad[0].code if bad else 0
 
 
-def rows_of(results: Sequence[Result]) -> list[tuple[str, ...]]:
-    return [_row(result) for result in results]
-
-
-def _row(result: Result) -> tuple[str, ...]:
+def row_of(result: Result) -> tuple[str, ...]:
     name = result.action if result.elements == 1 else f"{result.action} ({result.elements})"
     code = "-" if result.exit_code is None else str(result.exit_code)
     message = result.message if result.state != "succeeded" else ""

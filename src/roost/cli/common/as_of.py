@@ -32,7 +32,10 @@ class PastType(click.ParamType[str]):
             if not is_moment(value):
                 duration_ms(value, "")
                 return value
-            return _with_zone(value)
+            # Without a zone it is local, and without a day today.
+            text = value.strip()
+            moment = datetime.fromisoformat(text if "-" in text else f"{datetime.now().astimezone().date()}T{text}")
+            return (moment if moment.tzinfo else moment.astimezone()).isoformat()
         except (Invalid, ValueError):
             self.fail(f"{value!r:.60} is none; give {EXAMPLES}, or @REVISION where a state is meant", param, ctx)
 
@@ -73,11 +76,3 @@ def _rfc3339(at_ms: int | None) -> str | None:
     if not at_ms:
         return None
     return datetime.fromtimestamp(at_ms / 1_000).astimezone().isoformat(timespec="milliseconds")
-
-
-def _with_zone(value: str) -> str:
-    """What is written without a zone is local; what has no day is today's."""
-    text = value.strip()
-    today = datetime.now().astimezone()
-    moment = datetime.fromisoformat(text if "-" in text else f"{today.date()}T{text}")
-    return (moment if moment.tzinfo else moment.astimezone()).isoformat()

@@ -21,9 +21,6 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 NO_SERVER = 255
 
-_WRONG_REQUEST = (400, 413, 422)
-_UNAUTHENTICATED = 401
-_NO_SERVICE = 503
 TOKEN_HINT = "check ROOST_TOKEN, or `token` in the file of ROOST_CONFIG; users run `roost login`"
 
 
@@ -45,7 +42,7 @@ def explained() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        hint = TOKEN_HINT if isinstance(error, ApiError) and error.status == _UNAUTHENTICATED else error.hint
+        hint = TOKEN_HINT if isinstance(error, ApiError) and error.status == 401 else error.hint
         raise Failure(str(error), hint, exit_code_of(error)) from None
     except Invalid as error:
         raise Failure(str(error), exit_code=USAGE) from None
@@ -67,5 +64,5 @@ def exit_code_of(error: ClientError) -> int:
     if isinstance(error, WaitTimedOut):
         return TIMED_OUT
     if isinstance(error, ApiError):
-        return USAGE if error.status in _WRONG_REQUEST else NO_SERVER if error.status == _NO_SERVICE else FAILED
+        return USAGE if error.status in (400, 413, 422) else NO_SERVER if error.status == 503 else FAILED
     return FAILED

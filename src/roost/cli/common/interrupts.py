@@ -39,7 +39,6 @@ class Interrupts:
         os.close(self._write_fd)
 
     def clear(self) -> None:
-        """Forget the wake-up, and wait again."""
         with suppress(BlockingIOError):
             os.read(self.fd, 64)
 

@@ -12,7 +12,6 @@ from roost.model.limits import DEFAULT_PROJECT
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from roost.client import Client
 
 COMPLETIONS_MAX = 100  # names offered by a shell at once; more cannot be read
 
@@ -82,10 +81,3 @@ def whole_workload(target: Target) -> Target:
     if target.index is not None:
         raise click.UsageError(f"this command is for a whole workload; leave out .{target.index}")
     return target
-
-
-def instances_of(client: "Client", target: Target) -> list[Target]:
-    if target.index is not None:
-        return [target]
-    count = client.workloads.get(target.project, target.name).count
-    return [replace(target, index=index) for index in range(count)]

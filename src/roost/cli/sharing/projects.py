@@ -1,7 +1,5 @@
 """roost projects: weights, quotas and allocation of projects."""
 
-from collections.abc import Mapping
-
 import click
 
 from roost.cli.common.format import amount, plain
@@ -63,7 +61,10 @@ def set_(name: str, weight: int | None, quota: dict[str, str], borrow: bool | No
         raise click.UsageError("nothing to set: give --weight, --quota, --borrow or --count-only")
     with connect() as client:
         known = existing(lambda: client.projects.get(name))
-        limits = (_written(known.quota) if known else {}) | quota
+        # A quota as it is written: cpu_milli 1500 is cpu 1500m.
+        written = {plain(item): f"{most}m" if item.endswith("_milli") else str(most)
+                   for item, most in (known.quota if known else {}).items()}  # fmt: skip
+        limits = written | quota
         project = client.projects.set(
             name,
             weight=weight if weight is not None else known.weight if known else 1,
@@ -106,8 +107,3 @@ def _format_quota(project: ProjectView) -> str:
         return "none"
     message = ", ".join(f"{plain(name)} {amount(name, most)}" for name, most in project.quota.items())
     return message + (", may borrow" if project.borrow else "") + (", counted only" if project.counted else "")
-
-
-def _written(quota: Mapping[str, int]) -> dict[str, str]:
-    """A quota as it is written: cpu_milli 1500 is cpu 1500m."""
-    return {plain(name): f"{most}m" if name.endswith("_milli") else str(most) for name, most in quota.items()}

@@ -79,8 +79,9 @@ def start_keeper(name: str, directory: Path, agent: list[str]) -> KeeperHandle:
     pid = running_keeper(directory)
     if pid:
         left = KeeperHandle(name, directory, pid, adopted=True)
-        if _started(directory) == argv:
-            return left
+        with suppress(OSError, ValueError):
+            if json.loads((directory / STARTED_NAME).read_text(encoding="utf-8")) == argv:
+                return left
         _end(left)
     (directory / STARTED_NAME).write_text(json.dumps(argv), encoding="utf-8")
     log = str(directory / LOG_NAME)
@@ -127,11 +128,3 @@ def _end(keeper: KeeperHandle) -> None:
     keeper.send(signal.SIGTERM)
     select.select([keeper.pidfd], [], [])
     keeper.reap()
-
-
-def _started(directory: Path) -> list[str]:
-    try:
-        argv = json.loads((directory / STARTED_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return []
-    return argv if isinstance(argv, list) else []

@@ -180,7 +180,14 @@ def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle]) -
             loop.add_signal_handler(signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM)
         for keeper in keepers:
             loop.add_reader(keeper.pidfd, _ended, loop, keeper)
-        _greet(home.write_client_config(config, port), home, keepers, agents_port)
+        url = home.write_client_config(config, port)
+        nodes = ", ".join(keeper.name for keeper in keepers) or "none yet; `roost agent` adds one"
+        click.echo(f"Roost is up at {url} (agents: port {agents_port}; nodes: {nodes})")
+        click.echo("Talk to it from another terminal:")
+        if home.path != data_home():
+            click.echo(f"  export ROOST_CONFIG={home.client_config_path}")
+        click.echo("  roost run -- echo hello")
+        click.echo("Ctrl-C stops it.")
 
     async def enrol(certificates: "Certificates") -> None:
         for keeper in keepers:
@@ -211,13 +218,3 @@ async def _enrol(certificates: "Certificates", keeper: KeeperHandle) -> None:
         return
     key, request = make_request(keeper.name)
     identity.write(bundle_of(keeper.name, key, await certificates.enrol(keeper.name, request, local=True)))
-
-
-def _greet(url: str, home: DataDir, keepers: list[KeeperHandle], agents_port: int) -> None:
-    nodes = ", ".join(keeper.name for keeper in keepers) or "none yet; `roost agent` adds one"
-    click.echo(f"Roost is up at {url} (agents: port {agents_port}; nodes: {nodes})")
-    click.echo("Talk to it from another terminal:")
-    if home.path != data_home():
-        click.echo(f"  export ROOST_CONFIG={home.client_config_path}")
-    click.echo("  roost run -- echo hello")
-    click.echo("Ctrl-C stops it.")

@@ -41,7 +41,13 @@ def hooks(client: Client) -> Output:
     def show() -> None:
         print_table(HEADER, [_row(hook) for hook in found])
         for hook in found:
-            for message in _troubles(hook):
+            troubles = {
+                f"the last try failed: {hook.last_error}": hook.last_error and hook.waiting,
+                f"{hook.given_up:,} events were given up after an hour of trying": hook.given_up,
+                f"{hook.dropped:,} events were dropped: more waited than there is room for": hook.dropped,
+                hook.missing: hook.missing,
+            }
+            for message in [message for message, holds in troubles.items() if holds]:
                 echo_err(f"hook {hook.project}/{hook.name}: {message}")
         if not found:
             echo_err("there are no hooks; `roost hooks set PROJECT/NAME --url URL` sets one")
@@ -75,7 +81,12 @@ def set_(hook: tuple[str, str], secret_file: IO[bytes] | None, unsigned: bool, d
     """
     if secret_file is not None and unsigned:
         raise click.UsageError("--secret-file and --unsigned contradict each other")
-    secret = None if unsigned else _text(_secret(secret_file)) if secret_file is not None else ""
+    secret = None if unsigned else ""
+    if secret_file is not None:
+        try:
+            secret = _secret(secret_file).decode()
+        except UnicodeDecodeError:
+            raise click.UsageError("the secret is not text; `openssl rand -hex 32` makes one that is") from None
     with connect() as client:
         found = client.webhooks.set(*hook, enabled=not disabled, secret=secret, **fields)
     how = "signed" if found.signed else "not signed"
@@ -155,26 +166,9 @@ def _secret(file: IO[bytes]) -> bytes:
     return value
 
 
-def _text(value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise click.UsageError("the secret is not text; `openssl rand -hex 32` makes one that is") from None
-
-
 def _row(hook: HookView) -> tuple[str, ...]:
     state = "disabled" if not hook.enabled else "failing" if hook.last_error and hook.waiting else "ok"
     return (
         f"{hook.project}/{hook.name}", state, str(hook.delivered), str(hook.failed), str(hook.waiting),
         str(hook.given_up + hook.dropped), ago(hook.last_ms), "a command" if hook.command else hook.url,
     )  # fmt: skip
-
-
-def _troubles(hook: HookView) -> list[str]:
-    troubles = {
-        f"the last try failed: {hook.last_error}": hook.last_error and hook.waiting,
-        f"{hook.given_up:,} events were given up after an hour of trying": hook.given_up,
-        f"{hook.dropped:,} events were dropped: more waited than there is room for": hook.dropped,
-        hook.missing: hook.missing,
-    }
-    return [message for message, holds in troubles.items() if holds]

@@ -1,7 +1,7 @@
 """roost apply and plan: submit the workloads of a file or update live ones; show what that would do."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -17,11 +17,10 @@ from roost.cli.common.rollout_progress import follow, seconds, timeout_option, w
 from roost.cli.common.session import connect, json_output
 from roost.cli.common.targets import Target
 from roost.cli.work.why import explain
-from roost.client import Client
 from roost.client.errors import ApiError
 from roost.client.wait import RolloutStatus
 from roost.schema.plans import PlanView
-from roost.schema.work import SubmittedView, WorkloadView
+from roost.schema.work import SubmittedView
 
 EXPECTED_CODES = ("placeable", "after", "schedule")  # pending as its document asks for, not for lack of room
 REASONS_MAX = 10  # reasons of pending instances; `roost why` has the rest
@@ -67,10 +66,12 @@ def apply(files: tuple[str, ...], plan: str, wait: bool, timeout: str | None, as
                 done = client.workloads.submit_batch(documents, same_ok=True, plan=plan)
         if not as_json:
             print_table(("WORKLOAD", "RESULT", "STATE"), [_row(workload) for workload in done])
-        waiting = _waiting(client, done)
-        for message in waiting:
+        pending = [workload for workload in done if workload.state == "queued"][:REASONS_MAX]
+        reasons = [explain(client, workload.project, workload.name) for workload in pending]
+        blocked = [why.message for why in reasons if why.state == "queued" and why.code not in EXPECTED_CODES]
+        for message in blocked:
             echo_err(message)
-        code, followed = NOT_PLACED if waiting else DONE, {}
+        code, followed = NOT_PLACED if blocked else DONE, {}
         if wait:
             # A scheduled job never ends and gets nowhere.
             waited = [workload for workload, (_, document) in zip(done, places, strict=True)
@@ -92,12 +93,6 @@ def _as_data(workload: SubmittedView, followed: RolloutStatus | None) -> dict[st
 def _row(workload: SubmittedView) -> tuple[str, ...]:
     result = f"version {workload.version}" if workload.result == "changed" else workload.result
     return str(Target(workload.project, workload.name)), result, workload.state
-
-
-def _waiting(client: Client, workloads: Sequence[WorkloadView]) -> list[str]:
-    waiting = [workload for workload in workloads if workload.state == "queued"]
-    found = [explain(client, workload.project, workload.name) for workload in waiting[:REASONS_MAX]]
-    return [why.message for why in found if why.state == "queued" and why.code not in EXPECTED_CODES]
 
 
 def _read_files(files: tuple[str, ...]) -> list[tuple[str, Any]]:

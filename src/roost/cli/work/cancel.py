@@ -31,7 +31,8 @@ def cancel(targets: tuple[Target, ...], project: str, as_json: bool) -> None:
             target = in_project(target, project)
             done.append(client.workloads.cancel(target.project, target.name, target.index))
             if not as_json:
-                echo_err(f"{target} is {_state(done[-1].state)}")
+                state = done[-1].state
+                echo_err(f"{target} is {'stopping' if state == 'running' else state}")
     if as_json:
         print_json(done)
 
@@ -61,7 +62,3 @@ def retry(targets: tuple[Target, ...], failed: bool, project: str, as_json: bool
                 echo_err(f"{target} is pending for its next attempt")
     if as_json:
         print_json(done)
-
-
-def _state(state: str) -> str:
-    return "stopping" if state == "running" else state

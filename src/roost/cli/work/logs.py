@@ -1,6 +1,7 @@
 """roost logs: what instances wrote, byte for byte."""
 
 import sys
+from dataclasses import replace
 
 import click
 
@@ -8,7 +9,7 @@ from roost.cli.common.log_follow import JsonSink, LogSink, PrefixSink, follow_al
 from roost.cli.common.options import json_option, project_option
 from roost.cli.common.output import echo_err, write_bytes
 from roost.cli.common.session import connect
-from roost.cli.common.targets import TARGET, Target, in_project, instances_of
+from roost.cli.common.targets import TARGET, Target, in_project
 from roost.client import Client
 
 
@@ -33,7 +34,10 @@ def logs(target: Target, follow: bool, attempt: int, project: str, as_json: bool
     """
     target = in_project(target, project)
     with connect() as client:
-        targets = instances_of(client, target)
+        targets = [target]
+        if target.index is None:
+            count = client.workloads.get(target.project, target.name).count
+            targets = [replace(target, index=index) for index in range(count)]
         if follow:
             kind = JsonSink if as_json else LogSink if len(targets) == 1 else PrefixSink
             for other_target, ending in follow_all(client, targets, kind, attempt=attempt).items():

@@ -111,7 +111,12 @@ def _show_workload(workload: WorkloadDetail, only: InstanceDetail | None) -> Non
         "Submitted": ago(workload.submitted_ms),
         "Finished": f"{ago(workload.finished_ms)}, after {duration}" if workload.finished_ms else "",
     }
-    print_fields(fields | _work(workload), 12)
+    command, steps = workload.document.get("command"), workload.document.get("steps")
+    if command:
+        fields["Command"] = shlex.join(command) if isinstance(command, list) else str(command)
+    else:
+        fields |= {f"Step {number}": step["run"] for number, step in enumerate(steps or (), start=1)}
+    print_fields(fields, 12)
     if only is not None:
         click.echo()
         _show_instance(only)
@@ -132,13 +137,6 @@ def format_update(workload: WorkloadView) -> str:
     if rollout.state == "waiting":
         return f"{available}{failed}; the others wait for `roost promote` or `roost rollback`"
     return "done" if rollout.state == "done" else f"rolling, {available}{failed}"
-
-
-def _work(workload: WorkloadDetail) -> dict[str, str]:
-    command = workload.document.get("command")
-    if command:
-        return {"Command": shlex.join(command) if isinstance(command, list) else str(command)}
-    return {f"Step {number}": step["run"] for number, step in enumerate(workload.document.get("steps") or (), start=1)}
 
 
 def _row(instance: InstanceView) -> tuple[str, ...]:

@@ -32,7 +32,15 @@ DATA_FILES = ("roost.db", "admin.token")  # what makes a directory a server's
 
 
 def look_at_disk() -> Iterator[DoctorCheck]:
-    return (_room(directory) for directory in _data_directories())
+    """Room for the data directories of servers on this machine."""
+    found = [data_home()]
+    if config := os.environ.get("ROOST_CONFIG"):
+        found.insert(0, Path(config).absolute().parent)
+    if data := os.environ.get("ROOST_DATA"):
+        found.insert(0, Path(data))
+    for path in dict.fromkeys(found):
+        if any((path / name).exists() for name in DATA_FILES):
+            yield _room(path)
 
 
 def look_at_store(url: str) -> Iterator[DoctorCheck]:
@@ -53,15 +61,6 @@ def look_at_store(url: str) -> Iterator[DoctorCheck]:
             yield asyncio.run(_soundness(url))
     except StoreError as error:
         yield bad("store", str(error), "nothing can be decided without the store")
-
-
-def _data_directories() -> list[Path]:
-    found = [data_home()]
-    if config := os.environ.get("ROOST_CONFIG"):
-        found.insert(0, Path(config).absolute().parent)
-    if data := os.environ.get("ROOST_DATA"):
-        found.insert(0, Path(data))
-    return [path for path in dict.fromkeys(found) if any((path / name).exists() for name in DATA_FILES)]
 
 
 def _room(directory: Path) -> DoctorCheck:

@@ -93,7 +93,7 @@ def _hooks(hooks: Sequence[HookView]) -> Iterator[DoctorCheck]:
 
 
 def warnings(about: str, table: Iterable[tuple[str, Sequence[str], str]]) -> Iterator[DoctorCheck]:
-    """A warning for each line of the table that has names: what is wrong, with whom, and what to do."""
+    """A warning for each line of the table that has names: what is wrong, the names, and what to do."""
     for what, names, then in table:
         if names:
             more = f" and {len(names) - NAMES_SHOWN:,} more" if len(names) > NAMES_SHOWN else ""
