@@ -11,13 +11,12 @@ from roost.cli.common.options import json_option, limit_option, only_project_opt
 from roost.cli.common.output import Output, echo_err, listed, print_json, print_json_line, print_table
 from roost.cli.common.session import client_output, connect
 from roost.cli.common.targets import TARGET, Target, in_project
-from roost.cli.work.show import progress
+from roost.cli.work.show import ENDED, progress
 from roost.client import Client
 from roost.model.limits import DEFAULT_PROJECT
 from roost.model.records.opaque import Audit
 from roost.schema.history import EventView, OverView
 
-STATES = ("succeeded", "failed", "timed_out", "cancelled", "expired", "rejected")
 HEADER = ("FINISHED", "NAME", "STATE", "INSTANCES", "NODE", "EXIT", "TOOK", "CAUSE")
 AUDIT_HEADER = ("TIME", "PRINCIPAL", "FROM", "CHANGE", "OBJECT")
 EVENTS_HEADER = ("TIME", "OBJECT", "EVENT", "NODE", "PRINCIPAL", "REASON")
@@ -26,13 +25,11 @@ EVENTS_HEADER = ("TIME", "OBJECT", "EVENT", "NODE", "PRINCIPAL", "REASON")
 @click.command()
 @click.argument("name", required=False, default="", metavar="[[PROJECT/]NAME]")
 @only_project_option
-@click.option("--state", type=click.Choice(STATES), default=None, help="Only with this end state.")
+@click.option("--state", type=click.Choice(ENDED), default=None, help="Only with this end state.")
 @period_options
 @limit_option(50, 100_000)
 @client_output
-def history(
-    client: Client, name: str, project: str, state: str | None, since: str, until: str, limit: int
-) -> Output:  # fmt: skip
+def history(client: Client, name: str, project: str, state: str | None, since: str, until: str, limit: int) -> Output:
     """List finished workloads, newest first, also those that `roost ps -a` no longer has.
 
     Examples:

@@ -17,8 +17,8 @@ from roost.schema.work import InstanceDetail, InstanceView, WorkloadDetail, Work
 
 STORIES_MAX = 100  # shown at once: each is a request
 HEADER = ("INSTANCE", "STATE", "NODE", "ATTEMPT", "EXIT", "TOOK", "CAUSE")
-STATES = ("queued", "running", "stopping", "succeeded", "failed", "timed_out", "cancelled", "expired", "rejected")
 LIVE = ("queued", "running", "stopping")
+ENDED = ("succeeded", "failed", "timed_out", "cancelled", "expired", "rejected")
 WORKLOADS_HEADER = ("NAME", "KIND", "STATE", "INSTANCES", "SUBMITTED", "TOOK")
 
 
@@ -186,7 +186,7 @@ def _readiness(instance: InstanceView) -> str:
 @click.command()
 @click.option("-a", "--all", "everything", is_flag=True, help="Include finished workloads.")
 @only_project_option
-@click.option("--state", type=click.Choice(STATES), default=None, help="Only in this state.")
+@click.option("--state", type=click.Choice((*LIVE, *ENDED)), default=None, help="Only in this state.")
 @at_option
 @client_output
 def ps(client: Client, everything: bool, project: str, state: str | None, at: str) -> Output:
