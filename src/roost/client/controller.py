@@ -208,7 +208,7 @@ class Controller:
                 return
 
     def _ask(self, method: str, request: Message, kind: type[M], *, again: bool = True) -> M:
-        """The answer to a call. One that broke off is made again, unless it might then have been made twice."""
+        """The answer to a call. A broken call is repeated, unless it may have been executed and is not idempotent."""
         tries = _Tries(self._patience_s)
         while True:
             channel = self._current()

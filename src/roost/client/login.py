@@ -32,7 +32,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 class LoginIdentity(NamedTuple):
-    """What the issuer gave: an ID token, until when, and what it is renewed with."""
+    """An ID token of the issuer, its expiry, and the token that renews it."""
 
     issuer: str
     client_id: str
@@ -119,7 +119,7 @@ def _is_ending(identity: LoginIdentity) -> bool:
 
 
 def _identity(issuer: str, client_id: str, given: Mapping[str, Any], refresh_token: str, nonce: str) -> LoginIdentity:
-    """What the issuer gave, read but not judged: it came from the issuer itself, and the server checks it."""
+    """The tokens of the issuer. They are not verified here: they came from the issuer, and the server verifies them."""
     token = given.get("id_token")
     if not isinstance(token, str):
         raise ClientError("the issuer has given no ID token", "the client has to be allowed the scope `openid`")
@@ -139,7 +139,7 @@ class _Returning(HTTPServer):
     answer: dict[str, str] | None = None
 
     def wait(self, state: str, wait_s: float) -> dict[str, str]:
-        """What the browser brings; anything without our `state` belongs to another login."""
+        """The query with which the browser returns; one without our `state` belongs to another login."""
         self.state = state
         until = time.monotonic() + wait_s
         while self.answer is None:

@@ -116,7 +116,7 @@ class EventStream:
         self._rest = rest
 
     def take(self) -> list[ServerEvent]:
-        """What has come; call it when the socket can be read. Raises Unreachable when the stream is over."""
+        """The events received; call it when the socket is readable. Raises Unreachable when the stream has ended."""
         data, self._rest = self._rest or self._receive(0.0), b""
         if data is None:
             if time.monotonic() - self._heard_at > QUIET_S_MAX:
@@ -132,7 +132,7 @@ class EventStream:
 
     @property
     def waits(self) -> bool:
-        """Whether something is here already that the socket will not tell of."""
+        """Whether bytes are buffered that `select` does not report."""
         return bool(self._rest) or bool(getattr(self.sock, "pending", int)())
 
     def _receive(self, timeout_s: float) -> bytes | None:

@@ -96,7 +96,7 @@ class Transport:
             raise
 
     def close(self) -> None:
-        """Let go of the connection; the next call opens another one."""
+        """Close the connection; the next call opens another one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -174,7 +174,7 @@ class Transport:
 
 
 def tls_context(ca: str) -> "SSLContext":
-    """What a server has to show: a certificate of this CA (PEM), or of those that this system knows. Raises OSError."""
+    """Accepts certificates of this CA (PEM), or of those that this system knows. Raises OSError."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

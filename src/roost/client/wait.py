@@ -28,7 +28,7 @@ NEWS: dict[str, type[ChangeView | ResetView]] = {"change": ChangeView, "reset": 
 
 
 class Goal(NamedTuple):
-    """What is waited for: in a word, of which changes it can come, and whether a workload has got there."""
+    """The goal of a wait: its name, the kinds of changes that can reach it, and the test of one workload."""
 
     message: str
     kinds: tuple[str, ...]

@@ -94,7 +94,7 @@ def result_of(workload: WorkloadView, instances: Sequence[InstanceView], action:
 
 
 def exit_code(results: Sequence[Result]) -> int:
-    """The code of the action that failed first. What was cancelled is the consequence, so it comes last."""
+    """The code of the action that failed first. Cancelled actions come last: they are a consequence."""
     bad = [result for result in results if result.state != "succeeded"]
     bad.sort(key=lambda item: (item.state == "cancelled", item.finished_ms or 0))
     return bad[0].code if bad else 0

@@ -88,7 +88,7 @@ def read_values(path: Path) -> list[Value]:
 
 
 def _text(path: Path) -> str:
-    """What a regular file holds. Whatever else there may be, such as a pipe, is not waited for."""
+    """The text of a regular file. A pipe or a device is refused, not waited for."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(file, "rb") as opened:

@@ -20,7 +20,7 @@ EXAMPLES = "a duration ago (2h), a time (14:30, 2026-01-31, 2026-01-31T14:30, wi
 
 
 class PastType(click.ParamType[str]):
-    """A time that has been, as the server reads it: RFC 3339, a duration ago, or @REVISION."""
+    """A past time as the server reads it: RFC 3339, a duration ago, or @REVISION."""
 
     name = "TIME"
 

@@ -38,7 +38,7 @@ class Failure(click.ClickException):
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what can go wrong on the way into an exit code and a sentence."""
+    """Turn errors into an exit code and a sentence."""
     try:
         yield
     except ClientError as error:

@@ -154,7 +154,6 @@ def _check_options(trace: str, given: dict[str, Any]) -> None:
 
 
 def _chosen(what: str, names: Sequence[str], existing: Sequence[str]) -> list[str]:
-    """The names given, each once; `all` is all of them."""
     if not names:
         raise Invalid(f"--{what}", f"is missing; one or more of {', '.join(existing)}, or {ALL}")
     for name in names:
