@@ -110,7 +110,7 @@ async def test_without_tls_nothing_is_heard(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion")
 async def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
-    assert certificate(tmp_path).ssl_context().minimum_version == ssl.TLSVersion.TLSv1_2
+    assert certificate(tmp_path).context.minimum_version == ssl.TLSVersion.TLSv1_2
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1

@@ -1,24 +1,23 @@
 """Authority: Roost's own CA. Its certificate is stored in the open and its key sealed; it issues to servers and nodes.
 
-A node's certificate is good for a client only and a server's for both, so no node can play a server. `cryptography`
-takes 50 ms to import, so it is imported when something is issued: a server that starts again issues nothing.
+A node's certificate is good for a client only and a server's for both, so no node can pose as a server.
+`signing.py` is imported when something is issued: a restarted server issues nothing.
 """
 
 import asyncio
 import base64
-import datetime
 import hashlib
-import ipaddress
 import os
 import time
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from roost.model.errors import Conflict, Invalid, NoService
+from roost.model.errors import Conflict, NoService
 from roost.model.events import PutRecords
-from roost.model.records.enrolment import REQUEST_LENGTH_MAX, Bundle
+from roost.model.records.enrolment import Bundle
 from roost.model.records.opaque import OpaqueRecord
 from roost.server.config import CERTIFICATE_MS
 from roost.server.engine.engine import Engine
@@ -26,22 +25,20 @@ from roost.server.observability import logging
 from roost.server.pki.encryption import Seal, Unsealable
 
 if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from roost.server.pki.signing import Signer
 
 KIND, NAME = "authority", "ca"
-SERVER_NAME = "roost-server"  # in every server's certificate, so that agents need not know by which name they reach it
+SERVER_NAME = "roost-server"  # in every server's certificate, so that agents need not know its host name
 DAY_MS = 86_400_000
-AUTHORITY_LIFE_MS = 3_650 * DAY_MS  # ten years: changing it means that every node joins again
-EARLY_MS = 3_600_000  # valid from an hour ago: clocks of two machines differ
+AUTHORITY_LIFE_MS = 3_650 * DAY_MS  # ten years: after a change of the CA every node must join again
 LEAD_S_MAX = 15.0  # for becoming the leader, where that is needed: several times as long as it takes
-LOOK_S = 0.05  # a server that does not lead looks so often whether the leader has made the CA
+LOOK_S = 0.05  # how often a standby checks whether the leader has made the CA
 
 log = logging.logger("authority")
 
 
 class AuthorityUnavailable(Exception):
-    """Why there is no CA to be had, in one sentence for the operator."""
+    """Why there is no CA, in one sentence for the operator."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -52,7 +49,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Issued(NamedTuple):
-    """A certificate for the holder of the key."""
+    """A certificate in PEM for the holder of the key."""
 
     certificate: str
     fingerprint: str
@@ -61,97 +58,50 @@ class Issued(NamedTuple):
 
 
 class Authority:
-    """The CA, open for issuing."""
-
     def __init__(self, certificate: str, key: bytes) -> None:
         self.certificate = certificate
         self.fingerprint = fingerprint(certificate)
-        self._pem = key
-        self._opened: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None
+        self._key = key
 
     def for_server(self, name: str, hosts: tuple[str, ...], life_ms: int = CERTIFICATE_MS) -> Bundle:
         """A certificate and a new key for a server that is reached by these names and addresses."""
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.x509 import UniformResourceIdentifier
-        from cryptography.x509.oid import ExtendedKeyUsageOID
+        from roost.server.pki import signing
 
-        key = ec.generate_private_key(ec.SECP256R1())
-        names = [_general_name(host) for host in (SERVER_NAME, *hosts)]
-        uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-        names.append(UniformResourceIdentifier(f"roost://server/{name}"))
-        issued = self._issue(name, key.public_key(), names, uses, life_ms)
-        return Bundle(
-            _key_pem(key).decode(), issued.certificate, self.certificate, name, issued.issued_ms, issued.expires_ms,
-            hosts=hosts,
-        )  # fmt: skip
+        key, now = signing.new_key(), now_ms()
+        names = (SERVER_NAME, *hosts)
+        certificate = self._signer.sign("server", name, key.public_key(), now, life_ms, hosts=names)
+        key_pem = signing.key_pem(key).decode()
+        return Bundle(key_pem, certificate, self.certificate, name, now, now + life_ms, hosts=hosts)
 
     def for_node(self, node: str, request: str, life_ms: int = CERTIFICATE_MS, pool: str = "") -> Issued:
-        """A certificate for the key of a node's request; whatever else the request says does not count."""
-        from cryptography.x509 import UniformResourceIdentifier
-        from cryptography.x509.oid import ExtendedKeyUsageOID
+        """A certificate for the key of a node's request; everything else in the request is ignored."""
+        from roost.server.pki.signing import requested_key
 
-        names = [UniformResourceIdentifier(f"roost://node/{node}")]
-        return self._issue(node, _requested_key(request), names, [ExtendedKeyUsageOID.CLIENT_AUTH], life_ms, pool)
-
-    def sealed(self, seal: Seal) -> bytes:
-        """Its key, as it may be stored."""
-        return seal.seal(f"{KIND}/{NAME}", self._pem)
-
-    def _issue(
-        self, name: str, key: "ec.EllipticCurvePublicKey", names: Any, uses: Any, life_ms: int, unit: str = ""
-    ) -> Issued:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-
-        authority, signing_key = self._open()
         now = now_ms()
-        builder = (
-            _builder(_subject(name, unit), authority.subject, key, now, life_ms)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName(names), critical=False)
-            .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key()), critical=False)
-        )
-        pem = _pem(builder.sign(signing_key, hashes.SHA256()))
-        return Issued(pem, fingerprint(pem), now, now + life_ms)
+        certificate = self._signer.sign("node", node, requested_key(request), now, life_ms, unit=pool)
+        return Issued(certificate, fingerprint(certificate), now, now + life_ms)
 
-    def _open(self) -> "tuple[x509.Certificate, ec.EllipticCurvePrivateKey]":
-        from cryptography import x509
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
+    def record(self, seal: Seal) -> bytes:
+        return msgspec.msgpack.encode(Record(self.certificate, seal.seal(f"{KIND}/{NAME}", self._key)))
 
-        if self._opened is None:
-            key = serialization.load_pem_private_key(self._pem, None)
-            assert isinstance(key, ec.EllipticCurvePrivateKey), "the CA's key is one of ours"
-            self._opened = x509.load_pem_x509_certificate(self.certificate.encode()), key
-        return self._opened
+    @cached_property
+    def _signer(self) -> "Signer":
+        from roost.server.pki.signing import Signer
+
+        return Signer(self.certificate, self._key)
 
 
 def make_authority() -> Authority:
-    """A new CA."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
+    from roost.server.pki.signing import self_signed
 
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = f"Roost CA {os.urandom(4).hex()}"  # two that follow each other have different names
-    uses = dict.fromkeys(
-        ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
-         "encipher_only", "decipher_only"), False,
-    )  # fmt: skip
-    builder = (
-        _builder(_subject(name), _subject(name), key.public_key(), now_ms(), AUTHORITY_LIFE_MS)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.KeyUsage(key_cert_sign=True, crl_sign=True, **uses), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    )
-    return Authority(_pem(builder.sign(key, hashes.SHA256())), _key_pem(key))
+    name = f"Roost CA {os.urandom(4).hex()}"  # a CA and its successor have different names
+    return Authority(*self_signed(name, now_ms(), AUTHORITY_LIFE_MS))
 
 
 async def open_authority(engine: Engine, seal: Seal, file: Path | None = None, *, anew: bool = False) -> Authority:
-    """The CA that is stored; the first leader that finds none makes it. `file` keeps it for a store that forgets.
+    """The stored CA; the first leader that finds none makes it. `file` keeps it for a store without memory.
 
-    `anew` puts a new one into its place: all nodes have to join again. Raises Unavailable.
+    `anew` replaces it: all nodes have to join again. Raises AuthorityUnavailable.
     """
     deadline = time.monotonic() + LEAD_S_MAX
     while True:
@@ -170,28 +120,27 @@ async def open_authority(engine: Engine, seal: Seal, file: Path | None = None, *
 
 
 def fingerprint(certificate: str) -> str:
-    """Of a certificate in PEM, or of the first of several: SHA-256 in hexadecimal digits."""
+    """SHA-256 of a certificate in PEM, or of the first of several, in hexadecimal digits."""
     body = certificate.partition("-----BEGIN CERTIFICATE-----")[2].partition("-----END")[0]
     return hashlib.sha256(base64.b64decode(body)).hexdigest()
 
 
 def now_ms() -> int:
-    """The wall clock, which is what certificates are held against."""
+    """The wall clock: certificates are valid by it."""
     return time.time_ns() // 1_000_000
 
 
 async def _keep_first(engine: Engine, seal: Seal, file: Path | None, there: bytes | None, anew: bool) -> bool:
-    """Store a new CA, or the one of the file. Certificates of another one mean nothing, so they go. False: too late."""
+    """Store a new CA, or the one of the file, and delete the certificates of another one. False: too late."""
     existing = file.read_bytes() if file is not None and not anew and file.exists() else None
     if existing is None:
         made = make_authority()
-        existing = _pack(Record(made.certificate, made.sealed(seal)))
+        existing = made.record(seal)
         tell = log.warning if there is not None else log.info
         tell("a new CA was made", fingerprint=made.fingerprint, replaced=there is not None)
-    gone = tuple(OpaqueRecord("certificate", node, None) for node in engine.state.opaque_records.get("certificate", {}))
-    records = (OpaqueRecord(KIND, NAME, existing, there), *gone)
+    gone = [OpaqueRecord("certificate", node, None) for node in engine.state.opaque_records.get("certificate", {})]
     try:
-        await engine.ask(lambda request: PutRecords(request, records))
+        await engine.ask(partial(PutRecords, records=(OpaqueRecord(KIND, NAME, existing, there), *gone)))
     except (Conflict, NoService):  # another server was first, or leads by now: look again
         return False
     if file is not None:
@@ -203,87 +152,16 @@ async def _keep_first(engine: Engine, seal: Seal, file: Path | None, there: byte
 async def _opened(engine: Engine, seal: Seal, value: bytes) -> Authority:
     record = msgspec.msgpack.decode(value, type=Record)
     try:
-        key = seal.open(f"{KIND}/{NAME}", record.key)
+        authority = Authority(record.certificate, seal.open(f"{KIND}/{NAME}", record.key))
     except Unsealable as error:
         message = f"the CA's key cannot be opened: {error}; every server of one store needs the same --key-file"
         hint = "if the key is lost for good, start once with --new-authority and let all nodes join again"
         raise AuthorityUnavailable(f"{message}; {hint}") from None
     if not seal.is_newest(record.key) and engine.ready:
-        again = _pack(Record(record.certificate, Authority(record.certificate, key).sealed(seal)))
+        resealed = OpaqueRecord(KIND, NAME, authority.record(seal), value)
         try:
-            await engine.ask(lambda request: PutRecords(request, (OpaqueRecord(KIND, NAME, again, value),)))
+            await engine.ask(partial(PutRecords, records=(resealed,)))
             log.warning("the CA's key was sealed again with the newest key")
         except (Conflict, NoService) as error:
             log.warning("the CA's key was not sealed again; the next start tries once more", reason=str(error))
-    return Authority(record.certificate, key)
-
-
-def _requested_key(request: str) -> "ec.EllipticCurvePublicKey":
-    """The key of a certificate request whose sender has shown that it holds the other half. Raises Invalid."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    if len(request) > REQUEST_LENGTH_MAX:
-        raise Invalid("request", f"a certificate request has at most {REQUEST_LENGTH_MAX:,} characters")
-    try:
-        asked = x509.load_pem_x509_csr(request.encode())
-        key = asked.public_key()
-        is_signed = asked.is_signature_valid
-    except Exception:  # what a parser of foreign bytes may raise is not to be listed
-        raise Invalid("request", "this is not a PKCS #10 certificate request in PEM") from None
-    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise Invalid("request", "a node's key is on the curve P-256")
-    if not is_signed:
-        raise Invalid("request", "the request is not signed with its own key")
-    return key
-
-
-def _builder(
-    subject: "x509.Name", issuer: "x509.Name", key: "ec.EllipticCurvePublicKey", now: int, life_ms: int
-) -> "x509.CertificateBuilder":
-    from cryptography import x509
-
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(_moment(now - EARLY_MS))
-        .not_valid_after(_moment(now + life_ms))
-    )
-
-
-def _subject(name: str, unit: str = "") -> "x509.Name":
-    from cryptography import x509
-
-    units = [x509.NameAttribute(x509.NameOID.ORGANIZATIONAL_UNIT_NAME, unit)] if unit else []
-    return x509.Name([*units, x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])])  # X.509 has no room for more
-
-
-def _general_name(host: str) -> "x509.GeneralName":
-    from cryptography import x509
-
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _pem(certificate: "x509.Certificate") -> str:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return certificate.public_bytes(Encoding.PEM).decode()
-
-
-def _key_pem(key: "ec.EllipticCurvePrivateKey") -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _moment(at_ms: int) -> datetime.datetime:
-    return datetime.datetime.fromtimestamp(at_ms / 1_000, datetime.UTC)
-
-
-_pack = msgspec.msgpack.Encoder().encode
+    return authority

@@ -26,15 +26,13 @@ Enrol = Callable[[Certificates], Awaitable[None]]
 
 
 class Secured(NamedTuple):
-    """The certificates that a server shows and those that it accepts."""
-
     transport: ServerTls
     certificates: Certificates
     seal: Seal
 
 
 async def secure(config: ServerConfig, engine: Engine, joining: Joining, api_port: int) -> Secured:
-    """Open the CA, or make it, and whatever hangs on it. Raises Unavailable, Invalid."""
+    """Open or make the CA, and everything that depends on it. Raises AuthorityUnavailable, Invalid."""
     seal = await asyncio.to_thread(open_seal, config) if config.key_command else open_seal(config)
     forgetful = config.store == "memory"
     file = config.data / AUTHORITY_FILE if forgetful else None
@@ -43,23 +41,19 @@ async def secure(config: ServerConfig, engine: Engine, joining: Joining, api_por
         authority = await open_authority(engine, seal, file, anew=config.new_authority)
         listening = {config.host, config.agents_host, (config.controller_listen or (config.host, 0))[0]}
         hosts = tuple(name for host in sorted(listening) for name in advertised(host, config.advertise))
-        server = ServerCertificate(authority, server_name(config), hosts, config.data, config.certificate_ms)
+        name = config.name or NAME_ODD.sub("-", socket.gethostname())[:63] or "server"
+        server = ServerCertificate(authority, name, hosts, config.data, config.certificate_ms)
         write_secret(config.data / CA_FILE, authority.certificate)
     except OSError as error:
         raise AuthorityUnavailable(f"certificates cannot be kept in {config.data}: {error.strerror or error}") from None
-    operators = (
-        OperatorCertificate(config.tls_cert, config.tls_key)
-        if config.tls_cert is not None and config.tls_key is not None
-        else None
-    )
-    transport = ServerTls(server, (operators or server) if config.serves_tls() else None)
+    api = OperatorCertificate(config.tls_cert, config.tls_key) if config.tls_cert and config.tls_key else server
+    transport = ServerTls(server, api if config.serves_tls() else None)
     certificates = Certificates(engine, authority, life_ms=config.certificate_ms, forgetful=forgetful)
     joining.begin(certificates, api_urls(config, api_port))
     return Secured(transport, certificates, seal)
 
 
 def api_urls(config: ServerConfig, port: int) -> tuple[str, ...]:
-    """Where the API is reached."""
     if not config.serves_tls() and config.is_reachable:
         log.warning("API and controllers without TLS: tokens can be read on the network", host=config.host)
     scheme = "https" if config.serves_tls() else "http"
@@ -67,12 +61,11 @@ def api_urls(config: ServerConfig, port: int) -> tuple[str, ...]:
 
 
 def agents_addresses(config: ServerConfig, port: int) -> tuple[str, ...]:
-    """Where agents connect, as in the answer when they join."""
     return tuple(_joined(host, port) for host in advertised(config.agents_host, config.advertise))
 
 
 def open_seal(config: ServerConfig) -> Seal:
-    """The key for what is sealed at rest: the operator's, or one of our own that is made on first use."""
+    """The key for sealing at rest: the operator's, or one of our own that is made on first use."""
     keys = [key_from_file(path) for path in config.key_files]
     if config.key_command:
         keys.insert(0, key_from_command(config.key_command))
@@ -80,11 +73,6 @@ def open_seal(config: ServerConfig) -> Seal:
         config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         keys = [make_key_file(config.data / SEAL_FILE)]
     return Seal(*keys)
-
-
-def server_name(config: ServerConfig) -> str:
-    """What this server is called in its certificate."""
-    return config.name or NAME_ODD.sub("-", socket.gethostname())[:63] or "server"
 
 
 def _joined(host: str, port: int) -> str:

@@ -1,12 +1,13 @@
 """Certificates of nodes: issued, renewed, and which of them are good.
 
 Each node has one record, and a certificate that is not in it opens nothing. A record names the current certificate and
-the one before it, which a node may still use until it has written down the new one. The record goes when the node is
-removed, in the same commit.
+the one before it, which a node may still use until it has stored the new one. The record is deleted in the commit that
+removes the node.
 """
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,14 +27,14 @@ from roost.server.pki.authority import Authority, Issued, fingerprint, now_ms
 
 KIND = "certificate"
 LIFE_BYTES = 8  # of the mark that tells one node of a name from the next
-RECORDS_MANY = OPAQUE_KINDS[KIND] // 2  # from here on, those that have ended are looked for
+RECORDS_MANY = OPAQUE_KINDS[KIND] // 2  # from here on, expired ones are deleted
 TRIES_MAX = 8  # of a change that conflicts with another one
 
 log = logging.logger("certificates")
 
 
 class Peer(NamedTuple):
-    """Who is at the other end of a connection, as a certificate of our CA says."""
+    """The other end of a connection, by its certificate of our CA."""
 
     kind: str  # node | server
     name: str
@@ -42,7 +43,7 @@ class Peer(NamedTuple):
 
 
 class NodeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is stored of a node that has joined."""
+    """A node that has joined, as it is stored."""
 
     life: str  # the same over renewals, another after joining again
     current: str  # fingerprint
@@ -53,19 +54,17 @@ class NodeRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeCredential:
-    """What a node was when it connected. Good until it is removed or joins again: renewals end no stream."""
+    """A node as it was when it connected. Valid until it is removed or joins again: renewals end no stream."""
 
     __slots__ = ("_seen", "life", "node", "pool")
 
     def __init__(self, node: str, seen: bytes) -> None:
         record = _read(seen)
-        self.node = node
-        self.life = record.life
-        self.pool = record.pool
+        self.node, self.life, self.pool = node, record.life, record.pool
         self._seen = seen
 
     def holds(self, certificates: "Certificates") -> bool:
-        """Whether the node may still speak. Costs nothing as long as its record is the same object."""
+        """Whether the node may still speak. Free as long as its record is the same object."""
         value = certificates.value(self.node)
         if value is self._seen:
             return True
@@ -76,8 +75,6 @@ class NodeCredential:
 
 
 class Certificates:
-    """The nodes' certificates."""
-
     def __init__(
         self, engine: Engine, authority: Authority, servers: tuple[str, ...] = (), *,
         life_ms: int = CERTIFICATE_MS, forgetful: bool = False,
@@ -86,20 +83,18 @@ class Certificates:
         self.authority = authority
         self.servers: Callable[[], tuple[str, ...]] = lambda: servers  # where agents connect
         self._life_ms = life_ms
-        self._forgetful = forgetful  # the store starts empty: who has a certificate of ours is known again
+        self._forgetful = forgetful  # the store starts empty: a node with a certificate of ours is stored again
         self._known: set[str] = set()  # nodes that had a record in this life of a forgetful server
 
     def value(self, node: str) -> bytes | None:
-        """What is stored of a node."""
         return self.engine.state.opaque_records.get(KIND, {}).get(node)
 
     def is_current(self, node: str, certificate: str) -> bool:
-        """Whether this certificate (PEM) is the current one of a node."""
         value = self.value(node)
         return value is not None and _read(value).current == fingerprint(certificate)
 
     async def admit(self, peer: Peer) -> NodeCredential:
-        """Let a node in if its certificate is the current one of its name, or the one before. Raises Refused."""
+        """Admit a node whose certificate is the current one of its name, or the one before. Raises Refused."""
         if peer.kind != "node":
             raise Refused(f"this is for nodes; the certificate is of {peer.kind} {peer.name}")
         value = self.value(peer.name)
@@ -117,7 +112,7 @@ class Certificates:
         self, node: str, request: str, pool: str = "", extra: tuple[OpaqueRecord, ...] = (), by: By | None = None, *,
         local: bool = False,
     ) -> Credential:  # fmt: skip
-        """Let a node join, all or nothing with `extra`. Raises Conflict if the name belongs to another one.
+        """Let a node join, all or nothing with `extra`. Raises Conflict if another machine has the name.
 
         `local`: for a process that can read the server's own directory, and so may have every name.
         """
@@ -128,8 +123,8 @@ class Certificates:
         issued = self.authority.for_node(node, request, self._life_ms, pool)
         life = os.urandom(LIFE_BYTES).hex()
         record = NodeRecord(life, issued.fingerprint, issued.expires_ms, pool=pool, joined_ms=issued.issued_ms)
-        records = (*extra, *self._over(node), OpaqueRecord(KIND, node, _pack(record), was))
-        await self.engine.ask(lambda number: PutRecords(number, records), by)
+        records = (*extra, *self._expired(node), OpaqueRecord(KIND, node, _pack(record), was))
+        await self.engine.ask(partial(PutRecords, records=records), by)
         self._known.add(node)
         log.info(f"node {node} has joined", certificate=issued.fingerprint[:16], pool=pool)
         return self._credential(issued, pool)
@@ -146,9 +141,9 @@ class Certificates:
             record = msgspec.structs.replace(
                 node_record, current=issued.fingerprint, previous=peer.fingerprint, expires_ms=issued.expires_ms
             )
-            opaque_record = OpaqueRecord(KIND, peer.name, _pack(record), was)
+            stored = OpaqueRecord(KIND, peer.name, _pack(record), was)
             try:
-                await self.engine.ask(partial(_keep, opaque_record))
+                await self.engine.ask(partial(PutRecords, records=(stored,)))
             except Conflict:
                 continue
             log.info(f"node {peer.name} has renewed its certificate", certificate=issued.fingerprint[:16])
@@ -160,27 +155,25 @@ class Certificates:
         existing = self.engine.state.nodes.get(node)
         if record.expires_ms < now_ms() or (existing is not None and existing.status == NodeStatus.LOST):
             return
-        message = (
-            f"another machine has joined as {node} ({existing.status if existing is not None else 'not seen yet'})"
-        )
+        status = existing.status if existing is not None else "not seen yet"
+        message = f"another machine has joined as {node} ({status})"
         raise Conflict(f"{message}; choose another --name, or `roost nodes remove {node}` first", code="node_exists")
 
-    def _over(self, joining: str) -> list[OpaqueRecord]:
-        """Records of nodes that are gone and whose certificates have ended, to be dropped when there are many."""
+    def _expired(self, joining: str) -> list[OpaqueRecord]:
+        """When there are many: deletions of expired records of nodes that are gone."""
         records, nodes, now = self.engine.state.opaque_records.get(KIND, {}), self.engine.state.nodes, now_ms()
         if len(records) < RECORDS_MANY:
             return []
-        gone = [(name, value) for name, value in records.items() if name not in nodes and name != joining]
+        gone = ((name, value) for name, value in records.items() if name not in nodes and name != joining)
         return [OpaqueRecord(KIND, name, None, value) for name, value in gone if _read(value).expires_ms < now]
 
     async def _know_again(self, peer: Peer) -> bytes | None:
-        """The CA's word is all that is left after a restart that forgot: take down whose certificate this is."""
+        """A store without memory lost the record: trust the CA's signature and store the certificate again."""
         life = os.urandom(LIFE_BYTES).hex()
         record = NodeRecord(life, peer.fingerprint, now_ms() + self._life_ms, pool=peer.pool)
-        try:
-            await self.engine.ask(partial(_keep, OpaqueRecord(KIND, peer.name, _pack(record), None)))
-        except Conflict:
-            pass  # two streams of one agent at once: the other one has written it down
+        stored = OpaqueRecord(KIND, peer.name, _pack(record), None)
+        with suppress(Conflict):  # two streams of one agent at once: the other one has stored it
+            await self.engine.ask(partial(PutRecords, records=(stored,)))
         return self.value(peer.name)
 
     def _credential(self, issued: Issued, pool: str) -> Credential:
@@ -190,7 +183,7 @@ class Certificates:
 
 
 def peer_of(context: "grpc.aio.ServicerContext[Any, Any]") -> Peer | None:
-    """Who a verified certificate says the peer is; None: it is no node or server of ours."""
+    """The peer of a verified certificate; None: it is no node or server of ours."""
     facts = context.auth_context()
     names = [fact.decode("ascii", "replace") for fact in facts.get("peer_uri", ())]
     pem = next(iter(facts.get("x509_pem_cert", ())), b"")
@@ -204,12 +197,5 @@ def peer_of(context: "grpc.aio.ServicerContext[Any, Any]") -> Peer | None:
     return Peer(kind, name, fingerprint(pem.decode("ascii")), units[0] if units else "")
 
 
-def _keep(record: OpaqueRecord, number: int) -> PutRecords:
-    return PutRecords(number, (record,))
-
-
-def _read(value: bytes) -> NodeRecord:
-    return msgspec.msgpack.decode(value, type=NodeRecord)
-
-
 _pack = msgspec.msgpack.Encoder().encode
+_read = msgspec.msgpack.Decoder(NodeRecord).decode

@@ -1,7 +1,7 @@
-"""Sealing: what is secret is stored only under AES-256-GCM, with a key that is never stored beside it.
+"""Sealing: secrets are stored only under AES-256-GCM, with a key that is never stored beside them.
 
-A sealed value is a version byte, four bytes that tell the key, a nonce of twelve and the ciphertext with its tag. The
-name under which it is stored is bound to it, so that one sealed value cannot be put into the place of another.
+A sealed value is a version byte, four bytes that identify the key, a nonce of twelve and the ciphertext with its tag.
+The name under which it is stored is authenticated with it, so that no sealed value can replace another.
 """
 
 import os
@@ -23,7 +23,7 @@ class Unsealable(Exception):
 
 
 class Seal:
-    """Seals with one key, opens with any of several: the first one is the newest."""
+    """Seals with the first key, which is the newest; opens with any."""
 
     def __init__(self, *keys: bytes) -> None:
         # Imported here: a server that seals nothing starts 30 ms sooner.
@@ -35,7 +35,6 @@ class Seal:
         self._ciphers = {_key_id(key): AESGCM(key) for key in keys}
 
     def seal(self, name: str, value: bytes) -> bytes:
-        """The value as it may be stored under this name."""
         nonce = os.urandom(NONCE_BYTES)
         return VERSION + self._newest + nonce + self._ciphers[self._newest].encrypt(nonce, value, name.encode())
 
@@ -53,7 +52,6 @@ class Seal:
             raise Unsealable(f"{name} is not what was sealed") from None
 
     def is_newest(self, sealed: bytes) -> bool:
-        """Whether it is sealed with the newest key."""
         return sealed[1:HEADER_BYTES] == self._newest
 
 
@@ -78,7 +76,7 @@ def key_from_command(command: str) -> bytes:
 
 
 def make_key_file(path: Path) -> bytes:
-    """The key in a file; a new one if there is none yet."""
+    """The key in a file, made if it is missing."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

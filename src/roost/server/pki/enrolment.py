@@ -1,6 +1,6 @@
-"""Join tokens: made for a machine that is to become a node, good for so many uses until a moment, stored as a hash.
+"""Join tokens: made for machines that are to become nodes, with a number of uses and an end, stored as a hash.
 
-A use is counted in the same commit that lets the node join, so one that is left is never used twice.
+A use is counted in the same commit that lets the node join, so no use is spent twice.
 """
 
 import hmac
@@ -8,6 +8,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 
 import msgspec
@@ -29,16 +30,14 @@ ID_BYTES = 5
 SECRET_BYTES = 24  # 192 bits: not to be guessed
 LIFE_MS_DEFAULT = 3_600_000  # an hour: enough to carry it to a machine
 LIFE_MS_MIN, LIFE_MS_MAX = 1_000, 366 * DAY_MS
-TRIES_MAX = 16  # of a use that other uses of the same token came before
-WINDOW_S, BAD_MAX = 60.0, 10  # so many wrong attempts per address and minute; then it waits for the next minute
-ADDRESSES_MAX = 10_000  # remembered for that; the oldest go
+TRIES_MAX = 16  # of a use that conflicts with other uses of the same token
+WINDOW_S, BAD_MAX = 60.0, 10  # wrong attempts per address and minute; more are refused until the next minute
+ADDRESSES_MAX = 10_000  # remembered for that; the oldest are dropped
 
 log = logging.logger("join")
 
 
 class StoredJoinToken(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A token as it is stored."""
-
     digest: bytes
     expires_ms: int
     created_ms: int
@@ -47,8 +46,6 @@ class StoredJoinToken(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Joining:
-    """Makes tokens and takes them."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._certificates: Certificates | None = None
@@ -57,18 +54,18 @@ class Joining:
         self._bad: OrderedDict[str, tuple[float, int]] = OrderedDict()  # address -> (since, how many wrong attempts)
 
     def begin(self, certificates: Certificates, urls: tuple[str, ...]) -> None:
-        """From now on there is a CA. New machines will find the API at these addresses."""
+        """The CA is open. New machines will find the API at these addresses."""
         self._certificates, self._urls = certificates, urls
 
     @property
     def certificates(self) -> Certificates:
-        """What joining ends with. Raises NoService while the CA is being opened."""
+        """Raises NoService while the CA is being opened."""
         if self._certificates is None:
             raise NoService("the server is starting")
         return self._certificates
 
     async def create(self, pool: str, uses: int | None, life_ms: int, by: By | None = None) -> JoinTokenMade:
-        """A new token; those whose time is over go with it. Raises Invalid, Conflict."""
+        """A new token; expired ones are deleted with it. Raises Invalid, Conflict."""
         if pool:
             check_name(pool, "pool")
         if uses is not None and not 1 <= uses <= COUNTABLE_MAX:
@@ -79,45 +76,43 @@ class Joining:
         name, secret = secrets.token_hex(ID_BYTES), secrets.token_urlsafe(SECRET_BYTES)
         stored = StoredJoinToken(_digest(secret), now + life_ms, now, uses, pool)
         over = [OpaqueRecord(KIND, old, None) for old, record in self._all().items() if record.expires_ms < now]
-        await self._engine.ask(
-            lambda number: PutRecords(number, (*over, OpaqueRecord(KIND, name, _pack(stored), None))), by
-        )
+        records = (*over, OpaqueRecord(KIND, name, _pack(stored), None))
+        await self._engine.ask(partial(PutRecords, records=records), by)
         token = JoinToken((*self._urls, *self.others()), self.certificates.authority.fingerprint, name, secret)
         return JoinTokenMade(token.text(), _view(name, stored))
 
     def listed(self) -> list[JoinTokenView]:
-        """Those that can still be used, by id."""
+        """Valid tokens, by id."""
         now = now_ms()
         return [_view(name, record) for name, record in sorted(self._all().items()) if record.expires_ms >= now]
 
     async def revoke(self, name: str, by: By | None = None) -> None:
-        """It can no longer be used. Nodes that have joined with it stay. Raises NotFound."""
+        """Delete a token. Nodes that joined with it stay. Raises NotFound."""
         if name not in self._engine.state.opaque_records.get(KIND, {}):
             raise NotFound(f"there is no join token {name:.80}")
-        await self._engine.ask(lambda number: PutRecords(number, (OpaqueRecord(KIND, name, None),)), by)
+        await self._engine.ask(partial(PutRecords, records=(OpaqueRecord(KIND, name, None),)), by)
 
     async def join(self, asked: JoinRequest, address: str) -> Credential:
         """Let the holder of a token join. Raises Refused, Conflict, Invalid, TooOften."""
-        self._check_patience(address)
+        since, count = self._bad.get(address, (0.0, 0))
+        if count >= BAD_MAX and time.monotonic() - since < WINDOW_S:
+            raise TooOften(f"{count} attempts from {address} were wrong; wait a minute")
         try:
             return await self._use(asked, address)
-        except (Refused, Invalid) as error:
-            self._note_bad(address)
-            log.warning("join refused", address=address, node=asked.node[:80], token=asked.id[:20], reason=str(error))
-            raise
         except RoostError as error:
+            if isinstance(error, Refused | Invalid):
+                self._note_bad(address)
             log.warning("join refused", address=address, node=asked.node[:80], token=asked.id[:20], reason=str(error))
             raise
 
     async def _use(self, asked: JoinRequest, address: str) -> Credential:
         for _ in range(TRIES_MAX):
             was = self._engine.state.opaque_records.get(KIND, {}).get(asked.id)
-            stored = msgspec.msgpack.decode(was, type=StoredJoinToken) if was is not None else None
+            stored = _read(was) if was is not None else None
             digest = _digest(asked.secret)
             if stored is None or not hmac.compare_digest(digest, stored.digest):
-                raise Refused(
-                    "this join token is not known here: it was used up, revoked, or is not whole", code="join_refused"
-                )
+                message = "this join token is not known here: it was used up, revoked, or is not whole"
+                raise Refused(message, code="join_refused")
             if stored.expires_ms < now_ms():
                 message = "the time of this join token is over; make another one: `roost join-tokens create`"
                 raise Refused(message, code="join_refused")
@@ -132,11 +127,6 @@ class Joining:
                     raise
         raise NoService("others use the same token; try again in a moment", code="busy")
 
-    def _check_patience(self, address: str) -> None:
-        since, count = self._bad.get(address, (0.0, 0))
-        if count >= BAD_MAX and time.monotonic() - since < WINDOW_S:
-            raise TooOften(f"{count} attempts from {address} were wrong; wait a minute")
-
     def _note_bad(self, address: str) -> None:
         now = time.monotonic()
         since, count = self._bad.pop(address, (now, 0))
@@ -145,8 +135,7 @@ class Joining:
             self._bad.popitem(last=False)
 
     def _all(self) -> dict[str, StoredJoinToken]:
-        records = self._engine.state.opaque_records.get(KIND, {})
-        return {name: msgspec.msgpack.decode(value, type=StoredJoinToken) for name, value in records.items()}
+        return {name: _read(value) for name, value in self._engine.state.opaque_records.get(KIND, {}).items()}
 
 
 def _view(name: str, stored: StoredJoinToken) -> JoinTokenView:
@@ -158,3 +147,4 @@ def _digest(secret: str) -> bytes:
 
 
 _pack = msgspec.msgpack.Encoder().encode
+_read = msgspec.msgpack.Decoder(StoredJoinToken).decode

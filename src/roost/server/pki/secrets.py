@@ -1,6 +1,6 @@
 """Secrets of projects: sealed where they are stored, opened only when an order is written to the node that needs them.
 
-Neither the core nor a store ever sees a value: they have the name that a document refers to, and a sealed record.
+Neither the core nor a store ever sees a value: they see the name that a document refers to, and a sealed record.
 """
 
 from collections.abc import Awaitable, Callable, Container, Iterator
@@ -24,15 +24,13 @@ from roost.server.pki.encryption import Seal, Unsealable
 KIND = "secret"
 BATCH_BYTES_MAX = 512 << 10  # of records that are sealed again in one commit: stores take 1.5 MiB at least
 BATCH_MAX = 100
-PASSES_MAX = 3  # over what others change while it is sealed again
+PASSES_MAX = 3  # over records that other requests change meanwhile
 
 Ask = Callable[[Callable[[int], Event]], Awaitable[Any]]
 Due = Welcome | Answer
 
 
 class StoredSecret(msgspec.Struct, frozen=True):
-    """A secret as it is stored."""
-
     sealed: bytes
     size: int
     changed_ms: int
@@ -40,14 +38,13 @@ class StoredSecret(msgspec.Struct, frozen=True):
 
 
 class Secrets:
-    """Seals what comes in and opens what a run needs. The key comes with `begin`, before the first request."""
+    """Seals new secrets and opens those that a run needs. `begin` sets the key, before the first request."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._seal: Seal | None = None
 
     def begin(self, seal: Seal) -> None:
-        """The keys are known."""
         self._seal = seal
 
     def record(self, key: str, value: bytes, by: str) -> OpaqueRecord:
@@ -63,21 +60,15 @@ class Secrets:
         return OpaqueRecord(KIND, key, _encode(StoredSecret(sealed, len(value), self._engine.clock.now_ms(), by)))
 
     def view(self, key: str, record: bytes) -> SecretView:
-        """A stored secret as it is shown."""
         project, _, name = key.partition("/")
         stored = _decode(record)
         return SecretView(
-            project=project,
-            name=name,
-            size=stored.size,
-            changed_ms=stored.changed_ms,
-            changed_by=stored.changed_by,
-            readable=isinstance(self._open(key, record), bytes),
-            newest_key=self._keys.is_newest(stored.sealed),
-        )
+            project=project, name=name, size=stored.size, changed_ms=stored.changed_ms, changed_by=stored.changed_by,
+            readable=isinstance(self._open(key, record), bytes), newest_key=self._keys.is_newest(stored.sealed),
+        )  # fmt: skip
 
     def hand_over(self, frame: Due, allocated: Container[int] = ()) -> Due:
-        """What is due to an agent, with the secrets of the runs in it; but not of those that it has already."""
+        """Orders for an agent, with the secrets of their runs; not of runs that it has already."""
         if not any(isinstance(order, Run) and may_have_secrets(order.document) for order in frame.orders):
             return frame
         opened: dict[str, bytes | str] = {}  # an array of a thousand runs opens a secret once
@@ -85,7 +76,6 @@ class Secrets:
         return msgspec.structs.replace(frame, orders=orders)
 
     async def reseal(self, ask: Ask) -> Resealed:
-        """Seal all secrets with the newest key."""
         return await reseal(self._engine, ask, KIND, self._resealed)
 
     def _with_secrets(self, order: Order, allocated: Container[int], opened: dict[str, bytes | str]) -> Order:
@@ -94,13 +84,13 @@ class Secrets:
         names = sorted({*secrets_of(decode_document(order.document)).values()})
         if not names:
             return order
-        project = order.workload.partition("/")[0]
+        project, records = order.workload.partition("/")[0], self._engine.state.opaque_records.get(KIND, {})
         values: dict[str, bytes] = {}
         for name in names:
             key = f"{project}/{name}"
             value = opened.get(key)
             if value is None:
-                value = opened[key] = self._open(key, self._engine.state.opaque_records.get(KIND, {}).get(key))
+                value = opened[key] = self._open(key, records.get(key))
             if isinstance(value, str):
                 return msgspec.structs.replace(order, secrets=Handed({}, f"secret {name} cannot be opened: {value}"))
             values[name] = value
@@ -111,7 +101,7 @@ class Secrets:
         return msgspec.structs.replace(order, secrets=Handed(values))
 
     def _open(self, key: str, record: bytes | None) -> bytes | str:
-        """The value, or a message why there is none."""
+        """The value, or a message why it cannot be opened."""
         if record is None:
             return f"it is no longer there; `roost secrets set {key}`"
         try:
@@ -145,9 +135,9 @@ def check_key(key: str) -> None:
 
 
 async def reseal(engine: Engine, ask: Ask, kind: str, again: Callable[[str, bytes], bytes | None]) -> Resealed:
-    """Seal records with the newest key, some at a time; what other requests change meanwhile is tried once more.
+    """Seal records with the newest key, in batches; records that change meanwhile are tried again.
 
-    `again` seals one record; None: it has the newest key already. Raises Unsealable, which is noted.
+    `again` seals one record; None: it has the newest key already. Raises Unsealable, which is reported.
     """
     done = 0
     for _ in range(PASSES_MAX):
@@ -188,7 +178,7 @@ def _batches(
 
 
 def _bound(key: str) -> str:
-    """What a sealed value is bound to: it cannot be put into the place of another."""
+    """The name that is authenticated with a sealed value: it cannot replace another."""
     return f"{KIND}/{key}"
 
 
