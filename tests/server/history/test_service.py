@@ -24,8 +24,7 @@ from roost.server.engine.recording import records_of
 from roost.server.history import service as front
 from roost.server.history import writer
 from roost.server.history.projection import HistoryCommit
-from roost.server.history.queue import Mark
-from roost.server.history.resync import Scan
+from roost.server.history.queue import Mark, Scan
 from roost.server.history.search import EventsWanted, Period, instances_of, lives_of, search_events, search_workloads
 from tests.core.random_clusters import ACTION_LISTS, events_of, small_cluster
 from tests.core.scene import wanted

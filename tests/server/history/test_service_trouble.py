@@ -18,12 +18,13 @@ from roost.core.state.records import Settings
 from roost.core.state.state import State
 from roost.model.errors import NotFound
 from roost.ports.store import Change, Snapshot
+from roost.server.history import database as database_module
 from roost.server.history import retention
 from roost.server.history import service as front
 from roost.server.history import writer as writer_module
-from roost.server.history.as_of import state_at
+from roost.server.history.as_of import Moment, earliest_ms, state_at
 from roost.server.history.database import open_for_reading
-from roost.server.history.queue import Begin, Front, Item, Lost, Mark
+from roost.server.history.queue import Begin, Front, Item, Mark, Signal
 from roost.server.history.search import EventsWanted, Period, search_events, search_workloads
 from roost.server.history.service import History
 from tests.core.random_clusters import small_cluster
@@ -98,14 +99,14 @@ async def test_a_deleted_file_is_begun_anew(tmp_path: Path, monkeypatch: pytest.
 
 async def test_a_full_disk_is_told_and_overcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pages = [60]
-    opened = writer_module.open_for_writing
+    opened = database_module.open_for_writing
 
     def open_small(path: Path) -> apsw.Connection:
         database = opened(path)
         database.execute(f"PRAGMA max_page_count = {pages[0]}").fetchall()
         return database
 
-    monkeypatch.setattr(writer_module, "open_for_writing", open_small)
+    monkeypatch.setattr(database_module, "open_for_writing", open_small)
     async with recorded_history(tmp_path) as made:
         await made.written()
         while not made.history.standing().failed:
@@ -170,7 +171,7 @@ def test_a_mark_for_an_earlier_scan_does_not_end_a_later_one(tmp_path: Path) -> 
     writer = writer_module.HistoryWriter(tmp_path / "history.db", FOREVER_MS, 1 << 40, shared, lambda: None)
     writer._ready()
     writer._take([Begin(state, 1, state.revision, state.revision, state.now_ms, {}, None)])
-    writer._take([Lost()])
+    writer._take([Signal.LOST])
     assert shared.scans == 2
     writer._take([Mark(1, 0, state.revision, state.now_ms)])
     assert shared.revision == 0, "the second scan may have seen what came after that mark"
@@ -201,7 +202,7 @@ async def test_what_is_old_goes_and_the_rest_stays_whole(tmp_path: Path, monkeyp
             await made.written()
     now_ms = made.state.now_ms
     cutoff_ms = now_ms - 300_000
-    database = writer_module.open_for_writing(tmp_path / "history.db")
+    database = database_module.open_for_writing(tmp_path / "history.db")
     room = retention.HistoryRetention()
     while room.make(database, cutoff_ms, 1 << 40, {}) == "more":
         pass
@@ -210,7 +211,7 @@ async def test_what_is_old_goes_and_the_rest_stays_whole(tmp_path: Path, monkeyp
     after.was |= made.was
     stored = await names(after)
     assert 0 < len(stored) < 10 and "job-29" in stored
-    earliest = await after.history.earliest_ms()
+    earliest = await after.history.read(earliest_ms)
     assert earliest is not None and now_ms - 600_000 < earliest <= cutoff_ms, "one snapshot before, for what comes next"
     with pytest.raises(NotFound, match="does not go back that far"):
         await after.history.moment("10m", now_ms + 600_000 - (now_ms - earliest) - 1)
@@ -273,11 +274,11 @@ def test_killed_while_it_writes_the_file_is_whole(tmp_path: Path) -> None:
     child.send_signal(signal.SIGKILL)
     child.wait()
     child.stdout.close()
-    database = writer_module.open_for_writing(tmp_path / "history.db")
+    database = database_module.open_for_writing(tmp_path / "history.db")
     assert database.execute("PRAGMA integrity_check").get == "ok"
-    stretch = writer_module.last_stretch(database)
+    stretch = database_module.last_stretch(database)
     assert stretch is not None and stretch.revision > 1
-    shown = state_at(database, front.Moment(stretch.revision, stretch.at_ms, stretch.id, ""), Settings())
+    shown = state_at(database, Moment(stretch.revision, stretch.at_ms, stretch.id), Settings())
     assert shown.revision == stretch.revision
     over = {f"job-{number}" for number in range(1, 10_000)} & {
         workload.name for workload in shown.workloads.values() if workload.finished_ms

@@ -1,12 +1,13 @@
-"""The file of the history: opened, recognised, written row by row. Without it nothing is lost but the past.
+"""The file of the history: its tables, and how they are opened and written. Without it only the past is lost.
 
-A stretch is a run of commits without a gap. It begins with a snapshot (the whole state, in pieces), then come batches
-of commits, and now and then another snapshot. What is finished and what happened is kept beside that, to be searched.
+A stretch is a run of commits without a gap. It begins with a snapshot (the whole state, in pieces), followed by batches
+of commits and occasional snapshots. Finished workloads and events have tables of their own, to be searched.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zlib import compress, decompress
@@ -19,16 +20,17 @@ FILE_NAME = "history.db"
 APPLICATION_ID = 0x52737448  # "RstH": a wrong path must not make us write into another program's file
 VERSION = 1
 
-# Many rows per statement: a statement lets go of the interpreter lock once, not once per row, and getting it back may
+# Many rows per statement: a statement releases the interpreter lock once, not once per row, and getting it back may
 # take 5 ms while the engine is busy.
 CHUNKS = (64, 16, 4, 1)
 
-PACK_BYTES_MIN = 512  # what is smaller gets no smaller
+PIECE_BYTES = 1 << 19  # of a snapshot: small enough to be packed and read without delaying the engine
+PACK_BYTES_MIN = 512  # smaller content does not compress
 PACK_LEVEL = 1  # 100 MB/s, without the interpreter lock; level 6 is a fifth smaller and four times as slow
 BUSY_MS = 5_000  # a checkpoint or a backup may hold the file for some seconds
 
-# NORMAL: a power cut may cost the last moments, which the next start makes good as far as the state knows them.
-# 16 MB of cache; a log that one snapshot made large is cut back to 64 MB. Freed pages can be given back to the system.
+# NORMAL: a power cut may cost the last commits; the next start restores them as far as the state has them.
+# 16 MB of cache; a log that one snapshot made large is cut back to 64 MB. Freed pages can be returned to the system.
 PRAGMAS = (
     "auto_vacuum = incremental",
     "journal_mode = wal",
@@ -39,11 +41,11 @@ PRAGMAS = (
     "temp_store = memory",
 )
 
-# Numbers are never given again: a snapshot knows its batches, and a follower of events knows the last one, by them.
+# AUTOINCREMENT never reuses a number: a snapshot refers to its batches, and a follower to its last event, by number.
 SCHEMA = """
 CREATE TABLE stretches (
     id INTEGER PRIMARY KEY AUTOINCREMENT, life INTEGER, revision INTEGER, at_ms INTEGER,
-    gap TEXT  -- why what was before is missing; empty: nothing is
+    gap TEXT  -- why the commits before it are missing; empty: none are
 );
 CREATE TABLE snapshots (
     id INTEGER PRIMARY KEY AUTOINCREMENT, stretch INTEGER, revision INTEGER, at_ms INTEGER, records INTEGER,
@@ -79,20 +81,36 @@ CREATE INDEX events_of_workload ON events (project, workload, at_ms) WHERE workl
 CREATE INDEX events_of_node ON events (node, at_ms) WHERE node <> '';
 """
 
+Records = dict[str, dict[str, bytes]]  # by kind and key
+
 
 class NotOurs(Exception):
-    """A file that this release cannot go on with; it is put aside and a new one is begun."""
+    """A file that this release cannot continue; it is put aside and a new one is made."""
+
+
+@dataclass
+class Stretch:
+    """The last stretch of a file."""
+
+    id: int
+    life: int
+    revision: int
+    at_ms: int
+    changes: int = 0  # since the last snapshot
+    bytes: int = 0  # of these changes
+    records: int = 0  # of the last snapshot
+    size: int = 0  # of the last snapshot, packed
 
 
 def open_for_writing(path: Path) -> apsw.Connection:
-    """The file, made if need be. Raises apsw.Error, OSError, NotOurs."""
+    """The file, made if it is missing. Raises apsw.Error, OSError, NotOurs."""
     require_library()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # documents may hold secrets: only for its owner
     database = apsw.Connection(str(path))
     try:
         database.set_busy_timeout(BUSY_MS)
-        is_new = not _number(database, "SELECT count(*) FROM sqlite_schema")
+        is_new = not database.execute("SELECT count(*) FROM sqlite_schema").get
         if not is_new:
             _recognise(database)
         for pragma in PRAGMAS:
@@ -109,14 +127,13 @@ def open_for_writing(path: Path) -> apsw.Connection:
 
 
 def open_for_reading(path: Path) -> apsw.Connection:
-    """The file beside its writer. Raises apsw.Error."""
     database = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     database.set_busy_timeout(BUSY_MS)
     return database
 
 
 def put_aside(path: Path) -> Path:
-    """Rename a file that cannot be used, with its log; the one that was put aside before goes."""
+    """Rename an unusable file and its log, over the one that was put aside before."""
     aside = path.with_name(path.name + ".aside")
     for suffix in ("", "-wal", "-shm"):
         with suppress(FileNotFoundError):
@@ -126,20 +143,19 @@ def put_aside(path: Path) -> Path:
 
 @contextmanager
 def transaction(database: apsw.Connection) -> Iterator[None]:
-    """All of it, or nothing."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
         database.execute("COMMIT")
     except BaseException:
-        with suppress(apsw.Error):  # a full disk has rolled back already
+        with suppress(apsw.Error):  # on a full disk SQLite has rolled back already
             if not database.get_autocommit():
                 database.execute("ROLLBACK")
         raise
 
 
 def insert(database: apsw.Connection, into: str, columns: int, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Put rows in, many at a time. `into`: the table, with its columns if not all of them are given."""
+    """Insert rows, many at a time. `into`: the table, with its columns if some are left out."""
     start = 0
     for size in CHUNKS:
         if len(rows) - start < size:
@@ -152,35 +168,56 @@ def insert(database: apsw.Connection, into: str, columns: int, rows: Sequence[tu
 
 
 def pack(content: bytes) -> bytes:
-    """Smaller, if that is worth it. The first byte says which."""
+    """Compress what is worth it. The first byte says whether it is compressed."""
     return b"\0" + content if len(content) < PACK_BYTES_MIN else b"\1" + compress(content, PACK_LEVEL)
 
 
 def unpack(packed: bytes) -> bytes:
-    """What was packed."""
     return decompress(memoryview(packed)[1:]) if packed[0] else packed[1:]
 
 
 def used_bytes(database: apsw.Connection) -> int:
-    """How much of the file is in use; what was freed is used again first."""
-    pages = _number(database, "PRAGMA page_count") - _number(database, "PRAGMA freelist_count")
-    return pages * _number(database, "PRAGMA page_size")
+    """How much of the file is in use, without its free pages."""
+    pages: int = database.execute("PRAGMA page_count").get - database.execute("PRAGMA freelist_count").get
+    return pages * int(database.execute("PRAGMA page_size").get)
 
 
-def first_row(found: Iterable[Any]) -> tuple[Any, ...] | None:
-    """The first of what a query finds."""
-    return next(iter(found), None)
+def last_stretch(database: apsw.Connection) -> Stretch | None:
+    found = database.execute("SELECT id, life, revision, at_ms FROM stretches ORDER BY id DESC LIMIT 1").get
+    if found is None:
+        return None
+    stretch = Stretch(*found)
+    query = "SELECT revision, at_ms FROM batches WHERE stretch = ? ORDER BY first_revision DESC LIMIT 1"
+    last = database.execute(query, (stretch.id,)).get
+    if last is not None:
+        stretch.revision, stretch.at_ms = last
+    query = "SELECT id, records, batch FROM snapshots WHERE stretch = ? ORDER BY id DESC LIMIT 1"
+    snapshot, stretch.records, batch = database.execute(query, (stretch.id,)).get or (0, 0, 0)
+    query = "SELECT coalesce(sum(length(packed)), 0) FROM pieces WHERE snapshot = ?"
+    stretch.size = database.execute(query, (snapshot,)).get
+    query = "SELECT coalesce(sum(changes), 0), coalesce(sum(length(packed)), 0) FROM batches WHERE id > ?"
+    stretch.changes, stretch.bytes = database.execute(query, (batch,)).get
+    return stretch
+
+
+def pieces_of(records: Records) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """A whole state in pieces of about PIECE_BYTES, each of one kind."""
+    for kind, things in records.items():
+        piece: dict[str, bytes] = {}
+        size = 0
+        for key, value in things.items():
+            piece[key] = value
+            size += len(key) + len(value)
+            if size >= PIECE_BYTES:
+                yield kind, piece
+                piece, size = {}, 0
+        if piece:
+            yield kind, piece
 
 
 def _recognise(database: apsw.Connection) -> None:
-    if _number(database, "PRAGMA application_id") != APPLICATION_ID:
+    if database.execute("PRAGMA application_id").get != APPLICATION_ID:
         raise NotOurs("it is a database, but no history of Roost")
-    version = _number(database, "PRAGMA user_version")
+    version = database.execute("PRAGMA user_version").get
     if version != VERSION:
         raise NotOurs(f"it has version {version}, this release of Roost writes version {VERSION}")
-
-
-def _number(database: apsw.Connection, query: str) -> int:
-    value = database.execute(query).get
-    assert isinstance(value, int)
-    return value

@@ -1,6 +1,7 @@
-"""From commits to rows: what happened, and what is finished. Runs in the writer's thread, so decoding is kept cheap."""
+"""From commits to rows: events and finished work. Runs in the writer's thread, so it decodes as little as it can."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,20 +12,18 @@ from roost.model.records.transition import Story, Transition, Transitioned, line
 from roost.model.records.workload import Workload
 from roost.model.states import FINISHED, InstanceState
 from roost.ports.store import Change
-from roost.server.views.work import counts_of, workload_state
+from roost.server.views.work import Progress, counts_of, workload_state
 
 #: What an event may be about.
 ABOUT = ("instance", "workload", "node", "project", "pool", "reservation", *OPAQUE_KINDS)
 
 ROW_BYTES = 200  # of an event with its indexes, as measured
 
-Progress = tuple[int, dict[InstanceState, int]]  # how many instances have begun, and how many are in which state
-
 
 class HistoryCommit(NamedTuple):
-    """One commit as the engine hands it over. Records are changed in place, so what is counted is noted at once."""
+    """One commit as the engine hands it over. Records are changed in place, so the progress is copied at once."""
 
-    number: int  # as the engine counts what it hands over, so that what is missing shows
+    number: int  # consecutive, so that missing commits show
     revision: int
     at_ms: int
     changes: Sequence[Change]
@@ -34,15 +33,28 @@ class HistoryCommit(NamedTuple):
     forgotten: Sequence[Forgotten] = ()  # records that changed and were deleted in this commit
 
 
-class HistoryRows:
-    """What goes into the tables of one transaction."""
+class EventRow(NamedTuple):
+    """A row of the table of events, without its id. `message`: a text, or an encoded reason."""
 
-    def __init__(self) -> None:
-        self.events: list[tuple[Any, ...]] = []
-        self.workloads: list[tuple[Any, ...]] = []
-        self.instances: list[tuple[Any, ...]] = []
-        self.reopened: list[int] = []  # serials of workloads that live (again)
-        self.endings: list[tuple[Any, ...]] = []  # events that come after all others of their commit
+    at_ms: int
+    revision: int
+    kind: str
+    project: str = ""
+    workload: str = ""
+    number: int | None = None
+    node: str = ""
+    what: str = ""
+    message: str | bytes = ""
+    who: str = ""
+
+
+@dataclass
+class HistoryRows:
+    events: list[EventRow] = field(default_factory=list)
+    workloads: list[tuple[Any, ...]] = field(default_factory=list)
+    instances: list[tuple[Any, ...]] = field(default_factory=list)
+    reopened: list[int] = field(default_factory=list)  # serials of workloads that are not finished (again)
+    endings: list[EventRow] = field(default_factory=list)  # events that come after all others of their commit
 
     @property
     def size(self) -> int:
@@ -50,14 +62,13 @@ class HistoryRows:
         records = sum(len(row[-1]) for row in (*self.workloads, *self.instances))
         return records + ROW_BYTES * (len(self.events) + len(self.workloads) + len(self.instances))
 
-    def end(self) -> None:
-        """A commit has been read."""
+    def end_commit(self) -> None:
         self.events += self.endings
         self.endings.clear()
 
 
 class HistoryReader:
-    """Reads commits one after the other. `serials` tells which life of a name an instance belongs to."""
+    """Reads commits in order. `serials`: the serial of the workload that has a name now."""
 
     def __init__(self, serials: dict[str, int], revision: int) -> None:
         self.serials = serials
@@ -79,11 +90,11 @@ class HistoryReader:
         for change in commit.changes:
             if change.kind == "node":
                 rows.events += [_node_event(change.key, line) for line in nodes.get(change.key, ())]
-            else:
+            elif change.kind != "instance":
                 self._change(commit, change, commit.progress.get(change.key, (0, {})), rows)
         rows.events += [_instance_event(key, line) for kind, key, line in transitions if kind == "instance"]
         self._instances(commit.changes, finished, rows)
-        rows.end()
+        rows.end_commit()
         self.revision = commit.revision
 
     def read_records(
@@ -100,7 +111,7 @@ class HistoryReader:
             if seen.finished_ms and seen.serial not in known:
                 fresh.add(key)
             if seen.submitted_ms > since_ms:
-                rows.events.append(_workload_event(seen, "submitted", seen.submitted_ms, until))
+                rows.events.append(_submitted_event(seen, until))
         for value in records.get("instance", {}).values():
             instance = _INSTANCES.decode(value)
             lines = lines_between(instance.story, since, until)
@@ -111,8 +122,7 @@ class HistoryReader:
             states[instance.state] = states.get(instance.state, 0) + 1
         for key, value in records.get("workload", {}).items():
             if key in fresh:
-                begun = sum(counts[key].values())
-                self._finished(value, (begun, counts[key]), until, rows)
+                self._finished(value, (sum(counts[key].values()), counts[key]), until, rows)
         for value in records.get("node", {}).values():
             node = _NODES.decode(value)
             rows.events += [_node_event(node.name, line) for line in lines_between(node.story, since, until)]
@@ -120,50 +130,42 @@ class HistoryReader:
             entry = _AUDITS.decode(value)
             if since < entry.revision <= until:
                 rows.events.append(_audit_event(entry))
-        rows.end()
+        rows.end_commit()
         rows.events.sort(key=lambda event: event[:2])
         return rows
 
     def _change(self, commit: HistoryCommit, change: Change, progress: Progress, rows: HistoryRows) -> None:
-        kind, key, value = change
-        if kind == "workload":
-            if value is not None:
-                self._workload(key, value, progress, commit, rows)
-            else:
+        match change:
+            case ("workload", key, None):
                 self.serials.pop(key, None)
-        elif kind == "audit":
-            if value is not None:
+            case ("workload", key, bytes(value)):
+                seen = _WORKLOADS.decode(value)
+                if self.serials.get(key) != seen.serial:
+                    self.serials[key] = seen.serial
+                    rows.events.append(_submitted_event(seen, commit.revision))
+                if seen.finished_ms:
+                    self._finished(value, progress, commit.revision, rows)
+                else:
+                    rows.reopened.append(seen.serial)
+            case ("audit", _, bytes(value)):
                 rows.events.append(_audit_event(_AUDITS.decode(value)))
-        elif kind == "version":
-            if value is not None:  # one that is forgotten is no news: it was over long ago
-                self._version(key, commit, rows)
-        elif kind not in ("instance", "meta", "hook-position"):
-            what = "unset" if value is None else "set"
-            project, _, _ = key.partition("/") if kind in ("member", "secret", "hook") else (key, "", "")
-            owner = project if kind in ("project", "member", "secret", "hook") else ""
-            rows.events.append((commit.at_ms, commit.revision, kind, owner, "", None, "", what, f"{kind} {key}", ""))
-
-    def _workload(self, key: str, value: bytes, progress: Progress, commit: HistoryCommit, rows: HistoryRows) -> None:
-        seen = _WORKLOADS.decode(value)
-        if self.serials.get(key) != seen.serial:
-            self.serials[key] = seen.serial
-            rows.events.append(_workload_event(seen, "submitted", seen.submitted_ms, commit.revision))
-        if seen.finished_ms:
-            self._finished(value, progress, commit.revision, rows)
-        else:
-            rows.reopened.append(seen.serial)
-
-    def _version(self, key: str, commit: HistoryCommit, rows: HistoryRows) -> None:
-        """A version is put aside when the next one takes its place."""
-        workload, _, number = key.rpartition("@")
-        project, _, name = workload.partition("/")
-        message = f"version {number} has a successor"
-        rows.events.append((commit.at_ms, commit.revision, "workload", project, name, None, "", "changed", message, ""))
+            case ("version", key, bytes()):  # stored when its successor replaces it
+                workload, _, number = key.rpartition("@")
+                project, _, name = workload.partition("/")
+                message = f"version {number} has a successor"
+                row = EventRow(
+                    commit.at_ms, commit.revision, "workload", project, name, what="changed", message=message
+                )
+                rows.events.append(row)
+            case (kind, key, value) if kind not in ("audit", "version", "meta", "hook-position"):
+                owner = key.partition("/")[0] if kind in ("project", "member", "secret", "hook") else ""
+                what = "unset" if value is None else "set"
+                row = EventRow(commit.at_ms, commit.revision, kind, owner, what=what, message=f"{kind} {key}")
+                rows.events.append(row)
 
     def _finished(self, value: bytes, progress: Progress, revision: int, rows: HistoryRows) -> None:
         workload = _WHOLE.decode(value)
-        begun, counts = progress
-        every = counts_of(workload, begun, counts)
+        begun, every = progress[0], counts_of(workload, *progress)
         state = workload_state(workload, every)
         rows.workloads.append((
             workload.serial, workload.project, workload.name, workload.policy.kind, state, workload.count, begun,
@@ -172,9 +174,9 @@ class HistoryReader:
         message: str | bytes = ", ".join(f"{number} {name}" for name, number in every.items())
         if workload.reason is not None:
             message = _ENCODER.encode(workload.reason)
-        rows.endings.append((
-            workload.finished_ms, revision, "workload", workload.project, workload.name, None, "", state, message, ""
-        ))  # fmt: skip
+        project, name = workload.project, workload.name
+        event = EventRow(workload.finished_ms, revision, "workload", project, name, what=state, message=message)
+        rows.endings.append(event)
 
     def _instances(self, changes: Iterable[Change], finished: set[str], rows: HistoryRows) -> None:
         for kind, key, value in changes:
@@ -189,37 +191,40 @@ class HistoryReader:
             ))  # fmt: skip
 
 
-def _instance_event(key: str, line: Transition) -> tuple[Any, ...]:
+def _instance_event(key: str, line: Transition) -> EventRow:
     workload, _, index = key.rpartition(".")
     project, _, name = workload.partition("/")
     reason = _ENCODER.encode(line.reason)
-    return line.at_ms, line.revision, "instance", project, name, int(index), line.node, line.state, reason, ""
+    return EventRow(line.at_ms, line.revision, "instance", project, name, int(index), line.node, line.state, reason)
 
 
-def _workload_event(seen: "_Workload", what: str, at_ms: int, revision: int) -> tuple[Any, ...]:
+def _submitted_event(seen: "_Workload", revision: int) -> EventRow:
     message = "" if seen.count == 1 else f"{seen.count} instances"
-    return at_ms, revision, "workload", seen.project, seen.name, None, "", what, message, ""
+    return EventRow(
+        seen.submitted_ms, revision, "workload", seen.project, seen.name, what="submitted", message=message
+    )  # fmt: skip
 
 
-def _node_event(name: str, line: Transition) -> tuple[Any, ...]:
-    return line.at_ms, line.revision, "node", "", "", None, name, line.state, _ENCODER.encode(line.reason), ""
+def _node_event(name: str, line: Transition) -> EventRow:
+    reason = _ENCODER.encode(line.reason)
+    return EventRow(line.at_ms, line.revision, "node", node=name, what=line.state, message=reason)
 
 
-def _audit_event(entry: Audit) -> tuple[Any, ...]:
-    """What it is about may be a workload or a node; then it is also found under that."""
+def _audit_event(entry: Audit) -> EventRow:
+    """A target that is a workload, an instance or a node is also found under that."""
     project, slash, rest = entry.target.partition("/")
     names_workload = slash and " " not in entry.target
     name, _, index = rest.partition(".") if names_workload else ("", "", "")
     node = entry.target if entry.what in ("cordon", "drain", "resume", "remove") else ""
     message = entry.target + (f" (from {entry.where})" if entry.where else "")
-    return (
+    return EventRow(
         entry.at_ms, entry.revision, "audit", project if names_workload else "", name,
         int(index) if index.isdigit() else None, node, entry.what, message, entry.who,
     )  # fmt: skip
 
 
 class _Instance(msgspec.Struct, gc=False):
-    """What rows need of an instance; the rest is not decoded."""
+    """The fields of an instance that rows need; the rest is not decoded."""
 
     workload: str
     index: int
@@ -232,8 +237,6 @@ class _Instance(msgspec.Struct, gc=False):
 
 
 class _Workload(msgspec.Struct, gc=False):
-    """What rows need of a workload that lives."""
-
     project: str
     name: str
     submitted_ms: int
@@ -243,8 +246,6 @@ class _Workload(msgspec.Struct, gc=False):
 
 
 class _NodeRow(msgspec.Struct, gc=False):
-    """What rows need of a node."""
-
     name: str
     story: Story = ()
 

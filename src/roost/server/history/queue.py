@@ -1,59 +1,93 @@
 """What the engine hands over to the history's writer, and the counters that they share."""
 
+from dataclasses import dataclass, field
+from enum import Enum
 from queue import SimpleQueue
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from roost.core.state.state import State
+from roost.server.history.database import Records
 from roost.server.history.projection import HistoryCommit
+
+#: Kinds of records that a state has in an attribute of the same name with an s. Opaque records are not among them.
+KINDS = ("project", "pool", "reservation", "node", "version", "workload", "instance")
 
 
 class Begin(NamedTuple):
-    """A state was loaded, or is followed from here on. `records`: all of it, where that is little."""
+    """A state was loaded, or is followed from here on. `records`: all of a small state."""
 
     state: State
     life: int
-    since: int  # the revision before what is handed over next
+    since: int  # the revision before the next commit that is handed over
     revision: int  # of the state, and of `records`
     at_ms: int
     serials: dict[str, int]
-    records: dict[str, dict[str, bytes]] | None
+    records: Records | None
 
 
 class Mark(NamedTuple):
-    """Between two steps: nothing in the state is not in a commit up to this one."""
+    """Between two steps: everything in the state is in a commit up to this one."""
 
-    scan: int  # the one that wanted it
+    scan: int  # the scan that asked for it
     number: int  # of the last commit that was handed over
     revision: int
     at_ms: int
 
 
-class Lost(NamedTuple):
-    """From here on commits were not queued: there were too many."""
+class Signal(Enum):
+    LOST = "commits after this one were not queued: there were too many"
+    RESET = "the state was discarded"
+    STOP = "end after this item"
 
 
-class HistoryReset(NamedTuple):
-    """The state was thrown away."""
+Item = Begin | HistoryCommit | Mark | Signal
 
 
-class StopWriter(NamedTuple):
-    """The end."""
-
-
-Item = Begin | HistoryCommit | Mark | Lost | HistoryReset | StopWriter
-
-
+@dataclass
 class Front:
-    """What the writer and the engine's side share. Plain attributes: each is written by one side only, or is a flag."""
+    """What the writer and the engine's side share. Each attribute is written by one side only, or is a flag."""
 
-    def __init__(self) -> None:
-        self.queue: SimpleQueue[Item] = SimpleQueue()
-        self.written_changes = 0
-        self.written_bytes = 0
-        self.refuses = False  # commits need not be queued: a scan will follow
-        self.scans = 0  # how many were begun: each wants a mark of its own
-        self.failed = ""  # why nothing is written: a message
-        self.gaps = 0
-        self.revision = 0  # the newest that is written
-        self.at_ms = 0
-        self.bytes = 0
+    queue: SimpleQueue[Item] = field(default_factory=SimpleQueue)
+    written_changes: int = 0
+    written_bytes: int = 0
+    refuses: bool = False  # commits need not be queued: a scan will follow
+    scans: int = 0  # how many were begun: each needs a mark of its own
+    failed: str = ""  # why nothing is written: a message
+    gaps: int = 0
+    revision: int = 0  # the newest that is written
+    at_ms: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class Scan:
+    """The records of a whole state, and the commits since."""
+
+    number: int
+    records: Records
+    reason: str
+    commits: list[HistoryCommit] = field(default_factory=list)
+
+    def until(self, mark: Mark) -> list[HistoryCommit]:
+        """The commits up to a mark, without a hole: the records include all commits before a hole."""
+        wanted, found = mark.number, list[HistoryCommit]()
+        for commit in reversed(self.commits):
+            if commit.number != wanted:
+                break
+            found.append(commit)
+            wanted -= 1
+        return found[::-1]
+
+
+def scan(state: State) -> Records:
+    """All records of a state that may be changing: dicts are copied and records encoded in one step each."""
+    encode = msgspec.msgpack.Encoder().encode
+    found: Records = {"meta": {"meta": encode(state.meta)}}
+    for kind in KINDS:
+        things: dict[str, Any] = getattr(state, f"{kind}s").copy()
+        found[kind] = {key: encode(thing) for key, thing in things.items()}
+    for kind, opaque_records in state.opaque_records.copy().items():
+        found[kind] = opaque_records.copy()
+    return found

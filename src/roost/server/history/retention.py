@@ -1,23 +1,21 @@
-"""Room for the history: what is too old, or too much, goes from its oldest end, a little at a time."""
+"""Retention of the history: what is too old or too much is deleted from the oldest end, a little at a time."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import apsw
 
-from roost.server.history.database import first_row, transaction, used_bytes
+from roost.server.history.database import transaction, used_bytes
 
 ROWS_MAX = 2_000  # deleted at a time: some ten milliseconds
 BLOBS_MAX = 50  # of half a megabyte each
-SERIALS_MAX = 100  # looked at for leftovers at a time
-FREE_SHARE = 4  # a quarter of the file is kept free for what comes; more is given back to the system
+SERIALS_MAX = 100  # checked for leftovers at a time
+FREE_SHARE = 4  # a quarter of the file is kept free for new rows; more is returned to the system
 
 Verdict = Literal["done", "more", "snapshot", "full"]
 
 
 class HistoryRetention:
-    """Makes room, and remembers where it was looking for leftovers."""
-
     def __init__(self) -> None:
         self._looked_at = -1
 
@@ -30,28 +28,27 @@ class HistoryRetention:
         if used_bytes(database) > bytes_max:
             floor_ms = _floor_ms(database)
             if floor_ms is None:
-                grown = first_row(database.execute("SELECT 1 FROM batches LIMIT 1")) is not None
-                verdict = "snapshot" if grown else "full"
+                verdict = "snapshot" if database.execute("SELECT 1 FROM batches LIMIT 1").get else "full"
             else:
                 cutoff_ms = max(cutoff_ms, floor_ms)
         gone = _forget_states(database, cutoff_ms) + _forget_rows(database, cutoff_ms)
         gone += self._forget_leftovers(database, live)
-        _give_back(database)
+        if database.execute("PRAGMA freelist_count").get * FREE_SHARE > database.execute("PRAGMA page_count").get:
+            database.execute(f"PRAGMA incremental_vacuum({ROWS_MAX})").fetchall()
         return "more" if gone else verdict
 
     def _forget_leftovers(self, database: apsw.Connection, live: Mapping[str, int]) -> int:
-        """Instances whose workload neither lives nor is in the history: its end came in a gap."""
+        """Instances whose workload is neither in the state nor in the history: it ended in a gap."""
         before = database.total_changes()
         living: set[int] | None = None
         with transaction(database):
             for _ in range(SERIALS_MAX):
                 query = "SELECT min(serial) FROM instances WHERE serial > ?"
-                found: Any = database.execute(query, (self._looked_at,)).get
+                found = database.execute(query, (self._looked_at,)).get
                 if found is None:
                     self._looked_at = -1
                     break
-                existing = first_row(database.execute("SELECT 1 FROM workloads WHERE serial = ?", (found,)))
-                if existing is None:
+                if database.execute("SELECT 1 FROM workloads WHERE serial = ?", (found,)).get is None:
                     living = set(live.values()) if living is None else living
                     if found not in living and _forget_instances(database, found, ROWS_MAX) == ROWS_MAX:
                         break
@@ -60,21 +57,21 @@ class HistoryRetention:
 
 
 def _floor_ms(database: apsw.Connection) -> int | None:
-    """Where the history is to begin when it is too large: a snapshot, so that everything after it can be shown."""
-    times = [row[0] for row in database.execute("SELECT at_ms FROM snapshots ORDER BY id LIMIT 2")]
+    """Where a history that is too large is to begin: at a snapshot, so that everything after it can be shown."""
+    times: list[int] = [row[0] for row in database.execute("SELECT at_ms FROM snapshots ORDER BY id LIMIT 2")]
     if not times:
         return None
     older = "SELECT 1 FROM events WHERE at_ms < ?1 UNION ALL SELECT 1 FROM workloads WHERE finished_ms < ?1 LIMIT 1"
-    if first_row(database.execute(older, (times[0],))) is not None:
+    if database.execute(older, (times[0],)).get is not None:
         return times[0]
     return times[1] if len(times) > 1 else None
 
 
 def _forget_states(database: apsw.Connection, cutoff_ms: int) -> int:
-    """Snapshots before the last one that is old enough, and the commits that it covers. A snapshot's own row goes
-    first: what is half deleted is not shown."""
+    """Snapshots before the last one that is old enough, and the commits that it covers. A snapshot's own row is
+    deleted first: a half deleted snapshot is not shown."""
     query = "SELECT id, batch FROM snapshots WHERE at_ms <= ? ORDER BY at_ms DESC, id DESC LIMIT 1"
-    stored = first_row(database.execute(query, (cutoff_ms,)))
+    stored = database.execute(query, (cutoff_ms,)).get
     if stored is None:
         return 0
     snapshot, batch = stored
@@ -110,10 +107,3 @@ def _forget_instances(database: apsw.Connection, serial: int, most: int) -> int:
     old = f"SELECT number FROM instances WHERE serial = ?1 ORDER BY number LIMIT {max(0, most)}"
     database.execute(f"DELETE FROM instances WHERE serial = ?1 AND number IN ({old})", (serial,))
     return database.total_changes() - before
-
-
-def _give_back(database: apsw.Connection) -> None:
-    pages, free = database.execute("PRAGMA page_count").get, database.execute("PRAGMA freelist_count").get
-    assert isinstance(pages, int) and isinstance(free, int)
-    if free * FREE_SHARE > pages:
-        database.execute(f"PRAGMA incremental_vacuum({ROWS_MAX})").fetchall()

@@ -1,13 +1,14 @@
 """History: finished workloads, events, and the state as it was. In a file of its own, which may be deleted.
 
-The engine hands over each commit and goes on; a thread writes (history_writer), others read, each with a connection of
-its own. Nothing waits for history, and its failures are logged and change nothing else.
+The engine hands over each commit and goes on; one thread writes (`writer.py`), others read, each with a connection of
+its own. Nothing waits for the history, and its failures are logged and change nothing else.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
@@ -20,42 +21,40 @@ from roost.model.errors import NoService, NotFound
 from roost.model.records.transition import Transitioned
 from roost.ports.store import Change
 from roost.schema.servers import HistoryStatus
-from roost.server.history.as_of import Moment, earliest_ms, find_moment, state_at
+from roost.server.history.as_of import Moment, find_moment, state_at
 from roost.server.history.database import FILE_NAME, open_for_reading
-from roost.server.history.projection import HistoryCommit, Progress
-from roost.server.history.queue import Begin, Front, HistoryReset, Lost, Mark, StopWriter
-from roost.server.history.resync import scan
+from roost.server.history.projection import HistoryCommit
+from roost.server.history.queue import Begin, Front, Mark, Signal, scan
 from roost.server.history.writer import HistoryWriter
+from roost.server.views.work import progress_of
 
 RETENTION_MS = 90 * 86_400_000
 BYTES_MAX = 10 << 30  # some 20 million transitions
 BYTES_MIN = 1 << 20
 
-# What may wait for the writer: some ten seconds of a very busy server. Beyond that commits are not queued, and the
-# writer looks at the state as a whole when it is done.
+# The queue of the writer: some ten seconds of a very busy server. Beyond that commits are not queued, and the writer
+# scans the whole state later.
 QUEUE_CHANGES_MAX = 200_000
 QUEUE_BYTES_MAX = 128 << 20
 
 SMALL_RECORDS = 500  # a state that the engine's side copies at once, in a millisecond, instead of asking for a scan
 READERS_MAX = 2  # threads that read: each takes its share of the interpreter
 WAITING_MAX = 32  # requests that wait for one; more are refused
-PAST_S = 60.0  # how long a state of the past is kept in memory for the next question about it
-CLOSE_S = 10.0  # for the writer to write what is queued; a disk that takes longer does not keep the server from ending
-FOLLOW_PAUSE_S = 0.05  # between two looks of one who follows: twenty a second are as good as at once
+PAST_S = 60.0  # how long a state of the past is kept in memory for the next request
+CLOSE_S = 10.0  # for the writer to write its queue; a slower disk does not delay the end of the server
+FOLLOW_PAUSE_S = 0.05  # between two reads of a follower: twenty a second are as good as at once
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Past(NamedTuple):
-    """A state as it was, and when that was."""
-
     state: State
     moment: Moment
 
 
 class History:
-    """The engine's side of it, and the readers'. `begin`, `take` and `reset` are called by who performs, in order."""
+    """The engine's side and the readers' side. The executor calls `begin`, `take` and `reset`, in order."""
 
     def __init__(
         self, folder: Path, settings: Settings, *, retention_ms: int = RETENTION_MS, bytes_max: int = BYTES_MAX
@@ -69,23 +68,22 @@ class History:
         self._reading = 0
         self._state: State | None = None
         self._number = 0  # commits handed over
-        self._marked = 0  # the last scan that got its mark
+        self._marked = 0  # the last scan that has its mark
         self._queued_changes = self._queued_bytes = 0
         self._past: Past | None = None
         self._past_ends: asyncio.TimerHandle | None = None
         self._rebuilding = asyncio.Lock()
-        self._followers: dict[asyncio.Future[None], None] = {}
+        self._written = asyncio.Event()  # set and cleared at once; stays set when the server stops
         self.closed = False
 
     def start(self) -> None:
-        """Begin to write. The file is opened by the writer: a slow disk does not keep the server from starting."""
+        """Begin to write. The writer opens the file: a slow disk does not delay the start of the server."""
         self._loop = asyncio.get_running_loop()
         self._writer.start()
 
     async def close(self) -> None:
-        """Write what is queued, and let go of the file."""
         self.leave()
-        self._front.queue.put(StopWriter())
+        self._front.queue.put(Signal.STOP)
         if self._writer.is_alive():
             await asyncio.get_running_loop().run_in_executor(None, self._writer.join, CLOSE_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -93,14 +91,14 @@ class History:
             self._past_ends.cancel()
 
     def leave(self) -> None:
-        """The server is stopping: who follows is sent away."""
+        """The server is stopping: followers end."""
         self.closed = True
-        self._wake()
+        self._written.set()
 
-    # what the engine's side does
+    # the engine's side
 
     def begin(self, state: State, since: int) -> None:
-        """A state was loaded or is followed; what was committed after `since` is handed over from now on."""
+        """A state was loaded or is followed; commits after `since` are handed over from now on."""
         self._state = state
         small = len(state.instances) + len(state.workloads) + len(state.nodes) <= SMALL_RECORDS
         records = scan(state) if small else None
@@ -116,69 +114,48 @@ class History:
         front = self._front
         if changes:
             self._number += 1
-            if not front.refuses:
-                self._queue(state, changes, transitions, forgotten)
+        if changes and not front.refuses:
+            size = sum(len(value) for _, _, value in changes if value is not None)
+            waiting = self._queued_changes + len(changes) - front.written_changes
+            if waiting > QUEUE_CHANGES_MAX or self._queued_bytes + size - front.written_bytes > QUEUE_BYTES_MAX:
+                front.refuses = True
+                front.queue.put(Signal.LOST)
+            else:
+                self._queued_changes += len(changes)
+                self._queued_bytes += size
+                progress = {
+                    key: progress_of(state, key) for kind, key, value in changes if kind == "workload" and value
+                }
+                at_ms, number, revision = _time_of(state), self._number, state.revision
+                commit = HistoryCommit(number, revision, at_ms, changes, size, progress, transitions, forgotten)
+                front.queue.put(commit)
         if front.scans != self._marked and state is self._state:
             self._marked = front.scans
             front.queue.put(Mark(self._marked, self._number, state.revision, _time_of(state)))
 
     def reset(self) -> None:
-        """The state is being loaded anew."""
         self._state = None
-        self._front.queue.put(HistoryReset())
+        self._front.queue.put(Signal.RESET)
 
     def standing(self) -> HistoryStatus:
-        """How it stands."""
         front = self._front
         waiting = self._queued_changes - front.written_changes
         return HistoryStatus(front.revision, front.at_ms, waiting, front.bytes, front.gaps, front.failed)
 
-    def _queue(
-        self, state: State, changes: Sequence[Change], transitions: Sequence[Transitioned],
-        forgotten: Sequence[Forgotten],
-    ) -> None:  # fmt: skip
-        size = 0
-        progress: dict[str, Progress] = {}
-        for kind, key, value in changes:
-            if value is not None:
-                size += len(value)
-                if kind == "workload":
-                    existing = state.progress.get(key)
-                    progress[key] = (existing.placed_count, existing.counts.copy()) if existing else (0, {})
-        self._queued_changes += len(changes)
-        self._queued_bytes += size
-        front = self._front
-        too_many = self._queued_changes - front.written_changes > QUEUE_CHANGES_MAX
-        if too_many or self._queued_bytes - front.written_bytes > QUEUE_BYTES_MAX:
-            self._queued_changes -= len(changes)
-            self._queued_bytes -= size
-            front.refuses = True
-            front.queue.put(Lost())
-            return
-        at_ms = _time_of(state)
-        front.queue.put(
-            HistoryCommit(self._number, state.revision, at_ms, changes, size, progress, transitions, forgotten)
-        )
-
-    # what readers do
+    # the readers' side
 
     async def read(self, query: Callable[Concatenate[apsw.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Ask the file something, in a thread. Raises NoService when there is none, or too many ask at once."""
+        """Run a query in a thread. Raises NoService without a readable file, or while too many queries wait."""
         if self._reading >= WAITING_MAX:
             raise NoService("too many questions about the past at once; try again in a moment", code="busy")
         self._reading += 1
 
         def ask() -> T:
             try:
-                with_file = open_for_reading(self.path)
+                with closing(open_for_reading(self.path)) as database:
+                    return query(database, *args, **kwargs)
             except apsw.Error as error:
                 raise NoService(f"the history cannot be read: {error}") from None
-            try:
-                return query(with_file, *args, **kwargs)
-            except apsw.Error as error:
-                raise NoService(f"the history cannot be read: {error}") from None
-            finally:
-                with_file.close()
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, ask)
@@ -186,12 +163,7 @@ class History:
             self._reading -= 1
 
     async def moment(self, at: str, now_ms: int) -> Moment:
-        """Which commit a time means. Raises Invalid, NotFound."""
         return await self.read(find_moment, at, now_ms)
-
-    async def earliest_ms(self) -> int | None:
-        """How far back it goes."""
-        return await self.read(earliest_ms)
 
     async def at(self, at: str, now_ms: int) -> Past:
         """The state as it was. One is made at a time, and the last is kept for a while. Raises Invalid, NotFound."""
@@ -208,14 +180,7 @@ class History:
 
     async def next_rows(self) -> None:
         """Wait until something was written, or the server stops."""
-        if self.closed:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._followers[future] = None
-        try:
-            await future
-        finally:
-            self._followers.pop(future, None)
+        await self._written.wait()
 
     def _forget_past(self) -> None:
         self._past = None
@@ -226,31 +191,18 @@ class History:
             loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        for future in self._followers:
-            if not future.done():
-                future.set_result(None)
+        self._written.set()
+        if not self.closed:
+            self._written.clear()
 
 
 def _time_of(state: State) -> int:
-    """When its last step was; of a state that is only followed, now."""
+    """The time of its last step; of a state that is only followed, the current time."""
     return state.now_ms or time.time_ns() // 1_000_000
 
 
 def needed(history: History | None) -> History:
-    """The history, or the words to say that there is none."""
+    """The history. Raises NotFound if the server keeps none."""
     if history is None:
         raise NotFound("no history is kept here; start the server with `--history on`", code="history_off")
     return history
-
-
-__all__ = [
-    "BYTES_MAX",
-    "BYTES_MIN",
-    "FOLLOW_PAUSE_S",
-    "RETENTION_MS",
-    "History",
-    "Moment",
-    "Past",
-    "HistoryStatus",
-    "needed",
-]

@@ -1,8 +1,8 @@
-"""The history's writer: one thread that takes what the engine queued and writes it in batches. It never stops a server.
+"""The history's writer: one thread that writes in batches what the engine queued. It never stops a server.
 
-What could not be written, or was not seen, is a gap. It is closed by a scan: the records of the living state are
-encoded here, beside the engine that goes on changing them, and then corrected by all commits that came meanwhile, up to
-a mark that the engine sets between two steps. A record that no commit touched is as it was; others are replaced.
+Commits that were not written or not queued are a gap. A scan closes it: the records of the current state are encoded
+here while the engine goes on changing them, and then corrected by all commits that came meanwhile, up to a mark that
+the engine sets between two steps. A record that no commit touched is as it was; others are replaced.
 """
 
 import threading
@@ -16,31 +16,31 @@ import apsw
 import msgspec
 
 from roost.ports.store import StoreError
-from roost.server.history.as_of import records_at
-from roost.server.history.database import NotOurs, insert, open_for_writing, pack, put_aside, transaction, used_bytes
-from roost.server.history.projection import HistoryCommit, HistoryReader, HistoryRows
-from roost.server.history.queue import Begin, Front, HistoryReset, Item, Lost, Mark, StopWriter
-from roost.server.history.resync import Scan, Stretch, last_stretch, pieces_of, scan
+from roost.server.history import database
+from roost.server.history.as_of import apply_changes, records_at
+from roost.server.history.database import NotOurs, Records, Stretch, insert, pack, transaction
+from roost.server.history.projection import EventRow, HistoryCommit, HistoryReader, HistoryRows
+from roost.server.history.queue import Begin, Front, Item, Mark, Scan, Signal, scan
 from roost.server.history.retention import HistoryRetention
 from roost.server.observability import logging
 
 LINGER_S = 0.02  # a batch gathers for so long: a busy server has fifty transactions a second, not five hundred
-BATCH_CHANGES_MAX = 2_000  # per row and transaction: some ten milliseconds, and what a reader decodes at once
+BATCH_CHANGES_MAX = 2_000  # per row and transaction: some ten milliseconds, and the unit that a reader decodes
 SNAPSHOT_CHANGES_MIN = 50_000  # a tenth of a second to read
-SNAPSHOTS_MIN = 16  # in a history as large as it may be: what is too much goes from snapshot to snapshot
+SNAPSHOTS_MIN = 16  # in a history of the largest size: retention deletes from snapshot to snapshot
 SNAPSHOT_SHARE = 1  # changes per record until the next snapshot: reading back costs at most twice the state
-ROOM_EVERY_S = 10.0  # how often old rows are looked for
+ROOM_EVERY_S = 10.0  # how often old rows are deleted
 RETRY_S_MIN, RETRY_S_MAX = 1.0, 60.0  # after a failure
-LOOK_S = 1.0  # how often the file is looked for: it may have been deleted
+LOOK_S = 1.0  # how often to check that the file was not deleted
 
-#: What writing may raise: a disk that is full or gone, a file that is damaged or not ours.
+#: What writing may raise: the disk is full or gone, the file is damaged or not ours.
 FAILURES = (apsw.Error, OSError, StoreError, NotOurs)
 
 log = logging.logger("history")
 
 
 class HistoryWriter(threading.Thread):
-    """The thread. `on_written` is called after each transaction that brought events."""
+    """The thread. `on_written` is called after each transaction with events."""
 
     def __init__(
         self, path: Path, retention_ms: int, bytes_max: int, front: Front, on_written: Callable[[], None]
@@ -61,42 +61,36 @@ class HistoryWriter(threading.Thread):
         self._told_large = False
 
     def run(self) -> None:
-        """Write until StopWriter comes."""
-        going = True
-        while going:
+        items: list[Item] = []
+        while Signal.STOP not in items:
             items = self._gather()
-            going = not any(isinstance(item, StopWriter) for item in items)
             try:
                 self._ready()
                 self._take(items)
-                self._tidy()
+                self._make_room()
             except FAILURES as error:
                 self._fail(error, items)
             except Exception as error:  # a defect costs a gap, not the history
                 log.error("the history's writer failed", exc_info=True)
                 self._fail(error, items)
-        self._let_go()
+        self._close()
 
-    # what comes
+    # items
 
     def _gather(self) -> list[Item]:
-        """Wait for something, and take what comes within a moment. Nothing: it is time to look after the file."""
+        """Wait for an item, and take those that come within a moment. None: it is time to check the file."""
         queue = self._front.queue
-        try:
-            idle_s = LINGER_S if self._wants_room else ROOM_EVERY_S
-            items = [queue.get(timeout=self._pause_s if self._front.failed else idle_s)]
-        except Empty:
-            return []
-        if queue.empty() and not isinstance(items[0], StopWriter):
-            time.sleep(LINGER_S)
+        idle_s = LINGER_S if self._wants_room else ROOM_EVERY_S
+        items: list[Item] = []
         changes = 0
-        while changes < BATCH_CHANGES_MAX and not isinstance(items[-1], StopWriter):
-            if isinstance(items[-1], HistoryCommit):
-                changes += len(items[-1].changes)
-            try:
+        with suppress(Empty):
+            items.append(queue.get(timeout=self._pause_s if self._front.failed else idle_s))
+            if queue.empty() and items[0] is not Signal.STOP:
+                time.sleep(LINGER_S)
+            while changes < BATCH_CHANGES_MAX and items[-1] is not Signal.STOP:
+                if isinstance(items[-1], HistoryCommit):
+                    changes += len(items[-1].changes)
                 items.append(queue.get_nowait())
-            except Empty:
-                break
         for item in items:
             if isinstance(item, HistoryCommit):
                 self._front.written_changes += len(item.changes)
@@ -116,9 +110,9 @@ class HistoryWriter(threading.Thread):
                     self._take_begin(item)
                 case Mark() if self._scan is not None and self._scan.number == item.scan:
                     self._finish_scan(self._scan, item)
-                case Lost():
+                case Signal.LOST:
                     self._start_scan("the writer fell behind")
-                case HistoryReset():
+                case Signal.RESET:
                     self._scan = self._begin = None
         self._write(commits)
 
@@ -136,7 +130,12 @@ class HistoryWriter(threading.Thread):
             self._front.refuses = False
             self._finish_scan(Scan(0, begin.records, reason), Mark(0, 0, begin.revision, begin.at_ms))
 
-    # what is written
+    # rows
+
+    @property
+    def _file(self) -> apsw.Connection:
+        assert self._database is not None, "a file that is not open raises _StillFailing first"
+        return self._database
 
     def _write(self, commits: Sequence[HistoryCommit]) -> None:
         if not commits or self._stretch is None or self._begin is None:
@@ -144,7 +143,6 @@ class HistoryWriter(threading.Thread):
         commits = [commit for commit in commits if commit.revision > self._stretch.revision]  # some come twice
         if not commits:
             return
-        assert self._database is not None
         stretch, first, last = self._stretch, commits[0], commits[-1]
         rows = HistoryRows()
         before = self._reader.revision
@@ -154,8 +152,8 @@ class HistoryWriter(threading.Thread):
             content = pack(_ENCODER.encode([(commit.revision, commit.at_ms, commit.changes) for commit in commits]))
             changes = sum(len(commit.changes) for commit in commits)
             batch = (None, stretch.id, first.revision, last.revision, first.at_ms, last.at_ms, changes, content)
-            with transaction(self._database):
-                insert(self._database, "batches", 8, [batch])
+            with transaction(self._file):
+                insert(self._file, "batches", 8, [batch])
                 self._write_rows(rows)
         except BaseException:
             self._reader.revision = before
@@ -166,46 +164,41 @@ class HistoryWriter(threading.Thread):
         self._reported(stretch, bool(rows.events))
         many = stretch.changes > max(SNAPSHOT_CHANGES_MIN, SNAPSHOT_SHARE * stretch.records)
         if many or stretch.bytes > max(self._bytes_max // SNAPSHOTS_MIN, 2 * stretch.size):
-            self._take_snapshot()
+            self._take_snapshot(stretch)
 
     def _write_rows(self, rows: HistoryRows) -> None:
-        assert self._database is not None
         if rows.reopened:
             given = ", ".join(map(str, rows.reopened))
-            self._database.execute(f"DELETE FROM workloads WHERE serial IN ({given})")
-        insert(self._database, "workloads", 11, rows.workloads)
-        insert(self._database, "instances", 8, rows.instances)
-        columns = "events (at_ms, revision, kind, project, workload, number, node, what, message, who)"
-        insert(self._database, columns, 10, rows.events)
+            self._file.execute(f"DELETE FROM workloads WHERE serial IN ({given})")
+        insert(self._file, "workloads", 11, rows.workloads)
+        insert(self._file, "instances", 8, rows.instances)
+        insert(self._file, f"events ({', '.join(EventRow._fields)})", len(EventRow._fields), rows.events)
 
-    def _take_snapshot(self) -> None:
-        """The state as of now, from the last snapshot and what was written since: the engine is not asked."""
-        assert self._database is not None and self._stretch is not None
-        stretch = self._stretch
-        records = records_at(self._database, stretch.id, stretch.revision)
-        with transaction(self._database):
+    def _take_snapshot(self, stretch: Stretch) -> None:
+        """The current state, from the last snapshot and the commits written since, without the engine."""
+        records = records_at(self._file, stretch.id, stretch.revision)
+        with transaction(self._file):
             self._write_snapshot(stretch, records)
 
-    def _write_snapshot(self, stretch: Stretch, records: dict[str, dict[str, bytes]]) -> None:
-        assert self._database is not None
-        total = sum(len(record) for record in records.values())
-        self._database.execute(
+    def _write_snapshot(self, stretch: Stretch, records: Records) -> None:
+        total = sum(map(len, records.values()))
+        self._file.execute(
             "INSERT INTO snapshots (stretch, revision, at_ms, records, batch)"
             " VALUES (?, ?, ?, ?, (SELECT coalesce(max(id), 0) FROM batches))",
             (stretch.id, stretch.revision, stretch.at_ms, total),
         )
-        snapshot = self._database.last_insert_rowid()
+        snapshot = self._file.last_insert_rowid()
         stretch.size = 0
-        for kind, piece in pieces_of(records):
+        for kind, piece in database.pieces_of(records):
             row = (snapshot, kind, pack(_ENCODER.encode(piece)))
             stretch.size += len(row[2])
-            self._database.execute("INSERT INTO pieces (snapshot, kind, packed) VALUES (?, ?, ?)", row)
+            self._file.execute("INSERT INTO pieces (snapshot, kind, packed) VALUES (?, ?, ?)", row)
         stretch.records, stretch.changes, stretch.bytes = total, 0, 0
 
     # gaps
 
     def _start_scan(self, reason: str) -> None:
-        """Encode all records of the living state. From before that on, commits are queued (again)."""
+        """Encode all records of the current state. Commits are queued (again) from before that on."""
         if self._begin is None:
             return
         self._front.refuses = False
@@ -213,27 +206,23 @@ class HistoryWriter(threading.Thread):
         self._front.scans += 1
 
     def _finish_scan(self, found: Scan, mark: Mark) -> None:
-        """A new stretch: the state as of the mark, and what its stories have of the commits that were missed."""
-        assert self._database is not None and self._begin is not None
+        """A new stretch: the state as of the mark, and the missed transitions that are in its stories."""
+        assert self._begin is not None
         before, life = self._stretch, self._begin.life or 0
         same = before is not None and before.life == life
         since, since_ms = (before.revision, before.at_ms) if before is not None and same else (0, 0)
         commits = found.until(mark)
         base = commits[0].revision - 1 if commits else mark.revision
         reader = HistoryReader({}, base)
-        existing = {row[0] for row in self._database.execute("SELECT serial FROM workloads")}
+        existing = {row[0] for row in self._file.execute("SELECT serial FROM workloads")}
         rows = reader.read_records(found.records, since, since_ms, base, existing)
         for commit in commits:
             reader.read(commit, rows)
-            for kind, key, value in commit.changes:
-                if value is None:
-                    found.records.get(kind, {}).pop(key, None)
-                else:
-                    found.records.setdefault(kind, {})[key] = value
-        with transaction(self._database):
+            apply_changes(found.records, commit.changes)
+        with transaction(self._file):
             row = (life, mark.revision, mark.at_ms, found.reason)
-            self._database.execute("INSERT INTO stretches (life, revision, at_ms, gap) VALUES (?, ?, ?, ?)", row)
-            stretch = Stretch(self._database.last_insert_rowid(), life, mark.revision, mark.at_ms)
+            self._file.execute("INSERT INTO stretches (life, revision, at_ms, gap) VALUES (?, ?, ?, ?)", row)
+            stretch = Stretch(self._file.last_insert_rowid(), life, mark.revision, mark.at_ms)
             self._write_snapshot(stretch, found.records)
             self._write_rows(rows)
         self._stretch, self._scan, self._reader = stretch, None, reader
@@ -246,14 +235,13 @@ class HistoryWriter(threading.Thread):
     # the file
 
     def _ready(self) -> None:
-        """Open the file, again if it was deleted or failed; what was missed meanwhile is scanned."""
+        """Open the file, again if it was deleted or failed; a scan then closes the gap. Raises _StillFailing."""
         now = time.monotonic()
         if self._database is not None and now - self._looked_s >= LOOK_S:
             self._looked_s = now
             if not self._path.exists() or self._path.stat().st_ino != self._inode:
                 log.warning("the history was deleted; a new one is begun", file=str(self._path))
-                self._let_go()
-                self._stretch = None
+                self._close()
                 self._open()
                 self._start_scan("the file was deleted")
         elif self._database is None and now >= self._retry_s:
@@ -269,24 +257,22 @@ class HistoryWriter(threading.Thread):
 
     def _open(self) -> None:
         try:
-            self._database = open_for_writing(self._path)
+            self._database = database.open_for_writing(self._path)
         except (apsw.CorruptError, apsw.NotADBError, NotOurs) as error:
-            aside = put_aside(self._path)
-            log.error(
-                "the history cannot be read and was put aside; a new one is begun", file=str(aside), why=str(error)
-            )
-            self._database = open_for_writing(self._path)
+            aside = database.put_aside(self._path)
+            message = "the history cannot be read and was put aside; a new one is begun"
+            log.error(message, file=str(aside), why=str(error))
+            self._database = database.open_for_writing(self._path)
         self._inode = self._path.stat().st_ino
-        self._stretch = last_stretch(self._database)
+        self._stretch = database.last_stretch(self._database)
 
     def _fail(self, error: Exception, items: Sequence[Item]) -> None:
-        """Tell it once, let go of the file, and try again later."""
         self._scan = None
         self._front.refuses = True
         for item in items:
             if isinstance(item, Begin):
                 self._begin = item
-            elif isinstance(item, HistoryReset):
+            elif item is Signal.RESET:
                 self._begin = None
         if isinstance(error, _StillFailing):
             return
@@ -295,27 +281,27 @@ class HistoryWriter(threading.Thread):
         self._front.failed = f"{self._path} cannot be written: {error}"
         self._retry_s = time.monotonic() + self._pause_s
         self._pause_s = min(self._pause_s * 2, RETRY_S_MAX)
-        self._let_go()
+        self._close()
         if isinstance(error, apsw.CorruptError | apsw.NotADBError):
-            put_aside(self._path)
+            database.put_aside(self._path)
 
-    def _let_go(self) -> None:
-        database, self._database = self._database, None
-        if database is not None:
-            with suppress(apsw.Error):  # what a broken file cannot do at its end it need not do
-                database.close()
+    def _close(self) -> None:
+        opened, self._database = self._database, None
+        if opened is not None:
+            with suppress(apsw.Error):  # closing a broken file may fail
+                opened.close()
 
-    def _tidy(self) -> None:
+    def _make_room(self) -> None:
         now = time.monotonic()
         if (now - self._room_s < ROOM_EVERY_S and not self._wants_room) or self._database is None:
             return
         self._room_s = now
         cutoff_ms = int(time.time() * 1_000) - self._retention_ms
         verdict = self._room.make(self._database, cutoff_ms, self._bytes_max, self._reader.serials)
-        self._front.bytes = used_bytes(self._database)
+        self._front.bytes = database.used_bytes(self._database)
         self._wants_room = verdict == "more"
         if verdict == "snapshot" and self._stretch is not None and self._stretch.changes and self._scan is None:
-            self._take_snapshot()
+            self._take_snapshot(self._stretch)
             self._wants_room = True
         elif verdict == "full" and not self._told_large:
             self._told_large = True
@@ -328,7 +314,7 @@ class HistoryWriter(threading.Thread):
 
 
 class _StillFailing(OSError):
-    """Not yet time to try again."""
+    """The file is not open, and it is too early to try again."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()

@@ -5,7 +5,8 @@ from typing import Generic, NamedTuple, TypeVar
 from roost.core.state.state import State
 from roost.model.errors import NotFound
 from roost.model.records.workload import Workload
-from roost.server.history.service import Moment, needed
+from roost.server.history.as_of import Moment
+from roost.server.history.service import needed
 from roost.server.operations.context import Call
 
 View = TypeVar("View")

@@ -37,6 +37,8 @@ from roost.server.views.rollouts import rollout_view
 RUNNING = (InstanceState.RUNNING, InstanceState.STARTING, InstanceState.PLACED)
 DETAIL_INSTANCES_MAX = 100  # shown with their workload or node; the rest comes page by page
 
+Progress = tuple[int, dict[InstanceState, int]]  # how many instances have begun, and how many are in which state
+
 
 def workload_view(
     workload: Workload,
@@ -99,6 +101,12 @@ def workload_detail(state: State, workload: Workload, visible: Visible | None = 
         needs={unit_name(name): amount for name, amount in workload.policy.ask.resources},
         instances=first,
     )
+
+
+def progress_of(state: State, key: str) -> Progress:
+    """A copy of the progress of a workload, which changes in place."""
+    progress = state.progress.get(key)
+    return (progress.placed_count, progress.counts.copy()) if progress else (0, {})
 
 
 def counts_of(workload: Workload, begun: int, counts: dict[InstanceState, int]) -> dict[InstanceState, int]:

@@ -4,8 +4,10 @@ import asyncio
 import random
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, takewhile
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,28 +20,53 @@ from roost.server.observability import logging
 from roost.server.webhooks.events import SLACK_MS
 from roost.server.webhooks.http import PostOutcome
 
+log = logging.logger("hooks")
 
+
+class RetryTiming(NamedTuple):
+    first_ms: int = 1_000  # the pause after the first failure; it doubles
+    pause_ms_max: int = 300_000
+    tries_max: int = 20  # pauses of 1 s to 5 min: an hour
+    age_ms_max: int = 3_600_000  # older events are given up
+    at_once: int = 4  # of one hook
+
+
+TIMING = RetryTiming()
+Send = Callable[[WebhookEvent], Awaitable[PostOutcome]]
+
+
+@dataclass(slots=True, eq=False)
 class Delivery:
-    """One event on its way to one hook."""
+    """One event for one hook. `flying`: it is being sent."""
 
-    __slots__ = ("due_ms", "event", "flying", "queued_ms", "tries")
+    event: WebhookEvent
+    queued_ms: int
+    due_ms: int = 0
+    tries: int = 0
+    flying: bool = False
 
-    def __init__(self, event: WebhookEvent, now_ms: int) -> None:
-        self.event = event
-        self.queued_ms = now_ms
-        self.due_ms = 0
-        self.tries = 0
-        self.flying = False
+
+@dataclass(slots=True)
+class DeliveryCounts:
+    """Since this server leads."""
+
+    delivered: int = 0
+    failed: int = 0  # tries
+    given_up: int = 0
+    dropped: int = 0  # for lack of room
+    last_error: str = ""
+    last_code: int = 0
+    last_ms: int = 0  # of the last try
 
 
 class WebhookQueue:
-    """Deliveries of one hook. Those of one object go one after the other, those of others do not wait for them."""
+    """Deliveries of one hook. Those of one object are sent in order, those of different objects independently."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._all: OrderedDict[str, Delivery] = OrderedDict()  # in the order of commits; its first is found at once
+        self._all: OrderedDict[str, Delivery] = OrderedDict()  # in the order of commits; the first is found at once
         self._lines: dict[str, deque[Delivery]] = {}  # by object
-        self._ready: deque[str] = deque()  # objects of which something may go
+        self._ready: deque[str] = deque()  # objects whose first delivery may be sent
         self._later: list[tuple[int, int, str]] = []
         self._serial = count()
 
@@ -47,7 +74,7 @@ class WebhookQueue:
         return len(self._all)
 
     def add(self, event: WebhookEvent, now_ms: int) -> int:
-        """One more; how many older ones had to go for it. An event that is queued already is not added again."""
+        """Queue an event, unless it is queued already; returns how many older ones were dropped for it."""
         if event.id in self._all:
             return 0
         delivery = self._all[event.id] = Delivery(event, now_ms)
@@ -58,7 +85,7 @@ class WebhookQueue:
         return self.shrink()
 
     def shrink(self) -> int:
-        """Drop the oldest until no more wait than may; how many."""
+        """Drop the oldest deliveries above the limit; returns how many."""
         dropped = 0
         while len(self._all) > self.most:
             oldest = next((delivery for delivery in self._all.values() if not delivery.flying), None)
@@ -69,7 +96,7 @@ class WebhookQueue:
         return dropped
 
     def next(self, now_ms: int) -> Delivery | None:
-        """The next one that may go now. It is on its way until `settle` or `again`."""
+        """The next delivery that is due. It is `flying` until `settle` or `again`."""
         while self._later and self._later[0][0] <= now_ms:
             self._ready.append(heappop(self._later)[2])
         while self._ready:
@@ -80,36 +107,30 @@ class WebhookQueue:
         return None
 
     def due_ms(self) -> int | None:
-        """When something is to be looked at again; None: not before something changes."""
+        """When `next` may have something; None: not before something changes."""
         if self._ready:
             return 0
         return self._later[0][0] if self._later else None
 
     def settle(self, delivery: Delivery) -> None:
-        """It was delivered, or is given up."""
         delivery.flying = False
         self._remove(delivery)
 
     def again(self, delivery: Delivery, due_ms: int) -> None:
-        """It has failed and is tried again then."""
         delivery.flying = False
         delivery.due_ms = due_ms
         heappush(self._later, (due_ms, next(self._serial), _object(delivery.event)))
 
     def expire(self, before_ms: int) -> int:
-        """Give up what has waited since before then; how many that were."""
-        old: list[Delivery] = []
-        for delivery in self._all.values():
-            if delivery.queued_ms >= before_ms:
-                break
-            if not delivery.flying:
-                old.append(delivery)
+        """Give up deliveries that were queued before this time; returns how many."""
+        aged = takewhile(lambda delivery: delivery.queued_ms < before_ms, self._all.values())
+        old = [delivery for delivery in aged if not delivery.flying]
         for delivery in old:
             self._remove(delivery)
         return len(old)
 
     def floor(self) -> WebhookPosition | None:
-        """The commit before the oldest that waits; None: nothing waits."""
+        """The commit before the oldest delivery; None: the queue is empty."""
         oldest = next(iter(self._all.values()), None)
         if oldest is None:
             return None
@@ -132,37 +153,6 @@ def _object(event: WebhookEvent) -> str:
     return f"{event.kind} {event.key}"
 
 
-log = logging.logger("hooks")
-
-
-class RetryTiming(NamedTuple):
-    """How often and how long it is tried."""
-
-    first_ms: int = 1_000  # the pause after the first failure; it doubles
-    pause_ms_max: int = 300_000
-    tries_max: int = 20  # pauses of 1 s to 5 min: an hour
-    age_ms_max: int = 3_600_000  # older events are given up
-    at_once: int = 4  # of one hook
-
-
-TIMING = RetryTiming()
-
-
-class DeliveryCounts:
-    """What became of events, since this server leads."""
-
-    __slots__ = ("delivered", "dropped", "failed", "given_up", "last_code", "last_error", "last_ms")
-
-    def __init__(self) -> None:
-        self.delivered = 0
-        self.failed = 0  # tries
-        self.given_up = 0
-        self.dropped = 0  # for want of room
-        self.last_error = ""
-        self.last_code = 0
-        self.last_ms = 0  # of the last try
-
-
 class Channel:
     """One hook: its queue, and the loop that empties it."""
 
@@ -174,38 +164,35 @@ class Channel:
         self.project = key.partition("/")[0]
         self.start = start
         self.counts = DeliveryCounts()
-        self.changed = True  # its position is not what is stored
+        self.changed = True  # its position differs from the stored one
         self.missing = ""
         self._queue = WebhookQueue(room)
         self._timing = timing
         self._now_ms = now_ms
         self._wake = asyncio.Event()
         self._flying = 0
-        self._failures = 0  # in a row without any answer: the receiver is away
+        self._failures = 0  # in a row, without any answer: the receiver is away
         self._is_failing = False  # the last try has failed, and that was logged
         self._pause_until_ms = 0
         self._visible = None if self.project == EVERYWHERE else self.project.__eq__
         self.wish(events, pattern)
 
     def wish(self, events: tuple[str, ...], pattern: str) -> None:
-        """Which events it gets from now on."""
         self._events, self._pattern = frozenset(events), pattern
 
     @property
     def waiting(self) -> int:
-        """How many are not delivered yet."""
         return len(self._queue)
 
     def position(self, seen: WebhookPosition) -> WebhookPosition:
-        """Up to where all is delivered or given up, if everything until `seen` was offered."""
+        """Up to where all events are delivered or given up, if all until `seen` were offered."""
         return self._queue.floor() or max(self.start, seen, key=lambda item: item.revision)
 
     def offer(self, event: WebhookEvent, reason: Reason | None = None) -> None:
-        """Something has happened: it is queued, if it is wanted."""
         if event.revision <= self.start.revision or not is_wanted(event, self._events, self._pattern):
             return
         if event.kind == "workload" and event.at_ms < self.start.at_ms - SLACK_MS:
-            return  # found again for another hook, which has not come as far
+            return  # read again for another hook, whose position is older
         if self._visible is not None and reason is not None:
             message = message_of(reason, self._visible)
             event = replace(event, message=message, reason=reason_data(reason, self._visible))
@@ -214,12 +201,11 @@ class Channel:
         self._wake.set()
 
     def set_room(self, room: int) -> None:
-        """So many may wait."""
         self._queue.most = room
         self._drop(self._queue.shrink())
 
-    async def run(self, send: Callable[[WebhookEvent], Awaitable[PostOutcome]], gate: asyncio.Semaphore) -> None:
-        """Deliver until cancelled. What is on its way then counts as not delivered."""
+    async def run(self, send: Send, gate: asyncio.Semaphore) -> None:
+        """Deliver until cancelled. Events that are being sent then count as not delivered."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._wake.clear()
@@ -238,21 +224,17 @@ class Channel:
             await self._wake.wait()
             return
         left_ms = max(due_ms, self._pause_until_ms) - self._now_ms()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(max(left_ms, 1) / 1_000):
                 await self._wake.wait()
-        except TimeoutError:
-            pass
 
-    async def _deliver(
-        self, delivery: Delivery, send: Callable[[WebhookEvent], Awaitable[PostOutcome]], gate: asyncio.Semaphore
-    ) -> None:
+    async def _deliver(self, delivery: Delivery, send: Send, gate: asyncio.Semaphore) -> None:
         try:
             async with gate:
                 outcome = await send(delivery.event)
             self._settle(delivery, outcome)
         finally:
-            if delivery.flying:  # cancelled: whether it has arrived is not known
+            if delivery.flying:  # cancelled: whether it has arrived is unknown
                 self._queue.again(delivery, 0)
             self._flying -= 1
             self._wake.set()
@@ -278,7 +260,7 @@ class Channel:
         pause_ms = self._pause_ms(delivery.tries)
         if not outcome.away:
             self._failures = 0
-        elif now >= self._pause_until_ms:  # else it is one of several that have failed together
+        elif now >= self._pause_until_ms:  # else it is one of several that failed together
             self._failures += 1
             pause_ms = self._pause_ms(self._failures)
             self._pause_until_ms = now + pause_ms
@@ -292,20 +274,14 @@ class Channel:
 
     def _pause_ms(self, failures: int) -> int:
         longest = min(self._timing.first_ms << min(failures - 1, 20), self._timing.pause_ms_max)
-        return longest // 2 + random.randrange(longest // 2 + 1)  # so that all who failed together do not come together
+        return longest // 2 + random.randrange(longest // 2 + 1)  # events that failed together are spread out
 
     def _give_up(self, number: int) -> None:
-        if number:
-            if not self.counts.given_up:
-                log.warning(
-                    "events of a hook are given up: they are too old", hook=self.key, error=self.counts.last_error
-                )
-            self.counts.given_up += number
+        if number and not self.counts.given_up:
+            log.warning("events of a hook are given up: they are too old", hook=self.key, error=self.counts.last_error)
+        self.counts.given_up += number
 
     def _drop(self, number: int) -> None:
-        if number:
-            if not self.counts.dropped:
-                log.warning(
-                    "a hook cannot keep up: the oldest events are dropped", hook=self.key, room=self._queue.most
-                )
-            self.counts.dropped += number
+        if number and not self.counts.dropped:
+            log.warning("a hook cannot keep up: the oldest events are dropped", hook=self.key, room=self._queue.most)
+        self.counts.dropped += number

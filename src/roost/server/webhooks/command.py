@@ -1,4 +1,4 @@
-"""Command hooks: a command of the server's own settings, for each event, in a session of its own that ends with it."""
+"""Command hooks: runs a command of the server's settings for each event, in a session that ends with it."""
 
 import asyncio
 import os
@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import msgspec
 
@@ -25,12 +26,10 @@ log = logging.logger("hooks")
 
 
 class Commands:
-    """Runs commands in a few threads."""
-
     def __init__(self, run_s_max: float = RUN_S_MAX) -> None:
         self._run_s_max = run_s_max
         self._threads = ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="hook-command")
-        self._running: dict[int, None] = {}  # process groups
+        self._running: set[int] = set()  # process groups
         self._lock = threading.Lock()
         self._closed = False
 
@@ -44,7 +43,7 @@ class Commands:
             return PostOutcome(False, 0, "the server is stopping")
 
     def close(self) -> None:
-        """Kill what runs; the next leader repeats it."""
+        """Kill all running commands; the next leader repeats them."""
         with self._lock:
             self._closed = True
             for group in self._running:
@@ -64,14 +63,14 @@ class Commands:
                 )  # fmt: skip
             except OSError as error:
                 return PostOutcome(False, 0, f"it cannot be started: {error.strerror or error}")
-            self._running[process.pid] = None
+            self._running.add(process.pid)
         try:
             output, is_over = _listen(process, body, time.monotonic() + self._run_s_max)
         finally:
-            # Before it is reaped, so that its number cannot be another process's: its own children end with it.
+            # Kill its children before it is reaped: afterwards the number may be another process's.
             with self._lock:
                 _kill(process.pid)
-                del self._running[process.pid]
+                self._running.discard(process.pid)
             code = process.wait()
             assert process.stdout is not None
             process.stdout.close()
@@ -83,16 +82,14 @@ class Commands:
 
 
 def _listen(process: "subprocess.Popen[bytes]", body: bytes, until: float) -> tuple[bytes, bool]:
-    """The last of what a process writes until it ends or the time is up; and whether it has ended."""
+    """The last output of a process until it ends or the time is up; and whether it has ended."""
     assert process.stdin is not None and process.stdout is not None
     ended = os.pidfd_open(process.pid)
     output = b""
     try:
-        try:
-            process.stdin.write(body)  # smaller than what a pipe holds, so it never waits
+        with suppress(OSError):  # the command may not read it
+            process.stdin.write(body)  # smaller than the buffer of a pipe, so it never blocks
             process.stdin.close()
-        except OSError:
-            pass  # it does not want to know
         os.set_blocking(process.stdout.fileno(), False)
         with selectors.DefaultSelector() as selector:
             selector.register(ended, selectors.EVENT_READ)
@@ -104,7 +101,7 @@ def _listen(process: "subprocess.Popen[bytes]", body: bytes, until: float) -> tu
                     output = (output + piece)[-OUTPUT_BYTES_MAX:]
                     if not piece:
                         selector.unregister(process.stdout)
-                if ended in found:  # what others hold open of its output is not waited for
+                if ended in found:  # children may keep its output open
                     return output, True
         return output, False
     finally:
@@ -112,7 +109,5 @@ def _listen(process: "subprocess.Popen[bytes]", body: bytes, until: float) -> tu
 
 
 def _kill(group: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass

@@ -1,15 +1,17 @@
 """Hooks: the leader sends changes of state to their receivers, at least once, and no decision waits for it.
 
-The executor hands over each commit; a loop of its own turns it into events and offers those to the channels. The
-position of each hook is stored now and then, and the next leader reads the rest from the stories of the state.
+The executor hands over each commit; a loop turns it into events and offers these to the channels. The position of each
+hook is stored from time to time, and the next leader reads the events after it from the stories of the state.
 """
 
 import asyncio
 import os
 import time
+from asyncio import TaskGroup
 from collections import deque
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 
@@ -26,7 +28,7 @@ from roost.ports.store import Change
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging
 from roost.server.pki.encryption import Seal, Unsealable
-from roost.server.webhooks.channel import TIMING, Channel, DeliveryCounts, RetryTiming
+from roost.server.webhooks.channel import TIMING, Channel, RetryTiming
 from roost.server.webhooks.command import Commands
 from roost.server.webhooks.events import KINDS, Batch, Occurrence, WebhookReader, batch_of
 from roost.server.webhooks.http import Poster, PostOutcome
@@ -35,23 +37,23 @@ KIND = "hook"
 POSITION = "hook-position"
 POSITIONS = "all"  # the one record of that kind: two hundred hooks are 30 KB
 
-# Events that wait for all hooks together, and for each: 0.5 KB apiece, so 100 MB if every receiver is dead. A burst of
-# 10,000 ends is delivered to a receiver that lives; with 200 hooks each has room for 1,000.
+# Pending events of all hooks together, and of each: 0.5 KB apiece, so 100 MB if every receiver is dead. A burst of
+# 10,000 ends is delivered to a live receiver; with 200 hooks each has room for 1,000.
 WAITING_MAX = 200_000
 ROOM_MIN, ROOM_MAX = 1_000, 10_000
-BACKLOG_MAX = 50_000  # changes that are not looked at yet; beyond that the state is read as a whole
+BACKLOG_MAX = 50_000  # changes that are not read yet; beyond that the whole state is read
 CONNECTIONS_MAX = 64  # at once, of all hooks
 TESTS_MAX = 4  # pings at once
 STORE_S = 5.0  # between two positions that are stored: what is repeated after a crash
-STORE_QUIET_S = 600.0  # the same while there is nothing for hooks: so far the next leader has to look back
-LOOK_S = 0.5  # how soon it is noticed that this server no longer leads
+STORE_QUIET_S = 600.0  # the same while there are no events: how far the next leader has to read back
+LOOK_S = 0.5  # how often to check whether this server still leads
 AGAIN_S = 1.0
 
 log = logging.logger("hooks")
 
 
 class Hooks:
-    """All hooks of a server. The key comes with `begin`, before the first request."""
+    """All hooks of a server. `begin` sets the key, before the first request."""
 
     def __init__(
         self, engine: Engine, commands: Sequence[Command] = (), *, to_loopback: bool = False,
@@ -71,7 +73,7 @@ class Hooks:
         self._wake = asyncio.Event()
         self._backlog: deque[Batch] = deque()
         self._backlog_changes = 0
-        self._behind = False  # the backlog was more than is kept
+        self._behind = False  # the backlog was too long and was discarded
         self._stale = False  # hooks were set or removed
         self._term: tuple[int, State] | None = None
         self._reader = WebhookReader(0)
@@ -85,28 +87,26 @@ class Hooks:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, seal: Seal) -> None:
-        """The keys are known."""
         self._seal = seal
 
     @property
     def _leads(self) -> bool:
-        """Whether this server leads, and no other server can have begun to."""
+        """Whether this server leads, and no other server can have taken over."""
         team = self._engine.leadership
         return self._engine.ready and (team is None or team.is_sure())
 
     @property
     def seal(self) -> Seal:
-        """What signing secrets are sealed with."""
         assert self._seal is not None, "keys are known before the first request"
         return self._seal
 
-    # what the engine's side does
+    # the engine's side
 
     def take(
         self, state: State, changes: Sequence[Change], forgotten: Sequence[Forgotten] = (),
         transitions: Sequence[Transitioned] = (),
     ) -> None:  # fmt: skip
-        """A commit of this server is durable. Costs nothing where there are no hooks; nothing is decoded here."""
+        """A commit of this server is durable. Free without hooks; nothing is decoded here."""
         kinds = {change.kind for change in changes}
         self._stale = self._stale or KIND in kinds
         if (not self.commands and not state.opaque_records.get(KIND)) or not (kinds & KINDS or transitions):
@@ -115,7 +115,8 @@ class Hooks:
         self._backlog.append(batch)
         self._backlog_changes += batch.size
         if self._backlog_changes > BACKLOG_MAX:
-            self._forget_backlog()
+            self._backlog.clear()
+            self._backlog_changes = 0
             self._behind = True
         self._wake.set()
 
@@ -123,7 +124,7 @@ class Hooks:
 
     async def run(self) -> None:
         """Send events while this server leads, until cancelled. Failures are logged and retried."""
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             while True:
                 self._wake.clear()
                 try:
@@ -139,17 +140,16 @@ class Hooks:
                         await self._wake.wait()
 
     async def leave(self) -> None:
-        """The server is stopping or hands over: the next leader begins where this one ends."""
+        """The server stops or hands over the lead: store where the next leader continues."""
         with suppress(NoService, TimeoutError):
             async with asyncio.timeout(AGAIN_S):
                 await self._store()
 
     async def close(self) -> None:
-        """Let go of threads; commands that still run are killed."""
         self._poster.close()
         await asyncio.to_thread(self._runner.close)
 
-    async def _inspect(self, group: asyncio.TaskGroup) -> None:
+    async def _inspect(self, group: TaskGroup) -> None:
         engine = self._engine
         if not self._leads:
             self._rest()
@@ -165,21 +165,20 @@ class Hooks:
         while self._backlog:
             batch = self._backlog.popleft()
             self._backlog_changes -= batch.size
-            if self._stale:  # who was set in the meantime is to hear of what came after that
+            if self._stale:  # a hook that was set meanwhile gets the events after that
                 self._sync(await engine.settled(), group)
             if batch.revision > self._seen.revision:
-                events = self._reader.read(batch)
                 self._seen = WebhookPosition(batch.revision, batch.at_ms)
                 self._moved = True
-                self._tell(events)
+                self._offer(self._reader.read(batch))
             await asyncio.sleep(0)
         is_changed = any(channel.changed for channel in self.channels.values())
         passed_s = time.monotonic() - self._stored_s
         if (is_changed and passed_s >= self._store_s) or (self._moved and passed_s >= STORE_QUIET_S):
             await self._store()
 
-    async def _begin_term(self, state: State, group: asyncio.TaskGroup) -> None:
-        """This server has become the leader: go on where the previous leader ended."""
+    async def _begin_term(self, state: State, group: TaskGroup) -> None:
+        """This server has become the leader: continue where the previous leader ended."""
         self._rest()
         self._term = (self._engine.epoch, state)
         self._reader = WebhookReader(state.meta.first_serial)
@@ -190,26 +189,24 @@ class Hooks:
         self._sync(state, group)
         starts = [channel.start for channel in self.channels.values()]
         if starts:
-            since = WebhookPosition(
-                min(position.revision for position in starts), min(position.at_ms for position in starts)
-            )
-            await self._catch_up(state, since)
+            revision, at_ms = min(start.revision for start in starts), min(start.at_ms for start in starts)
+            await self._catch_up(state, WebhookPosition(revision, at_ms))
 
     async def _catch_up(self, state: State, since: WebhookPosition) -> None:
-        """Read from the state as a whole what was committed after a revision."""
+        """Read the events after a position from the whole state."""
         self._seen = WebhookPosition(state.revision, self._engine.clock.now_ms())
         self._moved = True
         if since.revision >= state.revision:
             return
         found = await self._reader.read_state(state, since.revision, since.at_ms)
-        self._tell(found.events)
+        self._offer(found.events)
         if found.torn:
             message = f"events between revisions {since.revision} and {self._seen.revision} may be missing"
             log.warning(message, objects=found.torn)
             for channel in self.channels.values():
                 channel.missing = message
 
-    def _tell(self, events: list[Occurrence]) -> None:
+    def _offer(self, events: list[Occurrence]) -> None:
         by_project: dict[str, list[Channel]] = {}
         for channel in self.channels.values():
             by_project.setdefault(channel.project, []).append(channel)
@@ -217,11 +214,11 @@ class Hooks:
             for channel in (*by_project.get(EVERYWHERE, ()), *by_project.get(event.project, ())):
                 channel.offer(event, reason)
 
-    def _sync(self, state: State, group: asyncio.TaskGroup) -> None:
-        """Channels for the hooks that there are now."""
+    def _sync(self, state: State, group: TaskGroup) -> None:
+        """Open and end channels so that they match the stored hooks."""
         self._stale = False
         records = state.opaque_records.get(KIND, {})
-        for key in [key for key in self._records if key not in records]:
+        for key in self._records.keys() - records.keys():
             del self._records[key], self._hooks[key]
             self._end(key)
         for key, record in records.items():
@@ -238,11 +235,8 @@ class Hooks:
             elif key in self.channels:
                 self.channels[key].wish(hook.events, hook.workload)
             else:
-                start = max(
-                    self._stored.get(key, WebhookPosition(0)),
-                    WebhookPosition(hook.since, hook.changed_ms),
-                    key=_revision,
-                )
+                stored, set_at = self._stored.get(key, WebhookPosition(0)), WebhookPosition(hook.since, hook.changed_ms)
+                start = stored if stored.revision >= set_at.revision else set_at
                 self._open(key, hook.events, hook.workload, start, group)
         for key, command in self.commands.items():
             if key not in self.channels:
@@ -251,9 +245,7 @@ class Hooks:
         for channel in self.channels.values():
             channel.set_room(room)
 
-    def _open(
-        self, key: str, events: tuple[str, ...], pattern: str, start: WebhookPosition, group: asyncio.TaskGroup
-    ) -> None:  # fmt: skip
+    def _open(self, key: str, events: tuple[str, ...], pattern: str, start: WebhookPosition, group: TaskGroup) -> None:
         now_ms = self._engine.clock.now_ms
         channel = self.channels[key] = Channel(key, events, pattern, start, ROOM_MAX, self._timing, now_ms)
         self._moved = True
@@ -274,7 +266,6 @@ class Hooks:
             self._moved = True
 
     def _rest(self) -> None:
-        """This server does not lead: nothing is sent from here."""
         if self._term is None:
             return
         self._term = None
@@ -282,12 +273,8 @@ class Hooks:
             task.cancel()
         self._tasks, self.channels, self._records, self._hooks = {}, {}, {}, {}
 
-    def _forget_backlog(self) -> None:
-        self._backlog.clear()
-        self._backlog_changes = 0
-
     async def _store(self) -> None:
-        """Remember up to where each hook has come. Raises NoService."""
+        """Raises NoService."""
         if self._term is None or not self._leads:
             return
         positions = {key: channel.position(self._seen) for key, channel in self.channels.items()}
@@ -297,29 +284,26 @@ class Hooks:
         self._moved = False
         if positions == self._stored:
             return
-        record = OpaqueRecord(POSITION, POSITIONS, _ENCODER.encode(positions))
-        await self._engine.ask(lambda request: PutRecords(request, (record,)))
+        record = OpaqueRecord(POSITION, POSITIONS, msgspec.msgpack.encode(positions))
+        await self._engine.ask(partial(PutRecords, records=(record,)))
         self._stored = positions
 
     # sending
 
     async def _send(self, key: str, event: WebhookEvent) -> PostOutcome:
         while not self._leads:
-            await asyncio.sleep(LOOK_S)  # until the loop has noticed, and ends this
-        command = self.commands.get(key)
-        if command is not None:
-            return await self._runner.run(command, event)
-        hook = self._hooks.get(key)
+            await asyncio.sleep(LOOK_S)  # until the loop notices, and cancels this
+        hook = self.commands.get(key) or self._hooks.get(key)
         if hook is None:
             return PostOutcome(False, 0, "the hook is gone")
-        return await self._post(key, hook, event)
+        return await self._try(key, hook, event)
 
-    async def _post(self, key: str, hook: Hook, event: WebhookEvent) -> PostOutcome:
+    async def _try(self, key: str, hook: Hook | Command, event: WebhookEvent) -> PostOutcome:
+        if isinstance(hook, Command):
+            return await self._runner.run(hook, event)
         body = msgspec.json.encode(event)
-        headers = {
-            "User-Agent": f"Roost/{__version__}", "Roost-Event": event.event, "Roost-Delivery": event.id,
-            "Roost-Hook": key,
-        }  # fmt: skip
+        headers = {"User-Agent": f"Roost/{__version__}", "Roost-Event": event.event}
+        headers |= {"Roost-Delivery": event.id, "Roost-Hook": key}
         if hook.sealed:
             try:
                 secret = self.seal.open(bound(key), hook.sealed)
@@ -329,10 +313,11 @@ class Hooks:
         return await self._poster.post(hook.url, headers, body)
 
     async def test(self, key: str) -> tuple[PostOutcome, int]:
-        """Send a ping once, whatever waits; how it went, and how many milliseconds it took."""
+        """Send a ping once, ahead of the queue; its outcome, and how many milliseconds it took."""
         state = await self._engine.settled()
-        record, command = state.opaque_records.get(KIND, {}).get(key), self.commands.get(key)
-        if record is None and command is None:
+        record = state.opaque_records.get(KIND, {}).get(key)
+        hook = self.commands.get(key) or (decode_hook(record) if record is not None else None)
+        if hook is None:
             raise NotFound(f"there is no hook {key:.140}")
         if self._testing >= TESTS_MAX:
             raise NoService("too many hooks are being tried at once; try again in a moment", code="busy")
@@ -343,28 +328,18 @@ class Hooks:
         self._testing += 1
         began = time.monotonic()
         try:
-            doing: Awaitable[PostOutcome]
-            if command is not None:
-                doing = self._runner.run(command, ping)
-            else:
-                assert record is not None
-                doing = self._post(key, decode_hook(record), ping)
-            return await doing, int((time.monotonic() - began) * 1_000)
+            return await self._try(key, hook, ping), int((time.monotonic() - began) * 1_000)
         finally:
             self._testing -= 1
 
-    def counts(self) -> Mapping[str, tuple[DeliveryCounts, int]]:
-        """What became of events by hook, and how many wait."""
-        return {key: (channel.counts, channel.waiting) for key, channel in self.channels.items()}
-
 
 def bound(key: str) -> str:
-    """What a sealed secret is bound to: it cannot be put into the place of another."""
+    """The name that is authenticated with a sealed secret: it cannot replace another."""
     return f"{KIND}/{key}"
 
 
 def resealed_hook(seal: Seal, key: str, record: bytes) -> bytes | None:
-    """The record of a hook with its signing secret under the newest key; None: it is. Raises Unsealable."""
+    """The record of a hook with its secret sealed by the newest key; None: it is already. Raises Unsealable."""
     hook = decode_hook(record)
     if not hook.sealed or seal.is_newest(hook.sealed):
         return None
@@ -372,11 +347,6 @@ def resealed_hook(seal: Seal, key: str, record: bytes) -> bytes | None:
     return encode_hook(msgspec.structs.replace(hook, sealed=seal.seal(bound(key), secret)))
 
 
-def _revision(position: WebhookPosition) -> int:
-    return position.revision
-
-
 encode_hook = msgspec.msgpack.Encoder().encode
 decode_hook = msgspec.msgpack.Decoder(Hook).decode
-_ENCODER = msgspec.msgpack.Encoder()
 _POSITIONS = msgspec.msgpack.Decoder(dict[str, WebhookPosition])

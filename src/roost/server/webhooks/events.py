@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from roost.core.state.outcome import Forgotten
 from roost.core.state.state import State
 from roost.model.limits import STORY_MAX
 from roost.model.reasons.attempts import Preempted
@@ -19,56 +20,51 @@ from roost.model.reasons.reason import Reason
 from roost.model.records.transition import Transition, Transitioned, lines_between
 from roost.model.records.webhook import FINISHED_WORKLOAD, PREEMPTED, WebhookEvent, is_end
 from roost.model.records.workload import Workload
-from roost.model.states import InstanceState
 from roost.ports.store import Change
 from roost.schema.reason_text import message_of, reason_data, render
-from roost.server.views.work import counts_of, workload_state
+from roost.server.views.work import Progress, counts_of, progress_of, workload_state
 
-SCAN_BURST = 2_000  # records looked at before others get their turn: a millisecond
-SLACK_MS = 10_000  # a workload's end has no revision; within this time of a position it may be sent twice, never not
-TOLD_MAX = 20_000  # ends of workloads that are remembered, so that a later change of one does not tell it again
-
-Progress = tuple[int, dict[InstanceState, int]]
+SCAN_BURST = 2_000  # records read before other tasks get their turn: a millisecond
+SLACK_MS = 10_000  # a workload's end has no revision: within this time of a position it may be sent twice, never not
+REPORTED_MAX = 20_000  # ends of workloads that are remembered, so that a later change does not send one again
+KINDS = frozenset({"instance", "workload", "node"})
 
 
 class Batch(NamedTuple):
-    """One commit, as far as hooks need it."""
-
     revision: int
     at_ms: int
     transitions: Sequence[Transitioned]
-    workloads: Sequence[Change]  # those that went in the same step included
+    workloads: Sequence[Change]  # those that were deleted in the same step included
     progress: Mapping[str, Progress]  # of these workloads
 
     @property
     def size(self) -> int:
-        """How much there is to read."""
         return len(self.transitions) + len(self.workloads)
 
 
 class Occurrence(NamedTuple):
-    """An event, and the reason in it: what of it is shown depends on the hook's project."""
+    """An event and its reason, which is redacted for the project of each hook."""
 
     event: WebhookEvent
     reason: Reason | None
 
 
 class FoundEvent(NamedTuple):
-    """What a whole state tells; `torn`: so many objects did more than their story holds."""
+    """Events found in a state; `torn`: how many objects had more transitions than their story holds."""
 
     events: list[Occurrence]
     torn: int
 
 
 class WebhookReader:
-    """Turns transitions into events. `life` tells stores apart that count from the start again."""
+    """Turns transitions into events. `life` distinguishes stores whose revisions begin again."""
 
     def __init__(self, life: int) -> None:
         self._life = life
         self._reported: OrderedDict[str, None] = OrderedDict()
 
     def read(self, batch: Batch) -> list[Occurrence]:
-        """What one commit tells: instances and nodes first, then workloads that are over as a whole."""
+        """The events of one commit: of instances and nodes first, then of finished workloads."""
         events = self._transitions(batch.transitions)
         for _, key, value in batch.workloads:
             workload = _WORKLOADS.decode(value) if value is not None else None
@@ -77,12 +73,12 @@ class WebhookReader:
         return events
 
     async def read_state(self, state: State, since: int, since_ms: int) -> FoundEvent:
-        """What was committed after a revision, as the whole state tells it; what comes meanwhile is not in it."""
+        """The events after a revision, from the stories of a state; without those that are committed meanwhile."""
         until = state.revision
         found: list[Occurrence] = []
         torn = 0
         finished = [
-            (workload, _progress_of(state, workload.key))
+            (workload, progress_of(state, workload.key))
             for workload in (state.workloads[key] for key in state.finished)
             if workload.finished_ms >= since_ms - SLACK_MS
         ]
@@ -98,11 +94,10 @@ class WebhookReader:
             if number % SCAN_BURST == SCAN_BURST - 1:
                 await asyncio.sleep(0)
         for name, story in nodes:
-            found += self._transitions(
-                [Transitioned("node", name, line) for line in lines_between(story, since, until)]
-            )
+            lines = lines_between(story, since, until)
+            found += self._transitions([Transitioned("node", name, line) for line in lines])
         for workload, progress in finished:
-            # It ended with the last of its instances, which have revisions; if none ran since, some time after that.
+            # It ended with the last of its instances, which have revisions; if none ran since, at an unknown one.
             found += self._finished(workload, progress, last.get(workload.key) or until)
         found.sort(key=lambda occurrence: occurrence.event.revision)
         return FoundEvent(found, torn)
@@ -143,7 +138,7 @@ class WebhookReader:
         id = self._id("workload", workload.key, workload.serial, workload.finished_ms)
         if id in self._reported:
             return
-        if len(self._reported) >= TOLD_MAX:
+        if len(self._reported) >= REPORTED_MAX:
             self._reported.popitem(last=False)
         self._reported[id] = None
         counts = counts_of(workload, *progress)
@@ -161,22 +156,14 @@ class WebhookReader:
 
 
 def batch_of(
-    state: State, changes: Iterable[Change], forgotten: Iterable[tuple[Change, int, dict[InstanceState, int]]],
-    transitions: Sequence[Transitioned],
-) -> Batch:  # fmt: skip
-    """A commit to be read later. Records are changed in place, so what is not in the bytes is noted at once."""
-    gone = [item for item in forgotten if item[0].kind == "workload"]
+    state: State, changes: Iterable[Change], forgotten: Iterable[Forgotten], transitions: Sequence[Transitioned]
+) -> Batch:
+    """A commit to be read later. Records are changed in place, so the progress is copied at once."""
+    gone = [item for item in forgotten if item.change.kind == "workload"]
     workloads = [change for change in changes if change.kind == "workload" and change.value is not None]
     progress = {change.key: (begun, counts) for change, begun, counts in gone}
-    progress |= {change.key: _progress_of(state, change.key) for change in workloads}
-    return Batch(state.revision, state.now_ms, transitions, [*(item[0] for item in gone), *workloads], progress)
+    progress |= {change.key: progress_of(state, change.key) for change in workloads}
+    return Batch(state.revision, state.now_ms, transitions, [*(item.change for item in gone), *workloads], progress)
 
-
-def _progress_of(state: State, key: str) -> Progress:
-    known = state.progress.get(key)
-    return (known.placed_count, dict(known.counts)) if known is not None else (0, {})
-
-
-KINDS = frozenset({"instance", "workload", "node"})
 
 _WORKLOADS = msgspec.msgpack.Decoder(Workload)

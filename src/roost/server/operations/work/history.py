@@ -8,8 +8,9 @@ from roost.model.errors import Invalid
 from roost.model.spec.units import duration_ms, is_moment, moment_ms
 from roost.model.states import InstanceState
 from roost.schema.history import LifePage, MomentView, OverInstancePage, OverPage
+from roost.server.history.as_of import earliest_ms
 from roost.server.history.search import Period, Projects, instances_of, lives_of, search_workloads
-from roost.server.history.service import Moment, needed
+from roost.server.history.service import needed
 from roost.server.operations.context import Call
 from roost.server.operations.parameters import (
     SERIAL_MAX,
@@ -47,10 +48,10 @@ async def moment(call: Call, at: At = "0s") -> MomentView:
     """The commit of a time, so that several requests can use the same."""
     context = call.context
     kept = needed(context.history)
-    found: Moment = await kept.moment(at, context.engine.clock.now_ms())
-    earliest_ms = await kept.earliest_ms()
+    found = await kept.moment(at, context.engine.clock.now_ms())
+    first_ms = await kept.read(earliest_ms)
     return MomentView(
-        token=found.token, revision=found.revision, at_ms=found.at_ms, earliest_ms=earliest_ms, gap=found.gap
+        token=found.token, revision=found.revision, at_ms=found.at_ms, earliest_ms=first_ms, gap=found.gap
     )
 
 
