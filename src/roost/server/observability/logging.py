@@ -1,7 +1,7 @@
-"""Say: what the server tells its operator, one line per event on stderr. JSON for machines, words for a terminal.
+"""The server's log: one line per event on stderr, as JSON or, on a terminal, as text.
 
-A line never makes the server wait: when nothing reads (a stopped terminal, a full pipe), lines are kept up to a limit
-and then dropped, and the next line that gets through says how many are missing.
+A line never makes the server wait: if nothing reads (a stopped terminal, a full pipe), lines are kept up to a limit and
+then dropped, and the next line that is written says how many are missing.
 """
 
 import logging
@@ -9,7 +9,6 @@ import os
 import select
 import sys
 import time
-import traceback
 from collections.abc import Callable, MutableMapping
 from typing import Any, Literal
 
@@ -18,7 +17,7 @@ import msgspec
 if "rich" in sys.modules:
     import structlog
 else:
-    # structlog imports rich for coloured tracebacks, which no line here has: a tenth of the start-up time.
+    # structlog imports rich for coloured tracebacks, which are not used here: a tenth of the start-up time.
     sys.modules["rich"] = None  # type: ignore[assignment]
     try:
         import structlog
@@ -28,7 +27,7 @@ else:
 Form = Literal["auto", "json", "text"]
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
-WRITE_BYTES_MAX = 4_096  # what a pipe takes without blocking once it says it is writable (PIPE_BUF)
+WRITE_BYTES_MAX = 4_096  # what a writable pipe takes without blocking (PIPE_BUF)
 WAITING_BYTES_MAX = 1 << 20  # some thousand lines: minutes of a quiet server, a second of a busy one
 
 LINES_MAX = 10  # of one kind, per LINES_EVERY_S: a scanner must not fill the operator's disk
@@ -40,8 +39,8 @@ Fields = MutableMapping[str, Any]
 def configure(level: str = "info", form: Form = "auto", descriptor: int = 2) -> "LineSink":
     """Log everything from this level on, also what libraries log through the standard library."""
     sink = LineSink(descriptor)
-    message = form == "text" or (form == "auto" and os.isatty(descriptor))
-    render = _render_text if message else _render_json
+    is_text = form == "text" or (form == "auto" and os.isatty(descriptor))
+    render = _render_text if is_text else _render_json
     structlog.configure(
         processors=[render],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
@@ -53,18 +52,16 @@ def configure(level: str = "info", form: Form = "auto", descriptor: int = 2) -> 
 
 
 def logger(name: str) -> Any:
-    """The logger of a part of the server, by name."""
     return structlog.get_logger(name)
 
 
 def is_enabled(level: str) -> bool:
-    """Whether lines of this level are written at all: making them may cost more than writing them."""
-    log = structlog.get_logger()
-    return bool(log.is_enabled_for(LEVELS[level]))
+    """Whether lines of this level are written: making them may cost more than writing them."""
+    return bool(structlog.get_logger().is_enabled_for(LEVELS[level]))
 
 
 class RateLimitedLogger:
-    """Warnings that any client can cause: a few are written, of the others only their number."""
+    """Warnings that any client can cause: some are written, and the number of the others."""
 
     def __init__(self, name: str) -> None:
         self._log = logger(name)
@@ -72,7 +69,6 @@ class RateLimitedLogger:
         self._since_s = 0.0
 
     def warning(self, event: str, **fields: Any) -> None:
-        """One line, unless there were many just now."""
         now = time.monotonic()
         if now - self._since_s >= LINES_EVERY_S:
             if self._lines > LINES_MAX:
@@ -84,7 +80,7 @@ class RateLimitedLogger:
 
 
 class LineSink:
-    """Where lines go. `write` never waits and never raises."""
+    """Writes lines to a descriptor. `write` never waits and never raises."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -94,7 +90,6 @@ class LineSink:
         self.dropped = 0
 
     def write(self, line: bytes) -> None:
-        """One line, without its end."""
         if len(self._waiting) + len(line) > WAITING_BYTES_MAX:
             self.dropped += 1
         else:
@@ -103,11 +98,10 @@ class LineSink:
         self.flush()
 
     def flush(self) -> None:
-        """Write what can be written now."""
-        while self._waiting and self._is_writable():
+        while self._waiting and any(events & select.POLLOUT for _, events in self._poll.poll(0)):
             try:
                 written = os.write(self._descriptor, memoryview(self._waiting)[:WRITE_BYTES_MAX])
-            except OSError:  # the reader is gone or the disk is full; there is nowhere to report it
+            except OSError:  # the reader is gone or the disk is full, and this is where it would be reported
                 self._waiting.clear()
                 return
             del self._waiting[:written]
@@ -115,12 +109,9 @@ class LineSink:
             missing, self.dropped = self.dropped, 0
             self.write(b"(%d lines are missing here: nobody read them in time)" % missing)
 
-    def _is_writable(self) -> bool:
-        return any(events & select.POLLOUT for _, events in self._poll.poll(0))
-
 
 class _LineLogger:
-    """What structlog calls with the finished line. All levels go the same way."""
+    """What structlog calls with the rendered line. All levels are written alike."""
 
     def __init__(self, sink: LineSink, name: str = "") -> None:
         self.name = name
@@ -128,33 +119,25 @@ class _LineLogger:
 
 
 class _Bridge(logging.Handler):
-    """From the standard library's logging to the same lines."""
+    """Lines of the standard library's logging."""
 
     def __init__(self, sink: LineSink, render: Callable[[Any, str, Fields], bytes]) -> None:
         super().__init__()
-        self._sink = sink
-        self._render = render
+        self._sink, self._render = sink, render
 
     def emit(self, record: logging.LogRecord) -> None:
-        fields: Fields = {"event": record.getMessage()}
-        if record.exc_info:
-            fields["exc_info"] = record.exc_info
-        level = record.levelname.lower()
-        self._sink.write(self._render(_LineLogger(self._sink, record.name), level, fields))
+        fields: Fields = {"event": record.getMessage(), "exc_info": record.exc_info}
+        self._sink.write(self._render(_LineLogger(self._sink, record.name), record.levelname.lower(), fields))
 
 
-def _render_json(teller: Any, level: str, fields: Fields) -> bytes:
-    event = fields.pop("event", "")
-    line = {"time": _clock("%Y-%m-%dT%H:%M:%S") + "Z", "level": level, "from": teller.name, "event": event}
-    _format_error(fields)
-    line.update(fields)
-    return msgspec.json.encode(line, enc_hook=str)
+def _render_json(logger: Any, level: str, fields: Fields) -> bytes:
+    event, trace = _event_and_trace(fields)
+    line = {"time": _clock("%Y-%m-%dT%H:%M:%S") + "Z", "level": level, "from": logger.name, "event": event, **fields}
+    return msgspec.json.encode({**line, "trace": trace} if trace else line, enc_hook=str)
 
 
-def _render_text(teller: Any, level: str, fields: Fields) -> bytes:
-    _format_error(fields)
-    trace = fields.pop("trace", "")
-    event = fields.pop("event", "")
+def _render_text(_: Any, level: str, fields: Fields) -> bytes:
+    event, trace = _event_and_trace(fields)
     rest = "".join(f" {name}={value}" for name, value in fields.items())
     mark = "" if level == "info" else f"{level}: "
     line = _sanitised(f"{_clock('%H:%M:%S')} {mark}{event}{rest}")
@@ -162,20 +145,15 @@ def _render_text(teller: Any, level: str, fields: Fields) -> bytes:
 
 
 def _sanitised(line: str) -> str:
-    """One line that moves no cursor and colours nothing: it may quote what a stranger has sent."""
+    """One line without control characters: it may quote what a client has sent."""
     if line.isprintable():
         return line
-    return "".join([name if name.isprintable() else ascii(name)[1:-1] for name in line])
+    return "".join([letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line])
 
 
-def _format_error(fields: Fields) -> None:
-    error = fields.pop("exc_info", None)
-    if error is True:
-        error = sys.exc_info()
-    if isinstance(error, BaseException):
-        error = (type(error), error, error.__traceback__)
-    if error and error[0] is not None:
-        fields["trace"] = "".join(traceback.format_exception(*error)).rstrip()
+def _event_and_trace(fields: Fields) -> tuple[str, str]:
+    structlog.processors.format_exc_info(None, "", fields)
+    return fields.pop("event", ""), fields.pop("exception", "")
 
 
 def _clock(form: str) -> str:
