@@ -12,9 +12,11 @@ from roost.model.reasons.attempts import StartFailed
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Ask, Policy, Workload
 from roost.ports.store import Change
-from roost.server.auth.principal import Access, Redactor
-from roost.server.feed import change_log, sse
-from roost.server.feed.change_log import ChangeFilter, Watch
+from roost.server.auth.principal import ALL, Access, Redactor
+from roost.server.feed import change_log
+from roost.server.feed.change_log import EVERYTHING, ChangeFilter, Watch
+from roost.server.http.api import sse
+from roost.server.http.api.answers import change_frames
 
 LIFE = 77
 
@@ -39,6 +41,11 @@ def begun(**bounds: int) -> tuple[Watch, State]:
     return ring, state
 
 
+def follow(ring: Watch, since: str = "", wanted: ChangeFilter = EVERYTHING) -> AsyncGenerator[bytes, None]:
+    """The stream as the REST API sends it."""
+    return change_frames(ring.follow(since, wanted), wanted.redactor or Redactor(ALL))
+
+
 async def reported(reader: AsyncGenerator[bytes, None], number: int) -> list[str]:
     """The next keys that are told."""
     keys: list[str] = []
@@ -57,13 +64,13 @@ async def test_nothing_is_encoded_until_somebody_reads_and_then_once_for_all() -
     ring, state = begun()
     for number in range(10):
         commit(ring, state, workload(f"w{number}"))
-    assert all(not commit._frames for commit in ring._commits)
-    first, second = ring.follow("100"), ring.follow("100")
+    assert all(not commit.frames for commit in ring._commits)
+    first, second = follow(ring, "100"), follow(ring, "100")
     keys = [f"default/w{number}" for number in range(10)]
     assert await reported(first, 10) == keys
-    frames = [commit._frames[0] for commit in ring._commits]
+    frames = [commit.frames[0] for commit in ring._commits]
     assert await reported(second, 10) == keys
-    assert all(commit._frames[0] is frame for commit, frame in zip(ring._commits, frames, strict=True))
+    assert all(commit.frames[0] is frame for commit, frame in zip(ring._commits, frames, strict=True))
 
 
 async def test_what_is_told_is_as_it_was_at_its_revision() -> None:
@@ -74,7 +81,7 @@ async def test_what_is_told_is_as_it_was_at_its_revision() -> None:
     commit(ring, state, record)
     progress.counts["running"], progress.counts["succeeded"] = 0, 1
     record.finished_ms = 5
-    reader = ring.follow("100")
+    reader = follow(ring, "100")
     await anext(reader)
     change = json.loads((await anext(reader)).decode().split("data: ")[1].split("\n")[0])
     assert change["object"]["state"] == "running" and change["object"]["counts"] == {"running": 1, "queued": 1}
@@ -86,13 +93,13 @@ async def test_a_reader_can_come_back_at_every_revision() -> None:
     for number in range(20):
         commit(ring, state, workload(f"w{number}"))
     for position in range(20):
-        reader = ring.follow(f"{100 + position}-{LIFE}")
+        reader = follow(ring, f"{100 + position}-{LIFE}")
         assert await reported(reader, 20 - position) == [f"default/w{number}" for number in range(position, 20)]
 
 
 async def test_a_reader_that_falls_off_the_ring_is_told_and_goes_on() -> None:
     ring, state = begun(changes_max=10)
-    reader = ring.follow()
+    reader = follow(ring)
     await anext(reader)
     commit(ring, state, workload("seen"))
     assert await reported(reader, 1) == ["default/seen"]
@@ -112,7 +119,7 @@ async def test_the_ring_is_bounded_by_number_and_by_size() -> None:
     for number in range(1_000):
         commit(ring, state, workload(f"w{number}", reason=StartFailed("x" * 1_000)))
     assert len(ring._commits) <= 20
-    reader = ring.follow(str(state.revision - 3))
+    reader = follow(ring, str(state.revision - 3))
     assert await reported(reader, 3) == ["default/w997", "default/w998", "default/w999"]
 
 
@@ -120,7 +127,7 @@ async def test_a_huge_commit_is_told_in_pieces_and_numbered_at_its_end() -> None
     ring, state = begun()
     size = change_log.BURST_MAX * 2 + 1
     commit(ring, state, *(Instance("default/w", index) for index in range(size)))
-    reader = ring.follow("100")
+    reader = follow(ring, "100")
     await anext(reader)
     pieces = [await anext(reader) for _ in range(3)]
     assert [b"id: " in piece for piece in pieces] == [False, False, True]
@@ -129,7 +136,7 @@ async def test_a_huge_commit_is_told_in_pieces_and_numbered_at_its_end() -> None
 
 async def test_who_wants_little_is_still_told_where_to_come_back_to() -> None:
     ring, state = begun()
-    reader = ring.follow("", ChangeFilter(frozenset({"node"})))
+    reader = follow(ring, "", ChangeFilter(frozenset({"node"})))
     assert await anext(reader) == sse.mark(f"100-{LIFE}")
     for number in range(change_log.MARK_EVERY):
         commit(ring, state, workload(f"w{number}"))
@@ -139,14 +146,14 @@ async def test_who_wants_little_is_still_told_where_to_come_back_to() -> None:
 async def test_one_workload_is_not_taken_for_another_with_a_longer_name() -> None:
     ring, state = begun()
     commit(ring, state, workload("web-1"), workload("web"), Instance("default/web-1", 0), Instance("default/web", 1))
-    reader = ring.follow("100", ChangeFilter(workload="default/web"))
+    reader = follow(ring, "100", ChangeFilter(workload="default/web"))
     assert await reported(reader, 2) == ["default/web", "default/web.1"]
 
 
 async def test_workloads_whose_names_begin_alike_can_be_followed_together() -> None:
     ring, state = begun()
     commit(ring, state, workload("ci-1-a"), workload("ci-2-a"), Instance("default/ci-1-a", 0), workload("ci-1-b"))
-    reader = ring.follow("100", ChangeFilter(prefix="default/ci-1-"))
+    reader = follow(ring, "100", ChangeFilter(prefix="default/ci-1-"))
     assert await reported(reader, 3) == ["default/ci-1-a", "default/ci-1-a.0", "default/ci-1-b"]
     commit(ring, state, workload("ci-2-b"), workload("ci-1-c"))
     assert await reported(reader, 1) == ["default/ci-1-c"]
@@ -158,15 +165,15 @@ async def test_of_a_reservation_that_goes_it_is_known_whose_it_was() -> None:
     state.revision += 1
     ring.publish(state, [Change("reservation", name, None) for name in ("foreign", "mine", "unknown")])
     kinds = frozenset({"reservation"})
-    assert await reported(ring.follow("100", ChangeFilter(kinds, redactor=Redactor(Access({"web": "viewer"})))), 1) == [
-        "mine"
-    ]
-    assert await reported(ring.follow("100", ChangeFilter(kinds)), 3) == ["foreign", "mine", "unknown"]
+    assert await reported(
+        follow(ring, "100", ChangeFilter(kinds, redactor=Redactor(Access({"web": "viewer"})))), 1
+    ) == ["mine"]
+    assert await reported(follow(ring, "100", ChangeFilter(kinds)), 3) == ["foreign", "mine", "unknown"]
 
 
 async def test_when_the_state_is_loaded_anew_everybody_lists_again() -> None:
     ring, state = begun()
-    reader = ring.follow()
+    reader = follow(ring)
     await anext(reader)
     following = asyncio.ensure_future(anext(reader))
     ring.forget()
@@ -191,7 +198,7 @@ async def test_waiting_for_one_record_ends_with_its_change_only() -> None:
 
 async def test_a_silent_stream_gives_signs_of_life_and_lets_go_of_its_source() -> None:
     ring, _ = begun()
-    stream = sse.kept_alive(ring.follow(), pulse_s=0.01)
+    stream = sse.kept_alive(follow(ring), pulse_s=0.01)
     assert (await anext(stream)).startswith(b"id: ")
     assert [await anext(stream) for _ in range(3)] == [sse.PULSE] * 3
     assert ring.subscribers == 1

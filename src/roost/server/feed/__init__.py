@@ -1,1 +1,1 @@
-"""The change feed and server-sent events."""
+"""The change feed."""

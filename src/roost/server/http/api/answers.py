@@ -13,8 +13,10 @@ from litestar.response import Stream
 
 from roost.model.errors import Invalid
 from roost.schema.work import SubmittedView
-from roost.server.feed import sse
-from roost.server.http.api.context import ApiRequest
+from roost.server.auth.principal import Redactor
+from roost.server.feed.change_log import CommittedChanges, FeedUpdate
+from roost.server.http.api import sse
+from roost.server.http.api.context import ApiRequest, principal_of
 from roost.server.http.api.streams import EVENT_STREAM, stream
 from roost.server.operations.as_of import AsOf
 from roost.server.operations.fleet import servers
@@ -26,6 +28,7 @@ from roost.server.operations.work.logs import LogSlice
 
 BYTES, PROMETHEUS = "application/octet-stream", "text/plain; version=0.0.4"
 REVISION, TIME, GAP = "Roost-Revision", "Roost-At", "Roost-Gap"
+RESET = "changes before this revision are no longer available; list again and resume from the new revision"
 SIZE, OF_ATTEMPT, IS_FINISHED = "Roost-Log-Size", "Roost-Log-Attempt", "Roost-Log-Finished"
 MISSING = "Roost-Log-Missing"
 
@@ -111,6 +114,32 @@ def _resume_events(last: str | None, arguments: dict[str, Any]) -> None:
         arguments["since"] = int(last)
 
 
+async def change_frames(
+    source: AsyncGenerator[FeedUpdate, None], redactor: Redactor
+) -> AsyncGenerator[bytes, None]:  # fmt: skip
+    """Changes as server-sent events, with the position to resume from after the last one of a commit."""
+    async with aclosing(source):
+        async for commit, changes, id, reset_at in source:
+            if reset_at is not None:
+                yield sse.event({"revision": reset_at, "message": RESET}, event="reset", id=id)
+                continue
+            frames = [_change_frame(commit, at, redactor) for at in changes] if commit is not None else []
+            yield b"".join(frames) + (sse.mark(id) if id else b"")
+
+
+def _change_frame(commit: CommittedChanges, at: int, redactor: Redactor) -> bytes:
+    """Encoded once for all readers that see everything."""
+    frame = commit.frames.get(at) if redactor.is_open else None
+    if frame is None:
+        kind, key, value = commit.changes[at]
+        what, view = "gone" if value is None else "put", commit.view(at, redactor)
+        report = {"revision": commit.revision, "kind": kind, "key": key, "what": what, "object": view}
+        frame = sse.event(report, event="change")
+        if redactor.is_open:
+            commit.frames[at] = frame
+    return frame
+
+
 def _resume_changes(last: str | None, arguments: dict[str, Any]) -> None:
     arguments["since"] = last or arguments["since"]
 
@@ -151,5 +180,10 @@ ANSWERS: dict[Callable[..., Any], Answering] = {
     events.follow_events: Answering(
         lambda request, source: stream(request, _event_frames(source)), Stream, EVENT_STREAM, resume=_resume_events
     ),
-    events.changes: Answering(stream, Stream, EVENT_STREAM, resume=_resume_changes),
+    events.changes: Answering(
+        lambda request, source: stream(request, change_frames(source, Redactor(principal_of(request).access))),
+        Stream,
+        EVENT_STREAM,
+        resume=_resume_changes,
+    ),
 }

@@ -6,7 +6,7 @@ from litestar.response import Stream
 
 from roost.model.errors import RoostError
 from roost.server.auth.principal import Principal
-from roost.server.feed import sse
+from roost.server.http.api import sse
 from roost.server.http.api.context import ApiRequest, principal_of
 
 EVENT_STREAM = "text/event-stream"

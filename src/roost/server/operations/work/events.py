@@ -11,7 +11,7 @@ from roost.model.errors import Invalid, NoService
 from roost.model.records.access import OPERATOR
 from roost.model.records.opaque import OPAQUE_KINDS
 from roost.schema.history import EventPage, EventView
-from roost.server.feed.change_log import KINDS, ChangeFilter
+from roost.server.feed.change_log import KINDS, ChangeFilter, FeedUpdate
 from roost.server.history.projection import ABOUT
 from roost.server.history.search import EventsWanted, Period, Projects, events_after, last_event, search_events
 from roost.server.history.service import FOLLOW_PAUSE_S, History, needed
@@ -121,7 +121,7 @@ async def changes(
     | None = None,
     workload: Annotated[str, Meta(description="PROJECT/NAME: only this workload and its instances.")] = "",
     prefix: Annotated[str, Meta(description="Only workloads whose PROJECT/NAME begins so.")] = "",
-) -> AsyncGenerator[bytes, None]:
+) -> AsyncGenerator[FeedUpdate, None]:
     """Follow changes as server-sent events.
 
     `change`: {revision, kind, key, what: put or gone, object}. `reset`: changes since then are not available, list

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-PULSE_S = 15.0  # a word now and then: proxies close what is silent for a minute, and a dead peer shows only in writing
+PULSE_S = 15.0  # proxies close streams that are silent for a minute, and a dead peer shows only in a write
 PULSE = b": still here\n\n"
 
 
@@ -22,12 +22,12 @@ def frame(data: bytes, *, event: str = "", id: str = "") -> bytes:
 
 
 def mark(id: str) -> bytes:
-    """No event, but the place to come back to."""
+    """No event, but the position to resume from."""
     return f"id: {id}\n\n".encode()
 
 
 async def kept_alive(source: AsyncGenerator[bytes, None], pulse_s: float = PULSE_S) -> AsyncGenerator[bytes, None]:
-    """The same stream with a sign of life whenever it is silent for long."""
+    """The same stream with a comment whenever it is silent for long."""
     following: asyncio.Task[bytes | None] | None = None
     try:
         while True:
