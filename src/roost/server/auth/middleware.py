@@ -1,18 +1,16 @@
-"""Auth: who comes in. The root token of the server's configuration, API tokens, and persons that an issuer vouches for.
+"""Authentication: the root token of the server's configuration, API tokens, and persons that an issuer vouches for.
 
-What they may do once they are in is for api/permissions.py to say. Only the probes and the way to the issuer are open
-to all.
+`operations/permit.py` decides what they may do. Only the probes, login and joining need no token.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from functools import partial
 from hmac import compare_digest
 from typing import Any
 
 from roost.model.errors import NoService, Refused, RoostError
 from roost.server.auth.members import Members
 from roost.server.auth.oidc import Issuer, Person
-from roost.server.auth.principal import ALL, PRINCIPAL, Access, Principal
+from roost.server.auth.principal import ALL, PRINCIPAL, Principal
 from roost.server.auth.tokens import PREFIX, Tokens
 from roost.server.engine.engine import Engine
 from roost.server.http.api.errors import RETRY_AFTER_S, encode_error
@@ -25,13 +23,12 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/leader", "/v1/login", "/v1/join"})
 ROOT = "root"
+REALM = b'Bearer realm="roost"'
 SAID_BYTES_MAX = 16 << 10  # of a bearer: identities with many groups have 8 KiB
 UNKNOWN = "this token is not known here, or no longer valid"  # never which of the two: that would help to guess
 
 
 class Auth:
-    """Knows people and programs by what they show."""
-
     def __init__(self, engine: Engine, root_token: str, issuer: Issuer | None = None) -> None:
         self._root = root_token.encode()
         self._engine = engine
@@ -40,47 +37,46 @@ class Auth:
         self.issuer = issuer
 
     async def admit(self, shown: bytes, where: str) -> Principal:
-        """Who shows this bearer. Raises Refused; NoService when only the issuer could tell and does not answer."""
+        """The principal of a bearer. Raises Refused; NoService if only the issuer knows, and does not answer."""
         if compare_digest(shown, self._root):
-            return Principal(ROOT, where, ALL, still=_always)
+            return Principal(ROOT, where, ALL, still=lambda: True)
         if len(shown) > SAID_BYTES_MAX or not shown.isascii():
             raise Refused(UNKNOWN)
         text = shown.decode()
         if text.startswith(PREFIX):
             return self._admit_token(text, where)
         if self.issuer is not None and text.count(".") == 2:
-            person = await self.issuer.vouch(text)
-            return self._admit_person(person, where)
+            return self._admit_person(await self.issuer.vouch(text), where)
         raise Refused(UNKNOWN)
 
     def _admit_token(self, text: str, where: str) -> Principal:
         found = self.tokens.admit(text)
         if found is None and not self._engine.readable:
-            raise NoService(self._engine.failed or "the server is starting")  # nothing is loaded, so no token is known
+            raise NoService(self._engine.failed or "the server is starting")  # no token is loaded yet
         if found is None:
             raise Refused(UNKNOWN)
-        name, known_run = found
-        still = partial(self._is_still_token, text, known_run.access)
-        return Principal(f"token:{name}", where, known_run.access, known_run.token.expires_ms, still)
+        name, cached = found
+
+        def still() -> bool:
+            again = self.tokens.admit(text)
+            return again is not None and again[1].access.roles() == cached.access.roles()
+
+        return Principal(f"token:{name}", where, cached.access, cached.token.expires_ms, still)
 
     def _admit_person(self, person: Person, where: str) -> Principal:
         if not self._engine.readable:
             raise NoService(self._engine.failed or "the server is starting")
         access = self.members.access(person.subject)
-        still = partial(self._is_still_person, person, access)
+
+        def still() -> bool:
+            now = self._engine.clock.now_ms()
+            return now < person.expires_ms and self.members.access(person.subject).roles() == access.roles()
+
         return Principal(f"user:{person.subject}", where, access, person.expires_ms, still)
-
-    def _is_still_token(self, text: str, access: Access) -> bool:
-        found = self.tokens.admit(text)
-        return found is not None and found[1].access.roles() == access.roles()
-
-    def _is_still_person(self, person: Person, access: Access) -> bool:
-        now = self._engine.clock.now_ms()
-        return now < person.expires_ms and self.members.access(person.subject).roles() == access.roles()
 
 
 class AuthMiddleware:
-    """The outermost layer: a request without a known caller learns nothing, not even which paths exist."""
+    """The outermost layer: a request of an unknown caller learns nothing, not even which paths exist."""
 
     def __init__(self, app: App, auth: Auth) -> None:
         self._app = app
@@ -96,7 +92,7 @@ class AuthMiddleware:
             try:
                 scope[PRINCIPAL] = await self._auth.admit(bearer_of(scope["headers"]), where)
             except RoostError as error:
-                # Never what was shown: it may be a good token with a letter too many.
+                # Never the bearer: it may be a valid token with a letter too many.
                 self._log.warning("request refused", where=where, path=scope["path"][:200], why=error.message)
                 await _answer(error, send)
                 return
@@ -104,7 +100,7 @@ class AuthMiddleware:
 
 
 def bearer_of(headers: list[tuple[bytes, bytes]]) -> bytes:
-    """What is shown in order to be let in. Raises Refused."""
+    """Raises Refused."""
     for name, value in headers:
         if name == b"authorization":
             scheme, _, token = value.partition(b" ")
@@ -117,13 +113,7 @@ def bearer_of(headers: list[tuple[bytes, bytes]]) -> bytes:
 async def _answer(error: RoostError, send: Send) -> None:
     body = encode_error(error)
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if isinstance(error, NoService):
-        headers.append((b"retry-after", RETRY_AFTER_S.encode()))
-    else:
-        headers.append((b"www-authenticate", b'Bearer realm="roost"'))
+    is_retry = isinstance(error, NoService)
+    headers.append((b"retry-after", RETRY_AFTER_S.encode()) if is_retry else (b"www-authenticate", REALM))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-def _always() -> bool:
-    return True

@@ -1,13 +1,14 @@
 """OIDC: persons that an OpenID issuer vouches for with a signed ID token.
 
-The issuer's keys are fetched when they are first needed, kept, and fetched again when they are old or a token names one
-that is not known. Nothing that a token says of itself is followed: not where its key is, not how to check it.
+The issuer's keys are fetched on first use, cached, and fetched again when they are old or a token names an unknown one.
+Nothing that a token says of itself is followed: not where its key is, not how to check it.
 """
 
 import asyncio
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from hashlib import sha256
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NamedTuple
@@ -19,19 +20,17 @@ from roost.model.errors import Invalid, NoService, Refused
 from roost.model.records.access import subject_of
 from roost.server.observability import logging
 
-ALGORITHMS = frozenset(
-    {"RS256", "ES256", "EdDSA"}
-)  # signatures of private keys only: never `none`, never a shared secret
+ALGORITHMS = frozenset({"RS256", "ES256", "EdDSA"})  # of private keys only: never `none`, never a shared secret
 KEY_KINDS = frozenset({"RSA", "EC", "OKP"})
 KEYS_MAX = 64  # issuers have two or three
 ANSWER_BYTES_MAX = 256 << 10  # 64 keys with their certificates
 ANSWER_S_MAX = 5.0  # both answers; a request waits for them
-FRESH_S = 3_600.0  # a key that the issuer has withdrawn is not believed for longer, if the issuer answers
-STALE_S_MAX = 86_400.0  # nor than this, if it does not
-AGAIN_S = 60.0  # tokens with made-up keys must not make us ask the issuer more often
-AGAIN_FAILED_S = 5.0  # while there are no keys at all every login fails, so it is tried sooner
+FRESH_S = 3_600.0  # a key that the issuer has withdrawn is trusted no longer than this, if the issuer answers
+STALE_S_MAX = 86_400.0  # and no longer than this, if it does not
+AGAIN_S = 60.0  # tokens with invented keys must not cause more requests to the issuer
+AGAIN_FAILED_S = 5.0  # without any keys every login fails, so it is tried sooner
 LEEWAY_S = 60  # clocks of two machines differ
-VOUCHED_MAX = 4_096  # tokens whose signature need not be looked at again: a quarter of a megabyte
+VOUCHED_MAX = 4_096  # tokens whose signature need not be checked again: a quarter of a megabyte
 
 UNKNOWN = "this identity is not known here, or no longer valid"
 
@@ -39,15 +38,11 @@ log = logging.logger("oidc")
 
 
 class Person(NamedTuple):
-    """A person that the issuer vouches for, and until when."""
-
     subject: str
     expires_ms: int
 
 
 class Issuer:
-    """The one issuer that is believed."""
-
     def __init__(self, url: str, client_id: str, claim: str, now_ms: Callable[[], int]) -> None:
         self.url = url
         self.client_id = client_id
@@ -61,7 +56,7 @@ class Issuer:
         self._vouched: dict[bytes, Person] = {}
 
     async def vouch(self, text: str) -> Person:
-        """The person that a signed ID token is about. Raises Refused, and NoService when the issuer is away."""
+        """The person of a signed ID token. Raises Refused, and NoService if the issuer does not answer."""
         digest = sha256(text.encode()).digest()
         fresh = time.monotonic() - self._fetched_s < FRESH_S
         person = self._vouched.get(digest) if fresh else None
@@ -75,7 +70,7 @@ class Issuer:
         return person
 
     async def _claims(self, text: str) -> Any:
-        """What a token says, if a key of the issuer has signed it."""
+        """The claims of a token that a key of the issuer has signed."""
         from joserfc import errors, jws  # imported here: a server without an issuer starts 30 ms sooner
 
         try:
@@ -87,16 +82,16 @@ class Issuer:
             key = await self._key(kid if isinstance(kid, str) else "")
             registry = jws.JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", errors.SecurityWarning)  # of EdDSA: a new name for it is preferred
+                warnings.simplefilter("ignore", errors.SecurityWarning)  # EdDSA has a new name
                 is_right = jws.validate_compact(signed, key, registry=registry)
             if not is_right:
                 raise Refused(UNKNOWN)
             return msgspec.json.decode(signed.payload)
-        except (errors.JoseError, ValueError):  # a ValueError: what it is made of is no base64, no JSON, no text
+        except (errors.JoseError, ValueError):  # a ValueError: its parts are no base64, JSON or text
             raise Refused(UNKNOWN) from None
 
     def _person(self, claims: Any) -> Person:
-        """Who it is, if it is for us and for now."""
+        """The person of claims that are for us and valid now."""
         if not isinstance(claims, dict) or claims.get("iss") != self.url:
             raise Refused(UNKNOWN)
         audience = claims.get("aud")
@@ -118,13 +113,11 @@ class Issuer:
         return Person(answer, int((expires + LEEWAY_S) * 1_000))
 
     async def _key(self, kid: str) -> Any:
-        """The issuer's key of that name; without one, the only key there is."""
+        """The issuer's key of a name; without a name, its only key."""
         if time.monotonic() - self._fetched_s >= FRESH_S or self._find(kid) is None:
             await self._fetch()
-        if time.monotonic() - self._fetched_s >= STALE_S_MAX:
-            raise NoService(f"the issuer of identities cannot be asked: {self._failed}")
         key = self._find(kid)
-        if key is None and self._failed:
+        if time.monotonic() - self._fetched_s >= STALE_S_MAX or (key is None and self._failed):
             raise NoService(f"the issuer of identities cannot be asked: {self._failed}")
         if key is None:
             raise Refused(UNKNOWN)
@@ -136,7 +129,7 @@ class Issuer:
         return self._keys.get(kid)
 
     async def _fetch(self) -> None:
-        """Ask the issuer for its keys, unless that was done a moment ago. One asks, the others wait for it."""
+        """Fetch the issuer's keys, unless that was done recently. Concurrent callers share one request."""
         async with self._fetching:
             if time.monotonic() < self._again_s:
                 return
@@ -152,7 +145,7 @@ class Issuer:
 
 
 def check_url(url: str, path: str) -> None:
-    """Refuse where an answer could be read or changed on its way: only https, and http on this machine."""
+    """Refuse URLs whose answers could be read or changed in transit: only https, and http on this machine."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -182,17 +175,17 @@ def fetch_keys(issuer: str) -> dict[str, Any]:
         try:
             usable[str(key.get("kid", ""))] = jwk.import_key(key)
         except (errors.JoseError, ValueError, TypeError, KeyError):
-            continue  # of a kind that is not known here; tokens with it are refused
+            continue  # of an unknown kind; tokens with it are refused
     return usable
 
 
 def fetch(url: str, until: float) -> dict[str, Any]:
-    """A JSON object from a URL, of bounded size, in bounded time, without following anything."""
+    """A JSON object from a URL, of bounded size, in bounded time, without redirects."""
     check_url(url, "url")
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=max(0.1, until - time.monotonic()))
-    try:
+    timeout_s = max(0.1, until - time.monotonic())
+    with closing(kind(parts.hostname or "", parts.port, timeout=timeout_s)) as connection:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("GET", target, headers={"Accept": "application/json"})
         response = connection.getresponse()
@@ -205,8 +198,6 @@ def fetch(url: str, until: float) -> dict[str, Any]:
                 raise ValueError(f"{url} answers with more than {ANSWER_BYTES_MAX:,} bytes")
             if time.monotonic() > until:
                 raise TimeoutError(f"{url} has not answered within {ANSWER_S_MAX:.0f} s")
-    finally:
-        connection.close()
     answer = msgspec.json.decode(body)  # its errors are ValueErrors
     if not isinstance(answer, dict):
         raise ValueError(f"{url} answers with something else than an object")

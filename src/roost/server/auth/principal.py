@@ -1,4 +1,4 @@
-"""A principal: who asks, from where, and what it may do. Roles are compiled once, so that a look costs nothing."""
+"""A principal: its name, its address and its access. Roles are compiled once, so that a check costs nothing."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
@@ -14,7 +14,7 @@ PRINCIPAL = "roost_principal"  # where a request's scope holds it
 
 
 class Access:
-    """What a principal may do where: a rank everywhere, and ranks in projects. Never changed once it is made."""
+    """A rank in all projects, and ranks in single ones. Immutable."""
 
     __slots__ = ("everywhere", "highest", "ranks")
 
@@ -26,26 +26,22 @@ class Access:
         self.highest = max(self.everywhere, *ranks.values(), 0)
 
     def rank_in(self, project: str) -> int:
-        """The rank in a project; 0: it is foreign."""
+        """0: the project is hidden."""
         rank = self.ranks.get(project, 0)
         return rank if rank > self.everywhere else self.everywhere
 
     def sees(self, project: str) -> bool:
-        """Whether anything of a project may be seen."""
         return self.everywhere >= VIEWER or project in self.ranks
 
     @property
     def sees_all(self) -> bool:
-        """Whether there is no foreign project."""
         return self.everywhere >= VIEWER
 
     def roles(self) -> dict[str, str]:
-        """The roles as they were given."""
         ranks = {EVERYWHERE: self.everywhere, **self.ranks} if self.everywhere else self.ranks
         return {project: ROLES[rank - 1] for project, rank in ranks.items()}
 
     def covers(self, projects: tuple[str, ...], rank: int) -> bool:
-        """Whether a rank is held in all of these projects."""
         return all(
             (self.everywhere if project == EVERYWHERE else self.rank_in(project)) >= rank for project in projects
         )
@@ -56,17 +52,16 @@ ALL = Access({EVERYWHERE: ROLES[ADMIN - 1]})
 
 
 class Principal(NamedTuple):
-    """Who asks. Names: `root`, `token:NAME`, `user:SUBJECT`."""
+    """The caller of a request. Names: `root`, `token:NAME`, `user:SUBJECT`."""
 
     name: str
     where: str  # an address
     access: Access
-    expires_ms: int = 0  # when what it has shown ends; 0: never
-    still: Callable[[], bool] = bool  # whether it would be let in again with the same roles
+    expires_ms: int = 0  # of its token; 0: never
+    still: Callable[[], bool] = bool  # whether it would be admitted again with the same roles
 
     @property
     def by(self) -> By:
-        """For the audit log."""
         return By(self.name, self.where)
 
 
@@ -74,7 +69,7 @@ Pool = TypeVar("Pool", PoolView, PoolSetting)
 
 
 class Redactor:
-    """What one principal may read. A principal that sees every project reads everything."""
+    """Hides projects from one principal. `is_open`: it sees all."""
 
     __slots__ = ("_access", "is_open", "visible")
 
@@ -84,15 +79,14 @@ class Redactor:
         self.visible: Visible | None = None if self.is_open else access.sees
 
     def sees(self, key: str) -> bool:
-        """Whether a workload or an instance, as PROJECT/NAME or PROJECT/NAME.INDEX, may be seen."""
+        """Whether a workload or an instance, as PROJECT/NAME or PROJECT/NAME.INDEX, is visible."""
         return self.is_open or self._access.sees(key.partition("/")[0])
 
     def key(self, key: str) -> str:
-        """The key of a workload or an instance, if it may be seen."""
         return key if self.sees(key) else HIDDEN
 
     def pool(self, view: Pool) -> Pool:
-        """A pool without the foreign projects that it is for, and without the names of their work in its reason."""
+        """A pool without hidden projects, and without the names of their work in its reason."""
         if self.is_open:
             return view
         own = [project for project in view.projects if self._access.sees(project)]

@@ -1,7 +1,7 @@
-"""API tokens: made, known again, and remembered when they were used.
+"""API tokens: made, admitted, and the time of their last use.
 
-A token is `roost_NAME_SECRET`: the name it is kept under, and 32 random bytes. Only a SHA-256 of it is kept. A slow
-hash is for passwords, which can be guessed; 256 bits cannot, and a slow one would be paid with every request.
+A token is `roost_NAME_SECRET`: the name it is stored under, and 32 random bytes. Only its SHA-256 is stored. A slow
+hash is for passwords, which can be guessed; 256 bits cannot, and every request would pay for a slow one.
 """
 
 from hashlib import sha256
@@ -19,22 +19,20 @@ from roost.server.engine.engine import Engine
 
 PREFIX = "roost_"
 SECRET_BYTES = 32
-USED_EVERY_MS = 3_600_000  # so often a use is written down: reading must not become a commit per request
-TRIED_EVERY_MS = 60_000  # and so often that is tried: a commit may take its time, or fail
-REMEMBERED_MAX = 20_000  # twice as many as are kept: those that are gone are dropped then
-ANONYMOUS = bytes(32)  # what a token that is not known is compared with, so that it takes as long
+USED_EVERY_MS = 3_600_000  # how often a use is stored: reading must not become a commit per request
+TRIED_EVERY_MS = 60_000  # how often that is tried: a commit may take long, or fail
+REMEMBERED_MAX = 20_000  # twice as many as can be stored: deleted ones are dropped then
+ANONYMOUS = bytes(32)  # compared with an unknown token, so that it takes as long
 
 
 class CachedToken(NamedTuple):
-    """A token as it is kept, decoded, and what it may do."""
-
     stored: bytes
     token: Token
     access: Access
 
 
 class Tokens:
-    """The tokens that the state keeps. Each is decoded once, and again when the kept bytes are others."""
+    """The tokens of the state. Each is decoded once, and again when its record changes."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -43,42 +41,43 @@ class Tokens:
         self._tried_ms: dict[str, int] = {}
 
     def find(self, name: str) -> CachedToken | None:
-        """A token by its name."""
         stored = self._engine.state.opaque_records.get("token", {}).get(name)
         if stored is None:
             self._known.pop(name, None)
             return None
-        known_run = self._known.get(name)
-        if known_run is None or known_run.stored is not stored:
+        cached = self._known.get(name)
+        if cached is None or cached.stored is not stored:
             token = decode_token(stored)
-            known_run = self._known[name] = CachedToken(
-                stored, token, Access(dict.fromkeys(token.projects, token.role))
-            )
-        return known_run
+            cached = CachedToken(stored, token, Access(dict.fromkeys(token.projects, token.role)))
+            self._known[name] = cached
+        return cached
 
     def admit(self, text: str) -> tuple[str, CachedToken] | None:
         """The token of a request, if it is valid now."""
         name, _, secret = text.removeprefix(PREFIX).rpartition("_")
-        known_run = self.find(name) if secret else None
+        cached = self.find(name) if secret else None
         now, digest = self._engine.clock.now_ms(), digest_of(text)
-        token = known_run.token if known_run is not None else None
+        token = cached.token if cached is not None else None
         is_new = compare_digest(digest, token.digest if token else ANONYMOUS)
         is_old = compare_digest(digest, (token.old_digest if token else ANONYMOUS) or ANONYMOUS)
-        if known_run is None or token is None or (token.expires_ms and now >= token.expires_ms):
+        if cached is None or token is None or (token.expires_ms and now >= token.expires_ms):
             return None
         if not (is_new or (is_old and now < token.old_until_ms)):
             return None
-        self._note_use(name, known_run, now)
-        return name, known_run
+        self._note_use(name, cached, now)
+        return name, cached
 
     def used_ms(self, name: str, token: Token) -> int:
         """When it was last used, as far as this server knows; 0: never."""
         return max(token.used_ms, self._used_ms.get(name, 0))
 
     def _note_use(self, name: str, existing: CachedToken, now: int) -> None:
-        """Written at most once an hour, by the leader; if the token is changed meanwhile, after its next use."""
+        """Stored at most once an hour, by the leader; if the token changes meanwhile, after its next use."""
         if len(self._used_ms) >= REMEMBERED_MAX:
-            self._forget()
+            there = self._engine.state.opaque_records.get("token", {})
+            for remembered in (self._known, self._used_ms, self._tried_ms):
+                for gone in remembered.keys() - there.keys():
+                    del remembered[gone]
         self._used_ms[name] = now
         if now - existing.token.used_ms < USED_EVERY_MS or now - self._tried_ms.get(name, 0) < TRIED_EVERY_MS:
             return
@@ -87,33 +86,16 @@ class Tokens:
             value = encode_token(msgspec.structs.replace(existing.token, used_ms=now))
             self._engine.tell(PutRecords(0, (OpaqueRecord("token", name, value, was=existing.stored),)))
 
-    def _forget(self) -> None:
-        there = self._engine.state.opaque_records.get("token", {})
-        for remembered in (self._known, self._used_ms, self._tried_ms):
-            for name in [name for name in remembered if name not in there]:
-                del remembered[name]
-
 
 def make_secret(name: str) -> tuple[str, bytes]:
-    """A new token of this name, and the digest that is kept of it."""
+    """A new token of this name, and its digest."""
     text = f"{PREFIX}{name}_{token_hex(SECRET_BYTES)}"
     return text, digest_of(text)
 
 
 def digest_of(text: str) -> bytes:
-    """What is kept of a token."""
     return sha256(text.encode()).digest()
 
 
-def encode_token(token: Token) -> bytes:
-    """As it is kept."""
-    return _ENCODER.encode(token)
-
-
-def decode_token(stored: bytes) -> Token:
-    """As it was kept."""
-    return _DECODER.decode(stored)
-
-
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Token)
+encode_token = msgspec.msgpack.Encoder().encode
+decode_token = msgspec.msgpack.Decoder(Token).decode
