@@ -1,8 +1,8 @@
-"""A backup: everything of a store as of one revision, in one file that any store can be filled from.
+"""Backup: all records of a store at one revision, in one file that any store can be filled from.
 
 A file is the line `roost backup 1`, a header, the records in frames, and an end. Each of them is a frame: length,
-checksum of the content, checksum of these two, content (msgpack; of records compressed). A file without its end is
-not whole, and nothing of it is used.
+checksum of the content, checksum of these two, content (msgpack; records are compressed). A file without its end is
+incomplete, and nothing of it is used.
 """
 
 import os
@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 from zlib import crc32
 
 import msgspec
@@ -26,7 +26,7 @@ FORMAT = 1
 FIRST_LINE = f"roost backup {FORMAT}\n".encode()
 FIRST_LINE_BYTES_MAX = 64
 
-# Records per frame: enough to compress well, small enough to be in memory twice. One record may be larger.
+# Records per frame: enough to compress well, small enough to have in memory twice. One record may be larger.
 FRAME_BYTES = 1 << 20
 
 # The largest frame that is read: a damaged length must not ask for all memory. No store takes a larger commit.
@@ -34,29 +34,25 @@ CONTENT_BYTES_MAX = 256 << 20
 
 LEVEL = 3  # of 9: records are small and alike, and higher levels gain a tenth for three times the time
 
-# What came after a backup is not known. No store commits ten times a millisecond; and where it went on after a copy was
-# made of it, this is a hundred commits a second for four months.
+# How many commits followed a backup is unknown. No store commits ten times a millisecond; and if it went on after the
+# copy was made, this is a hundred commits a second for four months.
 REVISIONS_PER_MS = 10
 REVISIONS_UNKNOWN = 1_000_000_000
 
 _HEAD = struct.Struct("<IIH")  # length, checksum of the content, checksum of these eight bytes
 _CHECKED = struct.Struct("<II")
 
-Read = TypeVar("Read")
-
 
 class BackupHeader(msgspec.Struct, frozen=True):
-    """What a file holds."""
-
     version: str  # of Roost
     taken_ms: int
     revision: int
-    store: str  # where it was: a description
-    kinds: dict[str, tuple[int, int]]  # how many records, and how many bytes their values have
+    store: str  # a description of its place
+    kinds: dict[str, tuple[int, int]]  # number of records, and bytes of their values
 
 
 class BackupEnd(msgspec.Struct, frozen=True):
-    """All of it was written."""
+    """The end of a complete file."""
 
     frames: int
     records: int
@@ -64,7 +60,7 @@ class BackupEnd(msgspec.Struct, frozen=True):
 
 
 def write_backup(path: Path, snapshot: Snapshot, store: str, now_ms: int) -> BackupHeader:
-    """Write a file that is whole or not there, for its owner's eyes only. One of that name is replaced. OSError."""
+    """Write or replace a file, completely or not at all, readable only by its owner. Raises OSError."""
     header = BackupHeader(__version__, now_ms, snapshot.revision, store, kinds_of(snapshot.records))
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -80,7 +76,11 @@ def write_backup(path: Path, snapshot: Snapshot, store: str, now_ms: int) -> Bac
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
-        _sync_folder(path.parent)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)  # the name itself must survive a power cut, not only the content
+        finally:
+            os.close(descriptor)
     except BaseException:
         with suppress(OSError):
             draft.unlink()
@@ -89,50 +89,37 @@ def write_backup(path: Path, snapshot: Snapshot, store: str, now_ms: int) -> Bac
 
 
 def read_backup(path: Path) -> tuple[BackupHeader, list[Change]]:
-    """All of a file. Raises Unreadable if it is damaged or not whole, Invalid if it is of another format; OSError."""
-    with path.open("rb") as file:
-        _check_first_line(path, file)
-        header = _decoded(path, _HEADERS, _read_frame(path, file))
-        records: list[Change] = []
-        frames = checksum = 0
-        content = _read_frame(path, file)
-        # What is compressed begins with 0x78, a struct in msgpack with 0x80 and more.
-        while content[:1] == b"\x78":
-            some: list[Change] = _decoded(path, _RECORDS, _expanded(path, content))
-            records += some
-            frames, checksum = frames + 1, crc32(content, checksum)
-            content = _read_frame(path, file)
-        if _decoded(path, _ENDS, content) != BackupEnd(frames, len(records), checksum) or file.read(1):
-            raise Unreadable("damaged: its end does not belong to it", path=path.name)
-    if kinds_of(records) != header.kinds:
-        raise Unreadable("damaged: the records are not those that its header counts", path=path.name)
-    return header, records
+    """All of a file. Raises Unreadable if it is damaged or incomplete, Invalid if it has another format; OSError."""
+    try:
+        with path.open("rb") as file:
+            return _read(path.name, file)
+    except _Damaged as error:
+        raise Unreadable(str(error), path=path.name) from None
 
 
 def as_of_now(records: Sequence[Change], now_ms: int) -> list[Change]:
-    """Records of an earlier moment, made fit to go on from: what was given a serial since then keeps it for itself.
+    """Records of an earlier time, made fit to continue from: serials that were given since then are not given again.
 
     A store begins at now * SERIALS_PER_MS and counts on from there, more slowly than time. So no serial of now or later
-    was ever given out, whatever happened after the records were read. Raises MsgspecError.
+    was ever given, whatever happened after the records were read. Raises MsgspecError.
     """
-    fit = []
-    for record in records:
+    fit = list(records)
+    for number, record in enumerate(fit):
         if record.kind == "meta" and record.value is not None:
             meta = msgspec.msgpack.decode(record.value, type=Meta)
             meta.reserved = max(meta.reserved, now_ms * SERIALS_PER_MS)
-            record = record._replace(value=_ENCODER.encode(meta))
-        fit.append(record)
+            fit[number] = record._replace(value=_ENCODER.encode(meta))
     return fit
 
 
 def revision_as_of_now(revision: int, taken_ms: int, now_ms: int) -> int:
-    """Beyond whatever clients may have seen since then, here or of another store that was filled from the same records:
-    a revision that they know must not come again with another content."""
+    """A revision that no client can have seen since then, of this store or of another one with the same records:
+    a known revision must not come again with another content."""
     return revision + REVISIONS_UNKNOWN + REVISIONS_PER_MS * max(0, now_ms - taken_ms)
 
 
 def kinds_of(records: Sequence[Change]) -> dict[str, tuple[int, int]]:
-    """How many records there are of each kind, and how many bytes."""
+    """Number and bytes of the records of each kind."""
     kinds: dict[str, tuple[int, int]] = {}
     for kind, _, value in records:
         count, size = kinds.get(kind, (0, 0))
@@ -157,57 +144,62 @@ def _write_frame(file: IO[bytes], content: bytes) -> None:
     file.write(content)
 
 
-def _read_frame(path: Path, file: IO[bytes]) -> bytes:
+class _Damaged(Exception):
+    """Why a file cannot be used."""
+
+
+def _read(name: str, file: IO[bytes]) -> tuple[BackupHeader, list[Change]]:
+    found = re.fullmatch(rb"roost backup (\d{1,9})\n", file.readline(FIRST_LINE_BYTES_MAX))
+    if not found:
+        raise _Damaged("this is no backup of Roost")
+    if int(found[1]) != FORMAT:
+        message = f"a backup of format {int(found[1])}; Roost {__version__} reads format {FORMAT}"
+        raise Invalid(name, message, code="backup_format")
+    records: list[Change] = []
+    frames = checksum = 0
+    try:
+        header = _HEADERS.decode(_read_frame(file))
+        content = _read_frame(file)
+        # Compressed content begins with 0x78, a struct in msgpack with 0x80 and more.
+        while content[:1] == b"\x78":
+            records += _RECORDS.decode(_expanded(content))
+            frames, checksum = frames + 1, crc32(content, checksum)
+            content = _read_frame(file)
+        end = _ENDS.decode(content)
+    except msgspec.MsgspecError as error:
+        raise _Damaged(f"cannot be read: {error}") from None
+    if end != BackupEnd(frames, len(records), checksum) or file.read(1):
+        raise _Damaged("damaged: its end does not belong to it")
+    if kinds_of(records) != header.kinds:
+        raise _Damaged("damaged: the records are not those that its header counts")
+    return header, records
+
+
+def _read_frame(file: IO[bytes]) -> bytes:
     offset = file.tell()
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
-        raise Unreadable(f"not whole: it ends at byte {offset + len(head):,}", path=path.name)
+        raise _Damaged(f"not whole: it ends at byte {offset + len(head):,}")
     length, wanted, check = _HEAD.unpack(head)
     if crc32(head[: _CHECKED.size]) & 0xFFFF != check or length > CONTENT_BYTES_MAX:
-        raise Unreadable(f"damaged at byte {offset:,}", path=path.name)
+        raise _Damaged(f"damaged at byte {offset:,}")
     content = file.read(length)
     if len(content) < length:
-        raise Unreadable(f"not whole: it ends at byte {file.tell():,}", path=path.name)
+        raise _Damaged(f"not whole: it ends at byte {file.tell():,}")
     if crc32(content) != wanted:
-        raise Unreadable(f"damaged at byte {offset:,}: the checksum is wrong", path=path.name)
+        raise _Damaged(f"damaged at byte {offset:,}: the checksum is wrong")
     return content
 
 
-def _check_first_line(path: Path, file: IO[bytes]) -> None:
-    line = file.readline(FIRST_LINE_BYTES_MAX)
-    found = re.fullmatch(rb"roost backup (\d{1,9})\n", line)
-    if not found:
-        raise Unreadable("this is no backup of Roost", path=path.name)
-    if int(found[1]) != FORMAT:
-        message = f"a backup of format {int(found[1])}; Roost {__version__} reads format {FORMAT}"
-        raise Invalid(path.name, message, code="backup_format")
-
-
-def _expanded(path: Path, content: bytes) -> bytes:
+def _expanded(content: bytes) -> bytes:
     expander = zlib.decompressobj()
     try:
         expanded = expander.decompress(content, CONTENT_BYTES_MAX)
     except zlib.error as error:
-        raise Unreadable(f"damaged: {error}", path=path.name) from None
+        raise _Damaged(f"damaged: {error}") from None
     if not expander.eof:
-        raise Unreadable(f"damaged: more than {CONTENT_BYTES_MAX:,} bytes in one frame", path=path.name)
+        raise _Damaged(f"damaged: more than {CONTENT_BYTES_MAX:,} bytes in one frame")
     return expanded
-
-
-def _decoded(path: Path, decoder: "msgspec.msgpack.Decoder[Read]", content: bytes) -> Read:
-    try:
-        return decoder.decode(content)
-    except msgspec.MsgspecError as error:
-        raise Unreadable(f"cannot be read: {error}", path=path.name) from None
-
-
-def _sync_folder(folder: Path) -> None:
-    """The name itself must survive a power cut, not only what is inside."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 _ENCODER = msgspec.msgpack.Encoder()

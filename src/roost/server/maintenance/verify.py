@@ -1,9 +1,9 @@
-"""Is a store sound? Every record is read as a server would read it, and the state it makes is held against the rules.
+"""Check of a store: every record is read as a server would read it, and the state is compared with the invariants.
 
-Nothing is written: the state is made in memory and thrown away.
+Nothing is written: the state is made in memory and discarded.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,28 +17,23 @@ from roost.ports.store import Change, Snapshot, StoreError
 from roost.server.maintenance.backup import kinds_of
 
 LARGEST_MAX = 5
-# Of each sort; one cause usually breaks many records, and more is not read.
-FINDINGS_MAX = 100
+FINDINGS_MAX = 100  # of each sort: one cause usually breaks many records
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """How much there is of a kind."""
-
     kind: str
     records: int
     bytes: int
 
 
 class Large(msgspec.Struct, frozen=True):
-    """A record that takes more than others."""
-
     kind: str
     key: str
     bytes: int
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something wrong. `sort`: unreadable, unknown, orphan or rule; rules are about no record in particular."""
+    """A defect. `sort`: unreadable, unknown, orphan or rule; rules are about no record in particular."""
 
     sort: str
     kind: str
@@ -47,7 +42,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """What there is, and what is wrong with it. `wrong` counts also what is not listed."""
+    """The content of a store and its defects. `wrong` counts also those that are not listed."""
 
     revision: int
     records: int
@@ -56,11 +51,10 @@ class Examined(msgspec.Struct, frozen=True):
     largest: list[Large]
     findings: list[Finding]
     wrong: int
-    unclean_takeover_ms: int = 0  # when the lead was last taken from a leader that had not let go
+    unclean_takeover_ms: int = 0  # of the last takeover from a leader that had not released the lead
 
 
 def examine(snapshot: Snapshot, now_ms: int) -> Examined:
-    """Read everything, and say what is wrong."""
     kinds = kinds_of(snapshot.records)
     findings = _findings(snapshot, now_ms)
     largest = sorted(snapshot.records, key=lambda record: -len(record.value or b""))[:LARGEST_MAX]
@@ -77,11 +71,11 @@ def examine(snapshot: Snapshot, now_ms: int) -> Examined:
 
 
 def _findings(snapshot: Snapshot, now_ms: int) -> list[Finding]:
-    """A sound store is read at once. Only where that fails, records are looked at one by one."""
+    """A sound store is read at once. Only if that fails, records are read one by one."""
     findings: list[Finding] = []
     try:
         state = mirror(snapshot)
-    except Exception:  # whatever a record can make the loader stumble over is a finding
+    except Exception:  # anything that a record makes the loader raise is a finding
         findings, sound = _one_by_one(snapshot.records)
         try:
             state = mirror(Snapshot(snapshot.revision, sound))
@@ -96,30 +90,21 @@ def _findings(snapshot: Snapshot, now_ms: int) -> list[Finding]:
 
 
 def _one_by_one(records: Sequence[Change]) -> tuple[list[Finding], list[Change]]:
-    """What is wrong with single records, and the others."""
+    """Defects of single records, and the sound records. Instances come last: they refer to the others."""
     findings: list[Finding] = []
     sound: list[Change] = []
     scratch = State()
-    for record in records:
-        if record.kind != "instance":
-            wrong = _trouble(scratch, record)
-            if wrong is None:
-                sound.append(record)
-            else:
-                findings.append(wrong)
-    workloads, nodes = scratch.workloads.keys(), scratch.nodes.keys()
-    for record in records:
-        if record.kind == "instance":
-            wrong = _orphaned(record, workloads, nodes)
-            if wrong is None:
-                sound.append(record)
-            else:
-                findings.append(wrong)
+    for record in sorted(records, key=lambda record: record.kind == "instance"):
+        finding = _orphaned(record, scratch) if record.kind == "instance" else _unreadable(record, scratch)
+        if finding is None:
+            sound.append(record)
+        else:
+            findings.append(finding)
     return findings, sound
 
 
-def _trouble(scratch: State, record: Change) -> Finding | None:
-    """Whether a server could read this one; `scratch` has those before it."""
+def _unreadable(record: Change, scratch: State) -> Finding | None:
+    """Whether a server could read this record; `scratch` has the records before it."""
     try:
         follow(scratch, 0, [record])
     except msgspec.MsgspecError as error:
@@ -131,17 +116,16 @@ def _trouble(scratch: State, record: Change) -> Finding | None:
     return None
 
 
-def _orphaned(record: Change, workloads: Container[str], nodes: Container[str]) -> Finding | None:
+def _orphaned(record: Change, scratch: State) -> Finding | None:
     assert record.value is not None
     try:
-        instance = _INSTANCES.decode(record.value)
+        instance = msgspec.msgpack.decode(record.value, type=Instance)
     except msgspec.MsgspecError as error:
         return Finding("unreadable", record.kind, record.key, f"cannot be read: {error}")
-    if instance.workload not in workloads:
-        return Finding(
-            "orphan", record.kind, record.key, f"belongs to workload {instance.workload}, which is not there"
-        )
-    if instance.state in ALLOCATED and instance.node not in nodes:
+    if instance.workload not in scratch.workloads:
+        message = f"belongs to workload {instance.workload}, which is not there"
+        return Finding("orphan", record.kind, record.key, message)
+    if instance.state in ALLOCATED and instance.node not in scratch.nodes:
         message = f"is {instance.state} on node {instance.node or 'of no name'}, which is not there"
         return Finding("orphan", record.kind, record.key, message)
     return None
@@ -170,6 +154,3 @@ def _meta(snapshot: Snapshot) -> Meta:
             except msgspec.MsgspecError:
                 break
     return Meta()
-
-
-_INSTANCES = msgspec.msgpack.Decoder(Instance)
