@@ -9,17 +9,16 @@ from contextlib import contextmanager
 from typing import assert_never
 
 from roost.core import records
-from roost.core.dependencies import schedules
 from roost.core.dependencies.release import release_dependents
 from roost.core.explain.blockers import blockers_of
 from roost.core.explain.plan import PASSES_MAX, check_plan
-from roost.core.lifecycle import commands, node_reports
+from roost.core.lifecycle import commands, schedules, update
 from roost.core.lifecycle.retention import sweep
-from roost.core.nodes import drain, maintenance, pools
+from roost.core.nodes import drain, maintenance, pools, reports
 from roost.core.orders import hand_out
 from roost.core.queue import projects
 from roost.core.queue.place import place
-from roost.core.services import rollout, update
+from roost.core.services import rollout
 from roost.core.services.reconcile import reconcile
 from roost.core.state.outcome import Step
 from roost.core.state.state import State, in_maintenance
@@ -58,16 +57,16 @@ def _handle(state: State, out: Step, event: happened.Event, now: int) -> None:
     """Let one event happen; the frequent ones come first."""
     match event:
         case happened.ReportsReceived():
-            node_reports.reports_received(state, out, event, now)
+            reports.reports_received(state, out, event, now)
         case happened.HeartbeatsReceived():
-            node_reports.heartbeats_received(state, out, event, now)
+            reports.heartbeats_received(state, out, event, now)
         case happened.AttributedRequest():
             _attributed(state, out, event, now)
         case happened.NodeConnected():
             with _refusals(out, event.request):
-                node_reports.node_connected(state, out, event, now)
+                reports.node_connected(state, out, event, now)
         case happened.NodeDisconnected():
-            node_reports.node_disconnected(state, out, event, now)
+            reports.node_disconnected(state, out, event, now)
         case _:
             with _refusals(out, event.request):
                 _handle_request(state, out, event, now)
@@ -91,7 +90,7 @@ def _handle_request(state: State, out: Step, event: happened.Request, now: int) 
         case happened.Retry():
             commands.retry(state, out, event, now)
         case happened.ResultPosted():
-            node_reports.result_posted(state, out, event, now)
+            reports.result_posted(state, out, event, now)
         case happened.RunNow():
             schedules.run_now(state, out, event, now)
         case happened.Promote():

@@ -4,10 +4,10 @@ from collections.abc import Callable, Container
 from heapq import heapify, heappop
 from typing import NamedTuple
 
-from roost.core.dependencies.schedules import tick
 from roost.core.lifecycle.adopt import complete
 from roost.core.lifecycle.restarts import lateness, lose_node, too_late
 from roost.core.lifecycle.retention import forget
+from roost.core.lifecycle.schedules import tick
 from roost.core.nodes.drain import finish_drain_now, forget_node
 from roost.core.nodes.flaky import check_flaky
 from roost.core.nodes.maintenance import check_maintenance, mark_out_of_touch

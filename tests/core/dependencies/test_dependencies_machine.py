@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from roost.model.events import RunNow
 from roost.model.records.workload import After, Workload
 from roost.model.states import ALLOCATED, FINISHED
-from tests.core.dependencies.test_schedules import moment
+from tests.core.lifecycle.test_schedules import moment
 from tests.core.scene import Scene, job, service
 
 STEPS_MAX = 400  # until everything is over: more than the largest graph needs

@@ -1,1 +1,1 @@
-"""Dependencies between workloads, and schedules."""
+"""Dependencies between workloads, and the conditions they wait for."""

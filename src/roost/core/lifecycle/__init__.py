@@ -1,1 +1,1 @@
-"""The life of an instance: commands, node reports, node loss, restarts, assignments."""
+"""The life of a workload: submit, update, cancel, retry, schedules; adoption, restarts, retention."""

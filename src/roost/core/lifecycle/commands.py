@@ -11,10 +11,10 @@ from roost.core.dependencies.release import (
 from roost.core.dependencies.validate import affinity_cycle, after_refusal, contradiction_of
 from roost.core.lifecycle.restarts import may_still_run, requeue
 from roost.core.lifecycle.retention import forget
+from roost.core.lifecycle.update import change, change_refusal, is_same
 from roost.core.placement.filters.resources import format_amount
 from roost.core.placement.strategies import check_strategy
 from roost.core.queue.gang import join_gang
-from roost.core.services.update import change, change_refusal, is_same
 from roost.core.state.outcome import Step
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of

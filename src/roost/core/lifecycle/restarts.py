@@ -1,8 +1,8 @@
 """What happens after an attempt: it is over, or it is tried again, by cause and by policy."""
 
-from roost.core.nodes.flaky import record_end
+import msgspec
+
 from roost.core.queue.gang import members
-from roost.core.services.rollout import count_failure
 from roost.core.state.outcome import Step
 from roost.core.state.queue import start_by_ms
 from roost.core.state.state import GONE_AFTER_MS, State, in_maintenance
@@ -33,7 +33,6 @@ def ended(
     state: State, out: Step, instance: Instance, ending: InstanceState, reason: Reason, now: int, delay_ms: int = 0
 ) -> None:  # fmt: skip
     """An attempt ended by itself: `ending` is succeeded, failed or timed_out. Another one waits for `delay_ms`."""
-    record_end(state, instance, ending, now)
     workload = state.spec_of(instance)
     policy = workload.policy
     if policy.kind == WorkloadKind.SERVICE:
@@ -127,7 +126,7 @@ def _restart(
     restart = state.spec_of(instance).policy.restart or DEFAULT_RESTART
     may_end = restart.when != RestartWhen.ALWAYS and ending == InstanceState.SUCCEEDED
     if not may_end:
-        count_failure(state, instance)
+        _count_failure(state, instance)
     if restart.when == RestartWhen.NEVER or may_end:
         move(state, out, instance, ending, RestartDisabled(reason), now)
         return
@@ -137,6 +136,16 @@ def _restart(
     instance.failures += 1
     again = ServiceRestarted(reason, instance.failures, delay, instance.failures >= CRASH_LOOP)
     requeue(state, out, instance, again, now, delay)
+
+
+def _count_failure(state: State, instance: Instance) -> None:
+    """The failures of a version that is being rolled out count against the rollout."""
+    workload = state.workloads[instance.workload]
+    rollout = workload.rollout
+    if rollout is not None and rollout.is_going and instance.version == workload.version:
+        workload.rollout = msgspec.structs.replace(rollout, failures=rollout.failures + 1)
+        state.touch_workload(workload)
+        state.mark_dirty(workload.key)
 
 
 def _tries_again(workload: Workload, instance: Instance, ending: InstanceState, now: int) -> bool:

@@ -1,1 +1,1 @@
-"""Nodes and pools: cordon, drain, maintenance, flaky nodes."""
+"""Nodes and pools: reports of agents, cordon, drain, maintenance, flaky nodes."""

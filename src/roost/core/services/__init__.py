@@ -1,1 +1,1 @@
-"""Services: replicas, rolling updates, discovery."""
+"""Services: replicas and rollouts."""

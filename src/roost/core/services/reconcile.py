@@ -10,8 +10,8 @@ from typing import NamedTuple
 from roost.core.lifecycle.adopt import may_run_unreported
 from roost.core.lifecycle.restarts import may_still_run
 from roost.core.lifecycle.retention import drop_instance
-from roost.core.services.rollout import GOING, advance, cap_of, progress_deadline_ms
-from roost.core.services.update import is_destructive, roll_back_to, violating
+from roost.core.lifecycle.update import is_destructive, roll_back_to, violating
+from roost.core.services.rollout import advance, cap_of, progress_deadline_ms
 from roost.core.state.outcome import Step
 from roost.core.state.state import State, in_maintenance
 from roost.core.state.timers import TimerKind
@@ -298,7 +298,7 @@ def _may_still_finish(workload: Workload, status: ReplicaCounts) -> bool:
 def _check_again(state: State, workload: Workload, status: ReplicaCounts, now: int) -> None:
     """Who is done is not looked at any more; for who counts only after a while there is a timer."""
     rollout = workload.rollout
-    is_going = rollout is not None and (rollout.state in GOING or _may_still_finish(workload, status))
+    is_going = rollout is not None and (rollout.is_going or _may_still_finish(workload, status))
     if not status.reasons and state.placed_count(workload) <= workload.count and not is_going:
         state.reconciling.pop(workload.key, None)
         return

@@ -4,7 +4,7 @@ import msgspec
 
 from roost.core.state.outcome import Step
 from roost.core.state.state import State
-from roost.core.state.versions import instances_of, save_version, version_of
+from roost.core.state.versions import instances_of, version_of
 from roost.model.errors import Conflict
 from roost.model.events import Promote
 from roost.model.reasons.reason import (
@@ -16,24 +16,8 @@ from roost.model.reasons.reason import (
     RolloutStalled,
     ServiceRestarted,
 )
-from roost.model.records.instance import Instance
 from roost.model.records.workload import DEFAULT_UPDATE, Rollout, Update, Workload
-from roost.model.states import RolloutState, WorkloadKind
-
-GOING = (RolloutState.ROLLING, RolloutState.WAITING)
-
-
-def begin(state: State, old: Workload, new: Workload, change: Reason, now: int, *, back: bool = False) -> None:
-    """Put a new version in the place of the present one. `back`: it is one that was good, and there is no way back."""
-    save_version(state, old)
-    before = 0 if back else _good(old)
-    new.version, new.changed_ms, new.change = old.version + 1, now, change
-    new.rollout = Rollout(RolloutState.ROLLING, before, now, now) if new.policy.kind == WorkloadKind.SERVICE else None
-    new.policy = state.intern_policy(new.policy)
-    state.workloads[new.key] = new
-    state.touch_workload(new)
-    if new.policy.kind == WorkloadKind.SERVICE:
-        state.mark_dirty(new.key)
+from roost.model.states import RolloutState
 
 
 def cap_of(workload: Workload) -> int:
@@ -52,7 +36,7 @@ def advance(state: State, workload: Workload, done: int, now: int) -> tuple[Work
     rollout, update = workload.rollout, workload.policy.update or DEFAULT_UPDATE
     if rollout is not None and rollout.state == RolloutState.FAILED and done >= workload.count:
         _now(state, workload, state=RolloutState.DONE, done=done, progress_ms=now)  # all of it came through after all
-    if rollout is None or rollout.state not in GOING:
+    if rollout is None or not rollout.is_going:
         return None
     if done > rollout.done:
         rollout = _now(state, workload, done=done, progress_ms=now)
@@ -76,20 +60,11 @@ def progress_deadline_ms(state: State, rollout: Rollout, update: Update) -> int:
     return max(rollout.progress_ms, state.active_since_ms) + update.deadline_ms
 
 
-def count_failure(state: State, instance: Instance) -> None:
-    """An instance of a service ended by itself: if it is of a version that is being rolled out, that counts."""
-    workload = state.workloads[instance.workload]
-    rollout = workload.rollout
-    if rollout is not None and rollout.state in GOING and instance.version == workload.version:
-        _now(state, workload, failures=rollout.failures + 1)
-        state.mark_dirty(workload.key)
-
-
 def promote(state: State, out: Step, event: Promote, now: int) -> None:
     """The canaries are good: all others follow."""
     workload = state.known_workload(event.workload)
     rollout = workload.rollout
-    if rollout is None or rollout.state not in GOING or rollout.promoted or cap_of(workload) >= workload.count:
+    if rollout is None or not rollout.is_going or rollout.promoted or cap_of(workload) >= workload.count:
         message = f"{workload.key} has no canaries that wait to be promoted"
         raise Conflict(message, code="nothing_to_promote")
     if rollout.state != RolloutState.WAITING:
@@ -130,16 +105,6 @@ def _ending(reason: Reason | None) -> Reason | None:
     """How an attempt ended, without what was done about it."""
     again = (AttemptRetried, RestartDisabled, ServiceRestarted)
     return reason.cause if isinstance(reason, again) else reason
-
-
-def _good(workload: Workload) -> int:
-    """The version to go back to if the next one fails: this one, unless it is not known to be good itself."""
-    rollout = workload.rollout
-    return (
-        workload.version
-        if rollout is None or rollout.state == RolloutState.DONE or not rollout.before
-        else rollout.before
-    )
 
 
 def _now(state: State, workload: Workload, /, **fields: object) -> Rollout:

@@ -154,6 +154,10 @@ class Rollout(msgspec.Struct, frozen=True, array_like=True, gc=False):
     done: int = 0  # how many of the new version are available
     reason: Reason | None = None  # why it failed
 
+    @property
+    def is_going(self) -> bool:
+        return self.state in (RolloutState.ROLLING, RolloutState.WAITING)
+
 
 class Workload(msgspec.Struct, omit_defaults=True, gc=False):
     """A workload as it is stored. Which of its instances wait is derived: all indexes that have no record yet."""

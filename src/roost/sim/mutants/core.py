@@ -10,7 +10,8 @@ import msgspec
 from roost.client import errors as client_errors
 from roost.core import invariants, orders, replica, timers, transitions
 from roost.core.explain import queue_blockers
-from roost.core.lifecycle import node_reports, restarts
+from roost.core.lifecycle import restarts
+from roost.core.nodes import reports as node_reports
 from roost.core.queue import backfill, gang, place, preemption
 from roost.core.state.allocation import allocation_of
 from roost.core.state.outcome import Step

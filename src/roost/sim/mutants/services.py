@@ -4,8 +4,9 @@ from functools import partial
 from typing import Any
 
 from roost.core import timers
-from roost.core.dependencies import release, schedules
+from roost.core.dependencies import release
 from roost.core.dependencies.conditions import OPEN, SATISFIED, ConditionStatus, evaluate, evaluate_element
+from roost.core.lifecycle import schedules
 from roost.core.nodes import pools
 from roost.core.queue import place
 from roost.core.services import reconcile, rollout

@@ -158,7 +158,7 @@ def test_skip_leaves_a_tick_out_while_a_run_is_not_over() -> None:
 
 
 def test_allow_lets_runs_be_side_by_side_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roost.core.dependencies.schedules.LIVE_RUNS_MAX", 2)
+    monkeypatch.setattr("roost.core.lifecycle.schedules.LIVE_RUNS_MAX", 2)
     scene = scene_at("2026-03-01T10:59Z")
     scene.submit(nightly(overlap="allow"))
     scene.wait("1m")
@@ -332,7 +332,7 @@ def test_a_run_besides_the_ticks_minds_the_run_before() -> None:
 
 
 def test_a_step_makes_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roost.core.dependencies.schedules.RUNS_AT_ONCE_MAX", 3)
+    monkeypatch.setattr("roost.core.lifecycle.schedules.RUNS_AT_ONCE_MAX", 3)
     scene = scene_at("2026-03-01T10:59Z")
     for number in range(8):
         scene.submit(job(f"s{number}", schedule="0 * * * *"))

@@ -2,6 +2,7 @@
 
 from roost.core.lifecycle.adopt import adopt, policy_of
 from roost.core.lifecycle.restarts import ended, lose_node, lost, requeue
+from roost.core.nodes.flaky import record_end
 from roost.core.nodes.pools import node_came
 from roost.core.queue.prefill import record_run_length
 from roost.core.state.allocation import Allocation, make_allocation
@@ -186,12 +187,14 @@ def _end(state: State, out: Step, instance: Instance, report: Report, now: int) 
     elif report.cause == "stopped" or (report.cause == "unhealthy" and instance.state == InstanceState.STOPPING):
         assert instance.reason is not None, f"{instance.key} is being moved for no reason"
         requeue(state, out, instance, MovedToQueue(instance.reason), now)
-    elif report.cause == "timed_out":
-        ended(state, out, instance, InstanceState.TIMED_OUT, reason, now)
-    elif report.cause == "exited" and report.code == 0:
-        ended(state, out, instance, InstanceState.SUCCEEDED, reason, now)
     else:
-        ended(state, out, instance, InstanceState.FAILED, reason, now)
+        ending = InstanceState.FAILED
+        if report.cause == "timed_out":
+            ending = InstanceState.TIMED_OUT
+        elif report.cause == "exited" and report.code == 0:
+            ending = InstanceState.SUCCEEDED
+        record_end(state, instance, ending, now)
+        ended(state, out, instance, ending, reason, now)
 
 
 def ending_reason(state: State, instance: Instance, report: Report) -> Reason:
@@ -343,6 +346,7 @@ def _end_with_result(state: State, out: Step, instance: Instance, event: ResultP
         lives_ms = spec.policy.grace_ms + max(lease_ms, state.liveness[node].lease_until_ms - now)
         ending = InstanceState.FAILED if event.code else InstanceState.SUCCEEDED
         reason = ResultReported(event.code, event.cause, out.principal)
+        record_end(state, instance, ending, now)
         ended(state, out, instance, ending, reason, now, lives_ms if spec.policy.fenced else 0)
     state.liveness[node].orphans[token] = held
     state.fleet.take(node, held)

@@ -8,11 +8,10 @@ from roost.core.dependencies.release import change_dependencies, depends_by_elem
 from roost.core.lifecycle.adopt import complete
 from roost.core.placement.score_cache import fits_when_empty
 from roost.core.placement.select import affinity_mask, without_affinity
-from roost.core.services.rollout import begin
 from roost.core.state.allocation import allocation_of, selectors_of
 from roost.core.state.outcome import Step
 from roost.core.state.state import State
-from roost.core.state.versions import instances_of, make_instance, version_of, versions_of
+from roost.core.state.versions import instances_of, make_instance, save_version, version_of, versions_of
 from roost.core.transitions import finish_if_over
 from roost.core.watch import reschedule, watch_queue
 from roost.model.errors import Conflict, NotFound
@@ -20,7 +19,7 @@ from roost.model.events import Rollback, WorkloadSpec
 from roost.model.reasons.attempts import SUBMITTED, ScaledUp
 from roost.model.reasons.reason import Reason, RolledBack
 from roost.model.records.instance import Instance
-from roost.model.records.workload import Workload
+from roost.model.records.workload import Rollout, Workload
 from roost.model.spec.document import decode_document
 from roost.model.states import InstanceState, RolloutState, WhenFull, WhenLost, WorkloadKind
 
@@ -82,7 +81,7 @@ def change(
     if known.policy.kind == WorkloadKind.SERVICE:
         _materialise(state, known, now)
     new = _changed(known, wanted)
-    begin(state, known, new, reason, now, back=back)
+    _replace_version(state, known, new, reason, now, back=back)
     change_dependencies(state, known, new)
     if new.policy.schedule:
         reschedule(state, new, now, known.policy.schedule)
@@ -97,6 +96,26 @@ def change(
     watch_queue(state, new)
     finish_if_over(state, new, now)  # of a job that is made smaller, nothing may be left to do
     return new
+
+
+def _replace_version(state: State, old: Workload, new: Workload, reason: Reason, now: int, *, back: bool) -> None:
+    """Put a new version in the place of the present one. A version that was good has none to go back to."""
+    save_version(state, old)
+    new.version, new.changed_ms, new.change, new.rollout = old.version + 1, now, reason, None
+    new.policy = state.intern_policy(new.policy)
+    state.workloads[new.key] = new
+    state.touch_workload(new)
+    if new.policy.kind == WorkloadKind.SERVICE:
+        new.rollout = Rollout(RolloutState.ROLLING, 0 if back else _last_good(old), now, now)
+        state.mark_dirty(new.key)
+
+
+def _last_good(workload: Workload) -> int:
+    """The version to go back to if the next one fails: this one, unless it is not known to be good itself."""
+    rollout = workload.rollout
+    if rollout is None or rollout.state == RolloutState.DONE or not rollout.before:
+        return workload.version
+    return rollout.before
 
 
 def rollback(state: State, out: Step, event: Rollback, now: int) -> None:
