@@ -16,6 +16,7 @@ from roost.model.events import Event, NodeConnected, ReportsReceived, Submit
 from roost.model.protocol import Hello, Report, Run
 from roost.model.records.node import Facts
 from roost.model.spec.submission import spec_of_document
+from roost.model.states import AttemptState, EndCause
 from roost.ports.store import Change, Store
 from roost.server.engine.engine import Clock, Engine
 from roost.stores.sqlite.store import SqliteStore
@@ -67,19 +68,19 @@ class _Agents(NoAgents):
         self.rows.extend(done.changes)
         begun, self.begun = self.begun, []
         for node, session, runs in begun:  # their start is durable now
-            self.engine.tell(_reported(node, session, runs, "ended"))
+            self.engine.tell(_reported(node, session, runs, AttemptState.ENDED))
         for orders in done.assignments:
             runs = tuple(order.token for order in orders.orders if isinstance(order, Run))
             if runs:
-                self.engine.tell(_reported(orders.node, orders.session, runs, "running"))
+                self.engine.tell(_reported(orders.node, orders.session, runs, AttemptState.RUNNING))
                 self.begun.append((orders.node, orders.session, runs))
         bench = state.workloads.get("default/bench")
         if bench is not None and bench.finished_ms:
             self.done.set()
 
 
-def _reported(node: str, session: int, tokens: tuple[int, ...], state: str) -> Event:
-    cause, code = ("exited", 0) if state == "ended" else ("", None)
+def _reported(node: str, session: int, tokens: tuple[int, ...], state: AttemptState) -> Event:
+    cause, code = (EndCause.EXITED, 0) if state == AttemptState.ENDED else (EndCause.NONE, None)
     return ReportsReceived(node, session, 1, tuple(Report(token, state, 1, 0, cause, code) for token in tokens))
 
 

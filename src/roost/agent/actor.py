@@ -12,6 +12,7 @@ from roost.agent.health.state import WORDS_EVERY_MS, HealthState
 from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
 from roost.model.records.node import Facts
 from roost.model.spec.service import Check
+from roost.model.states import AttemptState, EndCause
 from roost.ports.driver import StopReason
 
 RUNNING_DUE_MS = 50  # a start is reported this late at most: what ends sooner is one report
@@ -56,10 +57,10 @@ class Attempt:
 
     def __init__(self, run: Run, now: int) -> None:
         self.run = run
-        self.state = "starting"
+        self.state = AttemptState.STARTING
         self.started_ms = now
         self.ended_ms = 0
-        self.cause = ""
+        self.cause = EndCause.NONE
         self.code: int | None = None
         self.signal: int | None = None
         self.step = 0
@@ -222,7 +223,7 @@ class Actor:
         """A run began."""
         attempt = self.attempts.get(token)
         if attempt is not None and attempt.state == "starting":
-            attempt.state, attempt.started_ms = "running", at_ms
+            attempt.state, attempt.started_ms = AttemptState.RUNNING, at_ms
             self._changed(attempt, now + RUNNING_DUE_MS)
 
     def stepped(self, token: int, step: int, now: int) -> None:
@@ -243,7 +244,7 @@ class Actor:
             self._close_ranks(attempt.run)
         if cause == "stopped" and why is StopReason.UNHEALTHY:
             cause, error = "unhealthy", detail
-        attempt.state, attempt.ended_ms, attempt.cause = "ended", at_ms, cause
+        attempt.state, attempt.ended_ms, attempt.cause = AttemptState.ENDED, at_ms, EndCause(cause)
         attempt.code, attempt.signal, attempt.step, attempt.error = code, signal, step, error
         attempt.log_size = log_size
         self._changed(attempt, now)

@@ -60,7 +60,7 @@ def target_of(event: happened.Request) -> str:
     """What a request is about, in words. Names only: a value may be secret."""
     match event:
         case happened.Submit():
-            names = [spec.key for spec in event.specs]
+            names: list[str] = [spec.key for spec in event.specs]
         case happened.PutRecords():
             names = [
                 f"{record.kind} {record.name}{'' if record.value is not None else ' (gone)'}"

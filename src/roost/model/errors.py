@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # the command line imports errors at every start, and not the
 
 
 class RoostError(Exception):
-    """A request that is refused, with a message."""
-
     status: ClassVar[int] = 500
     code: str = "error"
 
@@ -45,15 +43,11 @@ class RoostError(Exception):
 
 
 class Unreadable(RoostError):
-    """What was sent cannot be read as what it says it is."""
-
     status = 400
     code = "unreadable"
 
 
 class Invalid(RoostError):
-    """A field is wrong; `path` says which."""
-
     status = 422
     code = "invalid"
 
@@ -64,63 +58,46 @@ class Invalid(RoostError):
 
 
 class NotFound(RoostError):
-    """Nothing of that name is known."""
-
     status = 404
     code = "not_found"
 
 
 class Conflict(RoostError):
-    """The name is in use, or the object is not in a state that allows this."""
-
     status = 409
     code = "conflict"
 
 
 class Refused(RoostError):
-    """The request has no valid token."""
-
     status = 401
     code = "refused"
 
 
 class Forbidden(RoostError):
-    """The principal has no role that allows this."""
-
     status = 403
     code = "forbidden"
 
 
 class TooMuch(RoostError):
-    """More than a limit allows."""
-
     status = 413
     code = "too_large"
 
 
 class WrongType(RoostError):
-    """What was sent is of a kind that is not read here."""
-
     status = 415
     code = "unsupported_type"
 
 
 class TooOften(RoostError):
-    """Too many failed attempts; the client must wait."""
-
     status = 429
     code = "too_often"
 
 
 class NoService(RoostError):
-    """No server can decide now; the same request may succeed a moment later."""
-
     status = 503
     code = "unavailable"
 
 
 def error_of(status: int, code: str, message: str, path: str, params: dict[str, Any] | None = None) -> RoostError:
-    """An error from its parts, as another process has raised it."""
     kinds = {kind.status: kind for kind in RoostError.__subclasses__()}
     error = RoostError.__new__(kinds.get(status, RoostError))
     RoostError.__init__(error, message, code=code, path=path, params=params)

@@ -8,11 +8,10 @@ import msgspec
 
 from roost.model.records.node import Facts
 from roost.model.records.secret import Handed
+from roost.model.states import AttemptState, EndCause
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
-    """Run this attempt."""
-
     token: int
     workload: str
     index: int
@@ -31,12 +30,12 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     secrets: Handed | None = None  # only on the way from the server's door to the process
 
     def bare(self) -> "Run":
-        """The order as it may be kept and told on."""
+        """The order without secrets, as it may be kept and sent on."""
         return self if self.secrets is None else msgspec.structs.replace(self, secrets=None)
 
 
 class Stop(msgspec.Struct, frozen=True, gc=False):
-    """Stop this attempt: TERM, grace, KILL; then report how it ended."""
+    """TERM, grace, KILL; then report how it ended."""
 
     token: int
     grace_ms: int
@@ -56,10 +55,10 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     """How an attempt stands. Times are ages at sending, because clocks of two hosts differ."""
 
     token: int
-    state: str  # starting | running | ended
+    state: AttemptState
     started_ago_ms: int = 0
     ended_ago_ms: int = 0
-    cause: str = ""  # of an end: exited | timed_out | stopped | lease | error | unhealthy
+    cause: EndCause = EndCause.NONE
     code: int | None = None
     signal: int | None = None
     step: int = 0
@@ -69,8 +68,6 @@ class Report(msgspec.Struct, frozen=True, gc=False):
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """The first words of an agent: who it is, what it offers, what it is running."""
-
     node: str
     identity: str
     facts: Facts
@@ -79,8 +76,6 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """The answer to hello: the session, the lease, and the whole assignment."""
-
     session: int
     echo_ms: int
     lease_ms: int
@@ -89,16 +84,12 @@ class Welcome(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What a node measures of itself: milli-cores and bytes in use."""
-
     cpu_milli: int = 0
     memory: int = 0
     disk: int = 0
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """What an agent says from time to time: that it lives, what it has applied, what is new."""
-
     session: int
     sequence: int
     sent_ms: int
@@ -110,8 +101,6 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a server says: the lease, what it has made durable, and new orders."""
-
     session: int
     echo_ms: int = 0
     acknowledged: int = 0  # reports of beats up to this sequence are durable

@@ -14,8 +14,6 @@ from typing import Final
 
 
 class InstanceState(StrEnum):
-    """Where an instance is in its life."""
-
     QUEUED = "queued"
     PLACED = "placed"
     STARTING = "starting"
@@ -31,8 +29,6 @@ class InstanceState(StrEnum):
 
 
 class NodeStatus(StrEnum):
-    """Whether a node is in touch and in service."""
-
     READY = "ready"
     SUSPECT = "suspect"
     CORDONED = "cordoned"
@@ -43,8 +39,6 @@ class NodeStatus(StrEnum):
 
 
 class PoolStatus(StrEnum):
-    """Whether the nodes of a pool take work."""
-
     READY = "ready"
     DRAINING = "draining"
     FAILED = "failed"
@@ -68,23 +62,17 @@ class WorkloadKind(StrEnum):
 
 
 class WhenFull(StrEnum):
-    """What happens to an instance that finds no node at once."""
-
     QUEUE = "queue"
     REJECT = "reject"
 
 
 class WhenLost(StrEnum):
-    """What happens to an instance whose node is lost."""
-
     RESCHEDULE = "reschedule"
     FAIL = "fail"
     PIN = "pin"
 
 
 class RestartWhen(StrEnum):
-    """After which ends a replica of a service is started again."""
-
     ALWAYS = "always"
     ON_FAILURE = "on_failure"
     NEVER = "never"
@@ -105,6 +93,37 @@ class Overlap(StrEnum):
     ALLOW = "allow"
     WAIT = "wait"
     REPLACE = "replace"
+
+
+class AttemptState(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class EndCause(StrEnum):
+    NONE = ""
+    EXITED = "exited"
+    TIMED_OUT = "timed_out"
+    STOPPED = "stopped"
+    LEASE = "lease"
+    ERROR = "error"
+    UNHEALTHY = "unhealthy"
+
+
+class AffinityKind(StrEnum):
+    NEAR = "near"
+    APART = "apart"
+    AVOID = "avoid"
+
+
+class Domain(StrEnum):
+    """What counts as one place, from the innermost to the outermost."""
+
+    NODE = "node"
+    RACK = "rack"
+    ZONE = "zone"
+    REGION = "region"
 
 
 def _instance_moves() -> dict[InstanceState, frozenset[InstanceState]]:

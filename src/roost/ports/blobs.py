@@ -40,7 +40,7 @@ class Blobs(Protocol):
 
 
 def parts_of(key: str) -> list[str]:
-    """The parts of a key, none of which can lead anywhere else."""
+    """The parts of a key, none of which can lead out of the root."""
     parts = key.split("/")
     if len(key.encode()) > KEY_BYTES_MAX:
         raise ValueError(f"a blob's key has at most {KEY_BYTES_MAX} bytes: {key[:100]!r}...")

@@ -10,8 +10,6 @@ from roost.model.records.secret import Hidden
 
 
 class Order(StrEnum):
-    """What a driver can be asked to do."""
-
     START = "start"
     STOP = "stop"
     FORGET = "forget"
@@ -31,8 +29,6 @@ class StopReason(StrEnum):
 
 
 class Refusal(StrEnum):
-    """Why a driver does not follow an order."""
-
     INVALID = "invalid"
     CLOSING = "closing"  # the driver ends and starts nothing more
     FULL = "full"
@@ -48,7 +44,7 @@ class StepCommand(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a run may use; 0 is no limit."""
+    """0 is no limit."""
 
     cpu_m: int = 0
     memory: int = 0
@@ -76,8 +72,6 @@ class RunRequest(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
 
 
 class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
-    """A run's first process is there."""
-
     id: str
     pid: int
     at: int
@@ -96,8 +90,6 @@ class StepBegan(msgspec.Struct, frozen=True, tag_field="event", tag="step"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
-    """A run is over, and nothing of it is left."""
-
     id: str
     cause: str  # exited | timed_out | stopped | lease | error
     at: int
@@ -115,8 +107,6 @@ class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
 
 
 class KnownRun(msgspec.Struct, frozen=True):
-    """A run as it stands, sent to an agent that connects."""
-
     id: str
     note: str
     state: str  # waiting | running | stopping | ended
@@ -130,8 +120,6 @@ class KnownRun(msgspec.Struct, frozen=True):
 
 
 class KnownRuns(msgspec.Struct, frozen=True, tag_field="event", tag="runs"):
-    """The first word on a connection: everything there is."""
-
     at: int
     lease: int
     runs: list[KnownRun] = []

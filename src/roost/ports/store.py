@@ -21,8 +21,6 @@ class Change(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """Everything that was committed up to `revision`, in no particular order."""
-
     revision: int
     records: list[Change]
 
@@ -37,8 +35,6 @@ class Lead(NamedTuple):
 
 
 class News(NamedTuple):
-    """What a follower receives: whole commits, in order, and the lead as of then."""
-
     revision: int  # the follower has everything up to here
     changes: Sequence[Change]  # none: only the lead is new
     lead: Lead

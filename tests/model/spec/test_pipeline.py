@@ -1,12 +1,13 @@
 """Pipelines: what a file becomes, and the sentence for each way in which it can be wrong."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from roost.model.errors import Invalid
 from roost.model.spec.document import check_document, read_document
-from roost.model.spec.pipeline import ACTION_FIELDS, ACTIONS_MAX, ELSEWHERE, documents_of, read_pipeline
+from roost.model.spec.pipeline import ACTION_FIELDS, ACTIONS_MAX, ELSEWHERE, chosen, document_of, read_pipeline
 from roost.model.spec.submission import spec_of_document
 
 RUN = "3f9a1c"
@@ -18,6 +19,14 @@ def pipeline(*actions: Any, **fields: Any) -> dict[str, Any]:
 
 def action(name: str = "build", **fields: Any) -> dict[str, Any]:
     return {"name": name, "steps": ["make"], **fields}
+
+
+def documents_of(
+    raw: object, run: str, variables: Mapping[str, str] | None = None, only: Sequence[str] = (), retention: str = ""
+) -> list[dict[str, Any]]:
+    """The jobs of a run, each after those it needs."""
+    read = chosen(read_pipeline(raw), only)
+    return [document_of(read, item, run, variables or {}, retention) for item in read.actions]
 
 
 def refusal(raw: object, run: str = RUN, **given: Any) -> tuple[str, str]:

@@ -11,7 +11,13 @@ from roost.model.errors import Invalid
 from roost.model.limits import RULE_LENGTH_MAX
 from roost.model.records.node import Facts
 from roost.model.spec.rule_parser import referenced_fields
-from roost.model.spec.rules import cache_key, check_rule, depends_on_usage, holds, words_of
+from roost.model.spec.rules import EMPTY, FIELDS, Room, cache_key, check_rule, depends_on_usage, holds
+
+
+def words_of(name: str, facts: Facts, room: Room = EMPTY) -> dict[str, object]:
+    """All that a rule can speak about."""
+    return {word: field(name, facts, room) for word, field in FIELDS.items()}
+
 
 NODE = words_of(
     "n1",

@@ -1,9 +1,10 @@
-"""Whether what somebody waits for has come: yes, not yet, or never any more, with a reason."""
+"""Conditions of dependents: satisfied, open, or impossible with a reason."""
 
 from typing import NamedTuple
 
 from roost.core.state.dependencies import ALL
 from roost.core.state.state import State
+from roost.model.keys import instance_key
 from roost.model.reasons.attempts import DependencyUnknown
 from roost.model.reasons.reason import DependencyEnded, Text, joined, shortened
 from roost.model.reasons.subjects import InstanceRef, Ref, WorkloadRef
@@ -11,8 +12,8 @@ from roost.model.records.instance import Instance
 from roost.model.records.workload import After, Workload
 from roost.model.states import FINISHED, WORST_FIRST, InstanceState, Milestone, WorkloadKind
 
-LOOKED_AT_MAX = 10_000  # instances among which the one that failed is looked for: some milliseconds
-LISTED_MAX = 3  # conditions that are told of somebody who waits for many
+LOOKED_AT_MAX = 10_000  # instances searched for the one that failed: some milliseconds
+LISTED_MAX = 3  # conditions that are listed; the rest is counted
 CONDITION_TEXT: dict[Milestone | None, str] = {
     Milestone.SUCCEEDED: "to succeed",
     Milestone.FINISHED: "to finish",
@@ -21,14 +22,11 @@ CONDITION_TEXT: dict[Milestone | None, str] = {
 
 
 class ConditionStatus(NamedTuple):
-    """What is to be said of a condition."""
-
     satisfied: bool = False
-    impossible: DependencyEnded | DependencyUnknown | None = None  # why it cannot hold any more
+    impossible: DependencyEnded | DependencyUnknown | None = None  # why it can no longer hold
 
     @property
     def is_open(self) -> bool:
-        """Whether it is still to be seen."""
         return not self.satisfied and self.impossible is None
 
 
@@ -37,7 +35,7 @@ OPEN = ConditionStatus()
 
 
 def evaluate(state: State, condition: After, indexes: dict[int, None] | None = None) -> ConditionStatus:
-    """A condition on all of a workload. `indexes`: the instances of which something is new; None: look at all."""
+    """A condition on all of a workload. `indexes`: the changed instances; None: all of them."""
     other = state.workloads.get(condition.workload)
     if other is None:  # whatever is forgotten was over
         unknown = DependencyUnknown(WorkloadRef.of(condition.workload))
@@ -53,20 +51,17 @@ def evaluate(state: State, condition: After, indexes: dict[int, None] | None = N
     if other.adopted and sum(state.progress_of(other).counts.values()) < other.count:
         # No agent reported the rest, which may have failed.
         return ConditionStatus(impossible=DependencyUnknown(WorkloadRef.of(other.key), is_partial=True))
-    return (
-        SATISFIED
-        if ending_of(state, other) == InstanceState.SUCCEEDED
-        else ConditionStatus(impossible=ended_badly(state, other))
-    )
+    if ending_of(state, other) == InstanceState.SUCCEEDED:
+        return SATISFIED
+    return ConditionStatus(impossible=ended_badly(state, other))
 
 
 def evaluate_element(state: State, condition: After, index: int) -> ConditionStatus:
-    """A condition on one element of an array."""
     other = state.workloads.get(condition.workload)
     if other is None:
         unknown = DependencyUnknown(WorkloadRef.of(condition.workload), index)
         return SATISFIED if condition.when == Milestone.FINISHED else ConditionStatus(impossible=unknown)
-    instance = state.instances.get(f"{other.key}.{index}")
+    instance = state.instances.get(instance_key(other.key, index))
     if instance is not None:
         now, cause = instance.state, instance.reason
     elif index < state.placed_count(other):
@@ -78,20 +73,23 @@ def evaluate_element(state: State, condition: After, index: int) -> ConditionSta
         return SATISFIED
     if now not in FINISHED:
         return OPEN
-    if condition.when == Milestone.FINISHED or (
-        condition.when == Milestone.SUCCEEDED and now == InstanceState.SUCCEEDED
-    ):
+    is_success = condition.when == Milestone.SUCCEEDED and now == InstanceState.SUCCEEDED
+    if condition.when == Milestone.FINISHED or is_success:
         return SATISFIED
     return ConditionStatus(impossible=DependencyEnded(WorkloadRef.of(other.key), index, now, cause=shortened(cause)))
 
 
+def evaluate_for(state: State, condition: After, index: int | None) -> ConditionStatus:
+    if condition.each and index is not None:
+        return evaluate_element(state, condition, index)
+    return evaluate(state, condition)
+
+
 def has_run(instance: Instance) -> bool:
-    """Whether an attempt of it ever began to run."""
     return instance.started_ms > 0 or any(line.state == "running" for line in instance.story)
 
 
 def ending_of(state: State, workload: Workload) -> InstanceState:
-    """The state in which a workload ended: the worst of its instances."""
     progress = state.progress.get(workload.key)
     counts = progress.counts if progress is not None else {}
     if workload.unstarted_end_state and (progress is None or progress.placed_count < workload.count):
@@ -100,12 +98,11 @@ def ending_of(state: State, workload: Workload) -> InstanceState:
 
 
 def ended_badly(state: State, workload: Workload) -> DependencyEnded:
-    """How a workload ended that others depend on, and why."""
     ending, own = ending_of(state, workload), WorkloadRef.of(workload.key)
     if workload.unstarted_end_state == ending and workload.reason is not None:
         return DependencyEnded(own, state=ending, cause=shortened(workload.reason))
     for index in range(min(state.placed_count(workload), LOOKED_AT_MAX)):
-        instance = state.instances.get(f"{workload.key}.{index}")
+        instance = state.instances.get(instance_key(workload.key, index))
         if instance is not None and instance.state == ending:
             which = index if workload.count > 1 else None
             return DependencyEnded(own, state=ending, instance=which, cause=shortened(instance.reason))
@@ -117,13 +114,13 @@ def waiting_text(state: State, workload: Workload, index: int | None = None) -> 
     found = [
         _condition_text(state, condition, index)
         for condition in workload.pending_conditions
-        if _is_open(state, condition, index)
+        if evaluate_for(state, condition, index).is_open
     ]
     return ("waits for ", *_listed(found)) if found else ("is about to be released",)
 
 
 def pending_text(workload: Workload) -> Text:
-    """What a workload waits for, without a look at others."""
+    """What a workload waits for, without the state of those workloads."""
     found: list[Text] = [
         (WorkloadRef.of(condition.workload), f" {CONDITION_TEXT[condition.when]}")
         for condition in workload.pending_conditions
@@ -132,10 +129,10 @@ def pending_text(workload: Workload) -> Text:
 
 
 def _has_started(state: State, workload: Workload, indexes: dict[int, None] | None) -> bool:
-    """A job: one of its instances began to run, however it ended. Others: one of them is ready to be used."""
+    """A job: an instance has run, however it ended. Others: an instance is ready."""
     looked_at = range(state.placed_count(workload)) if indexes is None or ALL in indexes else indexes
     for index in looked_at:
-        instance = state.instances.get(f"{workload.key}.{index}")
+        instance = state.instances.get(instance_key(workload.key, index))
         if instance is None:
             continue
         if has_run(instance) if workload.policy.kind == WorkloadKind.JOB else instance.ready_since_ms > 0:
@@ -143,31 +140,22 @@ def _has_started(state: State, workload: Workload, indexes: dict[int, None] | No
     return False
 
 
-def _is_open(state: State, condition: After, index: int | None) -> bool:
-    if condition.each and index is not None:
-        return evaluate_element(state, condition, index).is_open
-    return evaluate(state, condition).is_open
-
-
 def _condition_text(state: State, condition: After, index: int | None) -> Text:
     other = state.workloads.get(condition.workload)
     element = index if condition.each else None
     subject: Ref = WorkloadRef.of(condition.workload)
     if element is not None:
-        subject = InstanceRef.of(f"{condition.workload}.{element}")
-    what = "to be ready" if _is_service(other) else CONDITION_TEXT[condition.when]
+        subject = InstanceRef.of(instance_key(condition.workload, element))
+    is_service = other is not None and other.policy.kind != WorkloadKind.JOB
+    what = "to be ready" if is_service else CONDITION_TEXT[condition.when]
     return subject, f" {what} ({_format_now(state, other, element)})"
-
-
-def _is_service(workload: Workload | None) -> bool:
-    return workload is not None and workload.policy.kind != WorkloadKind.JOB
 
 
 def _format_now(state: State, other: Workload | None, index: int | None) -> str:
     if other is None:
         return "it is not known any more"
     if index is not None:
-        instance = state.instances.get(f"{other.key}.{index}")
+        instance = state.instances.get(instance_key(other.key, index))
         return f"it is {instance.state if instance is not None else InstanceState.QUEUED}"
     counts = state.progress[other.key].counts if other.key in state.progress else {}
     if other.pending_conditions:

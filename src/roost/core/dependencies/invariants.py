@@ -1,8 +1,9 @@
-"""What must be true of order and repetition after every step: who waits, for whom, and which runs a schedule has."""
+"""Invariants of dependencies and schedules, which hold after every step."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 
-from roost.core.dependencies.conditions import evaluate, evaluate_element
+from roost.core.dependencies.conditions import evaluate, evaluate_for
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of
 from roost.model.records.workload import Workload
@@ -11,7 +12,7 @@ from roost.model.states import ALLOCATED, InstanceState, Milestone
 
 
 def nothing_starts_too_early(state: State) -> Iterator[str]:
-    """Who waits for others holds no room and was never tried; a schedule has no instances at all."""
+    """A pending dependent has no allocation and no attempt; a schedule has no instances."""
     for key, instance in state.instances.items():
         workload = state.workloads.get(instance.workload)
         if workload is None:
@@ -25,16 +26,16 @@ def nothing_starts_too_early(state: State) -> Iterator[str]:
 
 
 def nobody_waits_for_what_has_come(state: State) -> Iterator[str]:
-    """Every condition is still to be seen, unless there are news that nobody has looked at."""
+    """Every pending condition is open, unless a change of its workload is still to be handled."""
     for key, workload in state.workloads.items():
         if workload.pending_conditions and workload.finished_ms:
             yield f"{key} is over and waits for {workload.pending_conditions}"
         for condition in workload.pending_conditions:
             other = state.workloads.get(condition.workload)
-            is_decided = (
-                other is None or other.finished_ms if condition.each else not evaluate(state, condition).is_open
-            )
-            if is_decided and condition.workload not in state.dependency_changes:
+            is_open = other is not None and not other.finished_ms
+            if not condition.each:
+                is_open = evaluate(state, condition).is_open
+            if not is_open and condition.workload not in state.dependency_changes:
                 yield f"{key} waits for {condition.workload} ({condition.when}), which is decided"
         if any(condition.each for condition in workload.policy.after):
             yield from _elements(state, workload)
@@ -46,26 +47,21 @@ def _elements(state: State, workload: Workload) -> Iterator[str]:
     for instance in instances_of(state, workload):
         if not instance.blocked_on_dependency or instance.state != InstanceState.QUEUED:
             continue
-        verdicts = [
-            evaluate_element(state, condition, instance.index) if condition.each else evaluate(state, condition)
-            for condition in workload.pending_conditions
-        ]
+        verdicts = [evaluate_for(state, condition, instance.index) for condition in workload.pending_conditions]
         if all(verdict.satisfied for verdict in verdicts) or any(verdict.impossible for verdict in verdicts):
             yield f"{instance.key} waits and is decided"
 
 
 def waits_are_indexed(state: State) -> Iterator[str]:
-    """Who waits for whom, and which runs belong to which schedule, is noted as the records say."""
-    dependants: dict[str, set[str]] = {}
-    listeners: dict[str, set[str]] = {}
-    runs: dict[str, set[str]] = {}
+    """The indexes of dependents and of runs match the records."""
+    dependants, listeners, runs = defaultdict(set), defaultdict(set), defaultdict(set)
     for key, workload in state.workloads.items():
         for condition in workload.pending_conditions:
-            dependants.setdefault(condition.workload, set()).add(key)
+            dependants[condition.workload].add(key)
             if condition.each or condition.when == Milestone.STARTED:
-                listeners.setdefault(condition.workload, set()).add(key)
+                listeners[condition.workload].add(key)
         if workload.parent:
-            runs.setdefault(workload.parent, set()).add(key)
+            runs[workload.parent].add(key)
     schedules = {key for key, workload in state.workloads.items() if workload.policy.schedule}
     if set(state.schedules) != schedules:
         yield f"schedules are {list(state.schedules)}, they should be {sorted(schedules)}"
@@ -79,7 +75,7 @@ def waits_are_indexed(state: State) -> Iterator[str]:
 
 
 def schedules_are_timed(state: State) -> Iterator[str]:
-    """Somebody looks at every schedule that lives, at its next tick or before."""
+    """Every live schedule has a timer at its next tick or before."""
     first: dict[str, int] = {}
     for at_ms, kind, key in [*state.timers, *state.postponed]:
         if kind == "cron":

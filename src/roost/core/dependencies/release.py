@@ -1,9 +1,9 @@
-"""Who waits for whom: released when what it waits for has come, cancelled when that can never come any more.
+"""Dependents: released when their conditions hold, cancelled when a condition can no longer hold.
 
-`Workload.waits` are the conditions that do not hold yet. One on all of a workload leaves it as soon as it holds; one
-that goes element by element stays until the other workload is over, and each instance says for itself whether it waits.
-Nothing is decided where it happens: a change is noted in `state.dependency_changes`, and `release_dependents` goes
-through the notes.
+`Workload.pending_conditions` are those that do not hold yet. One on all of a workload leaves it as soon as it holds;
+one that goes element by element stays until the other workload has finished, and `Instance.blocked_on_dependency` says
+which instances wait. Nothing is decided where it happens: a change is noted in `state.dependency_changes`, and
+`release_dependents` goes through the notes.
 """
 
 from roost.core.dependencies.conditions import evaluate, evaluate_element
@@ -14,6 +14,7 @@ from roost.core.state.timers import TimerKind
 from roost.core.state.versions import instances_of
 from roost.core.transitions import finish_if_over, move, note_instance
 from roost.core.watch import watch_queue
+from roost.model.keys import instance_key
 from roost.model.reasons.attempts import DependenciesMet
 from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
@@ -21,15 +22,10 @@ from roost.model.records.workload import After, Workload
 from roost.model.states import InstanceState, Milestone, WhenFull, WorkloadKind
 
 DECISIONS_MAX = 2_000  # in one step, as many as placements: a commit stays below a megabyte
-DEFAULT_WHEN = {
-    WorkloadKind.JOB: Milestone.SUCCEEDED,
-    WorkloadKind.SERVICE: Milestone.STARTED,
-    WorkloadKind.VM: Milestone.STARTED,
-}
 
 
 def release_dependents(state: State, out: Step, now: int) -> None:
-    """Decide for whom something has come. What is too much for one step stays in the news for the next."""
+    """Decide the conditions of changed workloads. What is too much for one step is left for the next."""
     left = DECISIONS_MAX
     while state.dependency_changes and left > 0:
         key = next(iter(state.dependency_changes))
@@ -42,19 +38,14 @@ def release_dependents(state: State, out: Step, now: int) -> None:
 
 
 def release_forgotten(state: State, out: Step, workload: Workload, now: int) -> None:
-    """A workload that is over is about to be forgotten: whoever still waits for it is decided at once."""
+    """A finished workload is about to be forgotten: its dependents are decided at once."""
     for dependant in list(state.dependents.get(workload.key, ())):
         _decide(state, out, dependant, workload.key, {ALL: None}, now)
     state.dependency_changes.pop(workload.key, None)
 
 
-def begin_dependencies(state: State, workload: Workload) -> None:
-    """A workload was taken in, or is to wait once more: for all that it names, until the next look says otherwise."""
-    wait(state, workload, conditions_of(state, workload))
-
-
 def wait(state: State, workload: Workload, conditions: tuple[After, ...]) -> None:
-    """Let a workload wait for these; those that hold already are found out in the same step."""
+    """Set the pending conditions of a workload. Those that hold already are found in the same step."""
     state.set_pending_conditions(workload, conditions)
     state.touch_workload(workload)
     for condition in conditions:
@@ -62,24 +53,28 @@ def wait(state: State, workload: Workload, conditions: tuple[After, ...]) -> Non
 
 
 def conditions_of(state: State, workload: Workload) -> tuple[After, ...]:
-    """What a workload names, each with the `when` that is meant: what is left out depends on the other's kind."""
+    """The dependencies of a workload, each with its `when`: the default depends on the kind of the other."""
     return tuple(
-        After(condition.workload, condition.when or DEFAULT_WHEN[_kind_of(state, condition.workload)], condition.each)
+        After(condition.workload, condition.when or _default_when(state, condition.workload), condition.each)
         for condition in workload.policy.after
     )
 
 
+def _default_when(state: State, key: str) -> Milestone:
+    other = state.workloads.get(key)
+    is_job = other is None or other.policy.kind == WorkloadKind.JOB
+    return Milestone.SUCCEEDED if is_job else Milestone.STARTED
+
+
 def change_dependencies(state: State, existing: Workload, new: Workload) -> None:
-    """A workload that waits has become another version: what it names no more is left out, what is new comes in."""
+    """A pending workload has a new version: drop the conditions that it no longer names, and add the new ones."""
     before = {condition.workload for condition in existing.policy.after}
     stored = {condition.workload: condition for condition in existing.pending_conditions}
     found = []
-    for condition in conditions_of(state, new) if existing.pending_conditions else ():
-        if condition.workload not in before or condition.workload in stored:
-            found.append(condition)
-    found += [
-        condition for condition in existing.pending_conditions if condition.workload not in before
-    ]  # a run of a schedule waits for others
+    if existing.pending_conditions:
+        found = [item for item in conditions_of(state, new) if item.workload not in before or item.workload in stored]
+    # A run of a schedule waits for other runs, which its document does not name.
+    found += [condition for key, condition in stored.items() if key not in before]
     new.pending_conditions = existing.pending_conditions
     wait(state, new, tuple(found))
     if existing.pending_conditions and not found:
@@ -87,36 +82,23 @@ def change_dependencies(state: State, existing: Workload, new: Workload) -> None
 
 
 def depends_by_element(workload: Workload) -> bool:
-    """Whether its elements wait for an element each."""
     return any(condition.each for condition in workload.policy.after)
 
 
 def bad_elements(state: State, workload: Workload, index: int) -> Reason | None:
-    """Why an element that never got to run cannot even be tried again; None: it can wait."""
-    for condition in conditions_of(state, workload):
-        if condition.each:
-            verdict = evaluate_element(state, condition, index)
-            if verdict.impossible is not None:
-                return verdict.impossible
-    return None
+    """Why an element that never ran cannot be retried; None: it can wait."""
+    found = [evaluate_element(state, item, index).impossible for item in conditions_of(state, workload) if item.each]
+    return next((reason for reason in found if reason is not None), None)
 
 
 def bad_conditions(state: State, workload: Workload) -> Reason | None:
-    """Why a workload that was never released cannot be either; None: it can wait."""
-    for condition in conditions_of(state, workload):
-        verdict = evaluate(state, condition)
-        if not condition.each and verdict.impossible is not None:
-            return verdict.impossible
-    return None
-
-
-def _kind_of(state: State, key: str) -> WorkloadKind:
-    other = state.workloads.get(key)
-    return other.policy.kind if other is not None else WorkloadKind.JOB
+    """Why a workload that was never released cannot be retried; None: it can wait."""
+    found = [evaluate(state, item).impossible for item in conditions_of(state, workload) if not item.each]
+    return next((reason for reason in found if reason is not None), None)
 
 
 def _decide(state: State, out: Step, dependant: str, key: str, indexes: dict[int, None], now: int) -> int:
-    """Look at one condition of one workload. How much was decided."""
+    """Returns how much was decided."""
     workload = state.workloads[dependant]
     condition = next(wait for wait in workload.pending_conditions if wait.workload == key)
     if condition.each:
@@ -135,20 +117,19 @@ def _decide_elements(
 ) -> int:
     decided = 0
     for index in range(workload.count) if ALL in indexes else list(indexes):
-        instance = state.instances.get(f"{workload.key}.{index}")
+        instance = state.instances.get(instance_key(workload.key, index))
         if instance is not None and instance.blocked_on_dependency and instance.state == InstanceState.QUEUED:
             decided += _try_element(state, out, workload, instance, now)
     other = state.workloads.get(condition.workload)
-    if condition in workload.pending_conditions and (
-        other is None or other.finished_ms
-    ):  # all its elements are decided
+    is_decided = other is None or other.finished_ms
+    if is_decided and condition in workload.pending_conditions:
         _done(state, workload, condition)
         decided += 1
     return decided
 
 
 def _release_if_free(state: State, out: Step, workload: Workload, now: int) -> int:
-    """Nothing that is about all of it is left to wait for: each of its elements may go, or has its own to wait for."""
+    """Once no condition is about all of it, each element may go, or waits for its own."""
     if any(not condition.each for condition in workload.pending_conditions):
         return 0
     decided = 0
@@ -160,23 +141,25 @@ def _release_if_free(state: State, out: Step, workload: Workload, now: int) -> i
 
 
 def _release(state: State, workload: Workload, now: int) -> None:
-    """From now on it waits for nothing but room."""
     workload.released_ms = now
     state.touch_workload(workload)
+    enqueue(state, workload)
+    watch_queue(state, workload)
+
+
+def enqueue(state: State, workload: Workload) -> None:
     if state.has_unstarted(workload):
         state.queue.add_unstarted(workload)
         if workload.policy.when_full == WhenFull.REJECT:
             state.rejectable.append(workload.key)
-    watch_queue(state, workload)
 
 
 def _try_element(state: State, out: Step, workload: Workload, instance: Instance, now: int) -> int:
-    """Release or cancel an instance, if that is decided."""
     is_open = False
     for condition in workload.pending_conditions:
         verdict = evaluate_element(state, condition, instance.index) if condition.each else evaluate(state, condition)
         is_open = is_open or verdict.is_open
-        if verdict.impossible is not None:  # whatever becomes of the others: by then this one may be forgotten
+        if verdict.impossible is not None:  # at once: later, the dependency may be forgotten
             move(state, out, instance, InstanceState.CANCELLED, verdict.impossible, now)
             return 1
     if is_open:
@@ -195,7 +178,6 @@ def _try_element(state: State, out: Step, workload: Workload, instance: Instance
 
 
 def cancel_dependents(state: State, out: Step, workload: Workload, reason: Reason, now: int) -> int:
-    """What a workload waits for never comes: none of it runs."""
     workload.unstarted_end_state, workload.reason = InstanceState.CANCELLED, reason
     state.touch_workload(workload)
     decided = 1

@@ -1,19 +1,20 @@
-"""What is wrong with whom new workloads want to wait for: nobody of that name, another shape, or a circle."""
+"""Refusals of dependencies and affinity rules between workloads: unknown names, other shapes, cycles."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
 
 from roost.core.state.state import State
 from roost.model.errors import Invalid, RoostError, TooMuch
 from roost.model.events import WorkloadSpec
-from roost.model.records.workload import After, Policy, Workload
+from roost.model.keys import split_workload_key
+from roost.model.records.workload import AffinityRules, After, Policy, Workload
 from roost.model.spec.placement import NESTING
-from roost.model.states import Milestone, WorkloadKind
+from roost.model.states import AffinityKind, Domain, Milestone, WorkloadKind
 
 ELEMENTS_AT_ONCE_MAX = 100_000  # of one request, that wait for an element each: a record each, 30 MB in one commit
 
 
 def after_refusal(state: State, new: Mapping[str, WorkloadSpec]) -> tuple[str, RoostError] | None:
-    """Which of the new workloads cannot wait as it wants to, and why; both are by key."""
+    """The first new workload with an impossible dependency, by key, and why."""
     elements = 0
     for key, wanted in new.items():
         error = _shape(wanted)
@@ -26,16 +27,11 @@ def after_refusal(state: State, new: Mapping[str, WorkloadSpec]) -> tuple[str, R
     if elements > ELEMENTS_AT_ONCE_MAX:
         message = f"{elements:,} elements that wait for an element each; one request may have {ELEMENTS_AT_ONCE_MAX:,}"
         return next(iter(new)), TooMuch(message, path="after")
-    chain = after_cycle(state, new)
+    chain = find_cycle(new, lambda key: _waits_for(state, new, key))
     if chain:
         message = f"each waits for the next, so none would ever start: {' after '.join(chain)}"
         return next(key for key in chain if key in new), Invalid("after", message, code="after_cycle")
     return None
-
-
-def after_cycle(state: State, new: Mapping[str, WorkloadSpec]) -> list[str]:
-    """The chain that comes back to its beginning, if taking in `new` closes one; else nothing."""
-    return find_cycle(new, lambda key: _waits_for(state, new, key))
 
 
 def _waits_for(state: State, new: Mapping[str, WorkloadSpec], key: str) -> list[str]:
@@ -46,7 +42,6 @@ def _waits_for(state: State, new: Mapping[str, WorkloadSpec], key: str) -> list[
 
 
 def _shape(wanted: WorkloadSpec) -> Invalid | None:
-    """What does not go together in one workload."""
     policy = wanted.policy
     if policy.schedule and policy.gang_size:
         return Invalid("gang", "the runs of a schedule cannot share a gang with others; `gang: true` is for each run")
@@ -61,11 +56,11 @@ def _shape(wanted: WorkloadSpec) -> Invalid | None:
 def _condition(
     state: State, new: Mapping[str, WorkloadSpec], wanted: WorkloadSpec, condition: After, path: str
 ) -> Invalid | None:  # fmt: skip
-    other = _other(state, new, condition.workload)
-    name = condition.workload.partition("/")[2]
+    other = new.get(condition.workload) or state.workloads.get(condition.workload)
+    _, name = split_workload_key(condition.workload)
     if other is None:
         return Invalid(f"{path}.workload", f"there is no workload {name}; submit it first or in the same request")
-    policy, count = other
+    policy, count = other.policy, other.count
     if policy.schedule:
         message = f"{name} runs by a schedule and never ends; wait for one of its runs"
         return Invalid(f"{path}.workload", message)
@@ -80,15 +75,8 @@ def _condition(
     return None
 
 
-def _other(state: State, new: Mapping[str, WorkloadSpec], key: str) -> tuple[Policy, int] | None:
-    if key in new:
-        return new[key].policy, new[key].count
-    workload = state.workloads.get(key)
-    return (workload.policy, workload.count) if workload is not None else None
-
-
 def find_cycle(starts: Iterable[str], waits_for: Callable[[str], list[str]]) -> list[str]:
-    """The first chain from one of the starts that comes back to one of its own; else nothing."""
+    """Depth first and without recursion: a chain may be long."""
     open_ends: set[str] = set()  # from here no chain comes back; only ever asked for members
     for start in starts:
         path: list[str] = []
@@ -114,7 +102,7 @@ def affinity_cycle(
 ) -> list[str]:
     """The chain that comes back to its beginning, if taking in `new` closes one; else nothing.
 
-    Both are by key. `present` are the subjects of which somebody is on a node: nobody waits for them.
+    Both are by key. `present` are the selectors with an instance on a node: nothing has to wait for them.
     """
     return find_cycle(new, lambda key: _must_be_near(key, _policy(key, workloads, new), present))
 
@@ -130,18 +118,20 @@ def contradiction_of(workloads: Mapping[str, Workload], new: Mapping[str, Worklo
 
 
 def _named(policy: Policy) -> list[str]:
-    """The workloads that hard rules speak of."""
     rules = policy.ask.affinity.rules if policy.ask.affinity is not None else ()
     return [rule.selector for rule in rules if not rule.weight and "/" in rule.selector]
 
 
 def _clash(one: Policy, one_key: str, other: Policy, other_key: str) -> bool:
-    """Whether one must be where the other must not be with it."""
     if one.ask.affinity is None or other.ask.affinity is None:
         return False
-    nears = [r.by for r in one.ask.affinity.rules if r.kind == "near" and not r.weight and r.selector == other_key]
-    aparts = [r.by for r in other.ask.affinity.rules if r.kind == "apart" and not r.weight and r.selector == one_key]
+    nears = _domains(one.ask.affinity, AffinityKind.NEAR, other_key)
+    aparts = _domains(other.ask.affinity, AffinityKind.APART, one_key)
     return any(NESTING[near] <= NESTING[apart] for near in nears for apart in aparts)
+
+
+def _domains(affinity: AffinityRules, kind: AffinityKind, selector: str) -> list[Domain]:
+    return [rule.by for rule in affinity.rules if rule.kind == kind and rule.selector == selector and not rule.weight]
 
 
 def _policy(key: str, workloads: Mapping[str, Workload], new: Mapping[str, WorkloadSpec]) -> Policy | None:
@@ -152,11 +142,10 @@ def _policy(key: str, workloads: Mapping[str, Workload], new: Mapping[str, Workl
 
 
 def _must_be_near(key: str, policy: Policy | None, present: Container[str]) -> list[str]:
-    """Workloads that must be somewhere before this one can start."""
     if policy is None or policy.ask.affinity is None or key in present:
         return []
     return [
         rule.selector
         for rule in policy.ask.affinity.rules
-        if rule.kind == "near" and not rule.weight and rule.selector != key and "/" in rule.selector
+        if rule.kind == AffinityKind.NEAR and not rule.weight and rule.selector != key and "/" in rule.selector
     ]

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from heapq import nsmallest
-from typing import NamedTuple
 
 import msgspec
 
@@ -16,23 +15,16 @@ from roost.core.placement.score_cache import fits_when_empty
 from roost.core.queue.fair_share import share_of, totals_of
 from roost.core.state.queue import rank_of
 from roost.core.state.state import State
+from roost.model.keys import instance_key, split_instance_key
 from roost.model.records.workload import Workload
 
 LISTED_MAX = 10  # listed; the rest is counted
-
-
+HELPLESS = ("backoff", "placeable", "maintenance")  # nothing has to be changed: it starts by itself
 Order = tuple[int, int, int, int, int]  # priority, share of the project, latest start, age, index
 
 
-class QueuePosition(NamedTuple):
-    """1 is the next one. `ahead` are the first of those before it."""
-
-    number: int
-    queued_before: tuple[str, ...]
-
-
-def position(state: State, subject: Subject) -> QueuePosition:
-    """The place of an instance among all that wait, as things stand: shares change with every start."""
+def position(state: State, subject: Subject) -> tuple[int, tuple[str, ...]]:
+    """The place of an instance in the queue (1 is the next one), and the first of those before it."""
     totals = totals_of(state.fleet)
     shares: dict[str, int] = {}
     own = _order(state, subject.workload, subject.number, shares, totals)
@@ -46,12 +38,11 @@ def position(state: State, subject: Subject) -> QueuePosition:
             number = min(number, subject.number - first)
         count += number
         shown = range(first, first + min(number, LISTED_MAX))
-        before += [((*order[:4], index), f"{workload.key}.{index}") for index in shown]
-    return QueuePosition(count + 1, tuple(key for _, key in nsmallest(LISTED_MAX, before)))
+        before += [((*order[:4], index), instance_key(workload.key, index)) for index in shown]
+    return count + 1, tuple(key for _, key in nsmallest(LISTED_MAX, before))
 
 
 def _waiting(state: State) -> Iterator[tuple[Workload, int, int]]:
-    """Who waits in lines: a workload, an index, and how many from there on. Who comes back may stand there twice."""
     seen: set[tuple[str, int]] = set()
     for line in state.queue.classes.values():
         for workload in line.unstarted:
@@ -62,7 +53,7 @@ def _waiting(state: State) -> Iterator[tuple[Workload, int, int]]:
             index, key = entry[2:4]
             if (key, index) not in seen and state.is_requeued(entry):
                 seen.add((key, index))
-                yield state.spec_of(state.instances[f"{key}.{index}"]), index, 1
+                yield state.spec_of(state.instances[instance_key(key, index)]), index, 1
 
 
 def _order(state: State, workload: Workload, index: int, shares: dict[str, int], totals: dict[str, int]) -> Order:
@@ -72,12 +63,7 @@ def _order(state: State, workload: Workload, index: int, shares: dict[str, int],
     return (-workload.policy.priority, shares[project], *rank_of(workload), index)
 
 
-HELPLESS = ("backoff", "placeable", "maintenance")  # nothing has to be changed: it starts by itself
-
-
 class Advice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Advice for a pending instance, in addition to its blockers."""
-
     verdict: str = ""  # wait | never
     suggestions: tuple[Suggestion, ...] = ()
     contradiction: tuple[Requirement, ...] = ()
@@ -87,27 +73,24 @@ class Advice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def advise(state: State, workload_key: str, index: int | None = None) -> tuple[Why, Advice]:
-    """Why an instance is placed or pending, with advice for a pending one."""
     answer = why(state, workload_key, index)
     if answer.state != "queued":
         return answer, Advice()
     if answer.code in ("after", "schedule"):  # its place in the queue is still to be found
         return answer, Advice("wait")
     workload = state.workloads[workload_key]
-    own = Subject(workload, int(answer.instance.rpartition(".")[2]))
+    own = Subject(workload, split_instance_key(answer.instance)[1])
     first = subject_of(state, workload, own.number)
     place = position(state, own)
     if _never(state, first) or (workload.policy.gang and answer.code == "unsatisfiable"):
-        return answer, Advice(
-            "never", suggestions(state, first), unsat_core(state.fleet, workload), place.number, place.queued_before,
-            Estimate("never as things are: this fleet could not take it"),
-        )  # fmt: skip
+        never = Estimate("never as things are: this fleet could not take it")
+        return answer, Advice("never", suggestions(state, first), unsat_core(state.fleet, workload), *place, never)
     helpful = suggestions(state, first) if answer.code not in HELPLESS else ()
-    return answer, Advice("wait", helpful, (), place.number, place.queued_before, estimate(state, own))
+    return answer, Advice("wait", helpful, (), *place, estimate(state, own))
 
 
 def _never(state: State, subject: Subject) -> bool:
-    """Whether no node that is known could take it, even if it were empty and in service."""
+    """Whether no known node could take it, even if it were empty and in service."""
     fits = fits_when_empty(state.fleet, subject.workload.policy.ask)
     own = open_to(state.fleet, subject.workload.project)
     return bool(len(state.fleet)) and not bool((fits if own is None else fits & own).any())

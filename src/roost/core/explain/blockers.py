@@ -3,19 +3,25 @@
 import msgspec
 import numpy as np
 
-from roost.core.explain.queue_blockers import reasons
 from roost.core.nodes.maintenance import maintenance_text
+from roost.core.nodes.pools import failed_pools
 from roost.core.placement.filters import AFFINITY, DYNAMIC, STATIC
-from roost.core.placement.filters.location import open_to
+from roost.core.placement.filters.location import accepted_by, open_to
+from roost.core.placement.filters.resources import format_amount
 from roost.core.placement.score_cache import fits_when_empty
 from roost.core.placement.select import affinity_mask
-from roost.core.queue.gang import capacity_shortfall
+from roost.core.queue.backfill import unreserved_mask
+from roost.core.queue.fair_share import quota_excess
+from roost.core.queue.gang import capacity_shortfall, members, missing
 from roost.core.state.allocation import selectors_of
 from roost.core.state.fleet import Fleet, Mask
+from roost.core.state.queue import EquivalenceClass
 from roost.core.state.state import State, in_maintenance
 from roost.model.reasons.reason import BlockerText, PlacementRejected, Text, joined
-from roost.model.reasons.subjects import ProjectRef, note_parts
+from roost.model.reasons.subjects import InstanceRef, ProjectRef, WorkloadRef, note_parts
+from roost.model.records.project import Pool
 from roost.model.records.workload import Ask, Workload
+from roost.model.states import ALLOCATED
 
 #: filter -> the code of its reason. docs/guides/why.md says what to do about each.
 CODES = {
@@ -48,7 +54,7 @@ OWNERS_LISTED = 3  # projects of a pool that are named to who is none of them
 
 
 class Blocker(msgspec.Struct, frozen=True):
-    """One reason, and for how many nodes it holds. A node can be blocked for several reasons."""
+    """A node can be blocked for several reasons."""
 
     filter: str
     reason: Text
@@ -57,42 +63,34 @@ class Blocker(msgspec.Struct, frozen=True):
 
 
 class Blocked(msgspec.Struct, frozen=True):
-    """Why an ask has no place now."""
-
     code: str  # no_nodes | insufficient_resources | quota_exceeded | unsatisfiable | maintenance | placeable
     online: int
     blockers: tuple[Blocker, ...] = ()
 
     def reason(self) -> PlacementRejected:
-        """Why a workload that does not queue is rejected."""
         found = [BlockerText(item.code, item.reason, item.nodes) for item in self.blockers]
         return PlacementRejected(self.code, tuple(found))
 
     def text(self) -> Text:
-        """The reasons in one line."""
         found: list[Text] = [("no node is online",)] if self.code == "no_nodes" else []
         return joined("; ", [*found, *map(blocker_text, self.blockers)])
 
 
 def blocker_text(blocker: Blocker) -> Text:
-    """A reason, and for how many nodes it holds where it is about nodes."""
     if not blocker.nodes:
         return blocker.reason
     return (*blocker.reason, f" ({blocker.nodes} node{'s' * (blocker.nodes != 1)})")
 
 
 def blockers_of(state: State, workload: Workload) -> Blocked:
-    """Every reason why an instance of a workload waits: what nodes say, its quota, its gang, places kept for others."""
+    """Every reason why an instance of a workload is pending: nodes, quota, gang, reservations."""
     ask = workload.policy.ask
     if in_maintenance(state):
-        held_up = Blocker("maintenance", note_parts(maintenance_text(state)), 0, CODES["maintenance"])
-        return Blocked("maintenance", int(np.count_nonzero(state.fleet.online)), (held_up,))
+        held_up = _blocker("maintenance", note_parts(maintenance_text(state)))
+        return Blocked("maintenance", _count(state.fleet.online), (held_up,))
     subjects = selectors_of(workload.project, workload.key, workload.policy.labels)
     by_nodes = node_blockers(state, ask, subjects, open_to(state.fleet, workload.project))
-    others = tuple(
-        Blocker(reason.code, reason.text, reason.nodes, CODES.get(reason.code, reason.code))
-        for reason in reasons(state, workload)
-    )
+    others = queue_blockers(state, workload)
     is_failed = any(blocker.filter == "pool_failed" for blocker in others)  # no node of it may be left, for now
     if not others or by_nodes.code == "no_nodes" or (by_nodes.code == "unsatisfiable" and not is_failed):
         return msgspec.structs.replace(by_nodes, blockers=by_nodes.blockers + others)
@@ -102,21 +100,82 @@ def blockers_of(state: State, workload: Workload) -> Blocked:
     return Blocked(code, by_nodes.online, others + by_nodes.blockers)
 
 
+def queue_blockers(state: State, workload: Workload) -> tuple[Blocker, ...]:
+    """Every reason apart from the nodes themselves: quota, gang, failed pools, reservations."""
+    found: list[Blocker] = []
+    policy = workload.policy
+    over = quota_excess(state, workload.project, policy.ask)
+    if over:
+        by = ", ".join(format_amount(name, amount) for name, amount in over.items())
+        found.append(_blocker("quota", ("quota: ", ProjectRef(workload.project), f" would pass its quota by {by}")))
+    if policy.gang:
+        found.append(_blocker("gang", f"gang: {_format_gang(state, policy.gang)}"))
+    key = state.queue.key_of(workload)
+    line = state.queue.classes.get(key) or EquivalenceClass(*key)
+    failed = failed_pools(state, accepted_by(state.fleet, policy.ask))
+    if failed:
+        names = joined(", ", [_failed_text(pool) for pool in failed])
+        found.append(_blocker("pool_failed", ("pool: ", *names, "; no fallback pool is ready")))
+    allowed = unreserved_mask(state, line, workload, state.now_ms)
+    own = open_to(state.fleet, workload.project)
+    if allowed is not None and not (own is not None and bool((own == allowed).all())):
+        rows = np.flatnonzero(~allowed if own is None else own & ~allowed)
+        nodes = {state.fleet.names[row] for row in rows.tolist()}
+        found.append(_blocker("kept", ("kept: ", *_reserved_for_others(state, workload, line, nodes)), len(rows)))
+    return tuple(found)
+
+
+def _failed_text(pool: Pool) -> Text:
+    return (f"{pool.name} has failed", *((" (", *note_parts(pool.reason), ")") if pool.reason else ()))
+
+
+def _format_gang(state: State, gang: str) -> str:
+    lacking = missing(state, gang)
+    if lacking:
+        return f"{lacking} more of it have to be submitted"
+    for resource, (needed, there) in capacity_shortfall(state, gang).items():
+        return f"all of it needs {format_amount(resource, needed)}, all nodes have {format_amount(resource, there)}"
+    counts = [state.progress_of(workload).counts for workload in members(state, gang)]
+    if any(count.get(holding) for count in counts for holding in ALLOCATED):
+        return "the others of it have to stop before all of it starts again"
+    return "all of it has to fit at once"
+
+
+def _reserved_for_others(state: State, workload: Workload, line: EquivalenceClass, nodes: set[str]) -> Text:
+    found: list[Text] = [
+        ("reserved for ", ProjectRef(reservation.project))
+        for reservation in state.reservations.values()
+        if reservation.project != workload.project and nodes.intersection(reservation.nodes)
+    ]
+    found += [
+        ("kept for ", InstanceRef.of(reservation.instance))
+        for other, reservation in state.backfill_reservations.items()
+        if other is not line and reservation.node in nodes
+    ]
+    gangs = [
+        reservation
+        for other, reservation in state.gang_reservations.items()
+        if other is not line and nodes.intersection(reservation.nodes)
+    ]
+    found += [("kept for gang ", WorkloadRef.of(reservation.instance)) for reservation in gangs]
+    return joined(", ", list(dict.fromkeys(found)))
+
+
 def node_blockers(state: State, ask: Ask, subjects: tuple[str, ...] = (), own: Mask | None = None) -> Blocked:
-    """Every reason why nodes say no to an ask, counted. `own`: nodes that are not for other projects only."""
+    """Every reason why nodes reject an ask, counted. `own`: nodes that other projects do not have alone."""
     fleet = state.fleet
-    online = int(np.count_nonzero(fleet.online))
+    online = _count(fleet.online)
     if not online:
         return Blocked("no_nodes", 0)
     found: list[Blocker] = []
     short = np.zeros(len(fleet), np.bool_)
     eligible = fits = fits_when_empty(fleet, ask) if own is None else fits_when_empty(fleet, ask) & own
     if own is not None and not bool(own.all()):
-        found.append(_blocker("project", _foreign_text(fleet, ~own), ~own))
+        found.append(_blocker("project", _foreign_text(fleet, ~own), _count(~own)))
     for static in STATIC:
         mask = static.mask(fleet, ask)
         if mask is not None and not bool(mask.all()):
-            found.append(_blocker(static.name, static.explain(fleet, ask, ~mask), ~mask))
+            found.append(_blocker(static.name, static.explain(fleet, ask, ~mask), _count(~mask)))
             if static.name == "capacity":
                 short = ~mask
     for dynamic in DYNAMIC:
@@ -126,19 +185,19 @@ def node_blockers(state: State, ask: Ask, subjects: tuple[str, ...] = (), own: M
         if failing.any():
             text = dynamic.explain(fleet, ask, failing)
             # The status of a pool quotes the operator who marked it.
-            found.append(_blocker(dynamic.name, note_parts(text) if dynamic.name == "status" else text, failing))
+            parts = note_parts(text) if dynamic.name == "status" else text
+            found.append(_blocker(dynamic.name, parts, _count(failing)))
     for social in AFFINITY:
         mask = social.mask(fleet, ask, subjects, fits)
         if mask is not None and not bool(mask.all()):
             eligible = eligible & mask
-            found.append(_blocker(social.name, social.explain(fleet, ask, subjects, ~mask), ~mask))
+            found.append(_blocker(social.name, social.explain(fleet, ask, subjects, ~mask), _count(~mask)))
     if not bool((fits & fleet.online).any()):
         return Blocked("unsatisfiable", online, tuple(found))
     return Blocked("placeable" if eligible.any() else "insufficient_resources", online, tuple(found))
 
 
 def eligible_rows(fleet: Fleet, ask: Ask, subjects: tuple[str, ...]) -> Mask:
-    """Nodes to which no filter says no, as things stand."""
     fits = fits_when_empty(fleet, ask)
     result = fits
     for dynamic in DYNAMIC:
@@ -156,6 +215,10 @@ def _foreign_text(fleet: Fleet, failing: Mask) -> Text:
     return ("pool: ", *joined(", ", found))
 
 
-def _blocker(name: str, text: str | Text, failing: Mask) -> Blocker:
+def _blocker(name: str, text: str | Text, nodes: int = 0) -> Blocker:
     code = CODES.get(name, name)  # a filter that a plug-in brought has its name as a code
-    return Blocker(name, (text,) if isinstance(text, str) else text, int(np.count_nonzero(failing)), code)
+    return Blocker(name, (text,) if isinstance(text, str) else text, nodes, code)
+
+
+def _count(mask: Mask) -> int:
+    return int(np.count_nonzero(mask))

@@ -4,12 +4,11 @@ import msgspec
 
 from roost.core.explain.plan import PASSES_MAX
 from roost.core.explain.why import why
-from roost.core.lifecycle.restarts import requeue
+from roost.core.lifecycle.restarts import attempts_on, requeue
 from roost.core.queue.place import place
 from roost.core.state.outcome import Step
 from roost.core.state.state import State, overlay
 from roost.core.transitions import refresh_status, stop
-from roost.model.errors import NotFound
 from roost.model.reasons.attempts import NodeDraining
 from roost.model.reasons.nodes import DrainRequested
 from roost.model.reasons.reason import MovedToQueue, Text
@@ -18,8 +17,6 @@ from roost.model.states import ALLOCATED, InstanceState, WorkloadKind
 
 
 class DrainMove(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What would become of one instance."""
-
     instance: str
     node: str = ""  # where it would go; empty: nowhere, as things are
     strategy: str = ""
@@ -29,8 +26,6 @@ class DrainMove(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class DrainPreview(msgspec.Struct, frozen=True):
-    """What a drain would do."""
-
     node: str
     moves: tuple[DrainMove, ...]
 
@@ -41,24 +36,25 @@ class DrainPreview(msgspec.Struct, frozen=True):
 
 
 def drain_preview(state: State, name: str, deadline_ms: int) -> DrainPreview:
-    """Where everything on a node would go if it was drained now. Nothing is preempted; pending instances
-    and come first are placed first. Maintenance is looked past: the drain would wait for its end."""
-    if name not in state.nodes:
-        raise NotFound(f"there is no node {name}", params={"node": name})
+    """Where everything on a node would go if it was drained now. Nothing is preempted, and more urgent pending
+    instances are placed first. Maintenance is ignored: the drain would wait for its end."""
+    state.known_node(name)
     trial, out = overlay(state), Step()
     trial.settings = msgspec.structs.replace(state.settings, prefill_max=0, preempt_margin=0)
     trial.meta.maintenance = ""
     node = trial.nodes[name]
     node.draining = True
     refresh_status(trial, out, node, DrainRequested(), trial.now_ms)
-    going = [trial.allocated[name][token] for token in sorted(trial.allocated[name])]
-    going = [instance for instance in going if instance.state != InstanceState.STOPPING or instance.requeue_after_stop]
+    going = [
+        instance
+        for instance in attempts_on(trial, name)
+        if instance.state != InstanceState.STOPPING or instance.requeue_after_stop
+    ]
     for instance in reversed(going):  # no prefilled attempt is activated
         _release(trial, out, instance, name)
-    for other in [
-        instance for held in trial.allocated.values() for instance in held.values() if instance.requeue_after_stop
-    ]:
-        _release(trial, out, other, name)  # of a gang all start again
+    allocated = [instance for held in trial.allocated.values() for instance in held.values()]
+    for other in [instance for instance in allocated if instance.requeue_after_stop]:  # of a gang all start again
+        _release(trial, out, other, name)
     trial.queue.recheck_all()
     for _ in range(PASSES_MAX):
         if not place(trial, out, trial.now_ms):

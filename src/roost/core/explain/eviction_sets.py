@@ -24,8 +24,6 @@ ALIKE_MAX = EXACT_SIZE  # of instances that hold the same, so many are enough to
 
 
 class EvictionSet(NamedTuple):
-    """Instances of one node that would have to end."""
-
     node: str
     instances: tuple[Instance, ...]
 
@@ -66,12 +64,12 @@ class _Search:
         self._ask = workload.policy.ask
         self._subjects = selectors_of(workload.project, workload.key, workload.policy.labels)
         self._fits = fits_when_empty(state.fleet, self._ask)
-        self._selectors = self._referenced_selectors()
+        affinity = self._ask.affinity
+        self._selectors = {affinity.selector, *(rule.selector for rule in affinity.rules)} if affinity else set()
         self._cache: dict[str, list[Instance]] = {}
         self._sums = self._checks = 0
 
     def of_size(self, name: str, size: int) -> Iterator[EvictionSet]:
-        """All sets of one size on a node that make enough room."""
         row = self._fleet.row(name)
         lacking = {
             resource: amount - self._fleet.total[resource].item(row) + self._fleet.used[resource].item(row)
@@ -101,13 +99,13 @@ class _Search:
         return EvictionSet(name, tuple(chosen))
 
     def _youngest_first(self, name: str) -> list[Instance]:
-        """The least important first, of those the youngest: little is lost with it. Some have no room of their own."""
+        """The least important first, of those the youngest: little is lost with it."""
         spec_of = self._state.spec_of
         allocated = [instance for instance in self._state.allocated[name].values() if not instance.prefilled_behind]
         return sorted(allocated, key=lambda item: (spec_of(item).policy.priority, -item.token))
 
     def _different(self, name: str) -> list[Instance]:
-        """Of those that hold the same in every respect that matters, a few are enough: one can stand for the other."""
+        """Of instances with equal allocations a few are enough: one can stand for the other."""
         if name in self._cache:
             return self._cache[name]
         alike: dict[object, int] = {}
@@ -120,21 +118,13 @@ class _Search:
         return found
 
     def _kind(self, claim: Allocation) -> object:
-        """What a claim holds as far as it matters to this ask."""
+        """The part of an allocation that matters to this ask."""
         return (
             claim.resources,
             (claim.devices, claim.device_milli) if self._ask.gpu_count else (),
             claim.ports if self._ask.ports else (),
             tuple(subject for subject in claim.selectors if subject in self._selectors),
             tuple(item for item in claim.anti_affinity if item[0] in self._subjects),
-        )
-
-    def _referenced_selectors(self) -> frozenset[str]:
-        affinity = self._ask.affinity
-        return (
-            frozenset()
-            if affinity is None
-            else frozenset({affinity.selector, *(rule.selector for rule in affinity.rules)})
         )
 
     def _is_enough(self, lacking: dict[str, int], chosen: Sequence[Instance]) -> bool:

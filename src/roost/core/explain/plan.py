@@ -38,7 +38,6 @@ def make_plan(step: Stepping, state: State, submit: Submit, now: int) -> Plan:
 
 
 def check_plan(step: Stepping, state: State, submit: Submit, now: int) -> None:
-    """Refuse a planned submission that cannot be carried out as planned."""
     assert submit.expected is not None
     try:
         found = differences(submit.expected, make_plan(step, state, submit, now))
@@ -78,13 +77,11 @@ def _placing(instance: Instance) -> Placing:
 
 
 def _existed(state: State, copy: State, key: str) -> Workload | None:
-    """A workload that was there already, and still is."""
     before, after = state.workloads.get(key), copy.workloads.get(key)
     return before if before is not None and after is not None and before.serial == after.serial else None
 
 
 def _pending(copy: State, key: str, count: int) -> Pending | None:
-    """Who of a workload waits, or was turned away, and why."""
     workload = copy.workloads.get(key)
     if workload is None:
         return Pending(key, count, "rejected", ("it does not queue, and its record is not kept",))
@@ -103,7 +100,6 @@ def _pending(copy: State, key: str, count: int) -> Pending | None:
 
 
 def _stopped(state: State, copy: State, own: frozenset[str], touched: Iterable[str]) -> tuple[Stopping, ...]:
-    """Who held room before and is stopped, or has lost it."""
     found = []
     for key in touched:
         before, after = state.instances.get(key), copy.instances.get(key)

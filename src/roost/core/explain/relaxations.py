@@ -1,8 +1,10 @@
 """Variants of an ask: less of something, or one rule fewer, each with the place in the document where it stands."""
 
 from collections.abc import Iterator
+from functools import reduce
 from itertools import combinations
 from math import comb
+from operator import and_
 from typing import NamedTuple
 
 import msgspec
@@ -12,25 +14,23 @@ from roost.core.placement.filters import availability, gpu, location
 from roost.core.placement.filters.availability import tolerates
 from roost.core.placement.filters.resources import format_amount
 from roost.core.placement.filters.rules import evaluate_on_nodes
-from roost.core.state.fleet import GPU, Fleet, Mask
+from roost.core.state.fleet import GPU, Fleet, Ints, Mask
 from roost.model.records.workload import AffinityRules, Ask, Workload
 from roost.model.spec.document import decode_document
 from roost.model.spec.placement import SOFT
+from roost.model.states import AffinityKind
 
 TAINTS_MAX = 8  # different taints tried: more means that the fleet is not for this work
 EXACT_MAX = 20_000  # sets looked at, 0.2 us each; beyond that a set is only made as small as it gets
 
 
 class Relaxation(NamedTuple):
-    """An ask that differs in one point: its path in the document, and a message about the difference."""
-
     path: str
     message: str
     ask: Ask
 
 
 def with_amount(ask: Ask, resource: str, amount: int) -> Ask:
-    """The ask with another amount of one resource."""
     resources = tuple((name, amount if name == resource else existing) for name, existing in ask.resources)
     changed = msgspec.structs.replace(ask, resources=tuple(resource for resource in resources if resource[1]))
     if resource != "gpu":
@@ -48,24 +48,19 @@ def devices_amount(free: list[int], most: int) -> int:
 
 
 def relaxations(fleet: Fleet, workload: Workload) -> Iterator[Relaxation]:
-    """The ask with one rule dropped, one after the other."""
     ask = workload.policy.ask
     replace = msgspec.structs.replace
-    if ask.pools:
-        yield Relaxation("placement.pool", f"without the pool ({' or '.join(ask.pools)})", replace(ask, pools=()))
-    if ask.regions:
-        yield Relaxation(
-            "placement.region", f"without the region ({' or '.join(ask.regions)})", replace(ask, regions=())
-        )
-    if ask.gpu_models:
-        message = f"without the GPU model ({' or '.join(ask.gpu_models)})"
-        yield Relaxation("placement.gpu_model", message, replace(ask, gpu_models=()))
+    for path, noun, names, changed in (
+        ("placement.pool", "pool", ask.pools, replace(ask, pools=())),
+        ("placement.region", "region", ask.regions, replace(ask, regions=())),
+        ("placement.gpu_model", "GPU model", ask.gpu_models, replace(ask, gpu_models=())),
+    ):
+        if names:
+            yield Relaxation(path, f"without the {noun} ({' or '.join(names)})", changed)
     for path, rule in require_paths(workload):
-        changed = replace(
-            ask,
-            require=tuple(other_rule for other_rule in ask.require if other_rule != rule),
-            require_now=tuple(name for name in ask.require_now if name != rule),
-        )
+        require = tuple(other for other in ask.require if other != rule)
+        require_now = tuple(other for other in ask.require_now if other != rule)
+        changed = replace(ask, require=require, require_now=require_now)
         yield Relaxation(path, f"without the rule {rule}", changed)
     yield from _tolerating(fleet, ask)
     yield from _any_port(workload)
@@ -74,7 +69,6 @@ def relaxations(fleet: Fleet, workload: Workload) -> Iterator[Relaxation]:
 
 
 def require_paths(workload: Workload) -> list[tuple[str, str]]:
-    """Hard rules about nodes, with where they stand in the document."""
     placement = decode_document(workload.document).placement
     rules = placement.require if placement else []
     return [(f"placement.require[{index}]", rule) for index, rule in enumerate(rules)]
@@ -105,27 +99,21 @@ def _other_affinity(ask: Ask, affinity: AffinityRules) -> Iterator[Relaxation]:
         if rule.weight:
             continue
         rules = affinity.rules[:position] + affinity.rules[position + 1 :]
-        message = (
-            f"without having to be {rule.kind} {'to' if rule.kind == 'near' else 'from'} {rule.selector} by {rule.by}"
-        )
-        yield Relaxation(
-            f"placement.{rule.kind}[{index}]", message, replace(ask, affinity=replace(affinity, rules=rules))
-        )
+        preposition = "to" if rule.kind == AffinityKind.NEAR else "from"
+        message = f"without having to be {rule.kind} {preposition} {rule.selector} by {rule.by}"
+        changed = replace(ask, affinity=replace(affinity, rules=rules))
+        yield Relaxation(f"placement.{rule.kind}[{index}]", message, changed)
     for index, spread in enumerate(affinity.spread):
         if not spread.weight:
             rest = affinity.spread[:index] + affinity.spread[index + 1 :]
-            message = f"without the spread by {spread.by}"
-            yield Relaxation(
-                f"placement.spread[{index}]", message, replace(ask, affinity=replace(affinity, spread=rest))
-            )
+            changed = replace(ask, affinity=replace(affinity, spread=rest))
+            yield Relaxation(f"placement.spread[{index}]", f"without the spread by {spread.by}", changed)
     if affinity.per_node:
         message = f"without the limit of {affinity.per_node} on a node"
         yield Relaxation("placement.per_node", message, replace(ask, affinity=replace(affinity, per_node=0)))
 
 
-def smaller_amounts(
-    fleet: Fleet, ask: Ask, resource: str, rows: "np.ndarray[tuple[int], np.dtype[np.int64]]"
-) -> list[int]:
+def smaller_amounts(fleet: Fleet, ask: Ask, resource: str, rows: Ints) -> list[int]:
     """Amounts at which one of these rows begins to have enough of a resource, all below the ask, largest first."""
     asked = dict(ask.resources)[resource]
     if resource == "gpu":
@@ -159,7 +147,6 @@ def unsat_core(fleet: Fleet, workload: Workload) -> tuple[Requirement, ...]:
 
 
 def _needs(fleet: Fleet, workload: Workload) -> list[tuple[str, str, Mask]]:
-    """Every rule and every resource by itself, with the nodes that meet it."""
     ask = workload.policy.ask
     found: list[tuple[str, str, Mask | None]] = [
         ("placement.pool", f"a pool of {' or '.join(ask.pools)}", location.pool_mask(fleet, ask)),
@@ -200,11 +187,7 @@ def _shrunk(bits: list[int]) -> tuple[int, ...]:
 
 
 def _all_of(bits: list[int]) -> int:
-    """The nodes in all of these sets; none given: every node."""
-    common = -1
-    for bit in bits:
-        common &= bit
-    return common
+    return reduce(and_, bits, -1)
 
 
 def _bits(mask: Mask) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from heapq import heappop, heappush, nsmallest
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -12,10 +13,11 @@ from roost.core.queue.backfill import BACKFILL_RESERVATIONS_MAX, ROWS_MAX
 from roost.core.state.outcome import Step
 from roost.core.state.state import State, overlay
 from roost.model.events import Event, ReportsReceived
+from roost.model.keys import instance_key
 from roost.model.protocol import Report, Run, Stop
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Ask, Workload
-from roost.model.states import ALLOCATED, InstanceState, WorkloadKind
+from roost.model.states import ALLOCATED, AttemptState, EndCause, InstanceState, WorkloadKind
 
 QUANTILES = (25, 50, 90)  # earliest, likely, latest
 ENDS_MAX = 2_000  # in all three futures together, some 100 us each
@@ -29,7 +31,7 @@ FINISHED_MAX = 2_000  # finished workloads looked at for runs with the same ask:
 
 
 class RuntimeSamples(NamedTuple):
-    """Run times in milliseconds, sorted, and how they are known."""
+    """Run times in milliseconds, sorted."""
 
     samples: tuple[int, ...]
     source: str  # workload | ask | expected | timeout
@@ -46,7 +48,7 @@ class RuntimeSamples(NamedTuple):
 
 
 class RuntimeHistory:
-    """The lengths of all workloads, each found when it is first asked for."""
+    """The run times of all workloads, each found at its first use."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -54,7 +56,7 @@ class RuntimeHistory:
         self._by_ask: dict[Ask, list[int]] | None = None
 
     def of(self, workload: Workload) -> RuntimeSamples | None:
-        """How long its attempts take; None: unknown, or it does not end."""
+        """None: unknown, or it does not end."""
         if workload.policy.kind != WorkloadKind.JOB:
             return None
         if workload.key not in self._cache:
@@ -62,14 +64,15 @@ class RuntimeHistory:
         return self._cache[workload.key]
 
     def sources(self) -> frozenset[str]:
-        """How the lengths that were asked for are known."""
         return frozenset(length.source for length in self._cache.values() if length is not None)
 
     def _find(self, workload: Workload) -> RuntimeSamples | None:
         policy = workload.policy
-        own = [] if not self._has_ended(workload) else list(_samples(self._state, workload))
-        if own:
-            return RuntimeSamples(tuple(sorted(own)), "workload")
+        progress = self._state.progress.get(workload.key)
+        if progress is not None and progress.counts.get(InstanceState.SUCCEEDED, 0) > 0:
+            own = sorted(_samples(self._state, workload))
+            if own:
+                return RuntimeSamples(tuple(own), "workload")
         alike = self._alike(policy.ask)
         if alike:
             return RuntimeSamples(tuple(sorted(alike)), "ask")
@@ -77,17 +80,11 @@ class RuntimeHistory:
             return RuntimeSamples((policy.expected_ms,), "expected")
         return RuntimeSamples((policy.timeout_ms,), "timeout") if policy.timeout_ms else None
 
-    def _has_ended(self, workload: Workload) -> bool:
-        progress = self._state.progress.get(workload.key)
-        return progress is not None and progress.counts.get(InstanceState.SUCCEEDED, 0) > 0
-
     def _alike(self, ask: Ask) -> list[int]:
-        """Runs of finished workloads with the same ask, the latest first."""
+        """Run times of finished workloads with the same ask, the latest first."""
         if self._by_ask is None:
             self._by_ask = {}
-            for number, key in enumerate(reversed(self._state.finished)):
-                if number == FINISHED_MAX:
-                    break
+            for key in islice(reversed(self._state.finished), FINISHED_MAX):
                 workload = self._state.workloads[key]
                 existing = self._by_ask.setdefault(workload.policy.ask, [])
                 if len(existing) < SAMPLES_MAX and workload.policy.kind == WorkloadKind.JOB:
@@ -98,13 +95,13 @@ class RuntimeHistory:
 def _samples(state: State, workload: Workload) -> Iterator[int]:
     begun = state.placed_count(workload)
     for index in range(max(0, begun - SAMPLES_MAX), begun):
-        instance = state.instances.get(f"{workload.key}.{index}")
+        instance = state.instances.get(instance_key(workload.key, index))
         if instance is not None and instance.state == InstanceState.SUCCEEDED:
             yield ran_ms(instance, instance.finished_ms)
 
 
 def ran_ms(instance: Instance, until_ms: int) -> int:
-    """How long it has run; what was not told to have started is counted from when it was placed."""
+    """How long it has run, from its start or, if that is unknown, from its placement."""
     began = instance.started_ms or next((move.at_ms for move in reversed(instance.story) if move.state == "placed"), 0)
     return max(0, until_ms - began) if began else 0
 
@@ -123,7 +120,6 @@ class Estimate(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def estimate(state: State, subject: Subject) -> Estimate:
-    """When an instance may start, or a message why this is unknown."""
     lengths = RuntimeHistory(state)
     names = list(state.allocated)
     if sum(map(len, state.allocated.values())) > ALLOCATED_MAX:
@@ -144,18 +140,13 @@ def estimate(state: State, subject: Subject) -> Estimate:
 
 
 def _running(state: State, lengths: RuntimeHistory, names: list[str]) -> tuple[list[Running], int]:
-    """Allocated attempts with a known end, and the number of those without."""
     found: list[Running] = []
-    existing: dict[str, RuntimeSamples | None] = {}
     unknown = 0
     for name in names:
         for instance in state.allocated[name].values():
             if instance.prefilled_behind:
                 continue  # it has no room of its own yet
-            key = instance.workload
-            if key not in existing:
-                existing[key] = lengths.of(state.workloads[key])
-            length = existing[key]
+            length = lengths.of(state.workloads[instance.workload])
             if length is not None or instance.state == InstanceState.STOPPING:
                 found.append((instance, length, ran_ms(instance, state.now_ms)))
             else:
@@ -175,12 +166,10 @@ def _sources(lengths: RuntimeHistory) -> str:
 
 
 def _is_large(state: State) -> bool:
-    """Whether to keep places for all who wait long would take more time than an estimate is worth."""
-    allocated = sum(map(len, state.allocated.values())) // max(1, len(state.allocated))
-    return (
-        min(BACKFILL_RESERVATIONS_MAX, len(state.queue.classes)) * min(ROWS_MAX, len(state.allocated)) * allocated
-        > CHECKS_MAX
-    )
+    """Whether backfill reservations would take more time than an estimate is worth."""
+    nodes = len(state.allocated)
+    allocated = sum(map(len, state.allocated.values())) // max(1, nodes)
+    return min(BACKFILL_RESERVATIONS_MAX, len(state.queue.classes)) * min(ROWS_MAX, nodes) * allocated > CHECKS_MAX
 
 
 def _work(ends: int, starts: int, lines: int, holds: int) -> int:
@@ -189,8 +178,6 @@ def _work(ends: int, starts: int, lines: int, holds: int) -> int:
 
 
 class _Future:
-    """One future: a copy of the state, and when which run ends in it."""
-
     def __init__(self, state: State, lengths: RuntimeHistory, percent: int, unknown: int) -> None:
         self._state = overlay(state)
         self._state.settings = msgspec.structs.replace(state.settings, prefill_max=0)  # to stand behind is no start
@@ -202,14 +189,10 @@ class _Future:
         self.trouble = ""  # why there is no estimate
 
     def start_of(self, subject: Subject, running: list[Running], ends_max: int) -> int | None:
-        """When an instance starts in this future, found within so many ends."""
         state, now = self._state, self._state.now_ms
         if _is_large(state):
-            state.backfill_reservations = {
-                line: reserved
-                for line, reserved in state.backfill_reservations.items()
-                if reserved.instance == subject.key
-            }
+            reservations = state.backfill_reservations.items()
+            state.backfill_reservations = {line: held for line, held in reservations if held.instance == subject.key}
             state.settings = msgspec.structs.replace(state.settings, backfill_after_ms=NEVER)
         for contact in state.liveness.values():
             contact.lease_until_ms = NEVER  # no node is lost in a forecast
@@ -235,7 +218,6 @@ class _Future:
         return None
 
     def _is_now(self, subject: Subject) -> str:
-        """What has become of an instance."""
         instance, workload = self._state.instances.get(subject.key), self._state.workloads.get(subject.workload.key)
         if workload is None:
             return "gone"
@@ -250,13 +232,12 @@ class _Future:
             _, token, node, is_stopped = heappop(self._ends)
             self._remaining -= 1
             if token in self._state.allocated.get(node, ()):
-                cause = "stopped" if is_stopped else "exited"
-                report = Report(token, "ended", cause=cause, code=None if is_stopped else 0)
+                cause = EndCause.STOPPED if is_stopped else EndCause.EXITED
+                report = Report(token, AttemptState.ENDED, cause=cause, code=None if is_stopped else 0)
                 events.append(ReportsReceived(node, self._state.nodes[node].session, 0, (report,)))
         return events
 
     def _advance(self, done: Step, now: int) -> None:
-        """Running attempts end in their time; stopping ones at once."""
         for instance in done.activated:
             self._begin(instance.workload, instance.token, instance.node, now)
         for orders in done.assignments:

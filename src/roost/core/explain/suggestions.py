@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,7 +15,7 @@ from roost.core.placement.filters.resources import format_amount
 from roost.core.placement.score_cache import fits_when_empty
 from roost.core.queue.fair_share import quota_excess
 from roost.core.state.allocation import selectors_of
-from roost.core.state.fleet import GPU, Fleet, Ints
+from roost.core.state.fleet import GPU, Fleet, Ints, Mask
 from roost.core.state.state import State
 from roost.model.events import NodeConnected, ReportsReceived, Resume, SetProject
 from roost.model.limits import DEFAULT_POOL
@@ -26,6 +25,7 @@ from roost.model.reasons.subjects import InstanceRef
 from roost.model.records.node import Facts
 from roost.model.records.project import INSTANCES
 from roost.model.records.workload import Ask
+from roost.model.states import AttemptState, EndCause
 
 TRIALS_MAX = 32  # per question: some milliseconds each in a fleet of a thousand nodes
 PER_KIND_MAX = 3  # ways of one kind that are tried before it is given up
@@ -34,33 +34,21 @@ PLAIN_RULE = re.compile(
     r"(?P<name>labels\.\w+|arch|zone|rack|region|pool) *== *(?P<quote>['\"])(?P<value>[^'\"\\]*)(?P=quote)"
 )
 NAME = "one-more-node"  # no agent of this name may be connected
-
-
 PLAIN_FACTS = Facts({})
+ALL_RESOURCES = "resources"  # the path of a change of several resources
 
 
 class Suggestion(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One change that would place the instance on `node` now."""
-
     kind: str  # less | rule | end | node | resume | quota
     message: str | Text
-    node: str
+    node: str = ""
     path: str = ""  # where it stands in the document
     amounts: dict[str, int] = {}  # less: what to ask for; node: what it has to have; quota: what it has to be
     instances: tuple[str, ...] = ()  # end: who has to
     facts: dict[str, str] = {}  # node: what it has to be besides, as far as that matters: pool, zone, labels.NAME ...
 
 
-class Candidate(NamedTuple):
-    """A change that may help, and what it would be called."""
-
-    change: TrialChange
-    kind: str
-    message: str | Text
-    path: str = ""
-    amounts: tuple[tuple[str, int], ...] = ()
-    instances: tuple[str, ...] = ()
-    facts: tuple[tuple[str, str], ...] = ()
+Candidate = tuple[TrialChange, Suggestion]  # a change that may help, and what it would be called
 
 
 def suggestions(state: State, subject: Subject) -> tuple[Suggestion, ...]:
@@ -69,22 +57,16 @@ def suggestions(state: State, subject: Subject) -> tuple[Suggestion, ...]:
     found: list[Suggestion] = []
     left = TRIALS_MAX
     for way in ways:
-        for candidate in way(state, subject):
+        for change, suggestion in way(state, subject):
             if not left:
                 return tuple(found)
             left -= 1
-            node = placed_by(state, subject, candidate.change)
+            node = placed_by(state, subject, change)
             if node:
-                found.append(_suggestion(candidate, node))
-                if candidate.kind in ("end", "node", "combined"):  # one of these is enough
+                found.append(msgspec.structs.replace(suggestion, node=node))
+                if suggestion.kind in ("end", "node") or suggestion.path == ALL_RESOURCES:  # one of these is enough
                     break
     return tuple(found)
-
-
-def _suggestion(candidate: Candidate, node: str) -> Suggestion:
-    kind = "less" if candidate.kind == "combined" else candidate.kind
-    amounts, facts = dict(candidate.amounts), dict(candidate.facts)
-    return Suggestion(kind, candidate.message, node, candidate.path, amounts, candidate.instances, facts)
 
 
 def _less(state: State, subject: Subject) -> Iterator[Candidate]:
@@ -100,7 +82,7 @@ def _less(state: State, subject: Subject) -> Iterator[Candidate]:
             single = True
             message = f"ask for {format_amount(resource, amount)} instead of {format_amount(resource, asked)}"
             change = TrialChange(with_amount(ask, resource, amount))
-            yield Candidate(change, "less", message, f"resources.{resource}", ((resource, amount),))
+            yield change, Suggestion("less", message, path=f"resources.{resource}", amounts={resource: amount})
     if not single and not over:
         yield from _less_of_several(state, subject)
 
@@ -119,8 +101,7 @@ def _enough(state: State, subject: Subject, resource: str) -> list[int]:
     return []
 
 
-def _alone(fleet: Fleet, ask: Ask) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Nodes that would be eligible without other work."""
+def _alone(fleet: Fleet, ask: Ask) -> Mask:
     result = fits_when_empty(fleet, ask)
     for node_filter in DYNAMIC:
         result = result & node_filter.mask(fleet, ask)
@@ -154,7 +135,7 @@ def _less_of_several(state: State, subject: Subject) -> Iterator[Candidate]:
         for resource, amount in amounts:
             changed = with_amount(changed, resource, amount)
         message = "ask for " + ", ".join(format_amount(*amount) for amount in amounts)
-        yield Candidate(TrialChange(changed), "combined", message, "resources", tuple(amounts))
+        yield TrialChange(changed), Suggestion("less", message, path=ALL_RESOURCES, amounts=dict(amounts))
 
 
 def _has(fleet: Fleet, ask: Ask, resource: str, rows: Ints) -> Ints:
@@ -165,38 +146,35 @@ def _has(fleet: Fleet, ask: Ask, resource: str, rows: Ints) -> Ints:
 
 
 def _without_rules(state: State, subject: Subject) -> Iterator[Candidate]:
-    """One rule fewer."""
     fleet, names = state.fleet, _subjects(subject)
     for path, message, ask in relaxations(fleet, subject.workload):
         if bool(eligible_rows(fleet, ask, names).any()):
-            yield Candidate(TrialChange(ask), "rule", message, path)
+            yield TrialChange(ask), Suggestion("rule", message, path=path)
 
 
 def _resumed(state: State, subject: Subject) -> Iterator[Candidate]:
-    """A node that is being drained, back in service."""
     fleet = state.fleet
     fits = fits_when_empty(fleet, subject.workload.policy.ask)
-    draining = [item for item in np.flatnonzero(fits & fleet.online & ~fleet.open).tolist()]
-    for row in draining[:PER_KIND_MAX]:
+    for row in np.flatnonzero(fits & fleet.online & ~fleet.open).tolist()[:PER_KIND_MAX]:
         name = fleet.names[row]
-        yield Candidate(TrialChange(events=(Resume(0, name),)), "resume", f"put {name} back into service")
+        yield TrialChange(events=(Resume(0, name),)), Suggestion("resume", f"put {name} back into service")
 
 
 def _ended(state: State, subject: Subject) -> Iterator[Candidate]:
-    """The end of what runs: of as few as possible, on one node."""
     if bool(eligible_rows(state.fleet, subject.workload.policy.ask, _subjects(subject)).any()):
         return
     for node, instances in smallest_eviction_sets(state, subject.workload)[:PER_KIND_MAX]:
-        reports = tuple(Report(instance.token, "ended", cause="exited", code=0) for instance in instances)
+        reports = tuple(
+            Report(instance.token, AttemptState.ENDED, cause=EndCause.EXITED, code=0) for instance in instances
+        )
         event = ReportsReceived(node, state.nodes[node].session, 0, reports)
         keys = tuple(sorted(instance.key for instance in instances))
         ends: list[Text] = [(InstanceRef.of(key),) for key in keys]
         message: Text = ("the end of ", *joined(", ", ends), f" on {node}")
-        yield Candidate(TrialChange(events=(event,)), "end", message, instances=keys)
+        yield TrialChange(events=(event,)), Suggestion("end", message, instances=keys)
 
 
 def _another_node(state: State, subject: Subject) -> Iterator[Candidate]:
-    """One more node, as small as it may be: of the size of the ask."""
     ask = subject.workload.policy.ask
     if NAME in state.nodes:
         return
@@ -208,13 +186,12 @@ def _another_node(state: State, subject: Subject) -> Iterator[Candidate]:
         needs = ", ".join(format_amount(*item) for item in sorted(size.items())) or "any size"
         text = _distinguishing(facts)
         besides = f" and {', '.join(f'{name} {value}' for name, value in text)}" if text else ""
-        amounts = tuple(sorted(size.items()))
-        change = TrialChange(events=(NodeConnected(0, hello),))
-        yield Candidate(change, "node", f"one more node with {needs}{besides}", amounts=amounts, facts=text)
+        message = f"one more node with {needs}{besides}"
+        suggestion = Suggestion("node", message, amounts=dict(sorted(size.items())), facts=dict(text))
+        yield TrialChange(events=(NodeConnected(0, hello),)), suggestion
 
 
 def _distinguishing(facts: Facts) -> tuple[tuple[str, str], ...]:
-    """What tells a node from a plain one."""
     names = ("pool", "region", "zone", "rack", "arch", "gpu_model")
     report = [(name, getattr(facts, name)) for name in names if getattr(facts, name) != getattr(PLAIN_FACTS, name)]
     report += [(f"labels.{name}", value) for name, value in sorted(facts.labels.items())]
@@ -247,7 +224,6 @@ def _plain_facts(ask: Ask) -> dict[str, str]:
 
 
 def _quota(state: State, subject: Subject) -> Iterator[Candidate]:
-    """A larger quota, by exactly what is missing."""
     over = quota_excess(state, subject.workload.project, subject.workload.policy.ask)
     project = state.projects.get(subject.workload.project)
     if not over or project is None:
@@ -258,7 +234,7 @@ def _quota(state: State, subject: Subject) -> Iterator[Candidate]:
         f"{amount:,} instances" if name == INSTANCES else format_amount(name, amount) for name, amount in quota.items()
     )
     message = f"a quota of {report} for project {project.name}"
-    yield Candidate(TrialChange(events=(event,)), "quota", message, amounts=tuple(sorted(quota.items())))
+    yield TrialChange(events=(event,)), Suggestion("quota", message, amounts=dict(sorted(quota.items())))
 
 
 def _subjects(subject: Subject) -> tuple[str, ...]:

@@ -12,31 +12,27 @@ from roost.core.state.state import State, overlay
 from roost.core.state.versions import instances_of
 from roost.core.step import step
 from roost.model.events import Event
+from roost.model.keys import InstanceKey, instance_key, split_instance_key
 from roost.model.records.workload import Ask, Workload
 from roost.model.states import ALLOCATED, InstanceState
 
 
 class TrialChange(NamedTuple):
-    """What would be different: another ask for the workload, or something that happens."""
-
     ask: Ask | None = None
     events: tuple[Event, ...] = ()
 
 
 class Subject(NamedTuple):
-    """The instance in question. `number` is its index."""
-
     workload: Workload
     number: int
 
     @property
-    def key(self) -> str:
-        """PROJECT/NAME.INDEX"""
-        return f"{self.workload.key}.{self.number}"
+    def key(self) -> InstanceKey:
+        return instance_key(self.workload.key, self.number)
 
 
 def subject_of(state: State, workload: Workload, index: int) -> Subject:
-    """The subject of a trial: an instance that ran before is itself, of those that never ran it is the first."""
+    """An instance that ran before is itself; of those that never ran it is the first."""
     return Subject(workload, min(index, max(state.placed_count(workload), 0)))
 
 
@@ -52,12 +48,11 @@ def placed_by(state: State, subject: Subject, change: TrialChange) -> str:
 
 
 def decide(trial: State, events: Sequence[Event], now: int) -> Step:
-    """What the core decides on a copy of the state."""
     return step(trial, events, now)
 
 
 def _ask_instead(trial: State, subject: Subject, ask: Ask) -> None:
-    """Let a workload ask for something else. It waits where it would wait had it always asked for that."""
+    """Give a workload another ask. It is pending where it would be had it always asked for that."""
     old = trial.workloads[subject.workload.key]
     new = msgspec.structs.replace(old, policy=msgspec.structs.replace(old.policy, ask=ask))
     _leave_queue(trial, old)
@@ -70,12 +65,12 @@ def _ask_instead(trial: State, subject: Subject, ask: Ask) -> None:
 
 
 def _leave_queue(trial: State, workload: Workload) -> None:
-    """It comes back in no line any more, and no place is kept for it. Where it is fresh, lines see that it changed."""
+    """Remove a workload from the requeued ones and drop its reservation. Unstarted entries are checked when read."""
     key = workload.key
     for line in trial.queue.classes.values():
         if any(entry[3] == key for entry in line.requeued):
             line.requeued = [entry for entry in line.requeued if entry[3] != key]
             heapify(line.requeued)
     for line, reserved in list(trial.backfill_reservations.items()):
-        if reserved.instance.rpartition(".")[0] == key:
+        if split_instance_key(reserved.instance)[0] == key:
             release(trial, line)

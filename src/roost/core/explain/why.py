@@ -9,6 +9,7 @@ import msgspec
 
 from roost.core.dependencies.conditions import waiting_text
 from roost.core.explain.blockers import CODES, Blocker, blockers_of
+from roost.core.lifecycle.restarts import attempts_on
 from roost.core.placement.filters.resources import format_amount
 from roost.core.placement.scorers import SCORE_MAX
 from roost.core.services.reconcile import NOT_REPLACED, eviction_reason
@@ -17,6 +18,7 @@ from roost.core.state.state import State
 from roost.core.state.versions import instances_of
 from roost.core.watch import format_tick
 from roost.model.errors import NotFound
+from roost.model.keys import instance_key, split_instance_key
 from roost.model.reasons.reason import Reason, Text, joined
 from roost.model.records.instance import Instance
 from roost.model.records.workload import DEFAULT_UPDATE, Workload
@@ -26,10 +28,8 @@ from roost.model.states import InstanceState, RolloutState, WorkloadKind
 
 
 class Why(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer to `why`: data and a message."""
-
     instance: str
-    state: str
+    state: InstanceState
     text: Text
     code: str = ""
     blockers: tuple[Blocker, ...] = ()
@@ -41,19 +41,17 @@ class Why(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def why(state: State, workload_key: str, index: int | None = None) -> Why:
-    """Why an instance is where it is; without an index, the first one that waits, or else the first."""
-    workload = state.workloads.get(workload_key)
-    if workload is None:
-        raise NotFound(f"there is no workload {workload_key}", params={"workload": workload_key})
+    """Why an instance is where it is; without an index, the first pending one, or else the first."""
+    workload = state.known_workload(workload_key)
     if index is None:
-        index = _interesting(state, workload_key, state.placed_count(workload), workload.count)
+        index = _first_pending(state, workload)
     if not 0 <= index < max(workload.count, state.placed_count(workload), 1):
         raise NotFound(f"{workload_key} has instances 0 to {workload.count - 1}, not {index}")
-    key = f"{workload_key}.{index}"
+    key = instance_key(workload.key, index)
     instance = state.instances.get(key)
     if instance is None and index < state.placed_count(workload):
         text = f"{key} was submitted to an earlier server, and no agent has reported it to this one"
-        return Why(key, "lost", (text,), code="unknown")
+        return Why(key, InstanceState.LOST, (text,), code="unknown")
     current = instance.state if instance else workload.unstarted_end_state or InstanceState.QUEUED
     if current == InstanceState.QUEUED:
         return _why_waiting(state, key, workload, instance)
@@ -63,7 +61,6 @@ def why(state: State, workload_key: str, index: int | None = None) -> Why:
 
 
 def decision_line(instance: str, node: str, strategy: str, resources: tuple[tuple[str, int, int], ...]) -> str:
-    """The decision as one readable line."""
     return f"placed {instance} on {node} by {strategy}: " + ", ".join(
         format_usage(name, used, total) for name, used, total in resources
     )
@@ -79,21 +76,17 @@ def format_usage(name: str, used: int, total: int) -> str:
 
 
 def node_report(state: State, name: str) -> dict[str, Any]:
-    """A node as data: status, each resource used and total, what it runs."""
-    node = state.nodes.get(name)
-    if node is None:
-        raise NotFound(f"there is no node {name}", params={"node": name})
+    node = state.known_node(name)
     row = state.fleet.row(name)
     used = {resource: int(state.fleet.used[resource][row]) for resource in node.facts.resources}
-    running = [state.allocated[name][token] for token in sorted(state.allocated[name])]
-    return {"node": node, "used": used, "running": running, "contact": state.liveness[name]}
+    return {"node": node, "used": used, "running": attempts_on(state, name), "contact": state.liveness[name]}
 
 
 def _why_waiting(state: State, key: str, workload: Workload, instance: Instance | None) -> Why:
     if instance is not None and instance.not_before_ms > state.now_ms:
         pause = show_duration(instance.not_before_ms - state.now_ms)
         text = (f"{key} waits {pause} before its next attempt", *_because(instance.reason))
-        return Why(key, "queued", text, code="backoff")
+        return Why(key, InstanceState.QUEUED, text, code="backoff")
     first = _why_not_yet(state, key, workload, instance)
     if first is not None:
         return first
@@ -101,7 +94,7 @@ def _why_waiting(state: State, key: str, workload: Workload, instance: Instance 
     blocked = blockers_of(state, spec)
     needs = ", ".join(format_amount(*resource) for resource in spec.policy.ask.resources)
     if blocked.code == "placeable":
-        return Why(key, "queued", (f"{key} is about to be placed (needs {needs})",), code="placeable")
+        return Why(key, InstanceState.QUEUED, (f"{key} is about to be placed (needs {needs})",), code="placeable")
     report = {
         "maintenance": f"{key} (needs {needs}) waits until it is over: ",
         "no_nodes": f"{key} waits because no node is online; start one with `roost agent`",
@@ -110,7 +103,7 @@ def _why_waiting(state: State, key: str, workload: Workload, instance: Instance 
         "quota_exceeded": f"{key} (needs {needs}) waits for its project's quota: ",
     }
     text = (report[blocked.code], *(blocked.text() if blocked.code != "no_nodes" else ()))
-    return Why(key, "queued", text, code=blocked.code, blockers=blocked.blockers)
+    return Why(key, InstanceState.QUEUED, text, code=blocked.code, blockers=blocked.blockers)
 
 
 def _why_not_yet(state: State, key: str, workload: Workload, instance: Instance | None) -> Why | None:
@@ -122,10 +115,11 @@ def _why_not_yet(state: State, key: str, workload: Workload, instance: Instance 
         last = ("; last time: ", workload.reason) if workload.reason is not None else ()
         text, code = (f"runs by its schedule, next {when}", *last), "schedule"
     elif instance.blocked_on_dependency if instance is not None else workload.pending_conditions:
-        text, code = waiting_text(state, workload, int(key.rpartition(".")[2])), "after"
+        text, code = waiting_text(state, workload, split_instance_key(key)[1]), "after"
     else:
         return None
-    return Why(key, "queued", (f"{key} ", *text), code=code, blockers=(Blocker(code, text, 0, CODES[code]),))
+    blocker = Blocker(code, text, 0, CODES[code])
+    return Why(key, InstanceState.QUEUED, (f"{key} ", *text), code=code, blockers=(blocker,))
 
 
 def _why_placed(state: State, instance: Instance) -> Why:
@@ -141,44 +135,36 @@ def _why_placed(state: State, instance: Instance) -> Why:
     others = ", ".join(f"{name} {score / SCORE_MAX:.3f}" for name, score in decision.candidates[1:])
     message += f" over {others}" if others else ""
     message += f" ({decision.eligible} of {decision.considered} nodes were eligible)"
+    candidates = tuple((name, score / SCORE_MAX) for name, score in decision.candidates)
     return Why(
-        instance.key,
-        instance.state,
-        (*text, message),
-        node=instance.node,
-        strategy=decision.strategy,
-        eligible=decision.eligible,
-        considered=decision.considered,
-        candidates=tuple((name, score / SCORE_MAX) for name, score in decision.candidates),
-    )
+        instance.key, instance.state, (*text, message), node=instance.node, strategy=decision.strategy,
+        eligible=decision.eligible, considered=decision.considered, candidates=candidates,
+    )  # fmt: skip
 
 
 def _because(reason: Reason | None) -> Text:
     return (": ", reason) if reason is not None else ()
 
 
-def _interesting(state: State, key: str, begun: int, count: int) -> int:
+def _first_pending(state: State, workload: Workload) -> int:
+    begun = state.placed_count(workload)
     for index in range(begun):
-        instance = state.instances.get(f"{key}.{index}")
+        instance = state.instances.get(instance_key(workload.key, index))
         if instance is not None and instance.state == InstanceState.QUEUED:
             return index
-    return begun if begun < count else 0
+    return begun if begun < workload.count else 0
 
 
 def replica_text(state: State, instance: Instance) -> Text:
-    """Of a replica that runs: whether it is ready, whether it has to go, and what it waits for; empty: all is well."""
+    """Of a running replica: whether it is ready, whether it has to go, and what it waits for. Empty: all is well."""
     workload = state.workloads[instance.workload]
-    if (
-        workload.policy.kind != WorkloadKind.SERVICE
-        or instance.state != InstanceState.RUNNING
-        or workload.unstarted_end_state
-    ):
+    is_replica = workload.policy.kind == WorkloadKind.SERVICE and not workload.unstarted_end_state
+    if not is_replica or instance.state != InstanceState.RUNNING:
         return ()
     report: list[Text] = []
     if not instance.ready_since_ms:
-        report.append(
-            (f"it is not ready: {instance.health_message}" if instance.health_message else "it is not ready yet",)
-        )
+        health = instance.health_message
+        report.append((f"it is not ready: {health}" if health else "it is not ready yet",))
     goal = _goal(state, workload, instance)
     if goal:
         report.append((*goal, f" and waits: {format_floor(state, workload)}"))
@@ -202,7 +188,7 @@ def format_floor(state: State, workload: Workload) -> str:
 
 
 def _goal(state: State, workload: Workload, instance: Instance) -> Text:
-    """What is to become of a replica where it runs; empty: it may stay."""
+    """What becomes of a replica where it runs; empty: it may stay."""
     if instance.index >= workload.count:
         return (f"it is beyond its count of {workload.count}, is to be stopped",)
     if instance.version != workload.version and instance.index < cap_of(workload):

@@ -1,13 +1,14 @@
-"""A server without memory learns from agents what runs: they hand back what an earlier life of it had ordered."""
+"""Adoption: a server with the in-memory store learns from agents what an earlier server had ordered."""
 
 import msgspec
 
 from roost.core.state.state import State, is_over
 from roost.core.state.timers import TimerKind
-from roost.core.state.versions import save_version, shrink, version_of
+from roost.core.state.versions import make_instance, save_version, shrink, version_of
 from roost.core.transitions import prefill, reopen
 from roost.core.watch import watch_queue
 from roost.model.errors import Invalid
+from roost.model.keys import instance_key
 from roost.model.limits import COUNT_SERVICE_MAX
 from roost.model.protocol import Report, Run
 from roost.model.reasons.attempts import NotReported, RecoveredFromAgent
@@ -16,14 +17,14 @@ from roost.model.records.node import Node
 from roost.model.records.transition import Transition
 from roost.model.records.workload import Policy, Workload
 from roost.model.spec.document import check_document, decode_document
-from roost.model.states import ALLOCATED, InstanceState, WhenLost, WorkloadKind
+from roost.model.states import ALLOCATED, AttemptState, InstanceState, WhenLost, WorkloadKind
 
-EXTRA_MAX = 2 * COUNT_SERVICE_MAX  # indexes of a service, those included that stand in while others are replaced
+EXTRA_MAX = 2 * COUNT_SERVICE_MAX  # indexes of a service with its surge replicas
 
 
 def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
-    """Take over an attempt of an earlier life; not if its name has been given to something else since."""
-    key = f"{run.workload}.{run.index}"
+    """Take over an attempt of an earlier server, unless its name is in use for something else by now."""
+    key = instance_key(run.workload, run.index)
     workload = state.workloads.get(run.workload) or _recreated(state, run, now)
     if workload is None or workload.serial != run.serial or workload.unstarted_end_state:
         return False
@@ -38,9 +39,9 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
     if workload.finished_ms:
         reopen(state, workload)
         watch_queue(state, workload)
-    if existing is not None:  # another agent has spoken of an earlier attempt, which had ended
+    if existing is not None:  # another agent has reported an earlier attempt, which had ended
         state.progress_of(workload).counts[existing.state] -= 1
-    state_now = InstanceState.STARTING if report.state == "starting" else InstanceState.RUNNING
+    state_now = InstanceState.STARTING if report.state == AttemptState.STARTING else InstanceState.RUNNING
     instance = Instance(run.workload, run.index, state_now, run.attempt, run.token, node.name, since_ms=now)
     instance.version = run.version
     instance.started_ms = now - report.started_ago_ms
@@ -61,7 +62,7 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
 
 
 def complete(state: State, workload: Workload) -> None:
-    """Once every lease of an earlier life has ended, a service gets back the replicas nobody spoke of."""
+    """Once every lease of an earlier server has ended, a service gets back the replicas that no agent reported."""
     if (
         not workload.adopted
         or workload.policy.kind == WorkloadKind.JOB
@@ -71,26 +72,19 @@ def complete(state: State, workload: Workload) -> None:
         return
     if may_run_unreported(state, workload):
         return
-    counts = state.progress_of(workload).counts
     for index in range(workload.count):
-        key = f"{workload.key}.{index}"
-        if key not in state.instances:
-            instance = Instance(workload.key, index, since_ms=state.now_ms, version=workload.version)
-            state.instances[key] = instance
-            instance.story = (Transition(state.now_ms, "", "queued", NotReported(), state.revision + 1),)
-            counts[InstanceState.QUEUED] = counts.get(InstanceState.QUEUED, 0) + 1
-            state.touch_instance(instance)
-            state.queue.add_requeued(workload, index)
+        if instance_key(workload.key, index) not in state.instances:
+            make_instance(state, workload, index, NotReported(), state.now_ms).reason = None
 
 
 def may_run_unreported(state: State, workload: Workload) -> bool:
-    """Whether an index that no agent reported may still run: until all leases end, and pinned attempts for ever."""
+    """Whether an index that no agent reported may still run: until all leases end; a pinned one without limit."""
     is_pinned = workload.policy.fenced and workload.policy.when_lost == WhenLost.PIN
     return workload.adopted and (is_pinned or state.now_ms < state.adoption_deadline_ms())
 
 
 def policy_of(run: Run) -> Policy | None:
-    """How a run is to be treated, as its document tells; None if an agent kept what cannot be read here any more."""
+    """The policy in the document of a run; None if this version cannot read it."""
     try:
         return check_document(decode_document(run.document))
     except (Invalid, msgspec.DecodeError):
@@ -98,7 +92,7 @@ def policy_of(run: Run) -> Policy | None:
 
 
 def _recreated(state: State, run: Run, now: int) -> Workload | None:
-    """The workload as its document tells. Which instances never ran is not known any more: they are not run again."""
+    """The workload of a document. Which instances never ran is unknown, so they are not run again."""
     workload = _workload_of(state, run)
     if workload is None:
         return None
@@ -113,7 +107,7 @@ def _recreated(state: State, run: Run, now: int) -> Workload | None:
 
 
 def _workload_of(state: State, run: Run) -> Workload | None:
-    """The workload as the document of a run tells it; None: it tells of something else."""
+    """The workload of the document of a run; None if the run does not belong to that document."""
     policy = policy_of(run)
     if policy is None:
         return None
@@ -128,7 +122,7 @@ def _workload_of(state: State, run: Run) -> Workload | None:
 
 
 def _of_another_version(state: State, workload: Workload, run: Run) -> Workload | None:
-    """The newest version that agents speak of is the present one; runs of others tell what those were."""
+    """The newest version that agents report is the present one; other runs are of earlier ones."""
     if version_of(state, workload, run.version) is not None:
         return workload
     answer = _workload_of(state, run) if workload.adopted else None

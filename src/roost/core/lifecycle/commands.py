@@ -1,11 +1,11 @@
-"""What people ask for: submit, cancel, retry. Documents were checked at the edge; here it is about the state."""
+"""Submit, cancel, retry. Documents were checked at the edge; these rules check them against the state."""
 
 from roost.core.dependencies.release import (
     bad_conditions,
     bad_elements,
-    begin_dependencies,
     conditions_of,
     depends_by_element,
+    enqueue,
     wait,
 )
 from roost.core.dependencies.validate import affinity_cycle, after_refusal, contradiction_of
@@ -22,6 +22,7 @@ from roost.core.transitions import finish_if_over, move, reopen, stop
 from roost.core.watch import reschedule, watch_queue
 from roost.model.errors import Conflict, Invalid, NotFound, RoostError
 from roost.model.events import Cancel, Retry, Submit, SubmitReply, SubmitResult, WorkloadSpec
+from roost.model.keys import instance_key
 from roost.model.reasons.attempts import SUBMITTED, CancelRequested, RetryRequested, WaitingForDependencies
 from roost.model.reasons.reason import Reason, Text, VersionApplied, joined
 from roost.model.reasons.subjects import WorkloadRef
@@ -30,43 +31,41 @@ from roost.model.records.project import INSTANCES
 from roost.model.records.transition import Transition
 from roost.model.records.workload import Workload
 from roost.model.spec.units import show_duration
-from roost.model.states import ALLOCATED, FINISHED, InstanceState, NodeStatus, WhenFull, WorkloadKind
+from roost.model.states import ALLOCATED, FINISHED, InstanceState, NodeStatus, WorkloadKind
 
 WORKLOADS_MAX = 1_000_000  # known at once: half a gigabyte
 REACH_MAX = 10_000  # how far ahead of an array's progress one index can be cancelled; each costs a record
 
 
 def submit(state: State, out: Step, event: Submit, now: int) -> None:
-    """Take in workloads, all or none. A finished one of the same name makes room; a live one is a conflict.
+    """Take in workloads, all or none. A finished one of the same name is replaced; a live one is a conflict.
 
-    Where only what lives is to be changed, a live one is none, and one that is finished or unknown is not found.
+    With `must_exist` a live one is changed, and one that is finished or unknown is not found.
     """
     new: dict[str, WorkloadSpec] = {}
     for position, wanted in enumerate(event.specs):
         key = wanted.key
         known = state.workloads.get(key)
         alive = known if known is not None and not known.finished_ms else None
-        same = alive is not None and (event.same_ok or event.must_exist) and is_same(alive, wanted)
-        if not same:
-            try:
-                _check(state, event, wanted, alive, key in new, now)
-            except RoostError as error:
-                raise _at(error, event, position) from None
-            new[key] = wanted
+        if alive is not None and (event.same_ok or event.must_exist) and is_same(alive, wanted):
+            continue
+        try:
+            _check(state, event, wanted, alive, key in new, now)
+        except RoostError as error:
+            raise _at(error, event, position) from None
+        new[key] = wanted
     if len(state.workloads) + len(new) > WORKLOADS_MAX:
         raise Conflict(f"there are {len(state.workloads):,} workloads already", code="too_many")
-    _check_affinity(state, event, new)
+    keys: list[str] = [wanted.key for wanted in event.specs]
+    _check_affinity(state, keys, new)
     refused = after_refusal(state, new)
     if refused is not None:
-        raise _at(refused[1], event, [wanted.key for wanted in event.specs].index(refused[0]))
+        raise _at(refused[1], event, keys.index(refused[0]))
     results = {key: _take_in(state, out, key, wanted, now) for key, wanted in new.items()}
-    keys = [wanted.key for wanted in event.specs]
     out.reply(event.request, tuple(SubmitReply(key, results.get(key, "unchanged")) for key in keys))
 
 
-def _check_affinity(state: State, event: Submit, new: dict[str, WorkloadSpec]) -> None:
-    """Refuse workloads whose rules about each other keep them from ever starting."""
-    keys = [wanted.key for wanted in event.specs]
+def _check_affinity(state: State, keys: list[str], new: dict[str, WorkloadSpec]) -> None:
     chain = affinity_cycle(state.workloads, new, state.fleet.topology.members)
     if chain:
         refs: list[Text] = [(WorkloadRef.of(key),) for key in chain]
@@ -91,7 +90,6 @@ def _at(error: RoostError, event: Submit, position: int) -> RoostError:
 
 
 def _check(state: State, event: Submit, wanted: WorkloadSpec, alive: Workload | None, twice: bool, now: int) -> None:
-    """Refuse a workload that cannot be taken in as things stand."""
     key = wanted.key
     if twice:
         message = f"{key} is in the same request twice"
@@ -112,7 +110,7 @@ def _check(state: State, event: Submit, wanted: WorkloadSpec, alive: Workload | 
 
 
 def _check_quota(state: State, wanted: WorkloadSpec) -> None:
-    """What has to run all at once and never can within the quota is refused whole; a job may wait for its turn."""
+    """Refuse what has to run all at once and never can within the quota; a job may wait for its turn."""
     project, policy = state.projects.get(wanted.project), wanted.policy
     if project is None or project.counted or project.borrow:
         return
@@ -146,18 +144,16 @@ def _take_in(state: State, out: Step, key: str, wanted: WorkloadSpec, now: int) 
     if policy.schedule:
         reschedule(state, workload, now)
     elif policy.after:
-        begin_dependencies(state, workload)
+        wait(state, workload, conditions_of(state, workload))
         if depends_by_element(workload):
             materialise(state, workload, workload.count)
     else:
-        state.queue.add_unstarted(workload)
-        if policy.when_full == WhenFull.REJECT:
-            state.rejectable.append(key)
+        enqueue(state, workload)
     return "created"
 
 
 def cancel(state: State, out: Step, event: Cancel, now: int) -> None:
-    """Stop a workload or one of its instances. What is over already stays as it is: cancelling twice is fine."""
+    """Stop a workload or one of its instances. Finished ones stay as they are: cancelling twice is fine."""
     workload = _known(state, event)
     if event.index is None or workload.count == 1:
         cancel_all(state, out, workload, CancelRequested(out.principal), now)
@@ -170,14 +166,13 @@ def cancel(state: State, out: Step, event: Cancel, now: int) -> None:
                 message = f"index {event.index} is too far from its turn; cancel the whole workload"
                 raise Conflict(message, path="index")
             materialise(state, workload, event.index + 1)
-        instance = state.instances.get(f"{workload.key}.{event.index}")
+        instance = state.instances.get(instance_key(workload.key, event.index))
         if instance is not None:
             cancel_one(state, out, instance, CancelRequested(out.principal), now)
     out.reply(event.request, workload.key)
 
 
 def cancel_all(state: State, out: Step, workload: Workload, reason: Reason, now: int) -> None:
-    """Stop all of a workload that lives, and start nothing of it any more."""
     cancel_rest(state, workload, reason, now)
     for instance in instances_of(state, workload):
         cancel_one(state, out, instance, reason, now)
@@ -185,12 +180,12 @@ def cancel_all(state: State, out: Step, workload: Workload, reason: Reason, now:
 
 
 def retry(state: State, out: Step, event: Retry, now: int) -> None:
-    """Run again what ended otherwise than well; one that is named is run again however it ended."""
+    """Run again what did not succeed; an instance that is named runs again however it ended."""
     workload = _known(state, event)
     chosen = [
         instance
         for index in (range(state.placed_count(workload)) if event.index is None else (event.index,))
-        if (instance := state.instances.get(f"{workload.key}.{index}")) is not None
+        if (instance := state.instances.get(instance_key(workload.key, index))) is not None
         and instance.state in FINISHED
         and (event.index is not None or instance.state != InstanceState.SUCCEEDED)
         and (not event.failed or instance.state in (InstanceState.FAILED, InstanceState.TIMED_OUT))
@@ -221,7 +216,7 @@ def retry(state: State, out: Step, event: Retry, now: int) -> None:
 
 
 def _never_released(state: State, workload: Workload, chosen: list[Instance], *, fresh: bool) -> Reason | None:
-    """Why nothing of what is to be tried again could start. Elements that could not are left out."""
+    """Why nothing of what is to be retried could start. Elements that could not are removed from `chosen`."""
     stuck = [instance for instance in chosen if instance.blocked_on_dependency]
     if not workload.policy.after or not (fresh or stuck):
         return None
@@ -235,7 +230,7 @@ def _never_released(state: State, workload: Workload, chosen: list[Instance], *,
 
 
 def _wait_again(state: State, workload: Workload, chosen: list[Instance]) -> None:
-    """What was never released waits once more: what it waits for may live again. What ran before does not."""
+    """Instances that were never released wait again: their dependency may be live again."""
     stuck = [instance for instance in chosen if instance.blocked_on_dependency]
     known = {condition.workload for condition in workload.pending_conditions}
     again = tuple(
@@ -287,14 +282,12 @@ def cancel_one(state: State, out: Step, instance: Instance, reason: Reason, now:
 
 def _reopen(state: State, workload: Workload, *, fresh: bool, now: int) -> None:
     reopen(state, workload)
-    if fresh and workload.policy.schedule:
-        reschedule(state, workload, now)
-    elif fresh and not workload.pending_conditions:
-        state.queue.add_unstarted(workload)
-        if workload.policy.when_full == WhenFull.REJECT:
-            state.rejectable.append(workload.key)
     if fresh or state.placed_count(workload) >= workload.count:
         workload.unstarted_end_state, workload.reason = None, None
+    if fresh and workload.policy.schedule:
+        reschedule(state, workload, now)
+    elif fresh:
+        enqueue(state, workload)
     workload.submitted_ms = now  # limits on waiting count from here
     watch_queue(state, workload)
     state.touch_workload(workload)

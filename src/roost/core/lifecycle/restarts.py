@@ -1,4 +1,4 @@
-"""What happens after an attempt: it is over, or it is tried again, by cause and by policy."""
+"""What happens after an attempt: its instance has finished or is tried again, by cause and by policy."""
 
 import msgspec
 
@@ -46,7 +46,6 @@ def ended(
 
 
 def lost(state: State, out: Step, instance: Instance, reason: Reason, now: int) -> None:
-    """An attempt ended with its node, or nobody knows how."""
     workload = state.spec_of(instance)
     policy = workload.policy
     cancelled = instance.state == InstanceState.STOPPING and not instance.requeue_after_stop
@@ -63,9 +62,8 @@ def lost(state: State, out: Step, instance: Instance, reason: Reason, now: int) 
 
 
 def requeue(state: State, out: Step, instance: Instance, reason: Reason, now: int, delay_ms: int = 0) -> None:
-    """Let an instance wait for another attempt, at once or after a pause."""
     workload = state.workloads[instance.workload]
-    if workload.adopted:  # an agent that has not spoken yet may be running a later attempt
+    if workload.adopted:  # an agent that has not registered yet may be running a later attempt
         delay_ms = max(delay_ms, state.adoption_deadline_ms() - now)
     move(state, out, instance, InstanceState.QUEUED, reason, now)
     if workload.policy.kind != WorkloadKind.SERVICE:
@@ -87,21 +85,17 @@ def requeue(state: State, out: Step, instance: Instance, reason: Reason, now: in
 
 
 def may_still_run(state: State, instance: Instance) -> bool:
-    """What is kept on a node has no lease: cancelled while the node was out of touch, nobody knows when it stops."""
+    """A pinned attempt has no lease: if it was cancelled while its node was out of touch, its end is unknown."""
     policy, node = state.spec_of(instance).policy, state.nodes.get(instance.node)
-    if (
-        instance.state != InstanceState.CANCELLED
-        or node is None
-        or not policy.fenced
-        or policy.when_lost != WhenLost.PIN
-    ):
+    is_pinned = policy.fenced and policy.when_lost == WhenLost.PIN
+    if instance.state != InstanceState.CANCELLED or node is None or not is_pinned:
         return False
     unconfirmed = instance.exit_code is None and instance.signal is None and instance.attempt > 0
     return unconfirmed and (node.status == NodeStatus.LOST or instance.token in state.liveness[node.name].orphans)
 
 
 def regroup(state: State, out: Step, workload: Workload, instance: Instance, now: int) -> None:
-    """Who starts again starts with all of its gang: the others are stopped for that."""
+    """A gang starts together: stop the other members so that they start again with this one."""
     for member in members(state, workload.policy.gang):
         for other in instances_of(state, member):
             if other.state in ALLOCATED and other.state != InstanceState.STOPPING:
@@ -109,12 +103,11 @@ def regroup(state: State, out: Step, workload: Workload, instance: Instance, now
 
 
 def too_late(workload: Workload, now: int) -> bool:
-    """Whether its deadline cannot be met any more: what runs may finish, but nothing starts any more."""
+    """Whether its deadline can no longer be met: running attempts may finish, but nothing starts."""
     return start_by_ms(workload) <= now
 
 
 def lateness(workload: Workload, now: int) -> Reason:
-    """Why a deadline cannot be met, as arithmetic."""
     left = start_by_ms(workload) + workload.policy.expected_ms - now
     return DeadlinePassed() if left <= 0 else DeadlineUnreachable(workload.policy.expected_ms, left)
 
@@ -122,7 +115,6 @@ def lateness(workload: Workload, now: int) -> Reason:
 def _restart(
     state: State, out: Step, instance: Instance, ending: InstanceState, reason: Reason, now: int, delay_ms: int
 ) -> None:  # fmt: skip
-    """A service is started again after a pause, unless its policy says otherwise."""
     restart = state.spec_of(instance).policy.restart or DEFAULT_RESTART
     may_end = restart.when != RestartWhen.ALWAYS and ending == InstanceState.SUCCEEDED
     if not may_end:
@@ -139,7 +131,6 @@ def _restart(
 
 
 def _count_failure(state: State, instance: Instance) -> None:
-    """The failures of a version that is being rolled out count against the rollout."""
     workload = state.workloads[instance.workload]
     rollout = workload.rollout
     if rollout is not None and rollout.is_going and instance.version == workload.version:
@@ -156,18 +147,29 @@ def _tries_again(workload: Workload, instance: Instance, ending: InstanceState, 
     return ending in policy.retry_on or code in policy.retry_on
 
 
+def attempts_on(state: State, node: str, *, youngest_first: bool = False) -> list[Instance]:
+    """The attempts with an allocation on a node, by token. The youngest come first where no prefilled attempt is to
+    take the place of a stopped one."""
+    held = state.allocated[node]
+    return [held[token] for token in sorted(held, reverse=youngest_first)]
+
+
+def release_orphans(state: State, node: str) -> None:
+    orphans = state.liveness[node].orphans
+    for allocation in orphans.values():
+        state.fleet.take(node, allocation, -1)
+    orphans.clear()
+
+
 def lose_node(state: State, out: Step, node: Node, reason: Reason, now: int) -> None:
-    """The lease has ended without a word: out of the fleet, and its work runs elsewhere by policy."""
+    """The lease has ended: the node leaves the fleet, and its work runs elsewhere by policy."""
     contact = state.liveness[node.name]
     contact.connected = False
     contact.lease_until_ms = min(contact.lease_until_ms, now)
     refresh_status(state, out, node, reason, now, is_lost=True)
-    for allocation in contact.orphans.values():
-        state.fleet.take(node.name, allocation, -1)
-    contact.orphans.clear()
-    for token in sorted(state.allocated[node.name]):
-        instance = state.allocated[node.name][token]
-        stored = state.spec_of(instance).policy.when_lost == WhenLost.PIN
-        if not stored or (instance.state == InstanceState.STOPPING and not instance.requeue_after_stop):
+    release_orphans(state, node.name)
+    for instance in attempts_on(state, node.name):
+        is_pinned = state.spec_of(instance).policy.when_lost == WhenLost.PIN
+        if not is_pinned or (instance.state == InstanceState.STOPPING and not instance.requeue_after_stop):
             lost(state, out, instance, NodeLost(node.name, reason), now)
     state.at(now + GONE_AFTER_MS, TimerKind.GONE, node.name)

@@ -1,4 +1,4 @@
-"""What was kept long enough goes: by retention, and the oldest first when there is too much."""
+"""Retention: finished workloads are forgotten after their time, and the oldest first when there are too many."""
 
 from roost.core.dependencies.release import release_forgotten
 from roost.core.queue.gang import leave_gang
@@ -8,9 +8,9 @@ from roost.core.state.state import State
 from roost.core.state.versions import forget_version, versions_of
 from roost.core.transitions import latest_transitions
 from roost.core.watch import leave_schedule
+from roost.model.keys import instance_key
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
-from roost.model.states import InstanceState
 
 
 def sweep(state: State, out: Step) -> None:
@@ -24,20 +24,18 @@ def sweep(state: State, out: Step) -> None:
 
 
 def forget(state: State, out: Step, workload: Workload) -> None:
-    """Drop a finished workload with its instances and logs."""
     assert workload.finished_ms, f"{workload.key} is not finished"
     key = workload.key
     release_forgotten(state, out, workload, state.now_ms)
-    progress = state.progress.pop(key, None)
+    progress = state.progress.pop(key, None) or Progress()
     if state.dirty.get(("workload", key)) is not None:
-        out.forgotten.append(Forgotten(state.encoded_record("workload", key), *_begun(progress)))
-    if progress is not None:
-        state.finished_instances -= sum(progress.counts.values())
-        for index in range(progress.placed_count):
-            name = f"{key}.{index}"
-            instance = state.instances.pop(name, None)
-            if instance is not None:
-                drop_instance(state, out, instance)
+        change = state.encoded_record("workload", key)
+        out.forgotten.append(Forgotten(change, progress.placed_count, progress.counts))
+    state.finished_instances -= sum(progress.counts.values())
+    for index in range(progress.placed_count):
+        instance = state.instances.pop(instance_key(key, index), None)
+        if instance is not None:
+            drop_instance(state, out, instance)
     for number in versions_of(state, workload):
         forget_version(state, workload, number)
     leave_gang(state, workload)
@@ -51,7 +49,7 @@ def forget(state: State, out: Step, workload: Workload) -> None:
 
 
 def drop_instance(state: State, out: Step, instance: Instance) -> None:
-    """Remove the record of an instance that ended. What this step did to it is told all the same."""
+    """Remove the record of a finished instance. What this step did to it is still reported."""
     key = instance.key
     if state.dirty.get(("instance", key)) is not None:
         out.forgotten.append(Forgotten(state.encoded_record("instance", key)))
@@ -60,7 +58,6 @@ def drop_instance(state: State, out: Step, instance: Instance) -> None:
 
 
 def _forget_runs(state: State, out: Step, key: str) -> None:
-    """Of the runs of a schedule that are over, only so many are kept: the oldest go."""
     parent = state.workloads.get(key)
     if parent is None or parent.policy.schedule is None:
         return
@@ -68,7 +65,3 @@ def _forget_runs(state: State, out: Step, key: str) -> None:
     over = sorted((workload for workload in runs if workload.finished_ms), key=lambda run: run.serial)
     for run in over[: max(0, len(over) - parent.policy.schedule.history_limit)]:
         forget(state, out, run)
-
-
-def _begun(progress: Progress | None) -> tuple[int, dict[InstanceState, int]]:
-    return (progress.placed_count, progress.counts) if progress is not None else (0, {})

@@ -1,10 +1,8 @@
 """Ticks of schedules: each makes a run, a workload of its own that is named by the minute.
 
-A tick is dealt with once: the schedule remembers the last one in the same commit that makes its run. What a schedule
-could not do is told in its cause: ticks that were missed, or skipped because the run before is not over.
+A tick is dealt with once: the schedule remembers the last one in the same commit that makes its run. Its reason lists
+ticks that were missed, or skipped because the run before has not finished.
 """
-
-from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +14,7 @@ from roost.core.state.timers import TimerKind
 from roost.core.watch import join_schedule, watch_schedule
 from roost.model.errors import Conflict, RoostError
 from roost.model.events import RunNow, Submit, WorkloadSpec
+from roost.model.keys import workload_key
 from roost.model.limits import AFTER_MAX, TEXT_LENGTH_MAX
 from roost.model.reasons.attempts import RunReplaced, TickSkipped, TicksSkipped
 from roost.model.reasons.subjects import WorkloadRef
@@ -31,15 +30,8 @@ SKIPPED_MAX = 3  # skipped ticks that are named, the last ones
 SAME_MINUTE_MAX = 9  # runs of one schedule that are named by the same minute
 
 
-class Made(NamedTuple):
-    """What became of a tick: a run, or why there is none."""
-
-    run: Workload | None
-    skipped: TickSkipped | None = None
-
-
 def tick(state: State, out: Step, key: str, now: int) -> None:
-    """A schedule is due: make its run. After an outage also the last of those that were missed, as it says."""
+    """A schedule is due: make its run. After an outage also the last missed ones, as `catch_up` allows."""
     workload = state.workloads.get(key)
     if workload is None or workload.finished_ms or workload.unstarted_end_state or workload.policy.schedule is None:
         return
@@ -54,41 +46,37 @@ def tick(state: State, out: Step, key: str, now: int) -> None:
         made = _run(state, out, workload, moment, now)
         workload.tick_ms = moment
         out.runs_made += 1
-        if made.skipped is not None:
-            skipped.append(made.skipped)
-    workload.tick_ms = max(workload.tick_ms, now - ON_TIME_MS)  # those that are not made up for are done with, too
-    workload.reason = msgspec.structs.replace(
-        missed or TicksSkipped(workload.policy.schedule.zone), skipped=tuple(skipped[-SKIPPED_MAX:])
-    )
-    if missed is None and not skipped:
-        workload.reason = None
+        if isinstance(made, TickSkipped):
+            skipped.append(made)
+    workload.tick_ms = max(workload.tick_ms, now - ON_TIME_MS)  # those beyond `catch_up` are skipped
+    workload.reason = None
+    if missed is not None or skipped:
+        about = missed or TicksSkipped(workload.policy.schedule.zone)
+        workload.reason = msgspec.structs.replace(about, skipped=tuple(skipped[-SKIPPED_MAX:]))
     state.touch_workload(workload)
     watch_schedule(state, workload)
 
 
 def run_now(state: State, out: Step, event: RunNow, now: int) -> None:
-    """Somebody wants a run besides the ticks. Where the run before is not over, the schedule's own rule holds."""
+    """Make a run besides the ticks. If an earlier run is live, the schedule's `overlap` decides."""
     workload = state.known_workload(event.workload)
     if workload.policy.schedule is None:
         raise Conflict(f"{event.workload} has no schedule; `retry` runs it again", code="no_schedule")
     if workload.unstarted_end_state or workload.finished_ms:
         raise Conflict(f"{event.workload} was ended", code="no_schedule", reason=workload.reason)
     made = _run(state, out, workload, now, now)
-    if made.run is None:
-        assert made.skipped is not None
-        reason = TicksSkipped(workload.policy.schedule.zone, skipped=(made.skipped,))
+    if isinstance(made, TickSkipped):
+        reason = TicksSkipped(workload.policy.schedule.zone, skipped=(made,))
         raise Conflict("no run was made", code="run_refused", reason=reason)
-    out.reply(event.request, made.run.key)
+    out.reply(event.request, made.key)
 
 
 def live_runs(state: State, key: str) -> list[Workload]:
-    """The runs of a schedule that are not over, the oldest first."""
     runs = [state.workloads[run] for run in state.runs.get(key, ())]
     return sorted((workload for workload in runs if not workload.finished_ms), key=lambda run: run.serial)
 
 
 def _due(workload: Workload, schedule: Schedule, now: int) -> tuple[list[int], TicksSkipped | None]:
-    """The ticks to be dealt with now, and those that were missed for good."""
     late_ms = max(now - ON_TIME_MS, workload.tick_ms)
     on_time, _ = ticks_between(schedule, late_ms, now, 2)
     missed, more = ticks_between(schedule, workload.tick_ms, late_ms, schedule.catch_up + 1)
@@ -99,39 +87,34 @@ def _due(workload: Workload, schedule: Schedule, now: int) -> tuple[list[int], T
     return made_up + on_time, TicksSkipped(schedule.zone, left_out[-1], not more and len(left_out) == 1)
 
 
-def _run(state: State, out: Step, workload: Workload, moment: int, now: int) -> Made:
-    """Make the run of a moment, if the runs before it let it."""
+def _run(state: State, out: Step, workload: Workload, moment: int, now: int) -> Workload | TickSkipped:
     schedule = workload.policy.schedule
     assert schedule is not None, f"{workload.key} has no schedule"
     before = live_runs(state, workload.key)
     if before and schedule.overlap == Overlap.SKIP:
-        return Made(None, TickSkipped(moment, "run_active", WorkloadRef.of(before[-1].key)))
+        return TickSkipped(moment, "run_active", WorkloadRef.of(before[-1].key))
     if len(before) >= LIVE_RUNS_MAX:
-        return Made(None, TickSkipped(moment, "runs_active", count=len(before)))
+        return TickSkipped(moment, "runs_active", count=len(before))
     name = _free_name(state, workload, schedule, moment)
     if isinstance(name, TickSkipped):
-        return Made(None, name)
+        return name
     try:
         wanted = _wanted(workload, name)
         submit(state, Step(), Submit(0, (wanted,)), now)  # the name is free: there is no effect but the reply
     except RoostError as error:
-        return Made(None, TickSkipped(moment, "refused", error=str(error)[:TEXT_LENGTH_MAX]))
-    run = state.workloads[f"{wanted.project}/{name}"]
+        return TickSkipped(moment, "refused", error=str(error)[:TEXT_LENGTH_MAX])
+    run = state.workloads[wanted.key]
     run.parent, run.tick_ms = workload.key, moment
     join_schedule(state, run)
     if before and schedule.overlap in (Overlap.WAIT, Overlap.REPLACE):
         named = {condition.workload for condition in run.pending_conditions}
-        wait(
-            state,
-            run,
-            run.pending_conditions
-            + tuple(After(workload.key, Milestone.FINISHED) for workload in before if workload.key not in named),
-        )
+        others = tuple(After(other.key, Milestone.FINISHED) for other in before if other.key not in named)
+        wait(state, run, run.pending_conditions + others)
     if schedule.overlap == Overlap.REPLACE:
-        for other_workload in before:
-            cancel_all(state, out, other_workload, RunReplaced(WorkloadRef.of(run.key)), now)
+        for other in before:
+            cancel_all(state, out, other, RunReplaced(WorkloadRef.of(run.key)), now)
     state.touch_workload(run)
-    return Made(run)
+    return run
 
 
 def _free_name(state: State, workload: Workload, schedule: Schedule, moment: int) -> str | TickSkipped:
@@ -140,7 +123,7 @@ def _free_name(state: State, workload: Workload, schedule: Schedule, moment: int
     stem = f"{workload.name}-{local:%Y%m%d%H%M}"
     for number in range(1 + local.fold, SAME_MINUTE_MAX + 1):
         name = stem if number == 1 else f"{stem}-{number}"
-        known = state.workloads.get(f"{workload.project}/{name}")
+        known = state.workloads.get(workload_key(workload.project, name))
         if known is None:
             return name
         if known.parent != workload.key:
@@ -149,7 +132,6 @@ def _free_name(state: State, workload: Workload, schedule: Schedule, moment: int
 
 
 def _wanted(workload: Workload, name: str) -> WorkloadSpec:
-    """A run as it would be submitted: the same document without the schedule."""
     document = decode_document(workload.document)
     document.schedule, document.name = None, name
     policy = check_document(document)

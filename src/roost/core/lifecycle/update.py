@@ -1,10 +1,10 @@
-"""Updates: a workload that lives gets a new version. What waits is of it at once; `reconcile` sees to what runs."""
+"""Updates: a live workload gets a new version. Pending instances get it at once, running replicas by `reconcile`."""
 
 from functools import lru_cache
 
 import msgspec
 
-from roost.core.dependencies.release import change_dependencies, depends_by_element
+from roost.core.dependencies.release import change_dependencies, depends_by_element, enqueue
 from roost.core.lifecycle.adopt import complete
 from roost.core.placement.score_cache import fits_when_empty
 from roost.core.placement.select import affinity_mask, without_affinity
@@ -16,37 +16,26 @@ from roost.core.transitions import finish_if_over
 from roost.core.watch import reschedule, watch_queue
 from roost.model.errors import Conflict, NotFound
 from roost.model.events import Rollback, WorkloadSpec
+from roost.model.keys import instance_key
 from roost.model.reasons.attempts import SUBMITTED, ScaledUp
 from roost.model.reasons.reason import Reason, RolledBack
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Rollout, Workload
 from roost.model.spec.document import decode_document
-from roost.model.states import InstanceState, RolloutState, WhenFull, WhenLost, WorkloadKind
+from roost.model.states import InstanceState, RolloutState, WhenLost, WorkloadKind
 
 #: What a run is made of. All else of a document can change while it runs.
-DESTRUCTIVE_FIELDS = (
-    "kind",
-    "image",
-    "command",
-    "steps",
-    "env",
-    "ports",
-    "resources",
-    "timeout",
-    "fenced",
-    "health",
-)
+DESTRUCTIVE_FIELDS = ("kind", "image", "command", "steps", "env", "ports", "resources", "timeout", "fenced", "health")
 
 
 def is_same(known: Workload, wanted: WorkloadSpec) -> bool:
-    """Whether somebody wants what is there already. What failed on its way is not there: it is tried again."""
+    """Whether the wanted workload exists already. One whose rollout failed does not: it is tried again."""
     if known.rollout is not None and known.rollout.state == RolloutState.FAILED:
         return False
     return known.document == wanted.document and known.values == wanted.values
 
 
 def change_refusal(state: State, known: Workload, wanted: WorkloadSpec) -> Conflict | None:
-    """Why a workload cannot become what is wanted while it lives."""
     key, policy = known.key, wanted.policy
     if known.unstarted_end_state:
         return Conflict(f"{key} is being stopped; wait until it is over", code="name_in_use", path="name")
@@ -77,9 +66,10 @@ def change_refusal(state: State, known: Workload, wanted: WorkloadSpec) -> Confl
 def change(
     state: State, out: Step, known: Workload, wanted: WorkloadSpec, now: int, reason: Reason, *, back: bool = False
 ) -> Workload:  # fmt: skip
-    """Put what is wanted in the place of a workload that lives. `back`: it is one that was good."""
-    if known.policy.kind == WorkloadKind.SERVICE:
-        _materialise(state, known, now)
+    """Replace a live workload by a new version. `back`: the version was good before."""
+    if known.policy.kind == WorkloadKind.SERVICE and not known.pending_conditions:
+        for index in range(state.placed_count(known), known.count):  # they are of the version before for a while
+            make_instance(state, known, index, SUBMITTED, now)
     new = _changed(known, wanted)
     _replace_version(state, known, new, reason, now, back=back)
     change_dependencies(state, known, new)
@@ -89,10 +79,7 @@ def change(
         _fill_up(state, new, now)
     else:
         _adopt_pending(state, new)
-    if state.has_unstarted(new):
-        state.queue.add_unstarted(new)
-        if new.policy.when_full == WhenFull.REJECT:
-            state.rejectable.append(new.key)
+    enqueue(state, new)
     watch_queue(state, new)
     finish_if_over(state, new, now)  # of a job that is made smaller, nothing may be left to do
     return new
@@ -119,7 +106,6 @@ def _last_good(workload: Workload) -> int:
 
 
 def rollback(state: State, out: Step, event: Rollback, now: int) -> None:
-    """Back to an earlier version, which becomes a new one."""
     workload = state.known_workload(event.workload)
     if workload.finished_ms:
         raise Conflict(f"{event.workload} is over; apply it again to start it", code="is_over")
@@ -141,12 +127,11 @@ def rollback(state: State, out: Step, event: Rollback, now: int) -> None:
 
 
 def roll_back_to(state: State, out: Step, workload: Workload, target: Workload, reason: Reason, now: int) -> Workload:
-    """An earlier version as a new one: what still runs it stays."""
     return change(state, out, workload, _wanted(target), now, reason, back=True)
 
 
 def _before(state: State, workload: Workload, known: list[int]) -> int:
-    """The version to which somebody goes back who names none: the last one that was good, and another one than now."""
+    """The default version to go back to: the last good one that differs from the present one."""
     rollout = workload.rollout
     if rollout is not None and rollout.state != RolloutState.DONE and rollout.before:
         return rollout.before
@@ -168,32 +153,25 @@ def _changed(known: Workload, wanted: WorkloadSpec) -> Workload:
     )
 
 
-def _materialise(state: State, known: Workload, now: int) -> None:
-    """Replicas that never ran get records, so that they can be of the version before for a while."""
-    if not known.pending_conditions:
-        for index in range(state.placed_count(known), known.count):
-            make_instance(state, known, index, SUBMITTED, now)
-
-
 def _fill_up(state: State, new: Workload, now: int) -> None:
     """More are wanted than before: indexes in between that have retired come back."""
     for instance in instances_of(state, new):
         if instance.index < new.count and instance.state == InstanceState.STOPPING and not instance.requeue_after_stop:
             instance.requeue_after_stop = True  # it was to retire
             state.touch_instance(instance)
-    if new.adopted:  # who is missing may run on a node that has not spoken yet
+    if new.adopted:  # a missing replica may run on a node that has not registered yet
         for index in range(state.placed_count(new), new.count):
             make_instance(state, new, index, ScaledUp(), now)
         if state.now_ms >= state.adoption_deadline_ms():
             complete(state, new)
         return
     for index in range(min(state.placed_count(new), new.count)):
-        if f"{new.key}.{index}" not in state.instances:
+        if instance_key(new.key, index) not in state.instances:
             make_instance(state, new, index, ScaledUp(), now)
 
 
 def _adopt_pending(state: State, new: Workload) -> None:
-    """What waits is of the new version; what runs goes on as it is, and is of it when it is tried again."""
+    """Pending instances get the new version now, running ones with their next attempt."""
     for instance in instances_of(state, new):
         if instance.state == InstanceState.QUEUED:
             instance.version = new.version
@@ -203,7 +181,6 @@ def _adopt_pending(state: State, new: Workload) -> None:
 
 
 def is_destructive(old: Workload, new: Workload) -> bool:
-    """Whether who runs one version has to be started again to be of the other."""
     if old.document == new.document and old.values == new.values:
         return False
     if old.values != new.values or _is_pinned(old) != _is_pinned(new):
@@ -218,7 +195,7 @@ def _differs_in_process(old: bytes, new: bytes) -> bool:
 
 
 def violating(state: State, old: Workload, new: Workload, instances: list[Instance]) -> frozenset[int]:
-    """Who runs where the new rules do not allow it: each as if it came now, and those before it had gone."""
+    """Instances where the new rules forbid them: each as if it were placed now, after the violating ones have left."""
     if old.policy.ask == new.policy.ask:
         return frozenset()
     fleet, ask = state.fleet, new.policy.ask
@@ -239,5 +216,5 @@ def violating(state: State, old: Workload, new: Workload, instances: list[Instan
 
 
 def _is_pinned(workload: Workload) -> bool:
-    """Whether it has no lease: agents are told so when it starts."""
+    """Whether it has no lease: agents know that from its start."""
     return workload.policy.when_lost == WhenLost.PIN

@@ -1,5 +1,6 @@
 """Taking nodes out of service, putting them back, and forgetting them."""
 
+from roost.core.lifecycle.restarts import attempts_on, release_orphans
 from roost.core.nodes.flaky import clear_flaky
 from roost.core.records import put
 from roost.core.state.outcome import Step
@@ -17,7 +18,7 @@ from roost.model.states import InstanceState, WorkloadKind
 
 
 def drain(state: State, out: Step, event: Drain, now: int) -> None:
-    """No new work begins there. Services move at once; jobs may finish until the deadline, then they move too."""
+    """Services move at once; jobs may finish until the deadline, then they move as well."""
     node = state.known_node(event.node)
     node.draining = True
     node.drain_until_ms = now + event.deadline_ms if event.deadline_ms else 0
@@ -31,7 +32,7 @@ def drain(state: State, out: Step, event: Drain, now: int) -> None:
 
 
 def resume(state: State, out: Step, event: Resume, now: int) -> None:
-    """Back into service. What was told to stop already goes on stopping and finds its place again."""
+    """Back into service. Attempts that are stopping already go on stopping."""
     node = state.known_node(event.node)
     node.draining, node.drain_until_ms, node.cordoned = False, 0, False
     clear_flaky(state, node)
@@ -42,9 +43,8 @@ def resume(state: State, out: Step, event: Resume, now: int) -> None:
 
 
 def remove(state: State, out: Step, event: Remove, now: int) -> None:
-    """Forget a node that is out of touch and holds nothing, and its certificate with it: both, or neither."""
     certificates = state.opaque_records.get("certificate", {})
-    if event.node not in state.nodes and event.node in certificates:  # it has joined, and never connected
+    if event.node not in state.nodes and event.node in certificates:  # it has enrolled, and never connected
         put(state, "certificate", event.node, None)
         out.reply(event.request, event.node)
         return
@@ -58,19 +58,17 @@ def remove(state: State, out: Step, event: Remove, now: int) -> None:
 
 
 def finish_drain_now(state: State, out: Step, node: Node, now: int) -> None:
-    """The time is up: stop what still runs on a node so that it moves elsewhere."""
     if in_maintenance(state):
         return
-    for token in sorted(state.allocated[node.name]):
-        _move_instance(state, out, node, state.allocated[node.name][token], now)
+    for instance in attempts_on(state, node.name):
+        _move_instance(state, out, node, instance, now)
 
 
 def begin_drain(state: State, out: Step, node: Node, now: int) -> None:
-    """Jobs may finish if there is time. Services leave by themselves, within their limits: see `reconcile`."""
+    """Jobs may finish if there is time. Services leave within their limits: see `reconcile`."""
     if in_maintenance(state):
         return
-    for token in sorted(state.allocated[node.name]):
-        instance = state.allocated[node.name][token]
+    for instance in attempts_on(state, node.name):
         has_time = node.drain_until_ms > now and not instance.prefilled_behind
         if not has_time and state.spec_of(instance).policy.kind != WorkloadKind.SERVICE:
             _move_instance(state, out, node, instance, now)
@@ -82,16 +80,13 @@ def _move_instance(state: State, out: Step, node: Node, instance: Instance, now:
 
 
 def mark_node_services_dirty(state: State, name: str) -> None:
-    """Let the services on a node see that they have to leave it, or need not any more."""
     for instance in state.allocated[name].values():
         if state.spec_of(instance).policy.kind == WorkloadKind.SERVICE:
             state.mark_dirty(instance.workload)
 
 
 def forget_node(state: State, out: Step, node: Node) -> None:
-    """The node is gone for good; a new hello would be a new node."""
-    for allocation in state.liveness[node.name].orphans.values():
-        state.fleet.take(node.name, allocation, -1)
+    release_orphans(state, node.name)
     state.fleet.leave(node.name)
     for index in (state.nodes, state.allocated, state.liveness):
         index.pop(node.name)
@@ -101,7 +96,6 @@ def forget_node(state: State, out: Step, node: Node) -> None:
 
 
 def cordon(state: State, out: Step, event: Cordon, now: int) -> None:
-    """Nothing new comes to a node; what runs there stays. Resume ends it, as it ends a drain."""
     node = state.known_node(event.node)
     if not node.cordoned:
         node.cordoned = True

@@ -9,6 +9,7 @@ from roost.core.state.liveness import NodeFailures
 from roost.core.state.state import State
 from roost.core.state.timers import TimerKind
 from roost.core.transitions import note_node
+from roost.model.keys import instance_key
 from roost.model.reasons.nodes import NodeFlaky, NodeFlakyEnded
 from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
@@ -27,14 +28,13 @@ INDEXES_MAX = 100  # instances of a workload that are looked at for one that run
 
 
 def record_end(state: State, instance: Instance, ending: InstanceState, now: int) -> None:
-    """An attempt has ended by itself on its node, or could not be started there."""
+    """An attempt ended by itself on its node, or could not be started there."""
     node = state.nodes.get(instance.node)
     if node is None:
         return
-    is_soon = not instance.started_ms or now - instance.started_ms <= SOON_MS
     if ending == InstanceState.SUCCEEDED:
         state.node_failures.pop(node.name, None)
-        return
+    is_soon = not instance.started_ms or now - instance.started_ms <= SOON_MS
     if not is_soon or ending != InstanceState.FAILED:
         return
     trouble = state.node_failures.setdefault(node.name, NodeFailures())
@@ -46,14 +46,12 @@ def record_end(state: State, instance: Instance, ending: InstanceState, now: int
 
 
 def check_flaky(state: State, out: object, name: str, now: int) -> None:
-    """It was avoided long enough: it gets another chance."""
     node = state.nodes.get(name)
     if node is not None and node.flaky_until_ms and node.flaky_until_ms <= now:
         _clear(state, node, NodeFlakyEnded(), now)
 
 
 def clear_flaky(state: State, node: Node) -> None:
-    """An operator says that a node is well."""
     state.node_failures.pop(node.name, None)
     if node.flaky_until_ms:
         _clear(state, node, None, state.now_ms)
@@ -94,7 +92,7 @@ def _fails_elsewhere(state: State, workload: str, node: Node, now: int) -> bool:
 
 
 def _remember(state: State, workload: str, node: Node, now: int) -> None:
-    """Note where a workload fails: the last two nodes are enough to tell one from many."""
+    """The last two nodes are enough to tell one from many."""
     where = state.recent_failures.pop(workload, {})
     where.pop(node.name, None)
     where[node.name] = now
@@ -106,9 +104,8 @@ def _remember(state: State, workload: str, node: Node, now: int) -> None:
 
 
 def _runs_elsewhere(state: State, instance: Instance, now: int) -> bool:
-    """Whether others of its workload run well, or went well, on other nodes."""
     for index in range(INDEXES_MAX):
-        other = state.instances.get(f"{instance.workload}.{index}")
+        other = state.instances.get(instance_key(instance.workload, index))
         if other is None or other.node == instance.node:
             continue
         if other.state == InstanceState.SUCCEEDED or (

@@ -1,7 +1,7 @@
-"""Maintenance: everything stays where it is until it ends. Agents are heard, ends are noted, what is asked for waits.
+"""Maintenance: nothing is started or stopped until it ends. Reports are recorded, and requests wait.
 
-A lease that ends meanwhile gives nothing away: its node is suspect until the maintenance is over, and then has a whole
-lease to come back. Work is only ever given away later than without maintenance, so nothing runs twice because of it.
+A node whose lease ends meanwhile is suspect until the maintenance ends, and then has a whole lease to reconnect. Work
+is rescheduled only later than without maintenance, so nothing runs twice because of it.
 """
 
 from heapq import heappush
@@ -25,7 +25,7 @@ NO_REASON = "no reason was given"
 
 
 def maintain(state: State, out: Step, event: Maintain, now: int) -> None:
-    """Begin maintenance, change its reason or its end, or end it. To end what is not there is fine."""
+    """Begin maintenance, change its reason or its end, or end it. Ending it twice is fine."""
     meta = state.meta
     if event.on:
         meta.maintenance_since_ms = meta.maintenance_since_ms if in_maintenance(state) else now
@@ -40,14 +40,13 @@ def maintain(state: State, out: Step, event: Maintain, now: int) -> None:
 
 
 def check_maintenance(state: State, out: Step, key: str, now: int) -> None:
-    """The time it was to last is over, unless it was changed since."""
     until = state.meta.maintenance_until_ms
     if in_maintenance(state) and until and until <= now:
         _end(state, out, now)
 
 
 def mark_out_of_touch(state: State, out: Step, node: Node, now: int) -> None:
-    """A lease has ended while nothing may be given up: nothing is sent there, and it is looked at again."""
+    """A lease ended during maintenance: nothing is sent to the node, and its timer is set again."""
     state.liveness[node.name].silent = True
     refresh_status(state, out, node, HeartbeatsMissing(state.settings.lease_ms, in_maintenance=True), now)
     state.lease_timers.add(node.name)
@@ -55,7 +54,7 @@ def mark_out_of_touch(state: State, out: Step, node: Node, now: int) -> None:
 
 
 def _end(state: State, out: Step, now: int) -> None:
-    """Every node gets a whole lease to be heard of again; then all that was held up takes its course."""
+    """Every node gets a whole lease to reconnect; then all that was held up takes its course."""
     meta = state.meta
     meta.maintenance, meta.maintenance_since_ms, meta.maintenance_until_ms = "", 0, 0
     state.touch_meta()
@@ -66,7 +65,7 @@ def _end(state: State, out: Step, now: int) -> None:
             contact = state.liveness[node.name]
             contact.lease_until_ms = max(contact.lease_until_ms, lease_until_ms)
     for when_ms, kind, key in state.postponed:
-        # Who could have started meanwhile is not turned away before it had a chance: nodes may need a lease to be back.
+        # A queue timeout is enforced one lease later, because nodes may need a lease to reconnect.
         heappush(state.timers, (lease_until_ms if kind == TimerKind.QUEUE else when_ms, kind, key))
     state.postponed.clear()
     for node in list(state.nodes.values()):
@@ -79,7 +78,7 @@ def _end(state: State, out: Step, now: int) -> None:
 
 
 def _regroup(state: State, out: Step, gang: str, now: int) -> None:
-    """Of a gang some ended and wait to start again, others run on: all of it starts together."""
+    """Members of a gang that ended meanwhile are pending, others still run: all of it starts together."""
     for workload in members(state, gang):
         for instance in instances_of(state, workload):
             if instance.state == InstanceState.QUEUED and instance.attempt:
@@ -88,6 +87,5 @@ def _regroup(state: State, out: Step, gang: str, now: int) -> None:
 
 
 def maintenance_text(state: State) -> str:
-    """Since when there is maintenance, and why."""
     since = show_duration(max(state.now_ms - state.meta.maintenance_since_ms, 0))
     return f"maintenance since {since}: {state.meta.maintenance}"

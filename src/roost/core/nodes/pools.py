@@ -1,12 +1,12 @@
-"""Pools: what their nodes have in common, and what becomes of work when one fails, is emptied, or is well again."""
+"""Pools: their settings, and what becomes of work when a pool fails, is drained, or is ready again."""
 
 from collections.abc import Iterable
 from sys import intern
-from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from roost.core.lifecycle.commands import cancel_one, cancel_rest
+from roost.core.lifecycle.restarts import attempts_on
 from roost.core.nodes.drain import mark_node_services_dirty
 from roost.core.placement.strategies import check_strategy
 from roost.core.state.outcome import Step
@@ -28,17 +28,16 @@ from roost.model.states import ALLOCATED, FINISHED, InstanceState, NodeStatus, P
 
 
 def set_pool(state: State, out: Step, event: SetPool, now: int) -> None:
-    """What the nodes of a pool have in common. Whether it has failed or is being emptied stays as it is."""
+    """Change the settings of a pool. Its status stays."""
     pool, existing = event.pool, state.pools.get(event.pool.name)
     _check(state, pool)
     if existing is not None:
-        pool = _with(pool, status=existing.status, reason=existing.reason, failed_by=existing.failed_by)
+        pool = replace(pool, status=existing.status, reason=existing.reason, failed_by=existing.failed_by)
     _store(state, pool)
     out.reply(event.request, pool.name)
 
 
 def mark_pool(state: State, out: Step, event: MarkPool, now: int) -> None:
-    """A pool has failed, is to be emptied, or is well again. To say the same again is fine."""
     existing = state.pools.get(event.pool)
     if existing is None and not _has_nodes(state, event.pool):
         raise NotFound(f"there is no pool {event.pool:.100}: it has neither settings nor nodes")
@@ -47,17 +46,16 @@ def mark_pool(state: State, out: Step, event: MarkPool, now: int) -> None:
         raise Invalid("status", f"this is {', '.join(PoolStatus)}")
     is_ready = event.status == PoolStatus.READY
     reason, by = ("", "") if is_ready else (event.reason, "operator")
-    pool = _with(existing or Pool(event.pool), status=event.status, reason=reason, failed_by=by)
+    pool = replace(existing or Pool(event.pool), status=event.status, reason=reason, failed_by=by)
     _store(state, pool)
     enforce(state, out, pool, now)
     for node in state.nodes.values() if is_ready else ():
         if node.facts.pool == pool.name:
-            mark_node_services_dirty(state, node.name)  # whoever was about to leave may stay
+            mark_node_services_dirty(state, node.name)  # replicas that were about to leave may stay
     out.reply(event.request, pool.name)
 
 
 def check_pool(state: State, out: Step, name: str, now: int) -> None:
-    """Without a node in touch for too long, a pool has failed."""
     pool, since_ms = state.pools.get(name), state.silent_pools.get(name)
     if pool is None or since_ms is None or not pool.fail_after_ms or pool.status != PoolStatus.READY:
         return
@@ -65,25 +63,25 @@ def check_pool(state: State, out: Step, name: str, now: int) -> None:
         state.at(since_ms + pool.fail_after_ms, TimerKind.POOL, name)
         return
     message = f"no node of it was in touch for {show_duration(pool.fail_after_ms)}"
-    pool = _with(pool, status=PoolStatus.FAILED, reason=message, failed_by="silence")
+    pool = replace(pool, status=PoolStatus.FAILED, reason=message, failed_by="silence")
     _store(state, pool)
     enforce(state, out, pool, now)
 
 
 def node_came(state: State, out: Step, node: Node, now: int) -> None:
-    """A node is in touch again: that ends what silence began. What it brings back into a failed pool has to go."""
+    """A node is back: a pool that failed by silence is ready; a pool that an operator failed is emptied again."""
     pool = state.pools.get(node.facts.pool)
     if pool is None or pool.status != PoolStatus.FAILED:
         return
     if pool.failed_by == "silence":
-        _store(state, _with(pool, status=PoolStatus.READY, reason="", failed_by=""))
+        _store(state, replace(pool, status=PoolStatus.READY, reason="", failed_by=""))
     elif not in_maintenance(state):
         _move_instance(state, out, pool, node, now)
 
 
 def enforce(state: State, out: Step, pool: Pool, now: int) -> None:
-    """Let the status of a pool be felt by what runs there, and by what waits for it. Services leave a pool that is
-    being emptied within their limits (`reconcile`); its jobs may finish."""
+    """Apply the status of a pool to its running and pending work. Services leave a draining pool within their limits
+    (`reconcile`); its jobs may finish."""
     if pool.status == PoolStatus.READY or in_maintenance(state):
         return
     nodes = [node for node in state.nodes.values() if node.facts.pool == pool.name]
@@ -101,11 +99,10 @@ def enforce(state: State, out: Step, pool: Pool, now: int) -> None:
 
 
 def _move_instance(state: State, out: Step, pool: Pool, node: Node, now: int) -> None:
-    """What runs on a node of a failed pool runs elsewhere, or not at all. Where a node is out of touch, its lease says
-    when that may be; what is kept on a lost one cannot be moved."""
-    for token in sorted(state.allocated[node.name], reverse=True):  # nobody steps up
-        instance = state.allocated[node.name].get(token)
-        if instance is None:
+    """Move or cancel the attempts on a node of a failed pool. If the node is out of touch, its lease says when; a
+    pinned attempt on a lost node cannot be moved."""
+    for instance in attempts_on(state, node.name, youngest_first=True):
+        if instance.token not in state.allocated[node.name]:
             continue
         if pool.when_failed == "cancel":
             _cancel(state, out, pool, instance, now)
@@ -123,21 +120,19 @@ def _cancel(state: State, out: Step, pool: Pool, instance: Instance, now: int) -
 
 
 def _lives_elsewhere(state: State, workload: Workload) -> bool:
-    """Whether something of a service goes on, or of a job may yet start."""
+    """Whether a replica of a service stays, or a job may yet start."""
     if workload.policy.kind == WorkloadKind.JOB:
         return True
     progress = state.progress_of(workload)
     stopping = sum(
         instance.state == InstanceState.STOPPING and not instance.requeue_after_stop
-        for index in range(progress.placed_count)
-        if (instance := state.instances.get(f"{workload.key}.{index}")) is not None
+        for instance in instances_of(state, workload)
     )
     alive = sum(number for count, number in progress.counts.items() if count not in FINISHED)
     return alive > stopping or state.has_unstarted(workload)
 
 
 def _move_pending(state: State, out: Step, pool: Pool, workload: Workload, now: int) -> None:
-    """Who waits for failed pools only is told so, or cancelled."""
     is_cancelled = pool.when_failed == "cancel"
     reason = _failed(pool, "cancelled" if is_cancelled else "fallback" if pool.fallback else "waiting")
     if is_cancelled:
@@ -156,9 +151,8 @@ def _move_pending(state: State, out: Step, pool: Pool, workload: Workload, now: 
 
 
 def _mark_services_dirty(state: State, out: Step, pool: Pool, node: Node, now: int) -> None:
-    """Services see that they have to leave; who only stands behind another is called back."""
-    for token in sorted(state.allocated[node.name], reverse=True):
-        instance = state.allocated[node.name][token]
+    """Services leave within their limits; prefilled attempts are taken back."""
+    for instance in attempts_on(state, node.name, youngest_first=True):
         if state.spec_of(instance).policy.kind == WorkloadKind.SERVICE:
             state.mark_dirty(instance.workload)
         elif instance.prefilled_behind and instance.state in ALLOCATED and instance.state != InstanceState.STOPPING:
@@ -166,7 +160,7 @@ def _mark_services_dirty(state: State, out: Step, pool: Pool, node: Node, now: i
 
 
 def _store(state: State, pool: Pool) -> None:
-    pool = _with(pool, status=PoolStatus(pool.status), when_failed=intern(pool.when_failed))  # defaults are left out
+    pool = replace(pool, status=PoolStatus(pool.status), when_failed=intern(pool.when_failed))  # defaults are left out
     state.pools[pool.name] = pool
     state.dirty["pool", pool.name] = pool
     state.apply_pool(pool.name)
@@ -174,10 +168,6 @@ def _store(state: State, pool: Pool) -> None:
     if _has_nodes(state, pool.name):
         watch_pool(state, pool.name)
     state.queue.recheck_all()
-
-
-def _with(pool: Pool, **fields: Any) -> Pool:
-    return msgspec.structs.replace(pool, **fields)
 
 
 def _failed(pool: Pool, outcome: str) -> PoolFailed:
@@ -197,7 +187,6 @@ def _check_number(state: State, name: str) -> None:
 
 
 def _check(state: State, pool: Pool) -> None:
-    """Refuse settings of a pool that are wrong as things stand."""
     check_strategy(pool.strategy, "strategy")
     if pool.fallback and pool.fallback not in state.pools and not _has_nodes(state, pool.fallback):
         raise Invalid("fallback", f"there is no pool {pool.fallback}: it has neither settings nor nodes")
@@ -213,7 +202,7 @@ def _check(state: State, pool: Pool) -> None:
 
 
 def failed_pools(state: State, names: Iterable[str]) -> list[Pool]:
-    """The pools of these names, if all of them have failed."""
+    """Empty unless all of them have failed."""
     pools = [state.pools.get(name) for name in names]
     failed = [pool for pool in pools if pool is not None and pool.status == PoolStatus.FAILED]
     return failed if len(failed) == len(pools) else []

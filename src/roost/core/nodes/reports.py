@@ -1,7 +1,7 @@
-"""What agents say: hello, reports, silence. Words of an older session or attempt change nothing."""
+"""Registrations, reports and heartbeats of agents. Those of an older session or attempt change nothing."""
 
 from roost.core.lifecycle.adopt import adopt, policy_of
-from roost.core.lifecycle.restarts import ended, lose_node, lost, requeue
+from roost.core.lifecycle.restarts import attempts_on, ended, lose_node, lost, release_orphans, requeue
 from roost.core.nodes.flaky import record_end
 from roost.core.nodes.pools import node_came
 from roost.core.queue.prefill import record_run_length
@@ -12,6 +12,7 @@ from roost.core.state.state import State, in_maintenance
 from roost.core.transitions import liveness_of, move, note_instance, refresh_status
 from roost.model.errors import Conflict, NoService, NotFound
 from roost.model.events import HeartbeatsReceived, NodeConnected, NodeDisconnected, ReportsReceived, ResultPosted
+from roost.model.keys import instance_key, split_workload_key
 from roost.model.limits import TEXT_LENGTH_MAX
 from roost.model.protocol import Drop, Hello, Report, Run
 from roost.model.reasons.attempts import (
@@ -33,13 +34,13 @@ from roost.model.reasons.nodes import HeartbeatsResumed, NodeLeaving, NodeLeft, 
 from roost.model.reasons.reason import MovedToQueue, Reason
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
-from roost.model.states import InstanceState, NodeStatus, WhenLost, WorkloadKind
+from roost.model.states import AttemptState, EndCause, InstanceState, NodeStatus, WhenLost, WorkloadKind
 
 INCARNATION_DIGITS_MAX = 18
 
 
 def node_connected(state: State, out: Step, event: NodeConnected, now: int) -> None:
-    """An agent said hello: a new node, a known one that is back, or a stranger with a name that is taken."""
+    """An agent registered: a new node, a known one that is back, or another machine with a name in use."""
     hello = event.hello
     node = state.nodes.get(hello.node)
     if node is not None:
@@ -49,7 +50,7 @@ def node_connected(state: State, out: Step, event: NodeConnected, now: int) -> N
         if _is_stale(node, hello):
             message = f"node {node.name} has said hello after this one, which got lost on its way; say it again"
             raise NoService(message, code="stale_hello")
-    anew = node is not None and node.identity != hello.identity  # nothing that an earlier life ran is left
+    anew = node is not None and node.identity != hello.identity  # nothing of an earlier incarnation runs
     if node is None:
         node = Node(hello.node, hello.identity, hello.facts, status=NodeStatus.LOST, joined_ms=now)
         state.nodes[node.name] = node
@@ -62,7 +63,7 @@ def node_connected(state: State, out: Step, event: NodeConnected, now: int) -> N
     _reconnect(state, node, now)
     _compare(state, out, node, hello, now, anew=anew)
     refresh_status(state, out, node, NodeRegistered(), now)
-    state.dirty_services.update(dict.fromkeys(state.reconciling))  # what was out of touch is known again
+    state.dirty_services.update(dict.fromkeys(state.reconciling))  # its replicas are known again
     node_came(state, out, node, now)
     state.touch_node(node)
     out.whole.add(node.name)
@@ -70,7 +71,7 @@ def node_connected(state: State, out: Step, event: NodeConnected, now: int) -> N
 
 
 def reports_received(state: State, out: Step, event: ReportsReceived, now: int) -> None:
-    """Reports move attempts forward; whatever is late, repeated or foreign is ignored and told."""
+    """Reports move attempts forward; late, repeated and foreign ones are ignored and listed."""
     contact = liveness_of(state, event.node, event.session)
     if contact is None:
         out.ignored.append(IgnoredReport(event.node, "old_session"))
@@ -87,7 +88,7 @@ def reports_received(state: State, out: Step, event: ReportsReceived, now: int) 
 
 
 def node_disconnected(state: State, out: Step, event: NodeDisconnected, now: int) -> None:
-    """The stream broke: no new work goes there, and what may run twice starts elsewhere at once."""
+    """The stream broke: no new work goes there, and attempts that may run twice start elsewhere at once."""
     contact = liveness_of(state, event.node, event.session)
     if contact is None:
         return
@@ -101,17 +102,16 @@ def node_disconnected(state: State, out: Step, event: NodeDisconnected, now: int
     refresh_status(state, out, node, NodeLeaving() if event.leaving else NodeStreamClosed(), now)
     if in_maintenance(state):
         return
-    for token in sorted(state.allocated[node.name], reverse=True):  # nobody steps up
-        instance = state.allocated[node.name][token]
+    for instance in attempts_on(state, node.name, youngest_first=True):
         policy = state.spec_of(instance).policy
-        # What is stopping holds its allocation until the stop is confirmed.
+        # A stopping attempt has its allocation until the stop is confirmed.
         goes = instance.state != InstanceState.STOPPING or bool(instance.prefilled_behind)
         if not policy.fenced and policy.when_lost != WhenLost.PIN and goes:
             lost(state, out, instance, StreamClosed(node.name), now)
 
 
 def heartbeats_received(state: State, out: Step, event: HeartbeatsReceived, now: int) -> None:
-    """Signs of life push the end of a lease back. Nothing of this is stored."""
+    """Heartbeats extend leases. Nothing of this is stored."""
     lease = state.settings.lease_ms + state.settings.lease_margin_ms
     for name, session, at_ms in event.heartbeats:
         contact = liveness_of(state, name, session)
@@ -128,16 +128,17 @@ def heartbeats_received(state: State, out: Step, event: HeartbeatsReceived, now:
 
 
 def apply_report(state: State, out: Step, instance: Instance, report: Report, now: int) -> None:
-    """One report on an attempt that lives. Agents send the latest state only, so states may be skipped."""
-    if report.state == "starting":
+    """One report on a live attempt. Agents send the latest state only, so states may be skipped."""
+    if report.state == AttemptState.STARTING:
         if instance.state == InstanceState.PLACED:
             move(state, out, instance, InstanceState.STARTING, ACCEPTED_BY_AGENT, now)
         return
-    since = instance.since_ms if instance.state in (InstanceState.PLACED, InstanceState.STARTING) else 0
+    is_new = instance.state in (InstanceState.PLACED, InstanceState.STARTING)
+    since = instance.since_ms if is_new else 0
     began = min(now, max(now - report.started_ago_ms, since))
-    if report.state == "running":
+    if report.state == AttemptState.RUNNING:
         turned = now  # one that was not ready, and now is
-        if instance.state in (InstanceState.PLACED, InstanceState.STARTING):
+        if is_new:
             instance.started_ms = turned = began
             move(state, out, instance, InstanceState.RUNNING, PROCESS_STARTED, began)
         if report.step != instance.step:
@@ -145,16 +146,16 @@ def apply_report(state: State, out: Step, instance: Instance, report: Report, no
             state.touch_instance(instance)
         _update_readiness(state, instance, report, turned)
         return
-    if report.state != "ended":
+    if report.state != AttemptState.ENDED:
         out.ignored.append(IgnoredReport(instance.node, "unknown_state", report.token, report.state))
         return
-    if instance.state in (InstanceState.PLACED, InstanceState.STARTING) and report.cause in ("exited", "timed_out"):
+    if is_new and report.cause in (EndCause.EXITED, EndCause.TIMED_OUT):
         instance.started_ms = began
         move(state, out, instance, InstanceState.RUNNING, PROCESS_STARTED, began)
     instance.exit_code, instance.signal, instance.step = report.code, report.signal, report.step
     instance.log_size = report.log_size
     ended_ms = min(now, max(now - report.ended_ago_ms, instance.started_ms))
-    if report.cause == "exited":
+    if report.cause == EndCause.EXITED:
         record_run_length(state, state.spec_of(instance), report.started_ago_ms - report.ended_ago_ms)
     _end(state, out, instance, report, now)
     if instance.finished_ms:
@@ -162,7 +163,6 @@ def apply_report(state: State, out: Step, instance: Instance, report: Report, no
 
 
 def _update_readiness(state: State, instance: Instance, report: Report, turned: int) -> None:
-    """Whether an instance of a service is ready to be used, as its health check says."""
     if instance.state != InstanceState.RUNNING or state.spec_of(instance).policy.kind != WorkloadKind.SERVICE:
         return
     since = (instance.ready_since_ms or turned) if report.ready else 0
@@ -177,36 +177,36 @@ def _update_readiness(state: State, instance: Instance, report: Report, turned: 
 
 def _end(state: State, out: Step, instance: Instance, report: Report, now: int) -> None:
     reason = ending_reason(state, instance, report)
-    if report.cause == "lease":
+    is_stopping = instance.state == InstanceState.STOPPING
+    if report.cause == EndCause.LEASE:
         lost(state, out, instance, reason, now)
-    elif report.cause == "stopped" and instance.state != InstanceState.STOPPING:
+    elif report.cause == EndCause.STOPPED and not is_stopping:
         lost(state, out, instance, StoppedByNode(instance.node), now)
-    elif instance.state == InstanceState.STOPPING and not instance.requeue_after_stop:
+    elif is_stopping and not instance.requeue_after_stop:
         assert instance.reason is not None, f"{instance.key} is being stopped for no reason"
         move(state, out, instance, InstanceState.CANCELLED, instance.reason, now)
-    elif report.cause == "stopped" or (report.cause == "unhealthy" and instance.state == InstanceState.STOPPING):
+    elif report.cause == EndCause.STOPPED or (report.cause == EndCause.UNHEALTHY and is_stopping):
         assert instance.reason is not None, f"{instance.key} is being moved for no reason"
         requeue(state, out, instance, MovedToQueue(instance.reason), now)
     else:
         ending = InstanceState.FAILED
-        if report.cause == "timed_out":
+        if report.cause == EndCause.TIMED_OUT:
             ending = InstanceState.TIMED_OUT
-        elif report.cause == "exited" and report.code == 0:
+        elif report.cause == EndCause.EXITED and report.code == 0:
             ending = InstanceState.SUCCEEDED
         record_end(state, instance, ending, now)
         ended(state, out, instance, ending, reason, now)
 
 
 def ending_reason(state: State, instance: Instance, report: Report) -> Reason:
-    """How an attempt ended, with what its agent said of it."""
     match report.cause:
-        case "timed_out":
+        case EndCause.TIMED_OUT:
             return TimeoutExceeded(state.spec_of(instance).policy.timeout_ms, report.step)
-        case "lease":
+        case EndCause.LEASE:
             return LeaseExpired(instance.node)
-        case "unhealthy":
+        case EndCause.UNHEALTHY:
             return HealthCheckFailed(report.error, report.step)
-        case "error":
+        case EndCause.ERROR:
             return StartFailed(report.error, report.step)
         case _ if report.signal is not None:
             return KilledBySignal(report.signal, report.step, report.error)
@@ -215,7 +215,7 @@ def ending_reason(state: State, instance: Instance, report: Report) -> Reason:
 
 
 def _refusal(state: State, node: Node, hello: Hello, now: int) -> str:
-    """A name belongs to the machine that has it as long as that machine may be running what must not run twice."""
+    """A name belongs to its machine as long as that machine may be running fenced work."""
     if _machine(node.identity) == _machine(hello.identity):
         return ""
     contact = state.liveness[node.name]
@@ -231,9 +231,9 @@ def _refusal(state: State, node: Node, hello: Hello, now: int) -> str:
 
 
 def _is_stale(node: Node, hello: Hello) -> bool:
-    """A hello that was overtaken by a later one knows nothing of what the node was told since.
+    """A registration that a later one overtook knows nothing of the orders since.
 
-    Lives of a machine are counted; within one, its clock tells which hello came first.
+    Incarnations of a machine are counted; within one, its clock tells which registration came first.
     """
     if _machine(node.identity) != _machine(hello.identity):
         return False
@@ -251,8 +251,7 @@ def _incarnation(identity: str) -> int:
 
 def _reconnect(state: State, node: Node, now: int) -> None:
     contact = state.liveness[node.name]
-    for allocation in contact.orphans.values():
-        state.fleet.take(node.name, allocation, -1)
+    release_orphans(state, node.name)
     lease = now + state.settings.lease_ms + state.settings.lease_margin_ms
     # It may hold a longer lease of an earlier server, but not one that was given after this hello: no grace is needed.
     longest = now + state.meta.lease_ms + state.settings.lease_margin_ms
@@ -263,38 +262,32 @@ def _reconnect(state: State, node: Node, now: int) -> None:
 
 
 def _compare(state: State, out: Step, node: Node, hello: Hello, now: int, *, anew: bool) -> None:
-    """What the node says it runs against what it should run."""
     answer = {run.token: (run, report) for run, report in hello.runs}
-    for token in sorted(state.allocated[node.name]):
-        instance = state.allocated[node.name][token]
-        if token in answer and not anew:
-            apply_report(state, out, instance, answer[token][1], now)
+    for instance in attempts_on(state, node.name):
+        if instance.token in answer and not anew:
+            apply_report(state, out, instance, answer[instance.token][1], now)
         elif anew or instance.state != InstanceState.PLACED:
             lost(state, out, instance, MissingOnNode(node.name), now)
-    shared = {
-        run.after for token, (run, report) in answer.items() if _waits(report) and token in state.allocated[node.name]
-    }
+    held = state.allocated[node.name]
+    starting = {token for token, (_, report) in answer.items() if report.state == AttemptState.STARTING}
+    shared = {run.after for token, (run, _) in answer.items() if token in starting and token in held}
     for token, (run, report) in answer.items():
-        if token in state.allocated[node.name]:
+        if token in held:
             continue
         if state.settings.adopts and token < state.meta.first_serial and adopt(state, node, run, report, now):
-            instance = state.allocated[node.name][token]
+            instance = held[token]
             note_instance(state, instance, "queued", AdoptedFromAgent(), now)
             apply_report(state, out, instance, report, now)
-        elif report.state != "ended":
+        elif report.state != AttemptState.ENDED:
             before = answer.get(run.after)
-            is_behind = before is not None and _waits(report) and before[1].state != "ended"
+            is_behind = before is not None and token in starting and before[1].state != AttemptState.ENDED
             _track_orphan(state, node, run, has_room=token not in shared and not is_behind)
 
 
-def _waits(report: Report) -> bool:
-    return report.state == "starting"
-
-
 def _track_orphan(state: State, node: Node, run: Run, *, has_room: bool) -> None:
-    """An attempt nobody waits for takes room until its agent has stopped it, unless it shares that of another."""
+    """An orphan keeps its allocation until its agent has stopped it, unless it was prefilled behind another."""
     policy = policy_of(run) if has_room else None
-    project = run.workload.partition("/")[0]
+    project, _ = split_workload_key(run.workload)
     allocation = make_allocation(project, run.workload, policy, run.devices, run.ports) if policy else Allocation()
     state.liveness[node.name].orphans[run.token] = allocation
     state.fleet.take(node.name, allocation)
@@ -304,16 +297,16 @@ def _orphan_report(state: State, out: Step, name: str, contact: NodeLiveness, re
     allocation = contact.orphans.get(report.token)
     if allocation is None:
         out.ignored.append(IgnoredReport(name, "not_its_attempt", report.token))
-    elif report.state == "ended":
+    elif report.state == AttemptState.ENDED:
         del contact.orphans[report.token]
         state.fleet.take(name, allocation, -1)
-        state.dirty_services.update(dict.fromkeys(state.reconciling))  # somebody may have waited to be sure of that
+        state.dirty_services.update(dict.fromkeys(state.reconciling))  # a rollout may wait for that
     out.order(name, Drop(report.token))
 
 
 def result_posted(state: State, out: Step, event: ResultPosted, now: int) -> None:
-    """Somebody says how an attempt ended. It has to know the token of the attempt that runs."""
-    key = f"{event.workload}.{event.index}"
+    """A client reports how an attempt ended; it must know the token of the running attempt."""
+    key = instance_key(event.workload, event.index)
     instance = state.instances.get(key)
     if instance is None:
         raise NotFound(f"nothing has run as {key}")
@@ -330,8 +323,8 @@ def result_posted(state: State, out: Step, event: ResultPosted, now: int) -> Non
 
 def _end_with_result(state: State, out: Step, instance: Instance, event: ResultPosted, now: int) -> None:
     spec, node, token = state.spec_of(instance), instance.node, instance.token
-    project = event.workload.partition("/")[0]
-    held = Allocation()  # whoever stands behind it gets its room, and begins there once it has ended
+    project, _ = split_workload_key(event.workload)
+    held = Allocation()  # an attempt that is prefilled behind it gets its room, and begins once it has ended
     if token not in state.prefilled:
         held = make_allocation(project, event.workload, spec.policy, instance.devices, instance.ports)
     if instance.state == InstanceState.STARTING:

@@ -257,7 +257,7 @@ def preempt_gang(state: State, out: Step, line: EquivalenceClass, waiting: list[
     if any(quota_excess(state, line.project, head.workload.policy.ask, len(waiting)) for head in waiting):
         return
     trial = _Trial(state)
-    reaches = {head.workload.key: scope_of(state, head.workload) for head in waiting}
+    reaches: dict[str, PreemptionScope] = {head.workload.key: scope_of(state, head.workload) for head in waiting}
     enough = all(_place_member(state, line, head, trial, reaches, now) for head in waiting)
     trial.undo()
     if not enough:

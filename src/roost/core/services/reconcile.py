@@ -1,8 +1,8 @@
-"""Services on their way to what they should be: replaced by a new version, moved off a node, or fewer than before.
+"""Reconcile: bring the replicas of a service to its version, its count, and off draining nodes.
 
-Within the limits of the workload: never fewer available than its floor because of us, never more than its count and its
-surge. What needs no restart is taken over where it runs. An instance keeps its index; those beyond the count are extra:
-they stand in while others are replaced, and retire when nobody needs them any more.
+Within the limits of the workload: Roost stops none below the floor, and runs at most the count and the surge. Replicas
+whose process does not change are updated in place. A replica keeps its index; those beyond the count are surge
+replicas, which run while others are replaced.
 """
 
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from roost.core.state.state import State, in_maintenance
 from roost.core.state.timers import TimerKind
 from roost.core.state.versions import instances_of, make_instance, shrink
 from roost.core.transitions import move, note_instance, stop
+from roost.model.keys import instance_key
 from roost.model.reasons.attempts import (
     SUBMITTED,
     NodeDraining,
@@ -32,13 +33,10 @@ from roost.model.records.workload import DEFAULT_UPDATE, Workload
 from roost.model.states import ALLOCATED, FINISHED, InstanceState, PoolStatus, RolloutState, WorkloadKind
 
 REPLICAS_PER_MS = 20  # a look at 20 replicas takes some 10 us: looking is a hundredth of the time at most
-
-NOT_REPLACED = (InstanceState.SUCCEEDED, InstanceState.CANCELLED)  # who ended so is counted on by nobody any more
+NOT_REPLACED = (InstanceState.SUCCEEDED, InstanceState.CANCELLED)  # replicas that ended so do not count
 
 
 class ReplicaCounts(NamedTuple):
-    """How a service stands."""
-
     replicas: list[Instance]
     available: set[int]  # indexes; only ever asked for members
     available_at_ms: list[int]  # when others will be available, if they stay ready
@@ -47,7 +45,7 @@ class ReplicaCounts(NamedTuple):
 
 
 class DisruptionBudget:
-    """How many more there are than have to be: of those that are available, and of all that are ready."""
+    """How many replicas may go: of those that are available, and of all that are ready."""
 
     def __init__(self, status: ReplicaCounts, floor: int) -> None:
         self._available = status.available
@@ -55,7 +53,7 @@ class DisruptionBudget:
         self._left_ready = self._left + len(status.available_at_ms)
 
     def allows(self, instance: Instance) -> bool:
-        """Whether one can go; it is gone then. One that is not ready is missed by nobody."""
+        """Whether a replica can go; it is counted as gone then. One that is not ready always can."""
         if not instance.ready_since_ms:
             return True
         counts = instance.index in self._available
@@ -67,7 +65,7 @@ class DisruptionBudget:
 
 
 def reconcile(state: State, out: Step, now: int) -> None:
-    """Look at every service that is restless and has changed since. Large ones are not looked at all the time."""
+    """Reconcile every service that has changed. Large ones are not looked at in every pass."""
     if not state.dirty_services or in_maintenance(state):
         return
     keys, state.dirty_services = list(state.dirty_services), {}
@@ -75,7 +73,7 @@ def reconcile(state: State, out: Step, now: int) -> None:
         workload = state.workloads.get(key)
         if workload is None or workload.finished_ms or workload.policy.kind == WorkloadKind.JOB:
             if workload is not None and workload.policy.kind != WorkloadKind.JOB:
-                _reconcile_one(state, out, workload, now)  # the last to end may be one that stood in
+                _reconcile_one(state, out, workload, now)  # the last to end may be a surge replica
             state.reconciling.pop(key, None)
             continue
         due_ms = state.reconciling.get(key, 0) + workload.count // REPLICAS_PER_MS
@@ -89,9 +87,7 @@ def reconcile(state: State, out: Step, now: int) -> None:
 
 def _reconcile_one(state: State, out: Step, workload: Workload, now: int) -> None:
     update = workload.policy.update or DEFAULT_UPDATE
-    if (
-        workload.unstarted_end_state or workload.finished_ms
-    ):  # it is being stopped: nobody is replaced, and who stood in is forgotten
+    if workload.unstarted_end_state or workload.finished_ms:  # it is being stopped: only forget surge replicas
         replica_counts = _count_replicas(state, workload, instances_of(state, workload), now)
         _scale_down(state, out, workload, replica_counts, 0, DisruptionBudget(replica_counts, 0), now)
         return
@@ -113,9 +109,12 @@ def _reconcile_one(state: State, out: Step, workload: Workload, now: int) -> Non
         else:
             waiting += 1
     wanted = 0
-    # An extra index may have run before this server lost its memory, and run still; then only the floor makes room.
-    if (waiting or _is_rolling(workload)) and not may_run_unreported(state, workload):
-        wanted = min(update.surge_of(workload.count), waiting + _unavailable(replica_counts, workload))
+    # A surge replica of an earlier server may still run unreported; then only the floor makes room.
+    is_rolling = workload.rollout is not None and workload.rollout.state == RolloutState.ROLLING
+    if (waiting or is_rolling) and not may_run_unreported(state, workload):
+        own = [instance.index for instance in replica_counts.replicas if instance.index < workload.count]
+        unavailable = sum(index not in replica_counts.available for index in own)
+        wanted = min(update.surge_of(workload.count), waiting + unavailable)
     _scale_down(state, out, workload, replica_counts, wanted, margin if not waiting else None, now)
     _add_surge(state, workload, wanted, now)
     shrink(state, workload)  # an adopted service may have counted indexes that no agent reported
@@ -144,7 +143,7 @@ def _count_replicas(state: State, workload: Workload, replicas: list[Instance], 
         if instance.version == version:
             done += index in available or instance.state in FINISHED
         elif may_still_run(state, instance):
-            done += 1  # nobody can tell it anything
+            done += 1  # its node is out of touch
             continue
         elif index < cap:
             reasons[index] = UpdatedToVersion(version)
@@ -159,7 +158,6 @@ def _count_replicas(state: State, workload: Workload, replicas: list[Instance], 
 
 
 def eviction_reason(state: State, name: str) -> Reason | None:
-    """Why services have to leave a node, within their limits; None: they may stay."""
     node = state.nodes[name]
     if node.draining:
         return NodeDraining(name)
@@ -170,7 +168,7 @@ def eviction_reason(state: State, name: str) -> Reason | None:
 
 
 def _replace(state: State, out: Step, workload: Workload, instance: Instance, reason: Reason, now: int) -> None:
-    """Stop one so that it starts again, elsewhere or as the new version; one that does not run changes at once."""
+    """Stop a replica so that it starts again, elsewhere or as the new version; a pending one changes at once."""
     if instance.state in ALLOCATED:
         stop(state, out, instance, reason, now, requeue=True)
         return
@@ -179,18 +177,17 @@ def _replace(state: State, out: Step, workload: Workload, instance: Instance, re
         instance.node, instance.finished_ms = "", 0
     instance.version = workload.version
     instance.failures = instance.losses = 0
-    instance.not_before_ms = (
-        state.adoption_deadline_ms() if workload.adopted and state.adoption_deadline_ms() > now else 0
-    )
+    adopted_until_ms = state.adoption_deadline_ms() if workload.adopted else 0
+    instance.not_before_ms = adopted_until_ms if adopted_until_ms > now else 0
     state.touch_instance(instance)
-    if instance.not_before_ms:  # an agent that has not spoken yet may be running a later attempt
+    if instance.not_before_ms:  # an agent that has not registered yet may be running a later attempt
         state.at(instance.not_before_ms, TimerKind.READY, instance.key)
     else:
         state.queue.add_requeued(workload, instance.index)
 
 
 def _update_in_place(state: State, workload: Workload, now: int) -> list[Instance]:
-    """Let those be of the present version for whom nothing changes but words. Rules that changed are looked at."""
+    """Replicas whose process does not change get the present version, unless they violate its placement rules."""
     replicas = instances_of(state, workload)
     older: dict[int, list[Instance]] = {}
     for instance in replicas:
@@ -221,33 +218,19 @@ def _relabel(state: State, old: Workload, workload: Workload, instance: Instance
 
 
 def _ended(status: ReplicaCounts, workload: Workload) -> int:
-    """How many nobody counts on any more: their work is done, or somebody has stopped them."""
-    over = [
-        instance.index
-        for instance in status.replicas
-        if instance.state in NOT_REPLACED and instance.index < workload.count
-    ]
-    return sum(index not in status.reasons for index in over)  # the others are about to come back
-
-
-def _is_rolling(workload: Workload) -> bool:
-    return workload.rollout is not None and workload.rollout.state == RolloutState.ROLLING
-
-
-def _unavailable(status: ReplicaCounts, workload: Workload) -> int:
-    """As long as they are away, who stands in for them is needed."""
+    """Replicas that do not count: their work is done, or a user stopped them."""
     return sum(
-        instance.index < workload.count and instance.index not in status.available for instance in status.replicas
+        instance.state in NOT_REPLACED and instance.index < workload.count and instance.index not in status.reasons
+        for instance in status.replicas
     )
 
 
 def _add_surge(state: State, workload: Workload, wanted: int, now: int) -> None:
-    """Let extra instances stand in for those that are about to be replaced."""
     if wanted:
-        for index in range(state.placed_count(workload), workload.count):  # who comes after them would be passed over
+        for index in range(state.placed_count(workload), workload.count):  # surge replicas come behind them
             make_instance(state, workload, index, SUBMITTED, now)
     for index in range(workload.count, workload.count + wanted):
-        if f"{workload.key}.{index}" not in state.instances:
+        if instance_key(workload.key, index) not in state.instances:
             make_instance(state, workload, index, SurgeReplica(), now)
 
 
@@ -260,7 +243,7 @@ def _scale_down(
     margin: DisruptionBudget | None,
     now: int,
 ) -> None:
-    """Stop who is beyond the count and not needed; forget who has ended. The last ones go first."""
+    """Stop surplus replicas beyond the count, the last ones first; forget finished ones."""
     for instance in reversed([instance for instance in status.replicas if instance.index >= workload.count]):
         if instance.index < workload.count + wanted and instance.version == workload.version:
             if instance.state not in FINISHED:
@@ -279,7 +262,6 @@ def _scale_down(
 
 
 def _forget(state: State, out: Step, workload: Workload, instance: Instance) -> None:
-    """Nobody counts on it any more: its record goes, so that its index is free."""
     progress = state.progress_of(workload)
     progress.counts[instance.state] -= 1
     if workload.finished_ms:
@@ -290,13 +272,12 @@ def _forget(state: State, out: Step, workload: Workload, instance: Instance) -> 
 
 
 def _may_still_finish(workload: Workload, status: ReplicaCounts) -> bool:
-    """Whether a change that failed only lacks time: all are of the new version."""
     failed = workload.rollout is not None and workload.rollout.state == RolloutState.FAILED
     return failed and all(instance.version == workload.version for instance in status.replicas)
 
 
 def _check_again(state: State, workload: Workload, status: ReplicaCounts, now: int) -> None:
-    """Who is done is not looked at any more; for who counts only after a while there is a timer."""
+    """Stop watching a service that is done; set a timer for replicas that become available later."""
     rollout = workload.rollout
     is_going = rollout is not None and (rollout.is_going or _may_still_finish(workload, status))
     if not status.reasons and state.placed_count(workload) <= workload.count and not is_going:

@@ -1,4 +1,4 @@
-"""Rollouts: how far a new version has come, when it waits for somebody's word, when it failed and goes back."""
+"""Rollouts: the progress of a new version, its canaries, when it has failed, and when it rolls back."""
 
 import msgspec
 
@@ -32,7 +32,7 @@ def cap_of(workload: Workload) -> int:
 
 
 def advance(state: State, workload: Workload, done: int, now: int) -> tuple[Workload, Reason] | None:
-    """Note how far a rollout has come; if it failed and is to go back, to which version, and why."""
+    """Record the progress of a rollout; if it failed and rolls back, return the version and the reason."""
     rollout, update = workload.rollout, workload.policy.update or DEFAULT_UPDATE
     if rollout is not None and rollout.state == RolloutState.FAILED and done >= workload.count:
         _now(state, workload, state=RolloutState.DONE, done=done, progress_ms=now)  # all of it came through after all
@@ -56,12 +56,11 @@ def advance(state: State, workload: Workload, done: int, now: int) -> tuple[Work
 
 
 def progress_deadline_ms(state: State, rollout: Rollout, update: Update) -> int:
-    """When a rollout that gets no further has failed. Time in which nothing could happen does not count."""
+    """When a rollout without progress has failed. Time during maintenance or without a leader does not count."""
     return max(rollout.progress_ms, state.active_since_ms) + update.deadline_ms
 
 
 def promote(state: State, out: Step, event: Promote, now: int) -> None:
-    """The canaries are good: all others follow."""
     workload = state.known_workload(event.workload)
     rollout = workload.rollout
     if rollout is None or not rollout.is_going or rollout.promoted or cap_of(workload) >= workload.count:
@@ -84,7 +83,6 @@ def _fail(
 
 
 def _failure(state: State, workload: Workload, rollout: Rollout, update: Update, now: int) -> Reason | None:
-    """Why a rollout has failed; None: it has not."""
     if rollout.failures >= update.failures:
         last = max(
             (
@@ -102,7 +100,7 @@ def _failure(state: State, workload: Workload, rollout: Rollout, update: Update,
 
 
 def _ending(reason: Reason | None) -> Reason | None:
-    """How an attempt ended, without what was done about it."""
+    """How an attempt ended, without the retry or restart that followed."""
     again = (AttemptRetried, RestartDisabled, ServiceRestarted)
     return reason.cause if isinstance(reason, again) else reason
 

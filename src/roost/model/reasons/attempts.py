@@ -238,8 +238,6 @@ class DependencyUnknown(BaseReason, frozen=True):
 
 
 class TickSkipped(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A tick that made no run, and why."""
-
     tick_ms: int
     why: str  # run_active | runs_active | name_in_use | minute_used | refused
     workload: WorkloadRef | None = None

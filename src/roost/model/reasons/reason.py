@@ -79,8 +79,6 @@ class PlacementRejected(BaseReason, frozen=True):
 
 
 class BlockerText(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Why nodes refused it, and how many did; 0: it is not about nodes."""
-
     code: str
     text: "Text"
     nodes: int = 0
@@ -128,13 +126,11 @@ _SHARED: dict[Reason, Reason] = {}
 
 
 def joined(separator: str, texts: Sequence[Text]) -> Text:
-    """Several texts as one, with something between them."""
     parts = [part for text in texts for part in (separator, *text)]
     return tuple(parts[1:])
 
 
 def share(reason: Reason) -> Reason:
-    """One object for all equal reasons."""
     known = _SHARED.get(reason)
     if known is None:
         if len(_SHARED) >= SHARED_MAX:

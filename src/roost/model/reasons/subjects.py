@@ -4,53 +4,50 @@ import re
 
 import msgspec
 
+from roost.model.keys import (
+    InstanceKey,
+    WorkloadKey,
+    instance_key,
+    split_instance_key,
+    split_workload_key,
+    workload_key,
+)
+
 NodeName = str
 PoolName = str
 Principal = str  # who asked for it; empty: not known
 
 
 class ProjectRef(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="code", tag="project"):
-    """A project."""
-
     name: str
 
 
 class WorkloadRef(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="code", tag="workload"):
-    """A workload."""
-
     project: str
     name: str
 
     @classmethod
     def of(cls, key: str) -> "WorkloadRef":
-        """From PROJECT/NAME."""
-        project, _, name = key.partition("/")
-        return cls(project, name)
+        return cls(*split_workload_key(key))
 
     @property
-    def key(self) -> str:
-        """PROJECT/NAME"""
-        return f"{self.project}/{self.name}"
+    def key(self) -> WorkloadKey:
+        return workload_key(self.project, self.name)
 
 
 class InstanceRef(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="code", tag="instance"):
-    """An instance of a workload."""
-
     project: str
     name: str
     index: int
 
     @classmethod
     def of(cls, key: str) -> "InstanceRef":
-        """From PROJECT/NAME.INDEX."""
-        workload, _, index = key.rpartition(".")
-        project, _, name = workload.partition("/")
-        return cls(project, name, int(index))
+        workload, index = split_instance_key(key)
+        return cls(*split_workload_key(workload), index)
 
     @property
-    def key(self) -> str:
-        """PROJECT/NAME.INDEX"""
-        return f"{self.project}/{self.name}.{self.index}"
+    def key(self) -> InstanceKey:
+        return instance_key(workload_key(self.project, self.name), self.index)
 
 
 Ref = ProjectRef | WorkloadRef | InstanceRef
@@ -80,9 +77,6 @@ def _code(name: str) -> str:
 
 
 class BaseReason(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="code", tag=_code):
-    """What all reasons share."""
-
     @property
     def code(self) -> str:
-        """The stable name of this reason."""
         return str(self.__struct_config__.tag)

@@ -45,14 +45,12 @@ class Member(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def check_role(role: str, path: str) -> int:
-    """The rank of a role."""
     if role not in RANKS:
         raise Invalid(path, f"a role is {', '.join(ROLES[:-1])} or {ROLES[-1]}, not {role!r:.60}")
     return RANKS[role]
 
 
 def check_projects(projects: tuple[str, ...], path: str) -> None:
-    """Where a role holds: in named projects, or everywhere."""
     if not projects:
         raise Invalid(path, f"name at least one project, or {EVERYWHERE} for all of them")
     if len(projects) > limits.TOKEN_PROJECTS_MAX:
@@ -66,7 +64,6 @@ def check_projects(projects: tuple[str, ...], path: str) -> None:
 
 
 def check_place(project: str, path: str) -> None:
-    """A project, or EVERYWHERE."""
     if project != EVERYWHERE:
         check_name(project, path)
 

@@ -17,7 +17,7 @@ _BLOCK = re.compile(r"-----BEGIN ([A-Z ]+)-----\n.*?-----END \1-----\n", re.DOTA
 
 
 class JoinToken(msgspec.Struct, frozen=True, array_like=True):
-    """Everything a machine needs to join: where, by whom to be answered (the CA's fingerprint), and a secret."""
+    """Everything a machine needs to join: servers, the CA's fingerprint, and a secret."""
 
     urls: tuple[str, ...]
     authority: str
@@ -25,7 +25,6 @@ class JoinToken(msgspec.Struct, frozen=True, array_like=True):
     secret: str
 
     def text(self) -> str:
-        """As it is handed over: one word."""
         return TOKEN_PREFIX + base64.urlsafe_b64encode(msgspec.json.encode(self)).decode().rstrip("=")
 
 
@@ -50,7 +49,7 @@ class Credential(msgspec.Struct, frozen=True):
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """A certificate with its key and the CA's certificate, in one file, so that they can only change together."""
+    """In one file, so that they can only change together."""
 
     key: str
     certificate: str
@@ -76,7 +75,7 @@ class Bundle(msgspec.Struct, frozen=True):
 
 
 def read_token(text: str) -> JoinToken:
-    """What a join token says. Raises Invalid."""
+    """Raises Invalid."""
     text = text.strip()
     try:
         if not text.startswith(TOKEN_PREFIX) or len(text) > TOKEN_LENGTH_MAX:
@@ -96,7 +95,7 @@ def read_token(text: str) -> JoinToken:
 
 
 def read_bundle(text: str) -> Bundle:
-    """What such a file says. Raises ValueError."""
+    """Raises ValueError."""
     about = msgspec.json.decode(text.partition("\n")[0])
     blocks = [found.group() for found in _BLOCK.finditer(text)]
     if not isinstance(about, dict) or len(blocks) != 3 or "PRIVATE KEY" not in blocks[0]:

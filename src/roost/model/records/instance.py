@@ -6,6 +6,7 @@ garbage collector's way, which would otherwise look at all of them again and aga
 
 import msgspec
 
+from roost.model.keys import InstanceKey
 from roost.model.reasons.reason import Reason
 from roost.model.records.transition import Story
 from roost.model.states import InstanceState
@@ -53,13 +54,11 @@ class Instance(msgspec.Struct, omit_defaults=True, gc=False):
     story: Story = ()
 
     @property
-    def key(self) -> str:
-        """PROJECT/NAME.INDEX"""
-        return f"{self.workload}.{self.index}"
+    def key(self) -> InstanceKey:
+        return InstanceKey(f"{self.workload}.{self.index}")
 
     @property
     def decision(self) -> Decision | None:
-        """Why it is, or was last, where it is."""
         return _DECISIONS.decode(self.decision_packed) if self.decision_packed else None
 
 

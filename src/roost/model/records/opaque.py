@@ -19,7 +19,7 @@ OPAQUE_KINDS = {
 
 
 class OpaqueRecord(msgspec.Struct, frozen=True):
-    """One record to be stored (or, without a value, forgotten). `was` is what it must be now, if it is told."""
+    """One record to be stored or, without a value, forgotten. `was`: what it must be now, if set."""
 
     kind: str
     name: str
@@ -28,15 +28,11 @@ class OpaqueRecord(msgspec.Struct, frozen=True):
 
 
 class By(msgspec.Struct, frozen=True, array_like=True):
-    """Who asks, and from where."""
-
     who: str
     where: str = ""
 
 
 class Audit(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One change that was made on request."""
-
     number: int
     at_ms: int
     who: str

@@ -7,8 +7,6 @@ from roost.model.reasons.subjects import InstanceRef
 
 
 class Placing(msgspec.Struct, frozen=True):
-    """Where an instance would go, and what it would get there."""
-
     instance: str
     node: str
     strategy: str
@@ -17,8 +15,6 @@ class Placing(msgspec.Struct, frozen=True):
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """Instances of a workload that would have no place, and why."""
-
     workload: str
     count: int
     code: str
@@ -27,16 +23,12 @@ class Pending(msgspec.Struct, frozen=True):
 
 
 class Stopping(msgspec.Struct, frozen=True):
-    """An instance that would be stopped for them."""
-
     instance: str
     node: str
     reason: Reason | None = None
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """All that would happen to the workloads, and to others because of them."""
-
     created: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()  # they become a new version
     unchanged: tuple[str, ...] = ()
@@ -45,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True):
     stopped: tuple[Stopping, ...] = ()
 
     def facts(self) -> dict[Text, str]:
-        """What must come out the same when it is applied, thing by thing; words and their numbers may differ."""
+        """What must be the same when the plan is applied; messages may differ."""
         report: dict[Text, str] = {(f"workload {key}",): "created" for key in self.created}
         report |= {(f"workload {key}",): "changed" for key in self.changed}
         report |= {(f"workload {key}",): "unchanged" for key in self.unchanged}
@@ -62,7 +54,6 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def differences(planned: Plan, now: Plan) -> list[Text]:
-    """Messages about how a plan differs from the current result."""
     before, after = planned.facts(), now.facts()
     return [
         (*what, f": planned {before.get(what, 'nothing')}, now {after.get(what, 'nothing')}")

@@ -24,8 +24,6 @@ class Project(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Nodes that only one project may use, from a moment to a moment."""
-
     name: str
     project: str
     nodes: tuple[str, ...]
@@ -34,8 +32,6 @@ class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the nodes of a pool have in common."""
-
     name: str
     strategy: str = ""  # "": the server's
     overcommit: dict[str, int] = {}  # resource -> percent of what a node has that may be promised
@@ -54,7 +50,6 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def check_project(project: Project) -> None:
-    """Refuse a project with absurd values."""
     check_name(project.name, "name")
     between(project.weight, 1, limits.SHARE_WEIGHT_MAX, "weight")
     between(len(project.quota), 0, limits.RESOURCE_KINDS_MAX, "quota", "kinds of resources")
@@ -64,7 +59,7 @@ def check_project(project: Project) -> None:
 
 
 def facts_in_pool(facts: Facts, pool: Pool) -> Facts:
-    """A node as others see it: what it does not say of itself its pool says for it; taints add up."""
+    """A node with the settings of its pool, where its own are empty; taints add up."""
     return msgspec.structs.replace(
         facts,
         labels=pool.labels | facts.labels,
@@ -76,7 +71,7 @@ def facts_in_pool(facts: Facts, pool: Pool) -> Facts:
 
 
 def check_pool(pool: Pool) -> None:
-    """Refuse a pool with absurd values. That strategy and fallback are known is for the core to say."""
+    """Refuse absurd values. The core checks strategy and fallback."""
     check_name(pool.name, "name")
     between(len(pool.labels), 0, limits.LABELS_MAX, "labels", "labels")
     for name, value in pool.labels.items():

@@ -31,15 +31,12 @@ Story = tuple[Transition, ...]
 
 
 class Transitioned(NamedTuple):
-    """A transition, and of what: an instance (PROJECT/NAME.INDEX) or a node."""
-
     kind: str
     key: str
     transition: Transition
 
 
 def lines_between(story: Story, since: int, until: int) -> list[Transition]:
-    """The transitions of the commits after one revision, up to another. New ones are at the end."""
     if not story or story[-1].revision <= since:
         return []
     return [line for line in story if since < line.revision <= until]

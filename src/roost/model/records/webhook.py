@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from roost.model.errors import Invalid
+from roost.model.keys import workload_key
 from roost.model.records.access import EVERYWHERE
 from roost.model.spec.names import check_name
 from roost.model.states import ALLOCATED, FINISHED, MOVES, NODE_MOVES, InstanceState
@@ -47,7 +48,7 @@ class Hook(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WebhookPosition(msgspec.Struct, frozen=True, array_like=True):
-    """Up to which commit everything was delivered or given up, and when that commit was."""
+    """Up to which commit everything was delivered or given up."""
 
     revision: int
     at_ms: int = 0
@@ -79,15 +80,12 @@ class WebhookEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """A hook of the server's own settings: a command for its shell."""
-
     name: str
     events: tuple[str, ...]
     command: str
 
 
 def check_hook(project: str, name: str, hook: Hook) -> None:
-    """Refuse a hook that cannot work. Raises Invalid."""
     if project != EVERYWHERE:
         check_name(project, "project")
     check_name(name, "name")
@@ -99,7 +97,7 @@ def check_hook(project: str, name: str, hook: Hook) -> None:
 
 
 def check_url(url: str, path: str) -> None:
-    """Where messages go: http or https, without a name and a password in it."""
+    """http or https, without a user and a password."""
     if len(url) > URL_LENGTH_MAX:
         raise Invalid(path, f"a URL may have {URL_LENGTH_MAX:,} characters; this one has {len(url):,}")
     try:
@@ -116,7 +114,6 @@ def check_url(url: str, path: str) -> None:
 
 
 def check_events(events: tuple[str, ...], path: str) -> None:
-    """Names of events, and groups of them."""
     if not events:
         raise Invalid(path, "name at least one event, or leave it out for every end")
     if len(events) > EVENTS_MAX:
@@ -128,7 +125,7 @@ def check_events(events: tuple[str, ...], path: str) -> None:
 
 
 def check_pattern(pattern: str, path: str, *, of_all: bool) -> None:
-    """Whose events: a name, or the beginning of one with a star behind it."""
+    """A name, or the beginning of one with a star behind it."""
     if not pattern:
         return
     if len(pattern) > PATTERN_LENGTH_MAX:
@@ -144,7 +141,6 @@ def check_pattern(pattern: str, path: str, *, of_all: bool) -> None:
 
 
 def check_secret(secret: bytes, path: str) -> None:
-    """What messages are signed with."""
     if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
         message = f"a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes; `openssl rand -hex 32` makes one"
         raise Invalid(path, message)
@@ -165,20 +161,19 @@ def read_command(text: str, path: str) -> Command:
 
 
 def is_wanted(event: WebhookEvent, events: frozenset[str], pattern: str) -> bool:
-    """Whether a webhook with these events and this pattern gets an event."""
     is_named = event.event in events or (event.ended and ENDED in events)
     if not is_named and "*" not in events and f"{event.kind}.*" not in events:
         return False
     if not pattern:
         return True
-    name = f"{event.project}/{event.workload}" if "/" in pattern else event.workload
+    name = workload_key(event.project, event.workload) if "/" in pattern else event.workload
     if pattern.endswith("*"):
         return bool(event.workload) and name.startswith(pattern[:-1])
     return name == pattern
 
 
 def is_end(before: str, state: str) -> bool:
-    """Whether a move is the end of an attempt, or of an instance that never had one."""
+    """Whether a transition ends an attempt, or an instance that never had one."""
     return state in FINISHED or (before in ALLOCATED and state not in ALLOCATED)
 
 

@@ -2,9 +2,12 @@
 
 import msgspec
 
+from roost.model.keys import WorkloadKey
 from roost.model.limits import DEFAULT_GRACE_MS, DEFAULT_PRIORITY, DEFAULT_RETENTION_MS, DEFAULT_RETRIES
 from roost.model.reasons.reason import Reason
 from roost.model.states import (
+    AffinityKind,
+    Domain,
     InstanceState,
     Milestone,
     Overlap,
@@ -19,23 +22,21 @@ from roost.model.states import (
 class AffinityRule(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """A rule about company: near, apart or avoid. A subject is PROJECT/NAME of a workload, or PROJECT?LABEL."""
 
-    kind: str  # near | apart | avoid
+    kind: AffinityKind
     selector: str
-    by: str = "node"  # node | rack | zone | region: what counts as one place
+    by: Domain = Domain.NODE
     weight: int = 0  # 0: it must hold; else how much it is wished
 
 
 class SpreadRule(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
     """Instances of one workload are to be even over places: at most this many more in one than in another."""
 
-    by: str = "zone"
+    by: Domain = Domain.ZONE
     skew_max: int = 1
     weight: int = 0  # 0: it must hold; else how much it is wished
 
 
 class AffinityRules(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
-    """What an instance wants to know about who else is where."""
-
     selector: str  # the workload itself, as others may speak of it
     rules: tuple[AffinityRule, ...] = ()
     spread: tuple[SpreadRule, ...] = ()
@@ -62,8 +63,6 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=Tru
 
 
 class After(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
-    """Another workload that has to come first."""
-
     workload: str  # PROJECT/NAME
     when: Milestone | None = Milestone.SUCCEEDED  # None: as its kind says, until it is submitted
     each: bool = False  # element by element: the third waits for the third
@@ -93,17 +92,13 @@ class Update(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=
     rollback: bool = True  # what failed goes back by itself
 
     def unavailable_of(self, count: int) -> int:
-        """How many of so many replicas may be away at once."""
         return max(self.unavailable, -(-count * self.unavailable_percent // 100))
 
     def surge_of(self, count: int) -> int:
-        """How many more than so many replicas may run at once."""
         return max(self.surge, -(-count * self.surge_percent // 100))
 
 
 class Restart(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
-    """When a service that ended by itself is started again."""
-
     when: RestartWhen = RestartWhen.ALWAYS
     pause_ms: int = 1_000  # before the first restart; it doubles while it keeps ending
     pause_max_ms: int = 60_000
@@ -143,8 +138,6 @@ class Policy(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=
 
 
 class Rollout(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A change to a new version on its way, or how the last one went."""
-
     state: RolloutState
     before: int  # the version that was good, to go back to; 0: there is none
     started_ms: int
@@ -185,6 +178,5 @@ class Workload(msgspec.Struct, omit_defaults=True, gc=False):
     adopted: bool = False  # learnt from agents: which instances never ran is not known, so none of them is fresh
 
     @property
-    def key(self) -> str:
-        """PROJECT/NAME"""
-        return f"{self.project}/{self.name}"
+    def key(self) -> WorkloadKey:
+        return WorkloadKey(f"{self.project}/{self.name}")

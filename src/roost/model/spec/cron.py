@@ -76,7 +76,6 @@ def local_time(schedule: Schedule, moment_ms: int) -> datetime:
 
 
 def check_cron(line: str, path: str) -> None:
-    """Refuse what is not a line of cron, or never comes."""
     check_text(line, path)
     if len(line_of(line).split()) != FIELDS:
         existing = ", ".join(SHORTHANDS)
@@ -92,7 +91,6 @@ def check_cron(line: str, path: str) -> None:
 
 
 def check_zone(name: str, path: str) -> None:
-    """Refuse an unknown time zone."""
     try:
         zone_named(name)
     except (OSError, ValueError):
@@ -100,13 +98,12 @@ def check_zone(name: str, path: str) -> None:
 
 
 def line_of(line: str) -> str:
-    """The five fields of a line, also of one that has a name."""
     return SHORTHANDS.get(line, line)
 
 
 @lru_cache(maxsize=ZONES_MAX)
 def zone_named(name: str) -> ZoneInfo:
-    """A time zone as the package has it, whatever the machine has."""
+    """From the tzdata package, whatever the machine has."""
     if _ZONE.fullmatch(name) is None:
         raise ValueError(name)
     with resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:

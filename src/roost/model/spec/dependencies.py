@@ -4,6 +4,7 @@ import msgspec
 
 from roost.model import limits
 from roost.model.errors import Invalid
+from roost.model.keys import workload_key
 from roost.model.records.workload import After, Schedule
 from roost.model.spec.cron import check_cron, check_zone
 from roost.model.spec.names import check_name
@@ -16,16 +17,12 @@ Values = tuple[tuple[tuple[str, str], ...], ...]
 
 
 class AfterBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Another workload of the project that has to come first."""
-
     workload: str
     when: Milestone | None = None
     each: bool = False
 
 
 class ScheduleBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """When a job runs again and again."""
-
     cron: str
     zone: str = "UTC"
     overlap: Overlap = Overlap.SKIP
@@ -41,7 +38,7 @@ def after_of(blocks: list[str | AfterBlock], project: str, name: str, count: int
         block = AfterBlock(other_block) if isinstance(other_block, str) else other_block
         here = f"{path}[{index}]" if isinstance(other_block, str) else f"{path}[{index}].workload"
         check_name(block.workload, here)
-        key = f"{project}/{block.workload}"
+        key = workload_key(project, block.workload)
         if block.workload == name:
             raise Invalid(here, "a workload cannot wait for itself")
         if key in found:
@@ -53,7 +50,6 @@ def after_of(blocks: list[str | AfterBlock], project: str, name: str, count: int
 
 
 def values_of(item: list[str | dict[str, str]] | None, path: str) -> Values:
-    """The variables of each element of an array."""
     if item is None:
         return ()
     between(len(item), 1, limits.EACH_MAX, path, "elements")
@@ -75,7 +71,6 @@ def values_of(item: list[str | dict[str, str]] | None, path: str) -> Values:
 
 
 def schedule_of(block: str | ScheduleBlock | None, kind: WorkloadKind, name: str, path: str) -> Schedule | None:
-    """When a job is to run; a line of cron alone is in UTC."""
     if block is None:
         return None
     if isinstance(block, str):

@@ -6,6 +6,7 @@ import msgspec
 
 from roost.model import limits
 from roost.model.errors import Invalid
+from roost.model.keys import workload_key
 from roost.model.records.secret import FromSecret
 from roost.model.records.workload import Ask, Policy
 from roost.model.spec.dependencies import NO_FILE, AfterBlock, ScheduleBlock, after_of, schedule_of
@@ -29,16 +30,12 @@ EXIT_CAUSES = frozenset(f"exit:{code}" for code in range(limits.EXIT_CODE_MAX + 
 
 
 class StepBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One step of a job: a line for the shell."""
-
     run: str
     name: str = ""
     ignore_failure: bool = False
 
 
 class Retries(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """How often an instance is tried again, and after which endings."""
-
     max: int = limits.DEFAULT_RETRIES
     on: tuple[str, ...] = ("lost",)
 
@@ -51,8 +48,6 @@ class Gang(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A workload as its user describes it."""
-
     name: str
     kind: WorkloadKind = WorkloadKind.JOB
     project: str = limits.DEFAULT_PROJECT
@@ -87,7 +82,6 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 def read_document(raw: object, path: str = "") -> Document:
-    """Turn plain data into a Document, or say which field is wrong and why."""
     if not isinstance(raw, dict):
         raise Invalid(path or "$", "a workload is a mapping of fields such as name, command, resources")
     if "name" not in raw:
@@ -145,7 +139,6 @@ def check_document(document: Document, path: str = "") -> Policy:
 
 
 def encode_document(document: Document, path: str = "") -> bytes:
-    """The document as it is stored and sent to agents."""
     packed = msgspec.msgpack.encode(document)
     if len(packed) > limits.DOCUMENT_BYTES_MAX:
         raise Invalid(path or "$", f"a workload may have {limits.DOCUMENT_BYTES_MAX} bytes; this one has {len(packed)}")
@@ -153,12 +146,10 @@ def encode_document(document: Document, path: str = "") -> bytes:
 
 
 def decode_document(packed: bytes) -> Document:
-    """The document back from its stored form."""
     return _DECODER.decode(packed)
 
 
 def secrets_of(document: Document) -> dict[str, str]:
-    """The variables that are secrets, and the names of those."""
     return {name: value.secret for name, value in document.env.items() if isinstance(value, FromSecret)}
 
 
@@ -168,7 +159,7 @@ def may_have_secrets(packed: bytes) -> bool:
 
 
 def commands(document: Document) -> list[tuple[list[str], bool]]:
-    """What is run, in order: the arguments, and whether a failure is ignored."""
+    """Argument vectors in order, and whether a failure is ignored."""
     if document.steps:
         return [(["/bin/sh", "-c", step.run], step.ignore_failure) for step in document.steps]
     if isinstance(document.command, str):
@@ -206,7 +197,6 @@ def _ask(document: Document, path: str) -> Ask:
 
 
 def _devices(milli: int, path: str) -> tuple[int, int]:
-    """Of each device how much, and how many."""
     if milli >= GPU and milli % GPU:
         raise Invalid(path, "ask for whole devices, or for a share of one: 2 or 0.5, not 1.5")
     between(milli // GPU, 0, limits.GPUS_MAX, path, "devices")
@@ -233,7 +223,7 @@ def _gang(document: Document, path: str) -> tuple[str, int]:
         raise Invalid(path, "a gang is made of jobs or services")
     if gang is True:
         between(document.count, 1, limits.GANG_MAX, _join(path.rpartition(".")[0], "count"), "instances of a gang")
-        return f"{document.project}/{document.name}", 0
+        return workload_key(document.project, document.name), 0
     assert isinstance(gang, Gang)
     check_name(gang.name, f"{path}.name")
     between(gang.size, max(1, document.count), limits.GANG_MAX, f"{path}.size", "instances of a gang")
@@ -241,7 +231,6 @@ def _gang(document: Document, path: str) -> tuple[str, int]:
 
 
 def _deadline(value: Quantity | None, path: str) -> tuple[int, int]:
-    """A duration from submission, or a moment."""
     if isinstance(value, str) and "T" in value:
         try:
             moment = datetime.fromisoformat(value)
@@ -339,7 +328,6 @@ def _check_secret(name: str, value: FromSecret, path: str) -> None:
 
 
 def check_labels(labels: dict[str, str], path: str) -> None:
-    """Labels of a workload or node: few, short, one line each."""
     between(len(labels), 0, limits.LABELS_MAX, path, "labels")
     for name, value in labels.items():
         if not name:

@@ -18,12 +18,10 @@ def check_name(name: str, path: str) -> None:
 
 
 def check_node_name(name: str, path: str) -> None:
-    """A node's name may be a host name, so dots are allowed too."""
     _check(name, path, _NODE_NAME, "letters, digits, '-', '_' and '.', beginning and ending with a letter or digit")
 
 
 def check_text(text: str, path: str) -> None:
-    """One line of text of bounded length."""
     if len(text) > TEXT_LENGTH_MAX:
         raise Invalid(path, f"this may have {TEXT_LENGTH_MAX} characters; it has {len(text)}")
     if not text.isprintable():
@@ -57,7 +55,6 @@ def reported(error: msgspec.ValidationError, path: str, raw: dict[str, object]) 
 
 
 def _odd_variable(raw: dict[str, object]) -> str:
-    """Which variable of a document is none."""
     env = raw["env"]
     assert isinstance(env, dict), "msgspec has looked into it"
     for name, value in env.items():

@@ -35,16 +35,12 @@ ELSEWHERE = {  # what a workload document has and an action has not, and what to
 
 
 class Need(NamedTuple):
-    """Another action that has to come first, what has to have become of it, and where that is written."""
-
     action: str
     when: str
     path: str
 
 
 class Action(NamedTuple):
-    """One action of the file: its place there, and what a workload document will have of it."""
-
     number: int
     name: str
     needs: tuple[Need, ...]
@@ -52,12 +48,11 @@ class Action(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it stands."""
         return f"actions[{self.number}]"
 
 
 class Pipeline(NamedTuple):
-    """A file that was read: actions in the order in which they can run, those of equal standing as they are written."""
+    """A file that was read: actions in the order in which they can run, else as they are written."""
 
     name: str
     project: str
@@ -65,16 +60,7 @@ class Pipeline(NamedTuple):
     actions: tuple[Action, ...]
 
 
-def documents_of(
-    raw: object, run: str, *, variables: Mapping[str, str] | None = None, only: Sequence[str] = (), retention: str = ""
-) -> list[dict[str, Any]]:
-    """The jobs of a run, each after those it needs. `variables` win over those of the file; `only`: see `chosen`."""
-    pipeline = chosen(read_pipeline(raw), only)
-    return [document_of(pipeline, action, run, variables or {}, retention) for action in pipeline.actions]
-
-
 def read_pipeline(raw: object) -> Pipeline:
-    """Read and check what is about the pipeline as a whole: names, needs and their order."""
     fields = _mapping(raw, "", "a pipeline is a mapping with a name and actions")
     for key in fields:
         if key not in FIELDS:
@@ -137,7 +123,6 @@ def job_name(pipeline: Pipeline, action: Action, run: str) -> str:
 
 
 def _actions(fields: Mapping[str, Any]) -> list[Action]:
-    """All actions as they are written: each with a name of its own, and needs that there are."""
     listed = fields.get("actions")
     if not isinstance(listed, list) or not listed:
         raise Invalid("actions", "a pipeline needs a list of actions, each with a name and steps")
@@ -181,7 +166,6 @@ def _action(raw: object, number: int) -> Action:
 
 
 def _steps(raw: object, path: str) -> list[Any]:
-    """Steps as documents have them; a plain text is a line for the shell."""
     if raw is None:
         raise Invalid(path, "an action needs steps: lines for the shell, in order")
     if not isinstance(raw, list):
@@ -229,7 +213,6 @@ def _needs_of(raw: Mapping[Any, Any], path: str) -> list[Need]:
 
 
 def _in_order(actions: Sequence[Action]) -> list[Action]:
-    """Every action behind those it needs, else as they are written."""
     waiting = {action.name: len(action.needs) for action in actions}
     needed_by: dict[str, list[Action]] = {action.name: [] for action in actions}
     for action in actions:
@@ -247,7 +230,7 @@ def _in_order(actions: Sequence[Action]) -> list[Action]:
 
 
 def _circle(stuck: Sequence[Action]) -> Invalid:
-    """The circle that is met from the first action that can never run. Each of these needs another of them."""
+    """The cycle that is met from the first action that can never run. Each of these needs another of them."""
     by_name = {action.name: action for action in stuck}
     action, steps = stuck[0], dict[str, Need]()
     while action.name not in steps:

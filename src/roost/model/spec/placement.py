@@ -6,15 +6,17 @@ import msgspec
 
 from roost.model import limits
 from roost.model.errors import Invalid
+from roost.model.keys import workload_key
 from roost.model.records.workload import AffinityRule, AffinityRules
 from roost.model.records.workload import SpreadRule as SpreadRule
 from roost.model.spec.names import check_name, check_text
 from roost.model.spec.rules import check_rule, depends_on_usage
+from roost.model.states import AffinityKind, Domain
 
-Place = Literal["node", "rack", "zone", "region"]
+Place = Literal["node", "rack", "zone", "region"]  # as Domain
 AVOID_WEIGHT = 10  # of an `avoid` that does not say how much
 SOFT = ":soft"  # after a taint: a preference for other nodes
-NESTING = {"node": 0, "rack": 1, "zone": 2, "region": 3}  # a node is in one rack, a rack in one zone
+NESTING = {domain: depth for depth, domain in enumerate(Domain)}  # a node is in one rack, a rack in one zone
 
 
 class Preference(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -34,16 +36,12 @@ class AffinityBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
 
 
 class SpreadBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Even over places."""
-
     by: Place = "zone"
     max_skew: int = 1
     weight: int | None = None
 
 
 class Placement(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Where instances may go and how the node is chosen."""
-
     pool: str | list[str] = ""
     region: str | list[str] = ""
     strategy: str = ""
@@ -59,7 +57,6 @@ class Placement(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 def names_of(value: str | list[str], path: str, noun: str, *, is_name: bool = True) -> tuple[str, ...]:
-    """One name or several, each once and in order."""
     names = [value] if isinstance(value, str) else value
     names = [name for name in names if name]
     between(len(names), 0, limits.POOLS_MAX, path, noun)
@@ -69,7 +66,7 @@ def names_of(value: str | list[str], path: str, noun: str, *, is_name: bool = Tr
 
 
 def rules_of(rules: list[str], path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Hard rules, checked: those about what a node is, and those about what is in use."""
+    """Hard rules: those about facts of a node, and those about current use."""
     between(len(rules), 0, limits.RULES_MAX, path, "rules")
     for index, rule in enumerate(rules):
         check_rule(rule, f"{path}[{index}]")
@@ -78,7 +75,6 @@ def rules_of(rules: list[str], path: str) -> tuple[tuple[str, ...], tuple[str, .
 
 
 def preferences_of(preferences: list[Preference], path: str) -> tuple[tuple[str, int], ...]:
-    """Wishes about nodes, checked."""
     between(len(preferences), 0, limits.RULES_MAX, path, "preferences")
     for index, preference in enumerate(preferences):
         here = f"{path}[{index}]"
@@ -90,7 +86,6 @@ def preferences_of(preferences: list[Preference], path: str) -> tuple[tuple[str,
 
 
 def tolerations_of(taints: list[str], path: str) -> tuple[str, ...]:
-    """Taints that are lived with."""
     between(len(taints), 0, limits.TAINTS_MAX, path, "taints")
     for index, taint in enumerate(taints):
         if taint != "*":
@@ -99,7 +94,6 @@ def tolerations_of(taints: list[str], path: str) -> tuple[str, ...]:
 
 
 def check_taint(taint: str, path: str) -> None:
-    """KEY or KEY=VALUE, and :soft after it."""
     check_text(taint, path)
     bare = taint.removesuffix(SOFT)
     if not bare.partition("=")[0].strip() or ":" in bare:
@@ -109,7 +103,6 @@ def check_taint(taint: str, path: str) -> None:
 
 
 def taints_of(taints: list[str], path: str) -> tuple[str, ...]:
-    """The taints of a node, each once and in order."""
     between(len(taints), 0, limits.TAINTS_MAX, path, "taints")
     for index, taint in enumerate(taints):
         check_taint(taint, f"{path}[{index}]")
@@ -117,9 +110,8 @@ def taints_of(taints: list[str], path: str) -> tuple[str, ...]:
 
 
 def affinity_of(placement: Placement, project: str, name: str, count: int, path: str) -> AffinityRules | None:
-    """Rules about who else is where; None if there are none."""
     rules: list[AffinityRule] = []
-    for kind in ("near", "apart", "avoid"):
+    for kind in AffinityKind:
         given: list[AffinityBlock] = getattr(placement, kind)
         between(len(given), 0, limits.RULES_MAX, f"{path}.{kind}", "rules")
         rules += [_affinity_rules(kind, other, project, f"{path}.{kind}[{index}]") for index, other in enumerate(given)]
@@ -133,15 +125,15 @@ def affinity_of(placement: Placement, project: str, name: str, count: int, path:
         between(placement.per_node, 1, limits.COUNT_SERVICE_MAX, f"{path}.per_node")
     if not rules and not spreads and placement.per_node is None:
         return None
-    own = f"{project}/{name}"
+    own = workload_key(project, name)
     _check_harmony([rule for rule in rules if not rule.weight], path)
     if placement.per_node is not None and placement.per_node < count:
         _check_together(rules, own, count, path)
-    even = tuple(SpreadRule(spread.by, spread.max_skew, spread.weight or 0) for spread in spreads)
+    even = tuple(SpreadRule(Domain(spread.by), spread.max_skew, spread.weight or 0) for spread in spreads)
     return AffinityRules(own, tuple(rules), even, placement.per_node or 0)
 
 
-def _affinity_rules(kind: str, other: AffinityBlock, project: str, path: str) -> AffinityRule:
+def _affinity_rules(kind: AffinityKind, other: AffinityBlock, project: str, path: str) -> AffinityRule:
     if bool(other.workload) == bool(other.label):
         raise Invalid(path, "name either a workload or a label")
     _check_weight(other.weight, f"{path}.weight")
@@ -150,12 +142,12 @@ def _affinity_rules(kind: str, other: AffinityBlock, project: str, path: str) ->
         check_name(name, f"{path}.workload")
         if slash:
             check_name(home, f"{path}.workload")
-        subject = f"{home or project}/{name}"
+        subject: str = workload_key(home or project, name)
     else:
         check_text(other.label, f"{path}.label")
         subject = f"{project}?{other.label}"
-    weight = other.weight if other.weight is not None else AVOID_WEIGHT if kind == "avoid" else 0
-    return AffinityRule(kind, subject, other.by, weight)
+    weight = other.weight if other.weight is not None else AVOID_WEIGHT if kind == AffinityKind.AVOID else 0
+    return AffinityRule(kind, subject, Domain(other.by), weight)
 
 
 def _check_weight(weight: int | None, path: str) -> None:
@@ -164,10 +156,9 @@ def _check_weight(weight: int | None, path: str) -> None:
 
 
 def _check_harmony(hard: list[AffinityRule], path: str) -> None:
-    """Refuse rules that can never hold together."""
     for near in hard:
         for apart in hard:
-            if near.kind == "near" and apart.kind == "apart" and near.selector == apart.selector:
+            if near.kind == AffinityKind.NEAR and apart.kind == AffinityKind.APART and near.selector == apart.selector:
                 if NESTING[near.by] <= NESTING[apart.by]:
                     message = (
                         f"{near.selector} is to be in the same {near.by} and apart by {apart.by}: no node can do both"
@@ -176,14 +167,12 @@ def _check_harmony(hard: list[AffinityRule], path: str) -> None:
 
 
 def _check_together(rules: list[AffinityRule], own: str, count: int, path: str) -> None:
-    """All on one node, and not all on one node."""
-    if any(rule == AffinityRule("near", own, "node") for rule in rules):
+    if any(rule == AffinityRule(AffinityKind.NEAR, own) for rule in rules):
         message = f"all {count} instances are to be on one node, and not so many on one"
         raise Invalid(f"{path}.per_node", message, code="contradiction")
 
 
 def between(number: int, least: int, most: int, path: str, noun: str = "") -> None:
-    """Refuse a number out of bounds."""
     if not least <= number <= most:
         what = f" {noun}" if noun else ""
         answer = f", not {number:,}" if abs(number) < limits.BYTES_MAX else ""  # Python does not print absurd numbers

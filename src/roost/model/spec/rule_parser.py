@@ -34,7 +34,7 @@ class RuleToken(NamedTuple):
 
 
 class FieldReference(NamedTuple):
-    """A word, and the keys of it that are named; None: the whole of it."""
+    """None: the whole of it."""
 
     word: str
     keys: tuple[str, ...] | None
@@ -59,7 +59,6 @@ def referenced_fields(rule: str) -> tuple[FieldReference, ...]:
 
 
 def tokens(rule: str) -> list[RuleToken]:
-    """The pieces of a rule, comments left out."""
     pieces = []
     for match in _TOKEN.finditer(rule):
         kind, value = match.lastgroup, match[0]
@@ -73,7 +72,6 @@ def tokens(rule: str) -> list[RuleToken]:
 
 
 def calls(pieces: list[RuleToken], names: tuple[str, ...]) -> list[int]:
-    """Where functions or macros of these names are called."""
     return [
         index
         for index, piece in enumerate(pieces[:-1])
@@ -90,7 +88,7 @@ def _is_field(pieces: list[RuleToken], index: int) -> bool:
 
 
 def _key(pieces: list[RuleToken], index: int) -> str | None:
-    """The one key of a map that is spoken of here."""
+    """The one key of a map that is named here."""
     after = [*pieces[index + 1 : index + 4], RuleToken(MARK, ""), RuleToken(MARK, ""), RuleToken(MARK, "")]
     if after[0] == RuleToken(MARK, "."):
         return after[1].value if after[1].kind == WORD and after[2] != RuleToken(MARK, "(") else None

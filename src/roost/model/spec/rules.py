@@ -43,7 +43,7 @@ KEYWORDS = ", ".join(FIELDS)
 
 
 def check_rule(rule: str, path: str) -> None:
-    """Refuse a rule that is not a yes-or-no expression over a node's words, or that could take long to evaluate."""
+    """Refuse a rule that is not a yes-or-no expression over a node's fields, or that could take long to evaluate."""
     if len(rule) > RULE_LENGTH_MAX:
         raise Invalid(path, f"a rule may have {RULE_LENGTH_MAX} characters; this one has {len(rule)}")
     _check_cost(tokens(rule), path)
@@ -70,12 +70,12 @@ def holds(rule: str, node: dict[str, Any]) -> tuple[bool, str]:
 
 
 def depends_on_usage(rule: str) -> bool:
-    """Whether a rule speaks of what is in use, so that its answer changes with every placement."""
+    """Whether a rule reads current use, so that its answer changes with every placement."""
     return any(other_spoken.word in NOW for other_spoken in referenced_fields(rule))
 
 
 def cache_key(rule: str, name: str, facts: "Facts", room: Room = EMPTY) -> bytes:
-    """What a rule can tell nodes apart by, packed: nodes with the same get the same answer."""
+    """The fields of a node that a rule reads, packed: equal keys have equal answers."""
     received = {}
     for word, keys in referenced_fields(rule):
         log_line = FIELDS.get(word)
@@ -83,11 +83,6 @@ def cache_key(rule: str, name: str, facts: "Facts", room: Room = EMPTY) -> bytes
             text = log_line(name, facts, room)
             received[word] = text if keys is None or not isinstance(text, dict) else _only(text, keys)
     return _ENCODER.encode(received)
-
-
-def words_of(name: str, facts: "Facts", room: Room = EMPTY) -> dict[str, Any]:
-    """All that a rule can speak about."""
-    return {word: field(name, facts, room) for word, field in FIELDS.items()}
 
 
 def _check_cost(pieces: list[RuleToken], path: str) -> None:

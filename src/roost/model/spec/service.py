@@ -16,8 +16,6 @@ DEFAULT_TIMEOUT_MS = 2_000
 
 
 class UpdateBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """How a service changes over to a new version."""
-
     max_unavailable: int | str = "25%"
     max_surge: int | str = 0
     canary: int = 0
@@ -28,16 +26,12 @@ class UpdateBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
 
 class RestartBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """When a service that ended by itself is started again."""
-
     when: RestartWhen = RestartWhen.ALWAYS
     pause: int | float | str = "1s"
     pause_max: int | float | str = "1m"
 
 
 class HealthBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """How an agent finds out whether a run is ready to be used: a command, a connection, or a request."""
-
     command: str | list[str] = ""
     tcp: str | int = ""  # the name of one of its ports, or a number
     http: str = ""  # a path; an answer of 200 to 399 is well
@@ -51,8 +45,6 @@ class HealthBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
 
 
 class Check(msgspec.Struct, frozen=True):
-    """A health check as an agent carries it out."""
-
     argv: tuple[str, ...] = ()
     port: str | int = ""  # of tcp and http; a name stands for the port that the run was given
     path: str = ""  # of http
@@ -65,7 +57,6 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def update_of(block: UpdateBlock | None, kind: WorkloadKind, path: str) -> Update | None:
-    """The update policy of a document; None: as it is by default."""
     if block is None:
         return None
     if kind != WorkloadKind.SERVICE:
@@ -86,7 +77,6 @@ def update_of(block: UpdateBlock | None, kind: WorkloadKind, path: str) -> Updat
 
 
 def restart_of(block: RestartBlock | None, kind: WorkloadKind, path: str) -> Restart | None:
-    """The restart policy of a document; None: as it is by default."""
     if block is None:
         return None
     if kind != WorkloadKind.SERVICE:
@@ -99,7 +89,6 @@ def restart_of(block: RestartBlock | None, kind: WorkloadKind, path: str) -> Res
 
 
 def check_of(block: HealthBlock | None, ports: dict[str, int], kind: WorkloadKind, path: str) -> Check | None:
-    """The health check of a document, checked; None: there is none, and what runs is ready."""
     if block is None:
         return None
     if kind == WorkloadKind.VM:
@@ -157,7 +146,6 @@ def _check_port(port: str | int, ports: dict[str, int], path: str) -> None:
 
 
 def _share(value: int | str, path: str) -> tuple[int, int]:
-    """So many, or a share of them in percent."""
     if isinstance(value, int):
         between(value, 0, limits.COUNT_SERVICE_MAX, path)
         return value, 0

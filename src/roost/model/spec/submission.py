@@ -8,7 +8,6 @@ from roost.model.states import WorkloadKind
 
 
 def spec_of_document(raw: object, path: str = "") -> WorkloadSpec:
-    """One workload as plain data, ready to be submitted; or an error that names the field."""
     document = read_document(raw, path)
     values = take_values(document, f"{path}." if path else "")
     policy = check_document(document, path)

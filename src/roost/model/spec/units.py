@@ -3,6 +3,7 @@
 import re
 from datetime import datetime
 from fractions import Fraction
+from math import isfinite
 
 from roost.model.errors import Invalid
 from roost.model.limits import BYTES_MAX, COUNTABLE_MAX, CPU_MILLI_MAX, DURATION_MS_MAX
@@ -38,7 +39,6 @@ def byte_count(value: Quantity, path: str) -> int:
 
 
 def countable(value: Quantity, path: str) -> int:
-    """A whole number of something that can be counted."""
     return _scaled(value, path, {"": 1}, COUNTABLE_MAX, "a whole number is needed here")
 
 
@@ -105,15 +105,11 @@ def show_duration(ms: int) -> str:
 
 
 def _scaled(value: Quantity, path: str, units: dict[str, int], most: int, message: str) -> int:
-    if isinstance(value, bool):
-        raise Invalid(path, f"{message}, not {_shown(value)}")
-    if isinstance(value, int):
+    if isinstance(value, int) and not isinstance(value, bool):
         return _whole(Fraction(value) * units[""], path, most, message)
-    if isinstance(value, float):
-        if value != value or value in (float("inf"), float("-inf")):
-            raise Invalid(path, f"{message}, not {_shown(value)}")
+    if isinstance(value, float) and isfinite(value):
         return _whole(Fraction(str(value)) * units[""], path, most, message)
-    match = _NUMBER.fullmatch(value.strip())
+    match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None or match.group(2) not in units:
         raise Invalid(path, f"{message}, not {_shown(value)}")
     return _whole(Fraction(match.group(1)) * units[match.group(2)], path, most, message)

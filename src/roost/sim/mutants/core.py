@@ -9,7 +9,7 @@ import msgspec
 
 from roost.client import errors as client_errors
 from roost.core import invariants, orders, replica, timers, transitions
-from roost.core.explain import queue_blockers
+from roost.core.explain import blockers
 from roost.core.lifecycle import restarts
 from roost.core.nodes import reports as node_reports
 from roost.core.queue import backfill, gang, place, preemption
@@ -286,7 +286,7 @@ without("quotas_are_not_looked_at", "A project gets whatever it asks for.", (pla
 without(
     "reservations_are_not_kept",
     "Nodes that are reserved are given to any project.",
-    *((module, "unreserved_mask", lambda *_: None) for module in (backfill, queue_blockers)),
+    *((module, "unreserved_mask", lambda *_: None) for module in (backfill, blockers)),
 )
 without(
     "anybody_preempts_anybody",

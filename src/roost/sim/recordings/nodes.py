@@ -21,7 +21,7 @@ from roost.model.events import (
     inner,
 )
 from roost.model.protocol import Drop, Report, Run, Stop
-from roost.model.states import InstanceState, NodeStatus
+from roost.model.states import AttemptState, EndCause, InstanceState, NodeStatus
 from roost.sim.recordings.meter import Submission, Submissions
 
 NEVER_MS = 1 << 62
@@ -58,7 +58,8 @@ class Doing(msgspec.Struct):
         if self.report is not None:
             since = max(0, now_ms - self.ended_ms)
             return msgspec.structs.replace(self.report, started_ago_ms=ago, ended_ago_ms=since)
-        return Report(self.order.token, "running" if self.started_ms >= 0 else "starting", started_ago_ms=ago)
+        state = AttemptState.RUNNING if self.started_ms >= 0 else AttemptState.STARTING
+        return Report(self.order.token, state, started_ago_ms=ago)
 
 
 class RecordedAgent(msgspec.Struct):
@@ -204,7 +205,7 @@ class Nodes:
 
     def _go_on(self, name: str, doing: Doing, when_ms: int) -> None:
         if when_ms >= doing.stops_ms:
-            doing.report = Report(doing.order.token, "ended", cause="stopped", signal=TERM)
+            doing.report = Report(doing.order.token, AttemptState.ENDED, cause=EndCause.STOPPED, signal=TERM)
             doing.ending = None
             self._ended(name, doing, when_ms)
         elif doing.started_ms < 0:

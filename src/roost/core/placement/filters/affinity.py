@@ -70,7 +70,9 @@ def explain_apart(fleet: Fleet, ask: Ask, subjects: tuple[str, ...], failing: Ma
 
 def _apart_rules(fleet: Fleet, ask: Ask, subjects: tuple[str, ...]) -> list[tuple[str, str, bool]]:
     own = [] if ask.affinity is None else ask.affinity.rules
-    found = [(rule.selector, rule.by, False) for rule in own if rule.kind == "apart" and not rule.weight]
+    found: list[tuple[str, str, bool]] = [
+        (rule.selector, rule.by, False) for rule in own if rule.kind == "apart" and not rule.weight
+    ]
     if fleet.topology.anti_affinity:
         pairs = [(subject, by) for subject in subjects for by in DOMAIN_KINDS]
         others = [pair for pair in pairs if pair in fleet.topology.anti_affinity]

@@ -1,0 +1,26 @@
+"""Keys of workloads (PROJECT/NAME) and instances (PROJECT/NAME.INDEX): made and taken apart here and nowhere else."""
+
+from typing import NewType
+
+WorkloadKey = NewType("WorkloadKey", str)
+InstanceKey = NewType("InstanceKey", str)
+
+
+def workload_key(project: str, name: str) -> WorkloadKey:
+    return WorkloadKey(f"{project}/{name}")
+
+
+def split_workload_key(key: str) -> tuple[str, str]:
+    """Project and name."""
+    project, _, name = key.partition("/")
+    return project, name
+
+
+def instance_key(workload: str, index: int) -> InstanceKey:
+    return InstanceKey(f"{workload}.{index}")
+
+
+def split_instance_key(key: str) -> tuple[WorkloadKey, int]:
+    """The key of the workload, and the index."""
+    workload, _, index = key.rpartition(".")
+    return WorkloadKey(workload), int(index)
