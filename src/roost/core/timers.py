@@ -8,7 +8,7 @@ from roost.core.lifecycle.adopt import complete
 from roost.core.lifecycle.restarts import lateness, lose_node, too_late
 from roost.core.lifecycle.retention import forget
 from roost.core.lifecycle.schedules import tick
-from roost.core.nodes.drain import finish_drain_now, forget_node
+from roost.core.nodes.drain import forget_node, move_away
 from roost.core.nodes.flaky import check_flaky
 from roost.core.nodes.maintenance import check_maintenance, mark_out_of_touch
 from roost.core.nodes.pools import check_pool
@@ -119,7 +119,7 @@ def _ready(state: State, out: Step, key: str, now: int) -> None:
 def _drain(state: State, out: Step, key: str, now: int) -> None:
     node = state.nodes.get(key)
     if node is not None and node.draining and 0 < node.drain_until_ms <= now:
-        finish_drain_now(state, out, node, now)
+        move_away(state, out, node, now, is_due=True)
 
 
 def _sweep(state: State, out: Step, key: str, now: int) -> None:

@@ -63,14 +63,9 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
 
 def complete(state: State, workload: Workload) -> None:
     """Once every lease of an earlier server has ended, a service gets back the replicas that no agent reported."""
-    if (
-        not workload.adopted
-        or workload.policy.kind == WorkloadKind.JOB
-        or workload.unstarted_end_state
-        or is_over(state, workload)
-    ):
+    if not workload.adopted or workload.policy.kind == WorkloadKind.JOB or workload.unstarted_end_state:
         return
-    if may_run_unreported(state, workload):
+    if is_over(state, workload) or may_run_unreported(state, workload):
         return
     for index in range(workload.count):
         if instance_key(workload.key, index) not in state.instances:

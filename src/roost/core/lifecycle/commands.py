@@ -190,12 +190,8 @@ def retry(state: State, out: Step, event: Retry, now: int) -> None:
         and (event.index is not None or instance.state != InstanceState.SUCCEEDED)
         and (not event.failed or instance.state in (InstanceState.FAILED, InstanceState.TIMED_OUT))
     ]
-    fresh = (
-        bool(workload.unstarted_end_state)
-        and state.placed_count(workload) < workload.count
-        and event.index is None
-        and not event.failed
-    )
+    is_whole = event.index is None and not event.failed
+    fresh = is_whole and bool(workload.unstarted_end_state) and state.placed_count(workload) < workload.count
     never = _never_released(state, workload, chosen, fresh=fresh)
     if never is not None:
         message = f"{workload.key} cannot start: retry its dependency first"

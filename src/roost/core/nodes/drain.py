@@ -11,7 +11,6 @@ from roost.model.errors import Conflict
 from roost.model.events import Cordon, Drain, Remove, Resume
 from roost.model.reasons.attempts import NodeDraining
 from roost.model.reasons.nodes import CordonRequested, DrainRequested, NodeRemoved, ResumeRequested
-from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.records.transition import Transition, Transitioned
 from roost.model.states import InstanceState, WorkloadKind
@@ -26,7 +25,7 @@ def drain(state: State, out: Step, event: Drain, now: int) -> None:
     refresh_status(state, out, node, DrainRequested(out.principal), now)
     if event.deadline_ms:
         state.at(node.drain_until_ms, TimerKind.DRAIN, node.name)
-    begin_drain(state, out, node, now)
+    move_away(state, out, node, now)
     mark_node_services_dirty(state, node.name)
     out.reply(event.request, node.name)
 
@@ -57,26 +56,15 @@ def remove(state: State, out: Step, event: Remove, now: int) -> None:
     out.reply(event.request, node.name)
 
 
-def finish_drain_now(state: State, out: Step, node: Node, now: int) -> None:
-    if in_maintenance(state):
-        return
-    for instance in attempts_on(state, node.name):
-        _move_instance(state, out, node, instance, now)
-
-
-def begin_drain(state: State, out: Step, node: Node, now: int) -> None:
-    """Jobs may finish if there is time. Services leave within their limits: see `reconcile`."""
+def move_away(state: State, out: Step, node: Node, now: int, *, is_due: bool = False) -> None:
+    """Jobs may finish until the deadline. Services leave within their limits (`reconcile`), until the drain is due."""
     if in_maintenance(state):
         return
     for instance in attempts_on(state, node.name):
         has_time = node.drain_until_ms > now and not instance.prefilled_behind
-        if not has_time and state.spec_of(instance).policy.kind != WorkloadKind.SERVICE:
-            _move_instance(state, out, node, instance, now)
-
-
-def _move_instance(state: State, out: Step, node: Node, instance: Instance, now: int) -> None:
-    if instance.state != InstanceState.STOPPING:
-        stop(state, out, instance, NodeDraining(node.name), now, requeue=True)
+        may_stay = has_time or state.spec_of(instance).policy.kind == WorkloadKind.SERVICE
+        if instance.state != InstanceState.STOPPING and (is_due or not may_stay):
+            stop(state, out, instance, NodeDraining(node.name), now, requeue=True)
 
 
 def mark_node_services_dirty(state: State, name: str) -> None:

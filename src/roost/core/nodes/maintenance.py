@@ -7,7 +7,7 @@ is rescheduled only later than without maintenance, so nothing runs twice becaus
 from heapq import heappush
 
 from roost.core.lifecycle.restarts import regroup
-from roost.core.nodes.drain import begin_drain
+from roost.core.nodes.drain import move_away
 from roost.core.nodes.pools import enforce
 from roost.core.queue.gang import members
 from roost.core.state.outcome import Step
@@ -70,7 +70,7 @@ def _end(state: State, out: Step, now: int) -> None:
     state.postponed.clear()
     for node in list(state.nodes.values()):
         if node.draining:
-            begin_drain(state, out, node, now)
+            move_away(state, out, node, now)
     for pool in list(state.pools.values()):
         enforce(state, out, pool, now)
     for gang in list(state.gangs):

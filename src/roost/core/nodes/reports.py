@@ -216,7 +216,7 @@ def ending_reason(state: State, instance: Instance, report: Report) -> Reason:
 
 def _refusal(state: State, node: Node, hello: Hello, now: int) -> str:
     """A name belongs to its machine as long as that machine may be running fenced work."""
-    if _machine(node.identity) == _machine(hello.identity):
+    if _life_of(node.identity)[0] == _life_of(hello.identity)[0]:
         return ""
     contact = state.liveness[node.name]
     if contact.connected:
@@ -235,18 +235,14 @@ def _is_stale(node: Node, hello: Hello) -> bool:
 
     Incarnations of a machine are counted; within one, its clock tells which registration came first.
     """
-    if _machine(node.identity) != _machine(hello.identity):
-        return False
-    return (_incarnation(hello.identity), hello.sent_ms) < (_incarnation(node.identity), node.hello_ms)
+    (machine, life), (known_machine, known_life) = _life_of(hello.identity), _life_of(node.identity)
+    return machine == known_machine and (life, hello.sent_ms) < (known_life, node.hello_ms)
 
 
-def _machine(identity: str) -> str:
-    return identity.partition("/")[0]
-
-
-def _incarnation(identity: str) -> int:
-    number = identity.partition("/")[2]
-    return int(number) if number.isdecimal() and len(number) <= INCARNATION_DIGITS_MAX else 0
+def _life_of(identity: str) -> tuple[str, int]:
+    """The machine, and its incarnation."""
+    machine, _, number = identity.partition("/")
+    return machine, int(number) if number.isdecimal() and len(number) <= INCARNATION_DIGITS_MAX else 0
 
 
 def _reconnect(state: State, node: Node, now: int) -> None:

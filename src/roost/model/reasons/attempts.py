@@ -2,7 +2,16 @@
 
 import msgspec
 
-from roost.model.reasons.subjects import BaseReason, InstanceRef, NodeName, PoolName, Principal, ProjectRef, WorkloadRef
+from roost.model.reasons.subjects import (
+    BaseReason,
+    InstanceRef,
+    OnNode,
+    PoolName,
+    Principal,
+    ProjectRef,
+    Requested,
+    WorkloadRef,
+)
 
 
 class Submitted(BaseReason, frozen=True):
@@ -33,17 +42,15 @@ class DependenciesMet(BaseReason, frozen=True):
     """All its dependencies have come."""
 
 
-class PlacedOnNode(BaseReason, frozen=True):
+class PlacedOnNode(OnNode, frozen=True):
     """The scheduler chose a node for it."""
 
-    node: NodeName
     strategy: str
 
 
-class Prefilled(BaseReason, frozen=True):
+class Prefilled(OnNode, frozen=True):
     """It is on a node behind another attempt, whose allocation it gets."""
 
-    node: NodeName
     behind: InstanceRef | None  # None: the reader may not see it
 
 
@@ -109,40 +116,28 @@ class ResultReported(BaseReason, frozen=True):
     by: Principal = ""
 
 
-class LeaseExpired(BaseReason, frozen=True):
+class LeaseExpired(OnNode, frozen=True):
     """Its node stopped it because the node's lease ended."""
 
-    node: NodeName
 
-
-class StoppedByNode(BaseReason, frozen=True):
+class StoppedByNode(OnNode, frozen=True):
     """Its node stopped it without an order."""
 
-    node: NodeName
 
-
-class StreamClosed(BaseReason, frozen=True):
+class StreamClosed(OnNode, frozen=True):
     """The stream of its node closed, and another attempt may overlap this one."""
 
-    node: NodeName
 
-
-class MissingOnNode(BaseReason, frozen=True):
+class MissingOnNode(OnNode, frozen=True):
     """Its node came back without it."""
 
-    node: NodeName
 
-
-class CancelRequested(BaseReason, frozen=True):
+class CancelRequested(Requested, frozen=True):
     """A user cancelled it."""
 
-    by: Principal = ""
 
-
-class RetryRequested(BaseReason, frozen=True):
+class RetryRequested(Requested, frozen=True):
     """A user wants it to run again."""
-
-    by: Principal = ""
 
 
 class RunReplaced(BaseReason, frozen=True):
@@ -160,10 +155,9 @@ class Preempted(BaseReason, frozen=True):
     over_quota: ProjectRef | None = None  # the project that used more than its quota
 
 
-class NodeReserved(BaseReason, frozen=True):
+class NodeReserved(OnNode, frozen=True):
     """Its node is reserved for another project."""
 
-    node: NodeName
     project: ProjectRef | None
 
 
@@ -173,10 +167,8 @@ class GangRestart(BaseReason, frozen=True):
     member: InstanceRef | None
 
 
-class NodeDraining(BaseReason, frozen=True):
+class NodeDraining(OnNode, frozen=True):
     """Its node is being drained."""
-
-    node: NodeName
 
 
 class PoolDraining(BaseReason, frozen=True):

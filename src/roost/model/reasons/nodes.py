@@ -1,6 +1,6 @@
 """Reasons of nodes."""
 
-from roost.model.reasons.subjects import BaseReason, Principal
+from roost.model.reasons.subjects import BaseReason, Requested
 
 
 class NodeRegistered(BaseReason, frozen=True):
@@ -30,32 +30,24 @@ class HeartbeatsResumed(BaseReason, frozen=True):
     """Heartbeats come again."""
 
 
-class DrainRequested(BaseReason, frozen=True):
+class DrainRequested(Requested, frozen=True):
     """An operator drains it."""
-
-    by: Principal = ""
 
 
 class DrainCompleted(BaseReason, frozen=True):
     """Nothing runs on it."""
 
 
-class CordonRequested(BaseReason, frozen=True):
+class CordonRequested(Requested, frozen=True):
     """An operator cordoned it."""
 
-    by: Principal = ""
 
-
-class ResumeRequested(BaseReason, frozen=True):
+class ResumeRequested(Requested, frozen=True):
     """An operator put it back into service."""
 
-    by: Principal = ""
 
-
-class NodeRemoved(BaseReason, frozen=True):
+class NodeRemoved(Requested, frozen=True):
     """It was removed: by an operator, or because it was lost for too long."""
-
-    by: Principal = ""
 
 
 class NodeFlaky(BaseReason, frozen=True):

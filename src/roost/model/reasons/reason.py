@@ -6,58 +6,52 @@ import msgspec
 
 from roost.model.reasons.attempts import AttemptReason
 from roost.model.reasons.nodes import NodeReason
-from roost.model.reasons.subjects import BaseReason, NodeName, Principal, Ref, WorkloadRef
+from roost.model.reasons.subjects import BaseReason, OnNode, Principal, Ref, Requested, WorkloadRef
 
 CAUSES_MAX = 4  # reasons inside each other: a chain of dependencies may be long
 SHARED_MAX = 20_000  # equal reasons kept as one object; most stories are made of a few hundred
 
 
-class NodeLost(BaseReason, frozen=True):
+class Caused(BaseReason, frozen=True):
+    cause: "Reason"
+
+
+class NodeLost(OnNode, frozen=True):
     """Its node was lost, and why."""
 
-    node: NodeName
     cause: "Reason"
 
 
-class MovedToQueue(BaseReason, frozen=True):
+class MovedToQueue(Caused, frozen=True):
     """It was stopped in order to run elsewhere."""
 
-    cause: "Reason"
 
-
-class AttemptRetried(BaseReason, frozen=True):
+class AttemptRetried(Caused, frozen=True):
     """The attempt ended badly, and there is another one."""
 
-    cause: "Reason"
     attempt: int
     attempts_max: int
 
 
-class ServiceRestarted(BaseReason, frozen=True):
+class ServiceRestarted(Caused, frozen=True):
     """A replica ended and restarts after a delay; in a crash loop after many ends."""
 
-    cause: "Reason"
     failures: int
     delay_ms: int
     is_crash_loop: bool = False
 
 
-class RestartDisabled(BaseReason, frozen=True):
+class RestartDisabled(Caused, frozen=True):
     """Its restart policy does not start it again."""
 
-    cause: "Reason"
 
-
-class RescheduleDisabled(BaseReason, frozen=True):
+class RescheduleDisabled(Caused, frozen=True):
     """It must not run elsewhere after its node was lost."""
 
-    cause: "Reason"
 
-
-class RetriesExhausted(BaseReason, frozen=True):
+class RetriesExhausted(Caused, frozen=True):
     """It was lost more often than its retries allow."""
 
-    cause: "Reason"
     retries_max: int
 
 
@@ -84,10 +78,8 @@ class BlockerText(msgspec.Struct, frozen=True, array_like=True, gc=False):
     nodes: int = 0
 
 
-class VersionApplied(BaseReason, frozen=True):
+class VersionApplied(Requested, frozen=True):
     """A user applied this version."""
-
-    by: Principal = ""
 
 
 class RolledBack(BaseReason, frozen=True):

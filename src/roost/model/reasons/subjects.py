@@ -80,3 +80,11 @@ class BaseReason(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fie
     @property
     def code(self) -> str:
         return str(self.__struct_config__.tag)
+
+
+class OnNode(BaseReason, frozen=True):
+    node: NodeName
+
+
+class Requested(BaseReason, frozen=True):
+    by: Principal = ""

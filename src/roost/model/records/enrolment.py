@@ -85,11 +85,8 @@ def read_token(text: str) -> JoinToken:
     except ValueError:  # all that base64 and msgspec raise
         message = f"this is not a join token, or not all of it; one begins with {TOKEN_PREFIX}"
         raise Invalid("join", f"{message} and is made by `roost join-tokens create`") from None
-    if (
-        not token.urls
-        or len(token.urls) > URLS_MAX
-        or not all(url.startswith(("http://", "https://")) for url in token.urls)
-    ):
+    are_urls = all(url.startswith(("http://", "https://")) for url in token.urls)
+    if not 0 < len(token.urls) <= URLS_MAX or not are_urls:
         raise Invalid("join", "this token names no server")
     return token
 

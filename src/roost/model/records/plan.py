@@ -45,10 +45,7 @@ class Plan(msgspec.Struct, frozen=True):
             more = f", devices {list(placing.devices)}" if placing.devices else ""
             more += f", ports {list(placing.ports)}" if placing.ports else ""
             report[(placing.instance,)] = f"on {placing.node} by {placing.strategy}{more}"
-        report |= {
-            (f"waiting of {pending_workload.workload}",): f"{pending_workload.count} ({pending_workload.code})"
-            for pending_workload in self.pending
-        }
+        report |= {(f"waiting of {item.workload}",): f"{item.count} ({item.code})" for item in self.pending}
         report |= {("stopped ", InstanceRef.of(stopping.instance)): f"on {stopping.node}" for stopping in self.stopped}
         return report
 

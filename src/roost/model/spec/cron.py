@@ -78,10 +78,8 @@ def local_time(schedule: Schedule, moment_ms: int) -> datetime:
 def check_cron(line: str, path: str) -> None:
     check_text(line, path)
     if len(line_of(line).split()) != FIELDS:
-        existing = ", ".join(SHORTHANDS)
-        raise Invalid(
-            path, f"a line has five fields (minute hour day month weekday) or is one of {existing}: {line!r:.60}"
-        )
+        message = f"a line has five fields (minute hour day month weekday) or is one of {', '.join(SHORTHANDS)}"
+        raise Invalid(path, f"{message}: {line!r:.60}")
     try:
         if next(CronSim(line_of(line), datetime(2024, 1, 1, tzinfo=UTC)), None) is None:
             raise Invalid(path, f"{line!r:.60} never comes")

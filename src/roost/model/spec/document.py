@@ -222,7 +222,7 @@ def _gang(document: Document, path: str) -> tuple[str, int]:
     if document.kind == WorkloadKind.VM:
         raise Invalid(path, "a gang is made of jobs or services")
     if gang is True:
-        between(document.count, 1, limits.GANG_MAX, _join(path.rpartition(".")[0], "count"), "instances of a gang")
+        between(document.count, 1, limits.GANG_MAX, f"{path.removesuffix('gang')}count", "instances of a gang")
         return workload_key(document.project, document.name), 0
     assert isinstance(gang, Gang)
     check_name(gang.name, f"{path}.name")
@@ -312,19 +312,16 @@ def _check_maps(document: Document, path: str) -> None:
     for name, value in document.env.items():
         if not name or "=" in name:
             raise Invalid(here, f"{name!r:.60} is not a name for a variable")
-        _check_argument(name, f"{here}.{name:.60}")
-        if isinstance(value, FromSecret):
-            _check_secret(name, value, f"{here}.{name:.60}")
-        else:
-            _check_argument(value, f"{here}.{name:.60}")
+        field = f"{here}.{name:.60}"
+        _check_argument(name, field)
+        if isinstance(value, str):
+            _check_argument(value, field)
+            continue
+        check_name(value.secret, f"{field}.secret")
+        if name == "PATH":
+            raise Invalid(field, "PATH cannot be secret: error messages show it when a program is missing")
     between(len(secrets_of(document)), 0, limits.SECRETS_MAX, here, "secrets")
     check_labels(document.labels, _join(path, "labels"))
-
-
-def _check_secret(name: str, value: FromSecret, path: str) -> None:
-    check_name(value.secret, f"{path}.secret")
-    if name == "PATH":
-        raise Invalid(path, "PATH cannot be secret: error messages show it when a program is missing")
 
 
 def check_labels(labels: dict[str, str], path: str) -> None:
@@ -340,10 +337,9 @@ def _check_retries(retries: Retries, path: str) -> None:
     between(retries.max, 0, limits.RETRIES_MAX, _join(path, "max"))
     between(len(retries.on), 0, limits.RULES_MAX, _join(path, "on"), "causes")
     for index, cause in enumerate(retries.on):
-        if cause in RETRY_CAUSES or cause in EXIT_CAUSES:
-            continue
-        message = f"a cause is {', '.join(RETRY_CAUSES)} or exit:CODE, not {cause!r:.60}"
-        raise Invalid(f"{_join(path, 'on')}[{index}]", message)
+        if cause not in RETRY_CAUSES and cause not in EXIT_CAUSES:
+            message = f"a cause is {', '.join(RETRY_CAUSES)} or exit:CODE, not {cause!r:.60}"
+            raise Invalid(f"{_join(path, 'on')}[{index}]", message)
 
 
 def _positive(value: Quantity | None, path: str) -> int:

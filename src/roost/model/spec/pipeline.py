@@ -105,7 +105,8 @@ def document_of(
     if retention and "retention" not in document:
         document["retention"] = retention
     if action.needs:
-        document["after"] = [_after(f"{pipeline.name}-{run}-{need.action}", need.when) for need in action.needs]
+        others = [(f"{pipeline.name}-{run}-{need.action}", need.when) for need in action.needs]
+        document["after"] = [name if when == WHEN[0] else {"workload": name, "when": when} for name, when in others]
     if spec_of_document(document, action.path).policy.retention_ms < RETENTION_MS_MIN:
         raise Invalid(f"{action.path}.retention", "at least 1m is required, so that clients can read the result")
     return document
@@ -178,32 +179,26 @@ def _steps(raw: object, path: str) -> list[Any]:
 
 def _needs(raw: object, path: str) -> tuple[Need, ...]:
     """`build`, `[build, lint]`, `[build, {lint: finished}]` or `{build: finished}`."""
-    needs: list[Need] = []
-    if isinstance(raw, str):
-        needs = [Need(raw, WHEN[0], path)]
-    elif isinstance(raw, Mapping):
+    if isinstance(raw, str | Mapping):
         needs = _needs_of(raw, path)
     elif isinstance(raw, list):
-        for number, item in enumerate(raw):
-            here = f"{path}[{number}]"
-            if isinstance(item, str):
-                needs.append(Need(item, WHEN[0], here))
-            elif isinstance(item, Mapping):
-                needs += _needs_of(item, here)
-            else:
-                raise Invalid(here, "this is the name of an action, or a mapping such as {build: finished}")
+        needs = [need for number, item in enumerate(raw) for need in _needs_of(item, f"{path}[{number}]")]
     else:
         raise Invalid(path, "this is a list of actions, such as [build], or a mapping such as {build: finished}")
     between(len(needs), 0, limits.AFTER_MAX, path, "actions")
-    seen: dict[str, None] = {}
+    seen: set[str] = set()
     for need in needs:
         if need.action in seen:
             raise Invalid(need.path, f"{need.action:.60} is named twice")
-        seen[need.action] = None
+        seen.add(need.action)
     return tuple(needs)
 
 
-def _needs_of(raw: Mapping[Any, Any], path: str) -> list[Need]:
+def _needs_of(raw: object, path: str) -> list[Need]:
+    if isinstance(raw, str):
+        return [Need(raw, WHEN[0], path)]
+    if not isinstance(raw, Mapping):
+        raise Invalid(path, "this is the name of an action, or a mapping such as {build: finished}")
     for name, when in raw.items():
         if not isinstance(name, str):
             raise Invalid(path, f"the name of an action is a text, not {name!r:.60}")
@@ -241,10 +236,6 @@ def _circle(stuck: Sequence[Action]) -> Invalid:
     chain = [*names[names.index(action.name) :], action.name]
     shown = chain if len(chain) <= 20 else [*chain[:10], "...", *chain[-9:]]
     return Invalid(steps[action.name].path, f"dependency cycle: {' needs '.join(shown)}")
-
-
-def _after(workload: str, when: str) -> str | dict[str, str]:
-    return workload if when == WHEN[0] else {"workload": workload, "when": when}
 
 
 def _name(fields: Mapping[str, Any], path: str, noun: str) -> str:

@@ -160,9 +160,8 @@ def _check_harmony(hard: list[AffinityRule], path: str) -> None:
         for apart in hard:
             if near.kind == AffinityKind.NEAR and apart.kind == AffinityKind.APART and near.selector == apart.selector:
                 if NESTING[near.by] <= NESTING[apart.by]:
-                    message = (
-                        f"{near.selector} is to be in the same {near.by} and apart by {apart.by}: no node can do both"
-                    )
+                    both = f"in the same {near.by} and apart by {apart.by}"
+                    message = f"{near.selector} is to be {both}: no node can do both"
                     raise Invalid(f"{path}.near", message, code="contradiction")
 
 

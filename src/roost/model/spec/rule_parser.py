@@ -6,15 +6,7 @@ from typing import NamedTuple
 
 TEXT, WORD, MARK = "text", "word", "mark"
 MACROS = ("all", "exists", "exists_one", "map", "filter")
-BEFORE_A_KEY = (
-    "(",
-    "&",
-    "|",
-    ",",
-    "?",
-    ":",
-    "[",
-)  # after anything else, `'a' in labels` may be part of something larger
+BEFORE_A_KEY = ("(", "&", "|", ",", "?", ":", "[")  # after others, `'a' in labels` may be part of something larger
 _TOKEN = re.compile(
     r"""(?P<raw>(?:[rR][bB]?|[bB][rR])(?:'''.*?'''|\"\"\".*?\"\"\"|'[^'\n]*'|"[^"\n]*"))
     |(?P<text>[bB]?(?:'''(?:[^\\]|\\.)*?'''|\"\"\"(?:[^\\]|\\.)*?\"\"\"|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"))

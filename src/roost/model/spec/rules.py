@@ -71,7 +71,7 @@ def holds(rule: str, node: dict[str, Any]) -> tuple[bool, str]:
 
 def depends_on_usage(rule: str) -> bool:
     """Whether a rule reads current use, so that its answer changes with every placement."""
-    return any(other_spoken.word in NOW for other_spoken in referenced_fields(rule))
+    return any(field.word in NOW for field in referenced_fields(rule))
 
 
 def cache_key(rule: str, name: str, facts: "Facts", room: Room = EMPTY) -> bytes:
@@ -81,7 +81,9 @@ def cache_key(rule: str, name: str, facts: "Facts", room: Room = EMPTY) -> bytes
         log_line = FIELDS.get(word)
         if log_line is not None:
             text = log_line(name, facts, room)
-            received[word] = text if keys is None or not isinstance(text, dict) else _only(text, keys)
+            if keys is not None and isinstance(text, dict):
+                text = {key: text[key] for key in keys if key in text}
+            received[word] = text
     return _ENCODER.encode(received)
 
 
@@ -96,9 +98,8 @@ def _check_cost(pieces: list[RuleToken], path: str) -> None:
     if len(patterns) > PATTERNS_MAX:
         raise Invalid(path, f"a rule may have {PATTERNS_MAX} patterns (matches), not {len(patterns)}")
     if patterns and calls(pieces, MACROS):
-        raise Invalid(
-            path, "a rule may have patterns (matches) or walk over a list (all, exists, map, filter), not both"
-        )
+        message = "a rule may have patterns (matches) or walk over a list (all, exists, map, filter), not both"
+        raise Invalid(path, message)
     for start in patterns:
         pattern = _pattern(pieces, start + 1)
         if pattern is None:
@@ -118,10 +119,6 @@ def _pattern(pieces: list[RuleToken], start: int) -> str | None:
             literal = last.kind == TEXT or last.value[-1:] in "'\"" and len(last.value) > 1
             return last.value if literal and before.value in ("(", ",") and before.kind != TEXT else None
     return None
-
-
-def _only(text: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    return {key: text[key] for key in keys if key in text}
 
 
 def _short(reason: object) -> str:

@@ -68,11 +68,12 @@ def update_of(block: UpdateBlock | None, kind: WorkloadKind, path: str) -> Updat
     between(block.canary, 0, limits.COUNT_SERVICE_MAX, f"{path}.canary")
     between(block.failures, 1, limits.CHECK_FAILURES_MAX, f"{path}.failures")
     deadline = duration_ms(block.deadline, f"{path}.deadline")
-    if deadline <= duration_ms(block.healthy_after, f"{path}.healthy_after"):
+    healthy_after = duration_ms(block.healthy_after, f"{path}.healthy_after")
+    if deadline <= healthy_after:
         raise Invalid(f"{path}.deadline", "this must be longer than healthy_after, or nothing is ever in time")
     return Update(
-        unavailable, unavailable_percent, surge, surge_percent, block.canary,
-        duration_ms(block.healthy_after, f"{path}.healthy_after"), deadline, block.failures, block.rollback,
+        unavailable, unavailable_percent, surge, surge_percent, block.canary, healthy_after, deadline,
+        block.failures, block.rollback,
     )  # fmt: skip
 
 
