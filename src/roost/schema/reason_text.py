@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from roost.model.errors import RoostError
+from roost.model.keys import split_workload_key
 from roost.model.reasons import attempts, nodes, reason
 from roost.model.reasons.attempts import TickSkipped, TicksSkipped
 from roost.model.reasons.reason import Reason, Text
@@ -100,7 +101,7 @@ def _data(value: Any, visible: Visible | None) -> Any:
 
 def is_visible(key: str, visible: Visible | None) -> bool:
     """Whether a reader sees a workload or an instance, as PROJECT/NAME or PROJECT/NAME.INDEX."""
-    return visible is None or visible(key.partition("/")[0])
+    return visible is None or visible(split_workload_key(key)[0])
 
 
 def _sees(ref: Ref, visible: Visible | None) -> bool:

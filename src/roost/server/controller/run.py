@@ -12,6 +12,7 @@ from typing import Any
 
 from roost.core.state.state import State
 from roost.model.errors import Conflict, Invalid, NoService, NotFound, Refused
+from roost.model.keys import split_workload_key
 from roost.model.limits import STORY_MAX
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
@@ -117,7 +118,7 @@ class FollowedRun:
             message = f"{self._workload} is another one than before: the one that you followed was deleted"
             raise Conflict(message, code="another_run", path="position.serial")
         position.serial = workload.serial
-        project, _, name = self._workload.partition("/")
+        project, name = split_workload_key(self._workload)
         await self._send(pb.RunFrame(project=project, name=name, index=self._index))
         await self._tell_stages()
 
@@ -208,7 +209,7 @@ class FollowedRun:
         state = await self._engine.settled()
         known = state.instances.get(self._key)
         attempt = position.log_attempt or (1 if known is not None and known.attempt else 0)
-        project, _, name = self._workload.partition("/")
+        project, name = split_workload_key(self._workload)
         while True:
             stream = await self._caller.perform(
                 logs.follow_log, project, name, self._index, attempt, position.log_offset

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from roost.core.state.outcome import Forgotten
+from roost.model.keys import split_instance_key, split_workload_key
 from roost.model.records.opaque import OPAQUE_KINDS, Audit
 from roost.model.records.transition import Story, Transition, Transitioned, lines_between
 from roost.model.records.workload import Workload
@@ -151,7 +152,7 @@ class HistoryReader:
                 rows.events.append(_audit_event(_AUDITS.decode(value)))
             case ("version", key, bytes()):  # stored when its successor replaces it
                 workload, _, number = key.rpartition("@")
-                project, _, name = workload.partition("/")
+                project, name = split_workload_key(workload)
                 message = f"version {number} has a successor"
                 row = EventRow(
                     commit.at_ms, commit.revision, "workload", project, name, what="changed", message=message
@@ -192,10 +193,10 @@ class HistoryReader:
 
 
 def _instance_event(key: str, line: Transition) -> EventRow:
-    workload, _, index = key.rpartition(".")
-    project, _, name = workload.partition("/")
+    workload, index = split_instance_key(key)
+    project, name = split_workload_key(workload)
     reason = _ENCODER.encode(line.reason)
-    return EventRow(line.at_ms, line.revision, "instance", project, name, int(index), line.node, line.state, reason)
+    return EventRow(line.at_ms, line.revision, "instance", project, name, index, line.node, line.state, reason)
 
 
 def _submitted_event(seen: "_Workload", revision: int) -> EventRow:

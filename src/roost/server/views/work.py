@@ -16,6 +16,7 @@ from roost.core.lifecycle.restarts import CRASH_LOOP
 from roost.core.placement.scorers import SCORE_MAX
 from roost.core.state.state import State
 from roost.model.errors import NotFound
+from roost.model.keys import split_workload_key
 from roost.model.reasons.attempts import SUBMITTED
 from roost.model.records.instance import Decision, Instance
 from roost.model.records.transition import Transition
@@ -210,7 +211,7 @@ def node_view(state: State, name: str) -> NodeView:
 def node_detail(state: State, name: str, visible: Visible | None = None) -> NodeDetail:
     """Everything about a node."""
     report = node_report(state, name)
-    seen = [item for item in report["running"] if visible is None or visible(item.workload.partition("/")[0])]
+    seen = [item for item in report["running"] if visible is None or visible(split_workload_key(item.workload)[0])]
     running = [instance_view(instance, visible) for instance in seen[:DETAIL_INSTANCES_MAX]]
     fleet, row = state.fleet, state.fleet.row(name)
     return NodeDetail(
@@ -228,7 +229,7 @@ def unit_name(resource: str) -> str:
 
 
 def _instance_fields(instance: Instance, visible: Visible | None = None) -> dict[str, Any]:
-    project, _, name = instance.workload.partition("/")
+    project, name = split_workload_key(instance.workload)
     return {
         "project": project,
         "name": name,

@@ -5,6 +5,7 @@ from bisect import bisect_right
 from roost.core.explain.drain_preview import DrainPreview, drain_preview
 from roost.core.state.state import State
 from roost.model.events import Cordon, Drain, Remove, Resume
+from roost.model.keys import split_instance_key, split_workload_key
 from roost.model.spec.units import duration_ms
 from roost.model.states import NodeStatus
 from roost.schema.nodes import Draining, DrainPlanView, LeavingView, NodeDetail, NodePage, NodeView
@@ -62,11 +63,11 @@ def _deadline_ms(fields: Draining) -> int:
 def _plan_view(plan: DrainPreview, revision: int) -> DrainPlanView:
     leaving = []
     for move in plan.moves:
-        workload, _, index = move.instance.rpartition(".")
-        project, _, name = workload.partition("/")
+        workload, index = split_instance_key(move.instance)
+        project, name = split_workload_key(workload)
         leaving.append(
             LeavingView(
-                project=project, name=name, index=int(index), node=move.node, strategy=move.strategy,
+                project=project, name=name, index=index, node=move.node, strategy=move.strategy,
                 code=move.code, message=render_text(move.text), may_finish=move.may_finish,
             )
         )  # fmt: skip
