@@ -91,6 +91,7 @@ async def secured_server(blobs: Blobs | None = None, **settings: Any) -> AsyncIt
             await made.gateway.stop(0.1)
             made.engine.stop()
             await made.client.aclose()
+    made.release_api()
 
 
 def server_bundle(name: str = "other") -> Bundle:

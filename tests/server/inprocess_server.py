@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import httpx
+from litestar import Litestar
 
 from roost.blobs.memory import MemoryBlobs
 from roost.core.state.outcome import Orders
@@ -38,6 +39,10 @@ from tests.certified import authority
 TOKEN = "the-token-of-the-roost"
 KEY = bytes(32)  # of the seal
 DEADLINE_S = 60.0  # against hanging: what is waited for takes milliseconds on an idle machine
+
+
+# An API takes longer to make than most tests take to run, and all it knows of its server is the dispatcher.
+_spare_apis: list[Litestar] = []
 
 
 class Streams:
@@ -136,7 +141,8 @@ class InprocessServer:
             hooks=self.hooks,
         )
         self.dispatcher = Dispatcher(self.context)
-        self.api = make_api(self.dispatcher)
+        self.api = _spare_apis.pop() if _spare_apis else make_api(self.dispatcher)
+        self.api.state.dispatcher = self.dispatcher
         self.door = AuthMiddleware(self.api, self.auth)
         transport = httpx.ASGITransport(app=self.door)
         self.client = httpx.AsyncClient(
@@ -179,6 +185,11 @@ class InprocessServer:
                 await asyncio.sleep(0.001)
         return found
 
+    def release_api(self) -> None:
+        """For the next server, when this one has stopped."""
+        self.api.state.dispatcher = None
+        _spare_apis.append(self.api)
+
     def snapshot(self) -> tuple[int, list[str], int]:
         """What must stay as it is when a request is refused."""
         state = self.engine.state
@@ -215,6 +226,7 @@ async def inprocess_server(
             await made.client.aclose()
             if history is not None:
                 await history.close()
+    made.release_api()
 
 
 @asynccontextmanager
