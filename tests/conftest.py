@@ -1,9 +1,13 @@
 """What all tests share: the kind of event loop, how hypothesis searches, and which tests come last."""
 
+import gc
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# Until all tests are collected (below): everything that is made until then stays.
+gc.disable()
 
 # As in roost.server, which tests import after gRPC: a server of this process forks to answer questions.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
@@ -33,3 +37,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.name == "test_examples.py":
             item.add_marker("examples")
     items.sort(key=lambda item: item.get_closest_marker("examples") is not None)
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay to the end: no garbage collection has to look at half a million objects again."""
+    gc.freeze()
+    gc.enable()
