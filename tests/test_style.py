@@ -7,6 +7,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,7 +55,19 @@ def walk(folder: Path) -> Iterator[Path]:
 
 FILES = list(walk(ROOT))
 PYTHON = {path: path.read_text(encoding="utf-8") for path in FILES if path.suffix == ".py"}
-TREES = {path: ast.parse(text, filename=str(path)) for path, text in PYTHON.items()}
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    """Parsed by the first rule that needs them: every worker imports this file, and one of them runs the rules."""
+    return {path: ast.parse(text, filename=str(path)) for path, text in PYTHON.items()}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trees_forgotten() -> Iterator[None]:
+    """A million objects would slow down every garbage collection of the tests that follow."""
+    yield
+    trees.cache_clear()
 
 
 def place(path: Path, line: int = 1) -> str:
@@ -62,7 +75,7 @@ def place(path: Path, line: int = 1) -> str:
 
 
 def nodes(*kinds: type[ast.AST], under: Path = ROOT) -> Iterator[tuple[Path, ast.AST]]:
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         if path.is_relative_to(under):
             yield from ((path, node) for node in ast.walk(tree) if isinstance(node, kinds))
 
@@ -100,7 +113,7 @@ def ports_are_small() -> Complaints:
 
 
 def modules_say_what_they_are() -> Complaints:
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         if not ast.get_docstring(tree):
             yield f"{place(path)}: begin with a docstring that says the file's role"
 
@@ -144,7 +157,7 @@ def locks_hold_every_dependency() -> Complaints:
 
 def waiting_is_for_something() -> Complaints:
     """time.sleep(2) hopes; a loop that ends when the thing has happened waits. Sleeping inside such a loop is fine."""
-    for path, tree in TREES.items():
+    for path, tree in trees().items():
         if not path.is_relative_to(ROOT / "tests"):
             continue
         polling = {id(node) for loop in ast.walk(tree) if ends_early(loop) for node in ast.walk(loop)}
@@ -257,8 +270,8 @@ def test_style(rule: Callable[[], Complaints]) -> None:
 
 def test_the_rules_see_the_code() -> None:
     """An empty list of files would pass every rule."""
-    assert SOURCE / "__init__.py" in TREES
-    assert Path(__file__) in TREES
+    assert SOURCE / "__init__.py" in trees()
+    assert Path(__file__) in trees()
 
 
 def test_generated_wire_code_is_what_the_protos_say(tmp_path: Path) -> None:
