@@ -62,9 +62,10 @@ class CountCache:
         now = time.perf_counter()
         fresh = self._cost_s < COUNT_CHEAP_S or now - self._taken_s > self._cost_s * COUNT_SHARE
         if self._counts is None or (fresh and self._revision != state.revision):
+            began_s = time.thread_time()  # not perf_counter: on a busy machine a small count takes long as well
             self._counts, self._revision = count(state), state.revision
             self._taken_s = time.perf_counter()
-            self._cost_s = self._taken_s - now
+            self._cost_s = time.thread_time() - began_s
         return self._counts
 
 
