@@ -2,17 +2,16 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.cli.serving import DEADLINE_S, ROOST, Served, up
 from tests.components import postgres
+from tests.components.ports import free_port
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 RUN_HERE = {"hello", "steps", "array", "sweep", "service", "rolling", "pinned", "placement", "pipeline"}
@@ -156,22 +155,11 @@ def test_the_client(one: Served) -> None:
     assert done.stdout.count("instance ") == 4
 
 
-def _free_ports() -> int:
-    """The first of three ports that are free at all three addresses, below those that systems give to clients."""
-    for first in range(12_000 + os.getpid() % 10_000, 32_000, 3):
-        with ExitStack() as stack, suppress(OSError):
-            for address in ("127.0.0.1", "127.0.0.2", "127.0.0.3"):
-                for port in range(first, first + 3):
-                    stack.enter_context(socket.socket()).bind((address, port))
-            return first
-    raise AssertionError("no three ports are free")
-
-
 def test_three_servers() -> None:
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     script = EXAMPLES / "high-availability" / "three-servers.sh"
     with postgres.running() as database:
-        env = {**os.environ, "PATH": programs, "PORT": str(_free_ports())}
+        env = {**os.environ, "PATH": programs, "PORT": str(free_port())}  # and the two behind it
         done = subprocess.run([script, database.dsn], env=env, capture_output=True, text=True, timeout=2 * DEADLINE_S)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " is the leader now; " in done.stdout
