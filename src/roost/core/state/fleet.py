@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable
 from copy import copy
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from roost.model.records.node import Facts
 Ints = NDArray[np.int64]
 Scores = NDArray[np.int32]  # half as wide as amounts: looking for the best among thousands takes half the time
 Mask = NDArray[np.bool_]
+Kind = TypeVar("Kind", bound=np.generic)
 
 GPU = 1_000  # thousandths in a whole device
 MEASURED = ("cpu", "memory")
@@ -99,15 +100,15 @@ class Fleet:
             row = bisect_left(self.names, name)
             self.names.insert(row, name)
             self.facts.insert(row, facts)
-            self.open = np.insert(self.open, row, False)
-            self.online = np.insert(self.online, row, False)
+            self.open = _with_row(self.open, row)
+            self.online = _with_row(self.online, row)
             for resource in self.total:
-                self.total[resource] = np.insert(self.total[resource], row, 0)
-                self.used[resource] = np.insert(self.used[resource], row, 0)
+                self.total[resource] = _with_row(self.total[resource], row)
+                self.used[resource] = _with_row(self.used[resource], row)
             for resource in MEASURED:
-                self.measured[resource] = np.insert(self.measured[resource], row, 0)
-            self.device_total = np.insert(self.device_total, row, 0, axis=0)
-            self.devices = np.insert(self.devices, row, 0, axis=0)
+                self.measured[resource] = _with_row(self.measured[resource], row)
+            self.device_total = _with_row(self.device_total, row)
+            self.devices = _with_row(self.devices, row)
         elif self.facts[row] == facts and all(self.total[total].item(row) == totals[total] for total in totals):
             return
         self.facts[row] = facts
@@ -357,3 +358,10 @@ def decay(past_ms: int) -> int:
 
 def _copied(columns: dict[str, Ints]) -> dict[str, Ints]:
     return {resource: column.copy() for resource, column in columns.items()}
+
+
+def _with_row(column: NDArray[Kind], row: int) -> NDArray[Kind]:
+    """With an empty row. np.insert takes eight times as long, and a restart adds every node."""
+    wider = np.zeros((len(column) + 1, *column.shape[1:]), column.dtype)
+    wider[:row], wider[row + 1 :] = column[:row], column[row:]
+    return wider
