@@ -8,7 +8,6 @@ import sys
 
 
 def main() -> int:
-    """Find the package this file belongs to, and begin."""
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     loop = __import__("roost.keeper.loop", fromlist=["main"])  # by name: the path has to be there first
     return int(loop.main(sys.argv[1:]))

@@ -31,7 +31,6 @@ class AgentProcess:
         self.wanted = True
 
     def next_at(self) -> int:
-        """When `tick` has something to do next."""
         if self.pid:
             return self.heard_at + self.silence_ms
         return self.start_at if self.wanted else NEVER
@@ -71,7 +70,6 @@ class AgentProcess:
                 os.close(log_fd)
 
     def heard(self, now: int) -> None:
-        """It has sent something, whatever it was."""
         self.heard_at = now
 
     def ended(self, status: int, now: int) -> None:

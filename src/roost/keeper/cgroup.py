@@ -27,7 +27,6 @@ class Cgroups:
         self.home = home  # v2: where the keeper itself lives; v1: it lives in `cpu` and `memory`
 
     def missing(self, cpu_m: int, memory: int) -> str:
-        """Why these limits cannot be kept, or nothing when they can."""
         wanted = [
             name
             for name, asked, base in (("cpu", cpu_m, self.cpu), ("memory", memory, self.memory))
@@ -117,7 +116,6 @@ class Group:
         return [int(pid) for pid in read(f"{self.dirs[0]}/cgroup.procs").split()]
 
     def out_of_memory(self) -> bool:
-        """Whether the kernel has killed anything in here for want of memory."""
         if not self.memory:
             return False
         name = "memory.events" if self.kind == "v2" else "memory.oom_control"
@@ -134,7 +132,6 @@ class Group:
         return int(read(f"{self.memory_dir}/{name}") or 0)
 
     def remove(self) -> bool:
-        """False: something inside is still dying; try again a little later."""
         gone = True
         for directory in self.dirs:
             gone = remove(directory) and gone
@@ -220,7 +217,6 @@ def _prepare_shared(top: str, here: str) -> Cgroups:
 
 
 def clear(at: Cgroups, prefix: str) -> None:
-    """Remove groups that an earlier keeper of the same directory left behind."""
     for base in dict.fromkeys(d for d in (at.cpu, at.memory) if d):
         for name in os.listdir(base):
             if name.startswith(prefix):
@@ -272,7 +268,6 @@ def read(path: str) -> str:
 
 
 def write(path: str, value: str) -> None:
-    """One write, as the kernel wants it."""
     fd = os.open(path, os.O_WRONLY)
     try:
         os.write(fd, value.encode())
@@ -287,7 +282,6 @@ def write_if_there(path: str, value: str) -> None:
 
 
 def remove(directory: str) -> bool:
-    """True when the group is gone."""
     try:
         os.rmdir(directory)
     except FileNotFoundError:

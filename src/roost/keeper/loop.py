@@ -36,8 +36,6 @@ _scan: Callable[[str, int], tuple[object, int]] = json.JSONDecoder().raw_decode
 
 
 class KeeperOptions:
-    """The keeper's command line."""
-
     __slots__ = ("agent", "agent_log", "agent_silence_ms", "dir", "grace_ms", "recycle")
 
     def __init__(self) -> None:
@@ -85,7 +83,6 @@ class Keeper:
         self.signalled += 1
 
     def run(self) -> None:
-        """Until everything has ended, because we were asked to."""
         now = now_ms()
         self.agent.tick(now, self.runs.home_fd)
         while not self._is_over():
@@ -177,13 +174,11 @@ class Keeper:
         self.runs.close()
 
     def kill_all(self) -> None:
-        """The last resort: see Runs.kill_all."""
         self.runs.kill_all()
         self.agent.signal(signal.SIGKILL)
 
 
 def main(arguments: list[str]) -> int:
-    """The whole life of a keeper; returns its exit code."""
     if sys.getfilesystemencoding() != "utf-8":  # names and arguments are passed on byte by byte
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-I", "-S", *sys.argv])
     options = parse(arguments)

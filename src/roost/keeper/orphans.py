@@ -30,7 +30,6 @@ class Orphans:
         self.dying: list[Group] = []  # cgroups that could not be removed yet
 
     def check_soon(self, now: int) -> None:
-        """Something has ended."""
         if self.look_at == NEVER:
             self.look_at = now + LOOK_MS
 
@@ -40,7 +39,6 @@ class Orphans:
         self.check_soon(now)
 
     def remove(self, group: Group) -> None:
-        """Remove the cgroup of an ended run, now or as soon as it is empty."""
         if not group.remove():
             self.dying.append(group)
 

@@ -49,7 +49,6 @@ def environment(pid: int) -> bytes:
 
 
 def find(environ: bytes, name: str) -> str | None:
-    """The value of one variable in a process's environment block."""
     block = b"\0" + environ
     start = block.find(b"\0" + name.encode() + b"=")
     if start < 0:

@@ -1,12 +1,11 @@
-"""Empty work directories and log files are used again: a rename costs a tenth of making and removing a file.
+"""Empty work directories and log files of forgotten runs go to the next runs: renaming is cheaper than making.
 
-On ext4 here: mkdir + rmdir 110 us, create + unlink 85 us, rename 7 us. What a forgotten run leaves empty stays where it
-is until the next run takes it over, or goes below `spare/` when no run comes, within two looks (`settle`).
+On ext4: mkdir + rmdir 110 us, create + unlink 85 us, rename 7 us. Without it a task of /bin/true costs a third more
+CPU, and more while other processes sync their files. `--recycle off` does without it.
 
-Of the keeper's own CPU it saves half: 380 instead of 770 us a run of /bin/true. `--recycle off` does without it.
-
+A spare stays in its place until a run takes it over, or moves to `spare/` when no run did between two looks.
 Nothing that a process could still hold is given to another run: a spare is ready only after a look showed that no
-process of an ended run is left; a directory when nothing was ever put into it, a log when no other process has it open.
+process of an ended run is left, a directory only if it is empty, and a log only if no other process has it open.
 """
 
 from __future__ import annotations
@@ -14,215 +13,149 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-import time
 from collections.abc import Callable
 
 SPARES_MAX = 256  # of each kind: what 1,000 runs a second leave between two looks, with room
 DIR_MODE = 0o700
 LOG_MODE = 0o600
-TICK_NS = 20_000_000  # file times are as coarse as the kernel's tick, 10 ms at most
 
-_HERE = -100  # AT_FDCWD
-_NO_REPLACE = 1  # RENAME_NOREPLACE
 # Without waiting: a log that is a pipe without a reader is an error, not a reason to hang.
 _LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-class RecycledFiles:
-    """Directories as path → modification time (0: not known yet), logs as path → open descriptor."""
+class Spares:
+    """Spares of one kind: path → open descriptor, -1 for a directory."""
 
-    def __init__(self, home: str, *, enabled: bool) -> None:
-        self.home = home
-        self.enabled = enabled
-        self.move = mover()
+    def __init__(self, home: str, is_unused: Callable[[str, int], bool], *, enabled: bool) -> None:
+        self.home = home  # the beginning of the paths of stored spares
+        self.is_unused = is_unused
+        self.capacity = SPARES_MAX if enabled else 0
         self.count = 0
-        self.dirs: dict[str, int] = {}  # ready to be used again
-        self.logs: dict[str, int] = {}
-        self.new_dirs: dict[str, int] = {}  # waiting for the next look
-        self.new_logs: dict[str, int] = {}
-        self.idle: list[str] = []  # ready and in their old place at the last look: they are put away at the next
-        self.stored_dirs: dict[str, int] = {}  # put away below `home`
-        self.stored_logs: dict[str, int] = {}
-        if enabled:
-            os.makedirs(home, mode=0o700, exist_ok=True)
-            for name in os.listdir(home):  # those of an earlier keeper: their users are unknown
-                remove(f"{home}/{name}")
+        self.new: dict[str, int] = {}  # dropped since the last look
+        self.ready: dict[str, int] = {}  # in the place where the last run had them
+        self.stored: dict[str, int] = {}
 
-    def make_dir(self, path: str) -> int:
-        """Have an empty directory at `path`: its time, to be handed back with it. -1: it was there before."""
-        pool = self.dirs
-        if path in pool or path in self.new_dirs:  # the same name again: from now on it is the run's
-            self.new_dirs.pop(path, None)
-            pool.pop(path, None)
-        pool = pool or self.stored_dirs
-        if pool:
-            old, changed_ns = pool.popitem()
-            if self.move(old, path):
-                return changed_ns
-            if os.path.lexists(path):  # the place is taken; the spare is as good as before
-                pool[old] = changed_ns
-            else:
-                remove(old)
-        try:
-            os.mkdir(path, DIR_MODE)
-        except FileExistsError:
-            return -1
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            os.mkdir(path, DIR_MODE)
-        return 0
+    def take(self, path: str) -> int | None:
+        """Move a spare to `path` and return its descriptor; None: there is no spare, or the name is taken."""
+        for pool in (self.new, self.ready):
+            close(pool.pop(path, -1))  # the same name again: the file belongs to the run from now on
+        pool = self.ready or self.stored
+        if not pool or os.path.lexists(path):
+            return None
+        spare, fd = pool.popitem()
+        return fd if moved(spare, path, fd) else None
 
-    def open_log(self, path: str) -> int:
-        """A descriptor at the end of the log; what is there already stays."""
-        pool = self.logs
-        if path in pool or path in self.new_logs:
-            close(self.new_logs.pop(path, -1))
-            close(pool.pop(path, -1))
-        pool = pool or self.stored_logs
-        if pool:
-            old, fd = pool.popitem()
-            if self.move(old, path):
-                return fd
-            if os.path.lexists(path):
-                pool[old] = fd
-            else:
-                os.close(fd)
-                remove(old)
-        try:
-            return os.open(path, _LOG_FLAGS, LOG_MODE)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            return os.open(path, _LOG_FLAGS, LOG_MODE)
-
-    def drop_dir(self, path: str, changed_ns: int) -> None:
-        """A run's directory is no longer needed; one that holds something stays."""
-        if self.enabled and len(self.new_dirs) < SPARES_MAX:
-            self.new_dirs[path] = changed_ns
+    def drop(self, path: str, fd: int = -1) -> None:
+        """A run no longer needs this file; one that holds something stays."""
+        if len(self.new) < self.capacity:
+            self.new[path] = fd
         else:
-            remove(path)
-
-    def drop_log(self, path: str, fd: int) -> None:
-        """A run's log is no longer needed; one that holds something stays."""
-        if fd >= 0 and self.enabled and len(self.new_logs) < SPARES_MAX:
-            self.new_logs[path] = fd
-        else:
-            close(fd)
-            remove(path)
+            discard(path, fd)
 
     def verify(self, *, clean: bool) -> bool:
-        """After a look at the processes. Unless it was clean, nothing that came before it is used again.
+        """After a look at the processes. Unless it was clean, nothing that was dropped before is used again.
 
         All checks are made here, for many at a time: that is a third of what each would cost at the next start.
         True when another look is wanted: something is still in its old place.
         """
-        for path in self.idle:
-            self._put_away(path)
-        oldest_ns = time.time_ns() - TICK_NS
-        for path, known_ns in self.new_dirs.items():
-            changed_ns = untouched(path, known_ns) if clean else 0
-            if changed_ns:
-                self.dirs[path] = changed_ns if changed_ns < oldest_ns else 0
-            else:
-                remove(path)
-        for path, fd in self.new_logs.items():
-            if clean and ours_alone(fd):
-                self.logs[path] = fd
-            else:
-                os.close(fd)
-                remove(path)
-        self.new_dirs.clear()
-        self.new_logs.clear()
-        self.idle = [*self.dirs, *self.logs]
-        return bool(self.idle)
+        for path, fd in self.ready.items():
+            self._store(path, fd)
+        self.ready = {path: fd for path, fd in self.new.items() if clean and self.is_unused(path, fd)}
+        for path in self.new.keys() - self.ready.keys():
+            discard(path, self.new[path])
+        self.new.clear()
+        return bool(self.ready)
 
-    def _put_away(self, path: str) -> None:
-        """It was not used since the last look: out of the agent's sight."""
+    def _store(self, path: str, fd: int) -> None:
         self.count += 1
-        spare = f"{self.home}/{self.count}"
-        pool, stored = (self.dirs, self.stored_dirs) if path in self.dirs else (self.logs, self.stored_logs)
-        if path not in pool:
-            return
-        value = pool.pop(path)
-        if len(stored) < SPARES_MAX and self.move(path, spare):
-            stored[spare] = value
-        else:
-            close(value if pool is self.logs else -1)
-            remove(path)
+        spare = f"{self.home}{self.count}"
+        if len(self.stored) >= self.capacity:
+            discard(path, fd)
+        elif moved(path, spare, fd):
+            self.stored[spare] = fd
 
     def clear(self) -> None:
-        """Remove every spare."""
         self.verify(clean=False)
-        for path in (*self.dirs, *self.stored_dirs, *self.logs, *self.stored_logs):
-            remove(path)
+        for path, fd in self.stored.items():
+            discard(path, fd)
+        self.stored.clear()
 
 
-def untouched(path: str, changed_ns: int) -> int:
-    """The directory's time when nothing is or ever was in it, as far as can be seen; 0: do not use it."""
-    try:
-        found = os.stat(path)
-        if found.st_mode != stat.S_IFDIR | DIR_MODE or found.st_uid != os.geteuid():
-            return 0
-        if found.st_mtime_ns != changed_ns and os.listdir(path):
-            return 0
-    except OSError:
-        return 0
-    return found.st_mtime_ns
+class RecycledFiles:
+    """The work directories and logs of runs, made new or taken from spares."""
 
+    def __init__(self, home: str, *, enabled: bool) -> None:
+        self.dirs = Spares(f"{home}/dir", is_empty_dir, enabled=enabled)
+        self.logs = Spares(f"{home}/log", is_empty_log, enabled=enabled)
+        if enabled:
+            os.makedirs(home, mode=0o700, exist_ok=True)
+            for name in os.listdir(home):  # those of an earlier keeper: their users are unknown
+                discard(f"{home}/{name}", -1)
 
-def ours_alone(fd: int) -> bool:
-    """Whether the log is still empty and linked, and open nowhere else: only then the kernel gives a write lease."""
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    except OSError:
-        return False
-    found = os.fstat(fd)
-    return found.st_size == 0 and found.st_nlink == 1 and found.st_mode == stat.S_IFREG | LOG_MODE
-
-
-def mover() -> Callable[[str, str], bool]:
-    """A rename that never replaces anything. False when it cannot be; then nothing has changed."""
-    try:
-        import ctypes
-
-        renameat2 = ctypes.CDLL(None).renameat2
-    except (ImportError, OSError, AttributeError):
-        return move_by_name
-
-    def move(source: str, target: str) -> bool:
-        old, new = source.encode("utf-8", "surrogateescape"), target.encode("utf-8", "surrogateescape")
-        return bool(renameat2(_HERE, old, _HERE, new, _NO_REPLACE) == 0)
-
-    return move
-
-
-def move_by_name(source: str, target: str) -> bool:
-    """The same where the C library cannot: between the two calls only the keeper uses the name."""
-    try:
-        if os.path.lexists(target):
+    def make_dir(self, path: str) -> bool:
+        """Have a directory at `path`; False: it was there before."""
+        if self.dirs.take(path) is not None:
+            return True
+        try:
+            os.mkdir(path, DIR_MODE)
+        except FileExistsError:
             return False
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.mkdir(path, DIR_MODE)
+        return True
+
+    def open_log(self, path: str) -> int:
+        """A descriptor at the end of the log; what is there already stays."""
+        fd = self.logs.take(path)
+        if fd is not None:
+            return fd
+        try:
+            return os.open(path, _LOG_FLAGS, LOG_MODE)
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return os.open(path, _LOG_FLAGS, LOG_MODE)
+
+    def verify(self, *, clean: bool) -> bool:
+        return self.dirs.verify(clean=clean) | self.logs.verify(clean=clean)
+
+    def clear(self) -> None:
+        self.dirs.clear()
+        self.logs.clear()
+
+
+def moved(source: str, target: str, fd: int) -> bool:
+    """Rename a spare, or discard it where that cannot be. Only the keeper uses the target, and it is free."""
+    try:
         os.rename(source, target)
     except OSError:
+        discard(source, fd)
         return False
     return True
 
 
-def close(fd: int) -> None:
-    """Nothing to do for -1."""
-    if fd >= 0:
-        os.close(fd)
-
-
-def size_of(path: str) -> int:
-    """0 for what is not there."""
+def is_empty_dir(path: str, _fd: int) -> bool:
     try:
-        return os.stat(path).st_size
+        found = os.stat(path)
+        return found.st_mode == stat.S_IFDIR | DIR_MODE and found.st_uid == os.geteuid() and not os.listdir(path)
     except OSError:
-        return 0
+        return False
 
 
-def remove(path: str) -> None:
-    """An empty directory or an empty regular file; nothing else: a run's log may have been a link, or /dev/null."""
+def is_empty_log(_path: str, fd: int) -> bool:
+    """Also linked, and open nowhere else: only then the kernel gives a write lease."""
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        found = os.fstat(fd)
+    except (OSError, ValueError):  # ValueError: the descriptor is -1
+        return False
+    return found.st_size == 0 and found.st_nlink == 1 and found.st_mode == stat.S_IFREG | LOG_MODE
+
+
+def discard(path: str, fd: int) -> None:
+    """Remove an empty directory or an empty regular file, nothing else: a log may have been a link, or /dev/null."""
+    close(fd)
     try:
         found = os.lstat(path)
         if stat.S_ISDIR(found.st_mode):
@@ -231,3 +164,8 @@ def remove(path: str) -> None:
             os.unlink(path)
     except OSError:
         return
+
+
+def close(fd: int) -> None:
+    if fd >= 0:
+        os.close(fd)

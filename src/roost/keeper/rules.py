@@ -134,7 +134,6 @@ class Rules:
             self._stop(run, "stopped", grace_ms, now)
 
     def greeting(self, now: int) -> str:
-        """The first message to an agent that connects: everything there is."""
         runs = ",".join(run.record() for run in self.known.values())
         return f'{{"event":"runs","at":{now},"lease":{self.lease_until},"runs":[{runs}]}}'
 
@@ -156,7 +155,6 @@ class Rules:
             self._end_lease(now)
 
     def next_at(self) -> int:
-        """When `tick` has something to do next."""
         at = self.due[0][0] if self.due else NEVER
         return min(at, self.lease_until) if self.leased else at
 

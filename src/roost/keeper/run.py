@@ -18,7 +18,6 @@ NOTE_LENGTH_MAX = 5 << 18  # the order as the agent got it: a document of 512 Ki
 STEPS_MAX = 1_000
 NUMBER_MAX = 1 << 53  # what JSON carries exactly
 DETAIL_LENGTH_MAX = 1_000
-NOT_MADE = -1
 INVALID, CLOSING, FULL, NO_SUCH_RUN, NOT_ENDED = "invalid", "closing", "full", "no_such_run", "not_ended"
 _NOTHING: dict[str, str] = {}
 
@@ -55,7 +54,7 @@ class KeeperRun:
     cpu_s = 0.0
     rss_max = 0
     oom = False
-    made_ns = NOT_MADE  # the time of a work directory that we made
+    made_dir = False  # the keeper made its work directory
     log_fd = -1
     group: Group | None = None
     limits_said = ""
@@ -77,7 +76,6 @@ class KeeperRun:
         self.note = text(order, "note", "", NOTE_LENGTH_MAX)
 
     def record(self) -> str:
-        """Everything a new agent has to know about it."""
         names = ("id", "state", "note", "leased", "pid", "step", "started_at", "after")
         head = encode({name: getattr(self, name) for name in names} | {"limits": self.limits_said})
         return f'{head[:-1]},"ended":{self.ended or "null"}}}'
@@ -123,7 +121,6 @@ def spawn(run: KeeperRun, ignored: list[int]) -> int:
 
 
 def limit(run: KeeperRun, cgroups: Cgroups, name: str) -> None:
-    """A group of its own for what the run may use, as far as this machine allows."""
     assert run.limits is not None
     missing = cgroups.missing(*run.limits)
     try:
@@ -156,7 +153,6 @@ def program(name: str, search: str) -> str:
 
 
 def ending(run: KeeperRun, cause: str, now: int, error: str, log_size: int) -> str:
-    """The event that tells how a run ended."""
     code = run.codes[-1] if run.codes and cause != "error" else None
     more = ""
     if len(run.steps) > 1 or (code and run.steps[run.step][1]):
@@ -177,12 +173,10 @@ def ending(run: KeeperRun, cause: str, now: int, error: str, log_size: int) -> s
 
 
 def is_last(run: KeeperRun) -> bool:
-    """Whether nothing follows the step that has just ended."""
     return run.step + 1 == len(run.steps) or (run.code != 0 and not run.steps[run.step][1])
 
 
 def is_gone(run: KeeperRun) -> bool:
-    """Whether nothing of the run's process group, and of its cgroup, is left."""
     try:
         os.killpg(run.pid, 0)
     except ProcessLookupError:
@@ -193,7 +187,6 @@ def is_gone(run: KeeperRun) -> bool:
 
 
 def kill(run: KeeperRun) -> None:
-    """Everything of the run, at once."""
     signal_group(run.pid, signal.SIGKILL)
     if run.group is not None:
         run.group.kill()
@@ -272,7 +265,6 @@ def text(order: dict[str, object], key: str, default: str | None = None, length_
 
 
 def absolute(order: dict[str, object], key: str) -> str:
-    """An absolute path of the order."""
     value = text(order, key, length_max=4096)
     if value[0] != "/" or not (value.isascii() or encodable(value)):
         raise RunRefused(f"{key} has to be an absolute path")
@@ -289,7 +281,6 @@ def encodable(value: str) -> bool:
 
 
 def number(order: dict[str, object], key: str, default: int) -> int:
-    """A whole number of the order, zero or more."""
     value = order.get(key, default)
     if type(value) is not int or not 0 <= value <= NUMBER_MAX:  # a bool is not a number here
         raise RunRefused(f"{key} has to be a whole number from 0 to {NUMBER_MAX}")

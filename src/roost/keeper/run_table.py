@@ -14,9 +14,9 @@ from roost.keeper import processes as proc
 from roost.keeper.cgroup import Cgroups, Group, clear
 from roost.keeper.clock import NEVER, now_ms
 from roost.keeper.orphans import Orphans
-from roost.keeper.recycling import RecycledFiles, size_of
+from roost.keeper.recycling import RecycledFiles, close
 from roost.keeper.rules import Host, Rules
-from roost.keeper.run import NOT_MADE, KeeperRun, RunRefused, ignored_signals, is_gone, kill, limit, signal_group, spawn
+from roost.keeper.run import KeeperRun, RunRefused, ignored_signals, is_gone, kill, limit, signal_group, spawn
 from roost.keeper.socket import KeeperSocket
 
 LOGS_OPEN_MAX = 256  # more runs than that: their logs are not held open, and not used again
@@ -50,18 +50,16 @@ class RunTable(Host):
     # --- what the rules ask for
 
     def admitted(self, run: KeeperRun) -> None:
-        """Its directory and its log are in use."""
         self.places[run.dir] = self.places.get(run.dir, 0) + 1
         self.places[run.log] = self.places.get(run.log, 0) + 1
 
     def forgotten(self, run: KeeperRun, now: int) -> None:
-        """Its log and its work directory go, where they are empty."""
         if self._left(run.log):
-            self.spares.drop_log(run.log, run.log_fd)
-        elif run.log_fd >= 0:
-            os.close(run.log_fd)
-        if self._left(run.dir) and run.made_ns != NOT_MADE:
-            self.spares.drop_dir(run.dir, run.made_ns)
+            self.spares.logs.drop(run.log, run.log_fd)
+        else:
+            close(run.log_fd)
+        if self._left(run.dir) and run.made_dir:
+            self.spares.dirs.drop(run.dir)
         self.strays.check_soon(now)
 
     def _left(self, place: str) -> bool:
@@ -72,12 +70,10 @@ class RunTable(Host):
         return count == 1
 
     def limit(self, run: KeeperRun) -> None:
-        """A cgroup of its own."""
         self.groups_made += 1
         limit(run, self.cgroups, f"{self.group_prefix}{self.groups_made}")
 
     def spawn(self, run: KeeperRun) -> str:
-        """The process of the current step."""
         try:
             if run.log_fd < 0:
                 self._furnish(run)
@@ -94,25 +90,24 @@ class RunTable(Host):
         return ""
 
     def terminate(self, run: KeeperRun) -> None:
-        """TERM to the whole group."""
         signal_group(run.pid, signal.SIGTERM)
         signal_group(run.pid, signal.SIGCONT)  # a stopped process could not hear the first
 
     def kill(self, run: KeeperRun) -> None:
-        """KILL to the whole group."""
         kill(run)
 
     def finished(self, run: KeeperRun, now: int) -> int:
-        """Its cgroup goes, and what left its process group is looked for."""
         if run.group is not None:
             run.oom = run.oom or run.group.out_of_memory()
             run.rss_max = run.group.memory_max() or run.rss_max
             self.strays.remove(run.group)
         self.strays.check_soon(now)
-        return os.fstat(run.log_fd).st_size if run.log_fd >= 0 else size_of(run.log)
+        try:
+            return os.stat(run.log_fd if run.log_fd >= 0 else run.log).st_size
+        except OSError:  # the run removed its log
+            return 0
 
     def emit(self, line: str, now: int, hold_ms: int) -> None:
-        """To the agent."""
         if hold_ms:
             self.link.emit_soon(line, now, hold_ms)
         else:
@@ -163,7 +158,6 @@ class RunTable(Host):
             self.strays.check(self.rules.live, self.by_pid, now)
 
     def next_at(self) -> int:
-        """When `tick` has something to do next."""
         return min(self.strays.look_at, self.linger_at, self.rules.next_at())
 
     def kill_all(self) -> None:
@@ -184,10 +178,8 @@ class RunTable(Host):
     # --- one run
 
     def _furnish(self, run: KeeperRun) -> None:
-        """Its work directory and its log."""
         try:
-            if run.made_ns == NOT_MADE:
-                run.made_ns = self.spares.make_dir(run.dir)
+            run.made_dir = run.made_dir or self.spares.make_dir(run.dir)
         except OSError as error:
             raise RunRefused(f"work directory {run.dir}: {error.strerror}") from error
         try:

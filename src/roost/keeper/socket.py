@@ -75,7 +75,6 @@ class KeeperSocket:
         self.lines_out.clear()
 
     def read(self) -> list[bytes]:
-        """The lines that have come since."""
         if self.connection is None:
             return []
         try:
@@ -129,7 +128,6 @@ class KeeperSocket:
             self.epoll.modify(self.fd, select.EPOLLIN | (select.EPOLLOUT if self.blocked else 0))
 
     def close(self) -> None:
-        """Stop listening and take the name away."""
         self.drop()
         self.listener.close()
         if os.path.lexists(SOCKET_NAME):
