@@ -24,7 +24,6 @@ ORPHANED_S_MAX = 0.2  # a process that ends closes its sockets a moment before i
 
 
 def main() -> int:
-    """The whole life of an agent; returns its exit code."""
     try:
         options = read_options(sys.argv[1:], dict(os.environ))
         socket_path = os.environ.get(AGENT_MARK, "")

@@ -20,14 +20,10 @@ STARTING_DUE_MS = 200
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Start this attempt."""
-
     run: Run
 
 
 class Halt(msgspec.Struct, frozen=True):
-    """Stop this attempt: TERM, grace, KILL."""
-
     token: int
     grace_ms: int
     reason: StopReason
@@ -35,8 +31,6 @@ class Halt(msgspec.Struct, frozen=True):
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """This attempt has ended, and the server knows."""
-
     token: int
 
 
@@ -72,7 +66,6 @@ class Attempt:
         self.sent = 0  # the sequence of the beat that reported it; 0: never, or not since it changed
 
     def report(self, now: int) -> Report:
-        """How it stands, with ages instead of times."""
         return Report(
             token=self.run.token,
             state=self.state,
@@ -220,14 +213,12 @@ class Actor:
         return attempt.health.pause_ms(token, now - attempt.started_ms)
 
     def started(self, token: int, at_ms: int, now: int) -> None:
-        """A run began."""
         attempt = self.attempts.get(token)
         if attempt is not None and attempt.state == "starting":
             attempt.state, attempt.started_ms = AttemptState.RUNNING, at_ms
             self._changed(attempt, now + RUNNING_DUE_MS)
 
     def stepped(self, token: int, step: int, now: int) -> None:
-        """A run came to its next step."""
         attempt = self.attempts.get(token)
         if attempt is not None and attempt.state == "running":
             attempt.step = step
@@ -309,7 +300,6 @@ class Actor:
         return self._stop(token, attempt.run.grace_ms, StopReason.DROPPED, "", now)
 
     def _acknowledge(self) -> list[Action]:
-        """What was dropped and has ended can go once the server has heard of the end."""
         done = [
             token
             for token, attempt in sorted(self.attempts.items())

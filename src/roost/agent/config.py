@@ -18,8 +18,6 @@ SLICES_MAX = 1_000
 
 
 class AgentOptions(NamedTuple):
-    """An agent's settings."""
-
     server: str  # empty: as the certificate's file says
     name: str
     directory: str

@@ -38,8 +38,6 @@ LAST_EVENTS_MS = 300  # what the keeper reported before it asked us to end is he
 
 
 class StartRun(msgspec.Struct, frozen=True):
-    """Have the driver start this."""
-
     job: RunRequest
 
 
@@ -53,14 +51,10 @@ class StopRun(msgspec.Struct, frozen=True):
 
 
 class ForgetRun(msgspec.Struct, frozen=True):
-    """Have the driver drop a run that has ended."""
-
     id: str
 
 
 class WatchHealth(msgspec.Struct, frozen=True):
-    """A run has a health check."""
-
     token: int
     target: ProbeTarget
 
@@ -73,8 +67,6 @@ class CheckHealth(msgspec.Struct, frozen=True):
 
 
 class LeaveHealth(msgspec.Struct, frozen=True):
-    """No more health checks of this run."""
-
     token: int
 
 
@@ -122,7 +114,6 @@ class AgentMachine:
 
     @property
     def is_over(self) -> bool:
-        """The agent may end: it has sent its goodbye, or its runs are for another agent to take over."""
         return self._is_abandoned or self.has_said_goodbye
 
     @property
@@ -133,12 +124,10 @@ class AgentMachine:
     # time
 
     def next_ms(self) -> int | None:
-        """When `tick` has something to do; None: not before something else happens."""
         times = [at for at in (self.link.next_ms(), self._stop_at_ms) if at is not None]
         return min(times, default=None)
 
     def tick(self, now: int, usage: Usage | None = None) -> list[Effect]:
-        """Time has passed."""
         if self._stop_at_ms is not None and now >= self._stop_at_ms:
             self._is_abandoned = True  # something still runs: another agent takes it over, and this is no goodbye
             return []
@@ -167,13 +156,11 @@ class AgentMachine:
             self.link.goodbye()
 
     def live_attempts(self) -> list[int]:
-        """Attempts that have not ended."""
         return [token for token, attempt in self.actor.attempts.items() if attempt.state != "ended"]
 
     # the driver
 
     def happened(self, event: Event, now: int) -> list[Effect]:
-        """Something happened to a run."""
         match event:
             case Started():
                 self.actor.started(int(event.id), event.at, now)

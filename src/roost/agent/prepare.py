@@ -86,7 +86,6 @@ def secrets(document: Document, handed: Handed | None) -> Hidden:
 
 
 def _given(run: Run, document: Document) -> dict[str, str]:
-    """GPUs by their numbers, and ports by their names."""
     given: dict[str, str] = {}
     if run.devices:
         given["CUDA_VISIBLE_DEVICES"] = given["ROOST_GPUS"] = ",".join(map(str, run.devices))
@@ -123,17 +122,14 @@ def limits(document: Document) -> driver.Limits | None:
 
 
 def log_name(run: Run) -> str:
-    """What the server calls the log of an attempt."""
     return f"{run.workload}/{run.serial}/{run.index}.{run.attempt}"
 
 
 def log_file(name: str) -> str:
-    """The name of the file that holds this log."""
     return name.replace("/", "~")
 
 
 def log_path(directory: str, name: str) -> str:
-    """Where a log is written to."""
     return f"{directory}/logs/{log_file(name)}"
 
 

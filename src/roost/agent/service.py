@@ -58,7 +58,6 @@ class Service:
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
-        """Take over what the driver has, then serve until asked to stop."""
         async with asyncio.timeout(KEEPER_S_MAX):
             await self._restored.wait()
         live = set(self.machine.live_attempts())
@@ -72,11 +71,9 @@ class Service:
                 task.cancel()
 
     def stop(self) -> None:
-        """End soon: the work was stopped, or another agent is to take it over."""
         self._stop.set()
 
     def reported(self, event: Event) -> None:
-        """Something happened to a run."""
         self._perform(self.machine.happened(event, now_ms()))
 
     def _probed(self, token: int, problem: str) -> None:

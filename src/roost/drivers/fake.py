@@ -33,13 +33,10 @@ Script = Callable[[RunRequest], Sequence[ScriptedAct]]
 
 
 def at_once(run: RunRequest) -> Sequence[ScriptedAct]:
-    """Every step ends well and takes no time."""
     return (ScriptedAct(),)
 
 
 class Exit(msgspec.Struct):
-    """When a process ends, and with which code; negative: by a signal."""
-
     at_ms: int
     code: int
 
@@ -60,23 +57,19 @@ class FakeDriver(Host):
     # orders
 
     def start(self, run: RunRequest) -> None:
-        """Begin a run; an id that is known is not begun again."""
         if run.id not in self.rules.known:
             self._acts[run.id] = list(self._script(run)) or [ScriptedAct()]
         self._obey(self.rules.start, Order.START, run.id, msgspec.json.decode(msgspec.json.encode(run)))
 
     def stop(self, id: str, grace_ms: int, why: StopReason, detail: str = "") -> None:
-        """TERM, grace, KILL. Asked again, the shorter grace holds."""
         self._obey(
             self.rules.stop, Order.STOP, id, {"id": id, "grace_ms": grace_ms, "why": why.value, "detail": detail}
         )
 
     def forget(self, id: str) -> None:
-        """Drop what is known of a run that has ended."""
         self._obey(self.rules.forget, Order.FORGET, id, {"id": id})
 
     def lease(self, until_ms: int) -> None:
-        """Leased runs may go on until then. The last order counts."""
         self.rules.lease(until_ms, self.now)
 
     def _obey(
@@ -104,7 +97,6 @@ class FakeDriver(Host):
         return events
 
     def next_at(self) -> int | None:
-        """When something happens next by itself; None: never."""
         return self.now if self._out else self._next()
 
     def connect(self) -> KnownRuns:
@@ -115,11 +107,9 @@ class FakeDriver(Host):
         return greeting
 
     def live(self) -> list[str]:
-        """Runs that have not ended."""
         return list(self.rules.live)
 
     def lose(self) -> None:
-        """The whole node is gone: nothing runs, nothing is known, no event is sent."""
         self.rules = Rules(self, "")
         self.exits.clear()
         self._acts.clear()
@@ -138,17 +128,15 @@ class FakeDriver(Host):
     # what the rules ask for: processes are scripts here
 
     def admitted(self, run: KeeperRun) -> None:
-        """Nothing to prepare."""
+        pass
 
     def forgotten(self, run: KeeperRun, now: int) -> None:
-        """Its script goes."""
         del self._acts[run.id]
 
     def limit(self, run: KeeperRun) -> None:
-        """Scripts use nothing."""
+        pass
 
     def spawn(self, run: KeeperRun) -> str:
-        """The script of the current step begins."""
         act = self._act(run)
         if not act.error:
             self._pids += 1
@@ -158,23 +146,19 @@ class FakeDriver(Host):
         return act.error
 
     def terminate(self, run: KeeperRun) -> None:
-        """The script ends as it says, unless it ends earlier anyway."""
         act, exit = self._act(run), self.exits.get(run.id)
         if act.term_ms is not None and (exit is None or self.now + act.term_ms < exit.at_ms):
             code = -SIGTERM if act.term_code is None else act.term_code
             self.exits[run.id] = Exit(self.now + act.term_ms, code)
 
     def kill(self, run: KeeperRun) -> None:
-        """The script ends at once."""
         self.exits[run.id] = Exit(self.now, -SIGKILL)
 
     def finished(self, run: KeeperRun, now: int) -> int:
-        """Scripts print nothing."""
         self.exits.pop(run.id, None)
         return 0
 
     def emit(self, line: str, now: int, hold_ms: int) -> None:
-        """An event; nothing waits for others here."""
         self._out.append(_decode(line))
 
     def _act(self, run: KeeperRun) -> ScriptedAct:

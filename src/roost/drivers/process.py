@@ -50,19 +50,15 @@ class ProcessDriver(asyncio.Protocol):
         self._keep_pinging()
 
     def start(self, run: RunRequest) -> None:
-        """Begin a run."""
         self._order(run)
 
     def stop(self, id: str, grace_ms: int, why: StopReason, detail: str = "") -> None:
-        """TERM, grace, KILL."""
         self._order({"do": "stop", "id": id, "grace_ms": grace_ms, "why": why, "detail": detail})
 
     def forget(self, id: str) -> None:
-        """Drop what is known of a run that has ended."""
         self._order({"do": "forget", "id": id})
 
     def lease(self, until_ms: int) -> None:
-        """Leased runs may go on until then."""
         self._order({"do": "lease", "until": until_ms})
 
     def shutdown(self, grace_ms: int) -> None:
@@ -70,7 +66,6 @@ class ProcessDriver(asyncio.Protocol):
         self._order({"do": "shutdown", "grace_ms": grace_ms})
 
     def close(self) -> None:
-        """Let go of the keeper; runs go on."""
         if self._ping is not None:
             self._ping.cancel()
         if self._transport is not None:
@@ -81,11 +76,9 @@ class ProcessDriver(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The keeper took us."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are not of that class
 
     def data_received(self, data: bytes) -> None:
-        """Words of the keeper."""
         head, *lines = data.split(b"\n")
         self._in.append(head)
         self._in_size += len(head)

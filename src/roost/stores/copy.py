@@ -23,8 +23,6 @@ Progress = Callable[[int, int], None]  # records done, of how many
 
 
 class CopyResult(NamedTuple):
-    """What is there now."""
-
     revision: int
     records: int
     removed: int
@@ -68,7 +66,6 @@ def is_unfinished(records: Sequence[Change]) -> bool:
 
 
 def _outdated(before: Snapshot, records: Sequence[Change]) -> list[Change]:
-    """What has to go."""
     wanted = {record[:2] for record in records}
     return [
         record._replace(value=None)

@@ -29,8 +29,6 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 
 
 class SqlitePlace(NamedTuple):
-    """A data directory."""
-
     directory: Path
 
     def __str__(self) -> str:
@@ -38,8 +36,6 @@ class SqlitePlace(NamedTuple):
 
 
 class MemoryPlace(NamedTuple):
-    """Nowhere."""
-
     def __str__(self) -> str:
         return "memory"
 
@@ -90,7 +86,6 @@ def open_store(url: str) -> Store:
 
 
 def describe(url: str) -> str:
-    """Which store that is, for logs and people, without secrets. Raises Invalid."""
     return str(read_place(url))
 
 

@@ -21,8 +21,6 @@ Q = TypeVar("Q", contravariant=True)
 
 
 class WaitingCommit(NamedTuple):
-    """A commit and the caller that waits for its outcome."""
-
     future: "asyncio.Future[CommitResult]"
     epoch: int
     changes: Any
@@ -169,7 +167,6 @@ class ThreadGroupCommit(GroupCommit[P]):
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread was ever needed."""
         return self._thread is not None
 
     def _wake(self) -> None:

@@ -41,7 +41,6 @@ class StoreInspector:
     """Looks as often as it is asked to. This one is for memory, where nothing can be seen."""
 
     async def inspect(self) -> StoreStatus:
-        """Raises StoreError."""
         return StoreStatus(False)
 
     async def close(self) -> None:
@@ -49,7 +48,6 @@ class StoreInspector:
 
 
 def inspector(place: Place) -> StoreInspector:
-    """The inspector of that store."""
     match place:
         case SqlitePlace():
             return _SqliteInspector(place)
@@ -62,7 +60,6 @@ def inspector(place: Place) -> StoreInspector:
 
 
 async def inspect(place: Place) -> StoreStatus:
-    """One look."""
     looking = inspector(place)
     try:
         return await looking.inspect()

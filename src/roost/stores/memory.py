@@ -20,21 +20,18 @@ class Memory:
         self.listeners: dict[object, Callable[[], None]] = {}  # called when something is new
 
     def lead(self, identity: str, seen: port.Lead | None = None) -> port.LeadTaken | port.Fenced:
-        """Fence every earlier epoch."""
         if seen is not None and seen != self.lead_now:
             return port.Fenced(f"{self.lead_now.identity or 'no server'} leads with epoch {self.lead_now.epoch} by now")
         self._reported(port.Lead(self.lead_now.epoch + 1, identity))
         return port.LeadTaken(self.lead_now.epoch)
 
     def renew(self, epoch: int, successor: str = "") -> port.LeadRenewed | port.Fenced:
-        """The lead is kept or released."""
         if not self._leads(epoch):
             return self._fenced(epoch)
         self._reported(self.lead_now._replace(renewals=self.lead_now.renewals + 1, successor=successor))
         return port.LeadRenewed()
 
     def apply(self, epoch: int, changes: Sequence[port.Change]) -> port.Committed | port.Fenced:
-        """Apply all changes or none."""
         if not self._leads(epoch):
             return self._fenced(epoch)
         for change in changes:
@@ -54,7 +51,6 @@ class Memory:
         return port.Snapshot(self._revision, list(self._records.values()))
 
     def since(self, revision: int) -> port.News | port.Behind:
-        """Everything after a revision."""
         count = self._revision - revision
         if not 0 <= count <= len(self._commits):
             return port.Behind(f"revision {revision} is not known here; {self._revision} is the newest")

@@ -10,7 +10,6 @@ from roost.wire import agent_pb2 as pb
 
 
 def pack_agent(frame: Hello | Beat) -> pb.AgentFrame:
-    """What an agent says, for the wire."""
     if isinstance(frame, Hello):
         return pb.AgentFrame(hello=_pack_hello(frame))
     usage = frame.usage and pb.Usage(cpu_milli=frame.usage.cpu_milli, memory=frame.usage.memory, disk=frame.usage.disk)
@@ -38,7 +37,6 @@ def unpack_agent(frame: pb.AgentFrame) -> Hello | Beat | None:
 
 
 def pack_server(frame: Welcome | Answer) -> pb.ServerFrame:
-    """What a server says, for the wire."""
     orders = [_pack_order(order) for order in frame.orders] if frame.orders else None
     if isinstance(frame, Welcome):
         welcome = pb.Welcome(

@@ -59,11 +59,9 @@ class NodeIdentity:
                 self.write(msgspec.structs.replace(bundle, servers=merged))
 
     def exists(self) -> bool:
-        """Whether there is anything."""
         return os.path.exists(self.path)
 
     def write(self, bundle: Bundle) -> None:
-        """Replace it, whole or not at all."""
         draft = f"{self.path}.new"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
@@ -81,7 +79,6 @@ class Renewal:
         self._open_channel = open_channel
 
     async def run(self) -> None:
-        """Until cancelled."""
         again_s = RENEW_AGAIN_S_MIN
         while True:
             bundle = _quietly(self._identity)
@@ -137,7 +134,6 @@ def make_request(node: str) -> tuple[str, str]:
 
 
 def bundle_of(node: str, key: str, given: Credential) -> Bundle:
-    """What a server has given, with the key that never left."""
     return Bundle(key, given.certificate, given.authority, node, given.issued_ms, given.expires_ms, given.servers)
 
 

@@ -86,8 +86,6 @@ class Connected(msgspec.Struct, frozen=True):
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """Write this to the agent's log."""
-
     text: str
 
 
@@ -96,8 +94,6 @@ Effect = StreamEffect | Connected | LogLine | Action
 
 
 class Phase(Enum):
-    """Where the connection stands."""
-
     WAITING = auto()  # for the next attempt
     OPENING = auto()
     GREETING = auto()  # hello was sent
@@ -151,7 +147,6 @@ class LinkMachine:
         return next_ms is not None and next_ms <= now
 
     def tick(self, now: int, usage: Usage | None = None) -> list[Effect]:
-        """Time has passed."""
         match self.phase:
             case Phase.WAITING if now >= self._deadline_ms:
                 self.phase = Phase.OPENING
@@ -197,7 +192,6 @@ class LinkMachine:
         return [SendFrame(self._actor.hello(now))]
 
     def sent(self) -> None:
-        """The last frame was handed to the network."""
         self._sending = False
 
     def received(
@@ -251,7 +245,6 @@ class LinkMachine:
             self.phase = Phase.OVER
 
     def known_servers(self) -> tuple[str, ...]:
-        """Every server address that is known."""
         return self.servers.all(self._enrolled)
 
     # inside

@@ -19,7 +19,6 @@ class ServerList:
 
     @property
     def knows_leader(self) -> bool:
-        """Whether a server has named it since the last try."""
         return bool(self._leader)
 
     def all(self, joined: Iterable[str]) -> tuple[str, ...]:

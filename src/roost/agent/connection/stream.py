@@ -86,7 +86,6 @@ class AgentStream:
     # for the service
 
     async def run(self) -> None:
-        """Wake the machine whenever it is due, until it is over."""
         machine = self._machine
         renewing = asyncio.ensure_future(Renewal(self._identity, self._open_channel).run())
         try:
@@ -102,7 +101,6 @@ class AgentStream:
             await self._close_stale()
 
     def nudge(self) -> None:
-        """There may be something to do sooner than planned."""
         if self._machine.is_over:
             self.over.set()
             self._wake()
@@ -112,7 +110,6 @@ class AgentStream:
             self._arm(next_ms)
 
     def perform(self, effect: StreamEffect) -> None:
-        """Carry out one effect on the stream."""
         assert self._streams is not None
         match effect:
             case ReadCertificate():
@@ -155,7 +152,6 @@ class AgentStream:
             self._resolve(self._machine.link.certified(bundle.servers))
 
     async def _serve(self, address: str, frames: asyncio.Queue[SendFrame]) -> None:
-        """One stream from its opening to its end."""
         bundle = self._identity.read()
         assert bundle is not None, "the certificate was read a moment ago"
         self._go_to(address)
@@ -290,7 +286,6 @@ def now_ms() -> int:
 
 
 async def _leads(address: str, bundle: Bundle) -> bool:
-    """Whether the server at an address says that it leads."""
     async with grpc.aio.secure_channel(address, credentials_of(bundle), options=OPTIONS) as channel:
         try:
             answer = await channel.unary_unary(f"{SERVICE}/Who")(b"", timeout=WHO_S_MAX)
@@ -300,7 +295,6 @@ async def _leads(address: str, bundle: Bundle) -> bool:
 
 
 async def _leader(call: Call) -> str:
-    """Who leads, if the server that has refused us says so."""
     if not call.done():
         return ""
     answer = await call.trailing_metadata()

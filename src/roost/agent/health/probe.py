@@ -28,8 +28,6 @@ CHECK_MARK = "ROOST_CHECK"  # in the environment of a command: another agent can
 
 
 class ProbeTarget(msgspec.Struct, frozen=True):
-    """Whose health is looked at, and how."""
-
     check: Check
     port: int = 0  # 0: it was given no such port
     directory: str = ""  # of the run
@@ -170,7 +168,6 @@ class _Output:
         self._listen()
 
     def close(self) -> str:
-        """What was printed last."""
         if self._timer is not None:
             self._timer.cancel()
         self._loop.remove_reader(self._fd)

@@ -22,7 +22,6 @@ class Checks:
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Carry out the checks that are due, until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._changed.wait()
@@ -33,11 +32,9 @@ class Checks:
                     self._looks[token] = group.create_task(self._inspect(token, self._targets[token]))
 
     def watch(self, token: int, target: ProbeTarget) -> None:
-        """Its health will be looked at once it has begun."""
         self._targets[token] = target
 
     def begin(self, token: int, pause_ms: int) -> None:
-        """The next look is due so soon."""
         if token in self._targets and token not in self._timers:
             later = asyncio.get_running_loop().call_later
             self._timers[token] = later(pause_ms / 1_000, self._turn, token)

@@ -1,7 +1,6 @@
 """What this host offers and how much of it is in use: from /proc and cgroups, bounded by what our group may use."""
 
 import os
-from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +14,6 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686":
 OWN_FILES_MAX = 10_000  # how many of our own files are counted: a hundred milliseconds at worst, when an agent starts
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class OfferOverrides(msgspec.Struct, frozen=True):
@@ -42,13 +40,6 @@ class Bounds(NamedTuple):
 
     cpu_m: int | None
     memory: int | None
-
-
-class Used(NamedTuple):
-    """What one run has used: processor time so far, and resident memory now."""
-
-    cpu_ms: int
-    rss: int
 
 
 def facts(data_dir: str, wishes: OfferOverrides | None = None, *, proc: str = "/proc") -> Facts:
@@ -148,7 +139,6 @@ def _gpu_model(information: str) -> str:
 
 
 def bounds_of(process: str = "/proc/self") -> Bounds:
-    """The tightest quota and limit on the way from a process's group to the top."""
     cpu = [cpu_bound(group) for group in groups_above(process, "cpu")]
     mem = [memory_bound(group) for group in groups_above(process, "memory")]
     return Bounds(
@@ -175,7 +165,6 @@ def groups_above(process: str, controller: str) -> list[str]:
 
 
 def cpu_bound(group: str) -> int | None:
-    """Milli-cores a group may use."""
     arguments = cgroup.read(f"{group}/cpu.max").split()
     if not arguments:
         arguments = [cgroup.read(f"{group}/cpu.cfs_quota_us"), cgroup.read(f"{group}/cpu.cfs_period_us")]
@@ -191,7 +180,6 @@ def memory_bound(group: str) -> int | None:
 
 
 def meminfo(proc: str = "/proc") -> dict[str, int]:
-    """What the kernel says about memory, in bytes."""
     lines = (line.split() for line in cgroup.read(f"{proc}/meminfo").splitlines())
     return {arguments[0].rstrip(":"): int(arguments[1]) * 1024 for arguments in lines if len(arguments) > 1}
 
@@ -223,7 +211,6 @@ class UsageMeter:
         return Usage(milli // self.share, self.memory_used() // self.share, used // self.share)
 
     def busy_ms(self) -> int:
-        """Processor time spent so far, all processors together."""
         group = self.cpu_group
         if group and (v2 := values(cgroup.read(f"{group}/cpu.stat")).get("usage_usec")):
             return v2 // 1000
@@ -243,33 +230,8 @@ class UsageMeter:
         found = meminfo(self.proc)
         return found["MemTotal"] - found.get("MemAvailable", found["MemFree"])
 
-    def pressure(self) -> dict[str, float]:
-        """Share of the last ten seconds in which something waited, in percent; empty where the kernel does not say."""
-        found: dict[str, float] = {}
-        for name in ("cpu", "memory", "io"):
-            arguments = cgroup.read(f"{self.proc}/pressure/{name}").split()
-            if len(arguments) > 1 and arguments[1].startswith("avg10="):
-                found[name] = float(arguments[1][6:])
-        return found
-
-
-def used_by(groups: Collection[int], *, proc: str = "/proc") -> dict[int, Used]:
-    """What process groups (a run's pid is its group) have used: one walk over /proc for all, 15 us a process."""
-    found = {group: Used(0, 0) for group in groups}
-    for name in os.listdir(proc) if groups else ():
-        if not name.isdigit():
-            continue
-        arguments = cgroup.read(f"{proc}/{name}/stat").rpartition(")")[2].split()  # a name may hold anything, also ")"
-        if len(arguments) < 22 or int(arguments[2]) not in found:
-            continue
-        before = found[int(arguments[2])]
-        ticks = sum(int(word) for word in arguments[11:15])  # its own and those of children it has waited for
-        found[int(arguments[2])] = Used(before.cpu_ms + ticks * 1000 // _TICKS, before.rss + int(arguments[21]) * _PAGE)
-    return found
-
 
 def values(text: str) -> dict[str, int]:
-    """Lines of a name and a number."""
     pairs = (line.split() for line in text.splitlines())
     return {arguments[0]: int(arguments[1]) for arguments in pairs if len(arguments) == 2 and arguments[1].isdigit()}
 

@@ -34,7 +34,6 @@ class FileWatch:
         self._listen() if self._fd >= 0 else self._inspect()
 
     def close(self) -> None:
-        """Tell no more."""
         if self._timer is not None:
             self._timer.cancel()
         if self._fd >= 0:

@@ -270,8 +270,6 @@ class EtcdClient:
 
 
 class _Link:
-    """A channel to one member, and the methods we call there."""
-
     def __init__(self, endpoint: str, credentials: grpc.ChannelCredentials | None) -> None:
         if credentials is None:
             self.channel = grpc.aio.insecure_channel(endpoint, options=OPTIONS)

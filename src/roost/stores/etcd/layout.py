@@ -63,8 +63,6 @@ Changes = dict[bytes, bytes | None]  # by `<kind>/<key>` as in the record's key;
 
 
 class PendingCommit(msgspec.Struct, frozen=True):
-    """A large commit that is published and not spread yet."""
-
     mark: str
     count: int
     size: int
@@ -96,8 +94,6 @@ class _StoredPart(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Layout:
-    """The keys under one prefix."""
-
     def __init__(self, prefix: str) -> None:
         root = prefix.rstrip("/").encode() + b"/"
         self.epoch = root + b"epoch"
@@ -123,7 +119,6 @@ class Layout:
         return part[: part.index(b"/", len(self.parts))]
 
     def change(self, key: bytes, value: bytes | None) -> Change:
-        """The record behind a key in `record/`."""
         return named(key[len(self.records) :], value)
 
 
@@ -187,7 +182,6 @@ def decode_lead(value: bytes | None) -> tuple[Lead, str]:
 
 
 def cut(changes: Changes, mark: str) -> tuple[PendingCommit, list[bytes]]:
-    """A large commit as pieces, and what the head says of them."""
     content = msgspec.msgpack.encode(list(changes.items()))
     pieces = [content[start : start + PIECE_BYTES] for start in range(0, len(content), PIECE_BYTES)]
     return PendingCommit(mark, len(pieces), len(content), zlib.crc32(content)), pieces
@@ -208,7 +202,6 @@ def parts(record: bytes, value: bytes) -> list[bytes]:
 
 
 def put_together(pieces: Iterable[bytes]) -> tuple[bytes, bytes]:
-    """The record's name and its value, from its parts in order."""
     content = b"".join(pieces)
     start = 4 + int.from_bytes(content[:4])
     message = _decoded(content[4:start], _StoredPart, "part", msgspec.msgpack.decode)

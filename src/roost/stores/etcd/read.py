@@ -36,8 +36,6 @@ LOADS_MAX = 5
 
 
 class LeadView(NamedTuple):
-    """Head and lead as of one etcd revision."""
-
     at: int  # etcd's revision
     head_value: bytes | None
     head: Head
@@ -64,7 +62,6 @@ async def read_lead(client: EtcdClient, layout: Layout, patience_s: float = 0.0)
 
 
 async def load(client: EtcdClient, layout: Layout) -> tuple[LeadView, Snapshot]:
-    """Everything as of one revision, however long it takes to read."""
     for _ in range(LOADS_MAX):
         seen = await read_lead(client, layout)
         try:
@@ -110,7 +107,6 @@ async def _in_parts(client: EtcdClient, layout: Layout, at: int, pending: set[by
 async def pending_changes(
     client: EtcdClient, layout: Layout, pending: PendingCommit, at: int, patience_s: float = 0.0
 ) -> Changes:
-    """What a large commit changes, from its pieces as of an etcd revision."""
     pieces: list[bytes] = []
     async for page in pages(client, layout.pieces(pending.mark), at, keys=PIECES_FIRST, patience_s=patience_s):
         pieces += [pair.value for pair in page]

@@ -81,7 +81,6 @@ class EtcdGroup:
         self._size = 0
 
     def takes(self, changes: Changes) -> bool:
-        """Whether this commit fits in too."""
         self._merged.update(changes)
         self._size += size_of(changes)
         return self._writer.fits(self._merged, self._size)

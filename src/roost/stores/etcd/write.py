@@ -108,14 +108,12 @@ class EtcdWriter:
         return snapshot
 
     async def perform(self, work: Callable[[], Awaitable[object]]) -> object:
-        """Do it, or return what went wrong."""
         try:
             return await work()
         except Exception as error:
             return error
 
     async def commit(self, epoch: int, group: Sequence[Changes]) -> Sequence[Outcome]:
-        """All of them at once; the revision of each, or why they were refused."""
         if self._failure is not None:
             return [port.Unavailable(f"the last commit failed, load first: {self._failure}")] * len(group)
         if epoch < 1:
@@ -138,7 +136,6 @@ class EtcdWriter:
         return committed(since + 1, len(group))
 
     def fits(self, merged: Changes, size: int) -> bool:
-        """Whether it is one transaction, with the head."""
         return len(merged) < self._operations and size <= REQUEST_BYTES_MAX and not _has_large(merged)
 
     async def tidy(self) -> None:

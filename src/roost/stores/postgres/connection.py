@@ -112,7 +112,6 @@ class PostgresServer:
         await _migrate(connection, self, numbered("postgres"))
 
     async def _reach(self, limit_s: float) -> asyncpg.Connection:
-        """The first host that answers and can be written."""
         settings = {
             "application_name": "roost",
             "search_path": self.schema,
@@ -145,7 +144,6 @@ class PostgresServer:
         return explained
 
     def damaged(self, what: str) -> StoreError:
-        """What is wrong with the data, and what to do now."""
         return StoreError(
             Damaged(f"{self.name} is damaged: {what}. Save a pg_dump, then restore a backup: docs/guides/postgres.md")
         )

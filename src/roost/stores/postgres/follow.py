@@ -112,7 +112,6 @@ class PostgresFollower:
 
 
 def reported(row: asyncpg.Record, revision: int) -> list[list[Change]] | Behind:
-    """The commits after a revision, all of them."""
     newest = row["revision"]
     if not 0 <= newest - revision == row["commits"]:
         return Behind(f"the changes after revision {revision} are not kept; {newest} is the newest: load again")

@@ -34,8 +34,6 @@ def unpack(packed: bytes) -> list[Change]:
 
 
 class PackedCommit(NamedTuple):
-    """One commit as it was asked for, and as the log keeps it."""
-
     changes: Sequence[Change]
     packed: bytes
 
@@ -65,12 +63,10 @@ class Versions:
         self._kinds: dict[str, dict[str, int]] = {}
 
     def forget(self) -> None:
-        """Nothing is certain now."""
         self.revision = None
         self._kinds = {}
 
     def replace(self, revision: int, versions: Iterable[tuple[str, str, int]]) -> None:
-        """Everything that is there."""
         kinds: dict[str, dict[str, int]] = {}
         for kind, key, version in versions:
             kinds.setdefault(kind, {})[key] = version

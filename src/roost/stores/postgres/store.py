@@ -96,13 +96,10 @@ class PostgresStore:
 
 
 class PostgresGroup:
-    """The commits of one transaction."""
-
     def __init__(self) -> None:
         self._changes = self._size = 0
 
     def takes(self, commit: PackedCommit) -> bool:
-        """Whether this commit fits in too."""
         if self._changes >= GROUP_CHANGES_MAX or self._size >= GROUP_BYTES_MAX:
             return False
         self._changes += len(commit.changes)

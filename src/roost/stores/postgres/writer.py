@@ -49,7 +49,6 @@ class PostgresWriter:
         self._untrimmed_bytes = 0
 
     async def perform(self, work: Callable[[], Awaitable[object]]) -> object:
-        """Do it, or return what went wrong."""
         try:
             async with asyncio.timeout(CALL_LIMIT_S):
                 return await work()
@@ -74,7 +73,6 @@ class PostgresWriter:
         return port.LeadRenewed()
 
     async def commit(self, epoch: int, group: Sequence[PackedCommit]) -> Sequence[Outcome]:
-        """One transaction; each commit's revision, or why it was refused."""
         if self._failure is not None:
             return [port.Unavailable(f"the last commit failed, load first: {self._failure}")] * len(group)
         try:

@@ -46,7 +46,6 @@ class Lock(NamedTuple):
     descriptor: int
 
     def sign(self, identity: str) -> None:
-        """Write down the holder, for a process that finds it taken."""
         os.ftruncate(self.descriptor, 0)
         os.pwrite(self.descriptor, f"{os.getpid()} {identity}".encode(errors="replace"), 0)
 
@@ -161,7 +160,6 @@ def explain(error: Exception, path: Path) -> Exception:
 
 
 def damaged(path: Path, what: str) -> StoreError:
-    """What is wrong with the file, and what to do now."""
     return StoreError(
         Damaged(
             f"{path} is damaged: {what}. Keep a copy of {path.parent}, then restore the last backup; "

@@ -70,13 +70,10 @@ class SqliteStore:
 
 
 class SqliteGroup:
-    """The commits of one transaction."""
-
     def __init__(self) -> None:
         self._changes = 0
 
     def takes(self, changes: Sequence[port.Change]) -> bool:
-        """Whether this commit fits in too."""
         if self._changes >= GROUP_CHANGES_MAX:
             return False
         self._changes += len(changes)
@@ -96,7 +93,6 @@ class _Writer:
         self.closed = False
 
     def perform(self, work: Callable[[], object]) -> object:
-        """Do it, or return what went wrong."""
         try:
             return work()
         except port.StoreError as error:
@@ -128,7 +124,6 @@ class _Writer:
         return port.Snapshot(self._revision, records)
 
     def commit(self, epoch: int, group: Sequence[Sequence[port.Change]]) -> Sequence[Outcome]:
-        """One transaction; each commit's revision, or why it was refused."""
         if self._failure is not None:
             return [port.Unavailable(f"the last commit failed, load first: {self._failure}")] * len(group)
         try:
