@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from roost.agent.connection.identity import NodeIdentity
-from roost.agent.connection.stream import now_ms
 from roost.agent.service import Service
 from roost.drivers.fake import FakeDriver, Script, at_once
+from roost.keeper.clock import now_ms
 from roost.model.protocol import Usage
 from roost.model.records.enrolment import Bundle
 from roost.model.records.node import Facts

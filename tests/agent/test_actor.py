@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from roost.agent.actor import RUNNING_DUE_MS, STARTING_DUE_MS, Action, Actor, Forget, Halt, Lease, Start
 from roost.model.protocol import Answer, Beat, Drop, Order, Report, Run, Stop, Usage, Welcome
 from roost.model.records.node import Facts
-from roost.ports.driver import StopReason
+from roost.ports.driver import Ended, StopReason
 
 LEASE_MS = 4_000
 SESSION = 9
@@ -36,7 +36,7 @@ def running(*tokens: int) -> Actor:
 
 
 def ends(actor: Actor, token: int, code: int = 0, at_ms: int = 10, **fields: Any) -> None:
-    actor.ended(token, "exited", code, None, 0, "", at_ms, at_ms, **fields)
+    actor.ended(Ended(str(token), "exited", at_ms, code, **fields), at_ms)
 
 
 def tokens(beat: Beat) -> list[int]:
@@ -282,7 +282,7 @@ def test_steps_are_told() -> None:
 
 def test_the_first_end_counts() -> None:
     actor = running(1)
-    actor.ended(1, "lease", None, 9, 0, "", 10, 10)
+    actor.ended(Ended("1", "lease", 10, None, 9), 10)
     ends(actor, 1, code=0, at_ms=11)
     assert actor.beat(12).reports == (Report(1, "ended", 11, 2, "lease", None, 9),)
 

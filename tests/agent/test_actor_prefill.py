@@ -10,7 +10,7 @@ from roost.agent.service import Service
 from roost.drivers.fake import FakeDriver, ScriptedAct
 from roost.model.protocol import Answer, Drop, Run, Stop, Welcome
 from roost.model.records.node import Facts
-from roost.ports.driver import KnownRun, StopReason
+from roost.ports.driver import Ended, KnownRun, StopReason
 from tests.core.scene import job, wanted
 
 
@@ -41,7 +41,7 @@ def test_it_tells_whom_they_wait_for_when_one_between_them_is_gone() -> None:
     assert actor.answered(Answer(7, base=1, generation=2, orders=(Stop(2, 50, "x"),)), 110) == [
         Halt(2, 50, StopReason.ORDERED, "x")
     ]
-    actor.ended(2, "stopped", None, None, 0, "", 111, 111)
+    actor.ended(Ended("2", "stopped", 111), 111)
     actor.beat(112)
     actor.answered(Answer(7, base=2, generation=3, orders=(Drop(2),)), 113)
     assert afters(actor) == {1: 0, 3: 1}
@@ -49,7 +49,7 @@ def test_it_tells_whom_they_wait_for_when_one_between_them_is_gone() -> None:
 
 def test_one_that_ran_leaves_its_place_to_nobody() -> None:
     actor = actor_of(run(1), run(2, after=1))
-    actor.ended(1, "exited", 0, None, 0, "", 111, 111)
+    actor.ended(Ended("1", "exited", 111, 0), 111)
     assert afters(actor) == {1: 0, 2: 1}
 
 

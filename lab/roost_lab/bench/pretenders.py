@@ -23,6 +23,7 @@ from roost.agent.connection.stream import OPTIONS
 from roost.model.protocol import Answer, Welcome
 from roost.model.records.enrolment import Bundle, JoinToken, read_token
 from roost.model.records.node import Facts
+from roost.ports.driver import Ended
 from roost.wire import agent_pb2_grpc
 from roost.wire.codec import pack_agent, unpack_server
 
@@ -95,7 +96,7 @@ async def _listen(stream: Any, actor: Actor, update: asyncio.Event) -> None:
                 actor.started(action.run.token, now, now)
                 update.set()
             elif isinstance(action, Halt):
-                actor.ended(action.token, "stopped", None, 15, 0, "", now, now)
+                actor.ended(Ended(str(action.token), "stopped", now, signal=15), now)
                 update.set()
 
 

@@ -10,11 +10,11 @@ import time
 import uvloop
 
 from roost.agent.config import AgentOptions, read_identity, read_life, read_options
-from roost.agent.connection.stream import now_ms
 from roost.agent.host.fingerprint import UsageMeter, facts
 from roost.agent.log import log
 from roost.agent.service import Service
 from roost.drivers.process import ProcessDriver
+from roost.keeper.clock import now_ms
 from roost.keeper.processes import AGENT_MARK, MARK, kill_leftovers
 from roost.model.errors import Invalid
 

@@ -13,7 +13,7 @@ from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, 
 from roost.model.records.node import Facts
 from roost.model.spec.service import Check
 from roost.model.states import AttemptState, EndCause
-from roost.ports.driver import StopReason
+from roost.ports.driver import Ended, StopReason
 
 RUNNING_DUE_MS = 50  # a start is reported this late at most: what ends sooner is one report
 STARTING_DUE_MS = 200
@@ -43,27 +43,23 @@ class Lease(msgspec.Struct, frozen=True):
 Action = Start | Halt | Forget | Lease
 
 
-class Attempt:
-    """One attempt on this node: what was ordered, how it stands, and whether the server knows."""
+class Attempt(msgspec.Struct):
+    """One attempt on this node: what was ordered, its state, and whether the server knows."""
 
-    __slots__ = ("cause", "code", "dropped", "ended_ms", "error", "health", "log_size", "run", "sent", "signal",
-                 "started_ms", "state", "step", "stopping")  # fmt: skip
-
-    def __init__(self, run: Run, now: int) -> None:
-        self.run = run
-        self.state = AttemptState.STARTING
-        self.started_ms = now
-        self.ended_ms = 0
-        self.cause = EndCause.NONE
-        self.code: int | None = None
-        self.signal: int | None = None
-        self.step = 0
-        self.error = ""
-        self.log_size = 0
-        self.health: HealthState | None = None  # without a check, what runs is ready
-        self.stopping = False
-        self.dropped = False
-        self.sent = 0  # the sequence of the beat that reported it; 0: never, or not since it changed
+    run: Run
+    started_ms: int
+    state: AttemptState = AttemptState.STARTING
+    ended_ms: int = 0
+    cause: EndCause = EndCause.NONE
+    code: int | None = None
+    signal: int | None = None
+    step: int = 0
+    error: str = ""
+    log_size: int = 0
+    health: HealthState | None = None  # without a check, an attempt that runs is ready
+    stopping: bool = False
+    dropped: bool = False
+    sent: int = 0  # the sequence of the beat that reported it; 0: never, or not since it changed
 
     def report(self, now: int) -> Report:
         return Report(
@@ -189,9 +185,9 @@ class Actor:
             attempt.health = HealthState(check)
 
     def probed(self, token: int, well: bool, message: str, now: int) -> list[Action]:
-        """A health check was carried out; `words` say what was wrong. Only changes are reported, not each check."""
-        attempt = self.attempts.get(token)
-        if attempt is None or attempt.health is None or attempt.state != "running" or attempt.stopping:
+        """A health check was carried out; `message` says what was wrong. Only changes are reported, not each check."""
+        attempt = self._checked(token)
+        if attempt is None or attempt.health is None:
             return []
         health = attempt.health
         before, text = health.ready, attempt.error
@@ -206,11 +202,15 @@ class Actor:
         return self._stop(token, attempt.run.grace_ms, StopReason.UNHEALTHY, message, now) if ends else []
 
     def next_look_ms(self, token: int, now: int) -> int | None:
-        """How long until its health is looked at again; None: there is nothing to look at."""
-        attempt = self.attempts.get(token)
-        if attempt is None or attempt.health is None or attempt.state != "running" or attempt.stopping:
+        """The time until the next health check; None: there is none."""
+        attempt = self._checked(token)
+        if attempt is None or attempt.health is None:
             return None
         return attempt.health.pause_ms(token, now - attempt.started_ms)
+
+    def _checked(self, token: int) -> Attempt | None:
+        attempt = self.attempts.get(token)
+        return attempt if attempt is not None and attempt.state == "running" and not attempt.stopping else None
 
     def started(self, token: int, at_ms: int, now: int) -> None:
         attempt = self.attempts.get(token)
@@ -224,20 +224,17 @@ class Actor:
             attempt.step = step
             self._changed(attempt, now + RUNNING_DUE_MS)
 
-    def ended(self, token: int, cause: str, code: int | None, signal: int | None, step: int, error: str,
-              at_ms: int, now: int, log_size: int = 0, why: StopReason | None = None,
-              detail: str = "") -> None:  # fmt: skip
-        """A run is over; `why` and `detail` are as the driver got them with the order to stop."""
-        attempt = self.attempts.get(token)
+    def ended(self, event: Ended, now: int) -> None:
+        attempt = self.attempts.get(int(event.id))
         if attempt is None or attempt.state == "ended":
             return
         if attempt.state == "starting":
             self._close_ranks(attempt.run)
-        if cause == "stopped" and why is StopReason.UNHEALTHY:
-            cause, error = "unhealthy", detail
-        attempt.state, attempt.ended_ms, attempt.cause = AttemptState.ENDED, at_ms, EndCause(cause)
-        attempt.code, attempt.signal, attempt.step, attempt.error = code, signal, step, error
-        attempt.log_size = log_size
+        attempt.state, attempt.ended_ms, attempt.cause = AttemptState.ENDED, event.at, EndCause(event.cause)
+        attempt.code, attempt.signal, attempt.step, attempt.error = event.code, event.signal, event.step, event.error
+        if event.cause == "stopped" and event.why is StopReason.UNHEALTHY:
+            attempt.cause, attempt.error = EndCause.UNHEALTHY, event.detail
+        attempt.log_size = event.log_size
         self._changed(attempt, now)
 
     def _close_ranks(self, gone: Run) -> None:

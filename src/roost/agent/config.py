@@ -51,12 +51,7 @@ def read_identity(directory: str) -> str:
     except FileNotFoundError:
         pass
     identity = secrets.token_hex(IDENTITY_BYTES)
-    temporary = f"{path}.new"
-    with open(temporary, "w", encoding="ascii") as file:
-        file.write(f"{identity}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    replace_file(path, f"{identity}\n")
     return identity
 
 
@@ -75,12 +70,18 @@ def read_life(directory: str, keeper: int) -> int:
         life, existing = 0, ""
     if existing != now:
         life += 1
-        with open(f"{path}.new", "w", encoding="ascii") as file:
-            file.write(f"{life} {now}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{path}.new", path)
+        replace_file(path, f"{life} {now}\n")
     return life
+
+
+def replace_file(path: str, text: str) -> None:
+    """Write a private file, whole or not at all."""
+    draft = f"{path}.new"
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
 
 
 def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:

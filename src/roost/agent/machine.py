@@ -181,10 +181,7 @@ class AgentMachine:
     def _ended(self, event: Ended, now: int) -> list[Effect]:
         token = int(event.id)
         error = event.error or ("out of memory" if event.oom else "")
-        self.actor.ended(
-            token, event.cause, event.code, event.signal, event.step, _line(error), event.at, now, event.log_size,
-            event.why, event.detail,
-        )  # fmt: skip
+        self.actor.ended(msgspec.structs.replace(event, error=_line(error)), now)
         effects: list[Effect] = [LeaveHealth(token)]
         if token in self.logs:
             effects.append(CompleteLog(self.logs[token], event.log_size))
@@ -248,7 +245,7 @@ class AgentMachine:
         return effects
 
     def _give_up(self, token: int, cause: str, error: str, now: int) -> list[Effect]:
-        self.actor.ended(token, cause, None, None, 0, _line(error), now, now)
+        self.actor.ended(Ended(str(token), cause, now, error=_line(error)), now)
         self._say_goodbye()
         return [LeaveHealth(token)]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from roost.agent.actor import Actor, Lease
 from roost.agent.connection.identity import NodeIdentity
 from roost.agent.connection.machine import Connected, LogLine
-from roost.agent.connection.stream import AgentStream, now_ms
+from roost.agent.connection.stream import AgentStream
 from roost.agent.health.probe import end_leftovers
 from roost.agent.health.runner import Checks
 from roost.agent.log import log
@@ -28,6 +28,7 @@ from roost.agent.machine import (
     TakenOver,
     WatchHealth,
 )
+from roost.keeper.clock import now_ms
 from roost.keeper.processes import MARK
 from roost.model.protocol import Usage
 from roost.model.records.node import Facts

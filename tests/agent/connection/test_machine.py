@@ -32,6 +32,7 @@ from roost.agent.connection.machine import (
 )
 from roost.model.protocol import Answer, Beat, Hello, Run, Usage, Welcome
 from roost.model.records.node import Facts
+from roost.ports.driver import Ended
 
 LEASE_MS = 4_000
 SESSION = 9
@@ -227,7 +228,7 @@ def test_an_end_is_reported_at_once_and_again_until_it_is_acknowledged() -> None
     actor = machine._actor
     machine.received(Answer(SESSION, 0, 0, 1, 2, orders=(Run(7, "default/w", 0, 1, b""),)), 100)
     actor.started(7, 110, 110)
-    actor.ended(7, "exited", 0, None, 0, "", 120, 120)
+    actor.ended(Ended("7", "exited", 120, 0), 120)
     assert [each.token for each in beat(machine, 120).reports] == [7]
     assert machine.next_ms() is not None and machine.tick(121) == []
     second = beat(machine, 1_120)
@@ -242,7 +243,7 @@ def test_reports_wait_for_others_only_while_there_are_many() -> None:
     orders = tuple(Run(token, "default/w", token, 1, b"") for token in (1, 2, 3))
     machine.received(Answer(SESSION, 0, 0, 1, 2, orders=orders), 100)
     for token, at_ms, sent_ms in ((1, 110, 110), (2, 120, 120 + FLUSH_DELAY_MS), (3, 200, 200)):
-        actor.ended(token, "exited", 0, None, 0, "", at_ms, at_ms)
+        actor.ended(Ended(str(token), "exited", at_ms, 0), at_ms)
         assert machine.next_ms() == sent_ms
         assert [each.token for each in beat(machine, sent_ms).reports] == [token]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.agent.connection.own_address import own_address
+from roost.agent.connection.stream import own_address
 from tests.agent.agent_harness import agent
 from tests.server.gateway_server import gateway_server
 

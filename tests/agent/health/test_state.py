@@ -9,7 +9,7 @@ from roost.agent.health.state import FIRST_MS, WORDS_EVERY_MS, HealthState
 from roost.model.protocol import Answer, Drop, Report, Run, Stop, Welcome
 from roost.model.records.node import Facts
 from roost.model.spec.service import Check
-from roost.ports.driver import StopReason
+from roost.ports.driver import Ended, StopReason
 
 SESSION = 9
 BEGAN_MS = 1_000
@@ -91,7 +91,7 @@ def test_one_without_a_check_is_ready() -> None:
 def test_the_end_of_one_that_was_unwell_says_so_in_words() -> None:
     actor = watching(failures=1)
     play(actor, "-")
-    actor.ended(1, "stopped", None, 15, 0, "", 2_000, 2_000, 12, StopReason.UNHEALTHY, ILL)
+    actor.ended(Ended("1", "stopped", 2_000, None, 15, log_size=12, why=StopReason.UNHEALTHY, detail=ILL), 2_000)
     (report,) = actor.beat(2_000).reports
     assert report == Report(1, "ended", 1_000, 0, "unhealthy", None, 15, error=ILL, ready=False, log_size=12)
 
@@ -109,7 +109,7 @@ def test_the_end_of_one_that_was_unwell_says_so_in_words() -> None:
 def test_other_ends_are_told_as_they_were(cause: str, why: StopReason | None, answer: tuple[str, str]) -> None:
     actor = watching()
     play(actor, "+")
-    actor.ended(1, cause, None, 15, 0, "", 2_000, 2_000, why=why, detail=ILL)
+    actor.ended(Ended("1", cause, 2_000, None, 15, why=why, detail=ILL), 2_000)
     (report,) = actor.beat(2_000).reports
     assert (report.cause, report.error) == answer and not report.ready
 
@@ -139,7 +139,7 @@ def test_one_that_is_told_to_stop_is_not_ready_any_more_and_that_is_told_before_
     assert stopped(actor) == [Halt(1, 50, StopReason.ORDERED, "asked for")]
     assert actor.next_due() == 1_500
     assert [(report.state, report.ready) for report in actor.beat(1_500).reports] == [("running", False)]
-    actor.ended(1, "stopped", None, 15, 0, "", 1_600, 1_600, why=StopReason.ORDERED)
+    actor.ended(Ended("1", "stopped", 1_600, None, 15, why=StopReason.ORDERED), 1_600)
     assert [(report.cause, report.ready) for report in actor.beat(1_600).reports] == [("stopped", False)]
 
 
@@ -160,7 +160,7 @@ def test_one_that_is_told_to_stop_is_not_looked_at_any_more() -> None:
 
 def test_what_waits_or_has_ended_or_is_not_known_is_not_looked_at() -> None:
     actor = watching(1, 2, failures=1)
-    actor.ended(1, "exited", 0, None, 0, "", 2_000, 2_000)
+    actor.ended(Ended("1", "exited", 2_000, 0), 2_000)
     actor.beat(2_000)
     actor.restored(Run(3, "default/web", 0, 1, b""), 2_000)
     actor.watched(3, Check(failures=1))
@@ -191,7 +191,7 @@ def test_one_that_was_stopping_when_its_agent_died_is_not_looked_at_again_and_it
     actor.watched(1, Check())
     actor.started(1, BEGAN_MS, 5_000)
     assert actor.next_look_ms(1, 5_000) is None
-    actor.ended(1, "stopped", None, 9, 0, "", 5_100, 5_100, why=StopReason.UNHEALTHY, detail=ILL)
+    actor.ended(Ended("1", "stopped", 5_100, None, 9, why=StopReason.UNHEALTHY, detail=ILL), 5_100)
     ((_, report),) = actor.hello(5_200).runs
     assert (report.cause, report.error, report.ready) == ("unhealthy", ILL, False)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 import grpc
 import msgspec
 
+from roost.agent.config import replace_file
 from roost.agent.connection.server_list import SERVERS_MAX
 from roost.agent.log import log
 from roost.model.errors import Invalid
@@ -62,13 +63,7 @@ class NodeIdentity:
         return os.path.exists(self.path)
 
     def write(self, bundle: Bundle) -> None:
-        draft = f"{self.path}.new"
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(bundle.text())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, self.path)
+        replace_file(self.path, bundle.text())
 
 
 class Renewal:
@@ -81,7 +76,10 @@ class Renewal:
     async def run(self) -> None:
         again_s = RENEW_AGAIN_S_MIN
         while True:
-            bundle = _quietly(self._identity)
+            try:
+                bundle = self._identity.read()
+            except (OSError, ValueError):
+                bundle = None  # the link logs it
             due_s = (bundle.renew_ms - now_ms()) / 1_000 if bundle is not None else LOOK_S_MAX
             if bundle is None or due_s > 0 or bundle.expires_ms <= now_ms():
                 await asyncio.sleep(min(max(due_s, 1.0), LOOK_S_MAX))
@@ -106,11 +104,9 @@ class Renewal:
         finally:
             await channel.close()
         given = pb.Renewed.FromString(data)
-        renewed = Bundle(
-            key, given.certificate, given.authority, bundle.name, given.issued_ms, given.expires_ms,
-            tuple(given.servers) or bundle.servers,
-        )  # fmt: skip
-        self._identity.write(renewed)
+        servers = tuple(given.servers) or bundle.servers
+        renewed = Credential(given.certificate, given.authority, servers, given.issued_ms, given.expires_ms)
+        self._identity.write(bundle_of(bundle.name, key, renewed))
         log("the certificate was renewed")
 
 
@@ -140,13 +136,6 @@ def bundle_of(node: str, key: str, given: Credential) -> Bundle:
 def now_ms() -> int:
     """The wall clock, which is what certificates are held against."""
     return time.time_ns() // 1_000_000
-
-
-def _quietly(identity: NodeIdentity) -> Bundle | None:
-    try:
-        return identity.read()
-    except (OSError, ValueError):
-        return None  # the link says so
 
 
 def check_own(bundle: Bundle, node: str) -> None:

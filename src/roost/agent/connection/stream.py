@@ -1,6 +1,7 @@
 """The agent's stream to the server over gRPC. What is sent and when is the machine's to decide (machine.py)."""
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, assert_never
@@ -19,9 +20,9 @@ from roost.agent.connection.machine import (
     StreamEffect,
     StreamEnd,
 )
-from roost.agent.connection.own_address import own_address
 from roost.agent.machine import AgentMachine
 from roost.agent.machine import Effect as AgentEffect
+from roost.keeper.clock import now_ms
 from roost.model.protocol import Usage
 from roost.model.records.enrolment import Bundle
 from roost.wire import agent_pb2 as pb
@@ -29,6 +30,7 @@ from roost.wire.codec import pack_agent, unpack_server
 
 SERVICE = "/roost.agent.v1.Agents"
 WHO_S_MAX = 1.0
+LOOK_UP_S_MAX = 1.0  # for a name without an answer; then the address stays as it was
 
 OPTIONS = (
     ("grpc.http2.bdp_probe", 0),  # a ping with every message costs both sides a third more
@@ -79,7 +81,8 @@ class AgentStream:
         self._finder: asyncio.Task[None] | None = None  # asks the other servers which one leads
         self._frames: asyncio.Queue[SendFrame] = asyncio.Queue()  # to be written to it; the machine sends one at a time
         self._planned_ms: int | None = None
-        self._waker: asyncio.Future[None] | None = None
+        self._woken = asyncio.Event()  # clear: `run` waits until the machine is due
+        self._woken.set()
         self._timer: asyncio.TimerHandle | None = None
         self.over = asyncio.Event()
 
@@ -103,7 +106,7 @@ class AgentStream:
     def nudge(self) -> None:
         if self._machine.is_over:
             self.over.set()
-            self._wake()
+            self._woken.set()
             return
         next_ms = self._machine.next_ms()
         if next_ms is not None and (self._planned_ms is None or next_ms < self._planned_ms):
@@ -257,32 +260,48 @@ class AgentStream:
         next_ms = self._machine.next_ms()
         if self._machine.is_over or (next_ms is not None and next_ms <= now_ms()):
             return
-        self._waker = asyncio.get_running_loop().create_future()
+        self._woken.clear()
         self._planned_ms = None
         try:
             if next_ms is not None:
                 self._arm(next_ms)
-            await self._waker
+            await self._woken.wait()
         finally:
             if self._timer is not None:
                 self._timer.cancel()
 
     def _arm(self, at_ms: int) -> None:
-        if self._waker is None or self._waker.done():
+        if self._woken.is_set():
             return
         if self._timer is not None:
             self._timer.cancel()
         self._planned_ms = at_ms
-        self._timer = asyncio.get_running_loop().call_later(max(0, at_ms - now_ms()) / 1_000, self._wake)
-
-    def _wake(self) -> None:
-        if self._waker is not None and not self._waker.done():
-            self._waker.set_result(None)
+        self._timer = asyncio.get_running_loop().call_later(max(0, at_ms - now_ms()) / 1_000, self._woken.set)
 
 
-def now_ms() -> int:
-    """This host's monotonic clock, which the keeper reads too."""
-    return time.monotonic_ns() // 1_000_000
+async def own_address(server: str) -> str:
+    """The IP address of this machine on its route to HOST:PORT, at which others reach it; nothing: there is no route.
+
+    Nothing is sent to find out.
+    """
+    host, _, port = server.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or len(port) > len("65535"):
+        return ""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(LOOK_UP_S_MAX):
+            found = await loop.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)
+    except (OSError, ValueError, OverflowError):  # no such name, none that can be, no such port
+        return ""
+    for family, kind, protocol, _, place in found:
+        try:
+            with socket.socket(family, kind, protocol) as way:
+                way.connect(place)  # of a datagram socket: only which way it would go is looked up
+                return str(way.getsockname()[0])
+        except OSError:
+            continue
+    return ""
 
 
 async def _leads(address: str, bundle: Bundle) -> bool:

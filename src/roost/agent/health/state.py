@@ -4,6 +4,8 @@ Not ready → ready after `successes` in a row; ready → not ready after `failu
 time to start and has never been ready fails as often as it likes.
 """
 
+import msgspec
+
 from roost.model.spec.service import Check
 
 WORDS_EVERY_MS = 10_000  # a check's message may differ each time: sent so often at most, and at every change
@@ -11,19 +13,16 @@ FIRST_MS = 250  # until the first look, at most, and then twice as long each tim
 _MIX = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: neighbouring tokens are far apart after this
 
 
-class HealthState:
+class HealthState(msgspec.Struct):
     """The count of one attempt's checks. An agent that takes it over begins anew, with one that is not ready."""
 
-    __slots__ = ("check", "failed", "looks", "ready", "served", "well", "words_ms")
-
-    def __init__(self, check: Check) -> None:
-        self.check = check
-        self.ready = False
-        self.served = False  # it has been ready
-        self.well = 0  # in a row
-        self.failed = 0  # in a row, of those that count
-        self.looks = 0
-        self.words_ms = 0  # before this, other words alone are no news
+    check: Check
+    ready: bool = False
+    served: bool = False  # it has been ready
+    well: int = 0  # in a row
+    failed: int = 0  # in a row, of those that count
+    looks: int = 0
+    words_ms: int = 0  # before this time, another message alone is not reported
 
     def probed(self, well: bool, age_ms: int) -> bool:
         """Count one check of a run of this age. True: it has to end."""
