@@ -127,14 +127,8 @@ class FakeDriver(Host):
 
     # what the rules ask for: processes are scripts here
 
-    def admitted(self, run: KeeperRun) -> None:
-        pass
-
     def forgotten(self, run: KeeperRun, now: int) -> None:
         del self._acts[run.id]
-
-    def limit(self, run: KeeperRun) -> None:
-        pass
 
     def spawn(self, run: KeeperRun) -> str:
         act = self._act(run)

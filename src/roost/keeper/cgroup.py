@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import signal
 
+from roost.keeper import processes
+
 PERIOD_US = 100_000  # the kernel's own default
 QUOTA_US_MIN = 1_000  # the kernel refuses less: 10 milli-cores
 SHARED = "roost"  # at the top of a v2 tree, for keepers that have no group of their own
@@ -27,11 +29,8 @@ class Cgroups:
         self.home = home  # v2: where the keeper itself lives; v1: it lives in `cpu` and `memory`
 
     def missing(self, cpu_m: int, memory: int) -> str:
-        wanted = [
-            name
-            for name, asked, base in (("cpu", cpu_m, self.cpu), ("memory", memory, self.memory))
-            if asked and not base
-        ]
+        asked = (("cpu", cpu_m, self.cpu), ("memory", memory, self.memory))
+        wanted = [name for name, amount, base in asked if amount and not base]
         return f"{' and '.join(wanted)} cannot be limited: {self.reason}" if wanted else ""
 
 
@@ -132,10 +131,7 @@ class Group:
         return int(read(f"{self.memory_dir}/{name}") or 0)
 
     def remove(self) -> bool:
-        gone = True
-        for directory in self.dirs:
-            gone = remove(directory) and gone
-        return gone
+        return all([remove(directory) for directory in self.dirs])
 
 
 def detect(proc: str = "/proc/self") -> Cgroups:
@@ -252,19 +248,7 @@ def place_of(mount: tuple[str, str], path: str) -> str:
 
 def read(path: str) -> str:
     """A small kernel file, or nothing where it is not there."""
-    try:
-        fd = os.open(path, os.O_RDONLY)
-    except OSError:
-        return ""
-    chunks: list[bytes] = []
-    try:
-        while chunk := os.read(fd, 1 << 16):  # such files come a page at a time
-            chunks.append(chunk)
-    except OSError:  # a group that vanished while it was open
-        return ""
-    finally:
-        os.close(fd)
-    return b"".join(chunks).decode(errors="replace").rstrip("\n")
+    return (processes.read(path) or b"").decode(errors="replace").rstrip("\n")
 
 
 def write(path: str, value: str) -> None:

@@ -6,8 +6,7 @@ run's id in its environment, so it can be distinguished from those of live runs.
 
 from __future__ import annotations
 
-import os
-import signal
+import contextlib
 from collections.abc import Container
 
 from roost.keeper import processes as proc
@@ -59,18 +58,8 @@ class Orphans:
                 clean = False  # it hides whose it is: leave it alone, but use nothing again that it may hold
             elif run_id not in live_runs:
                 clean = False
-                _kill(pid)
+                with contextlib.suppress(PermissionError):
+                    proc.kill(pid)
                 self.check_soon(now)
         if self.spares.verify(clean=clean) or self.dying:
             self.check_soon(now)
-
-
-def _kill(pid: int) -> None:
-    """With its group, which it may lead. Not ours yet (or no longer) to wait for, so it may be gone."""
-    try:
-        group = os.getpgid(pid)
-        if group != os.getpgrp():
-            os.killpg(group, signal.SIGKILL)
-        os.kill(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return

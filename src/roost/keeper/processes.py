@@ -64,7 +64,10 @@ def kill_leftovers(directory: str) -> int:
     deadline = time.monotonic() + LEFTOVER_MS_MAX / 1000
     while found := _marked(directory):
         for pid in found:
-            _kill(pid)
+            try:
+                kill(pid)
+            except PermissionError as error:
+                log(f"leftover process {pid}: {error}")
         killed.update(found)
         if time.monotonic() > deadline:
             log(f"processes {sorted(found)} of an earlier keeper cannot be killed")
@@ -79,21 +82,19 @@ def _marked(directory: str) -> list[int]:
     return [pid for pid in pids if pid != own and mark_of(pid, MARK) == directory]
 
 
-def _kill(pid: int) -> None:
-    """The whole group, unless it is ours: a keeper may have been started by hand from inside a run."""
+def kill(pid: int) -> None:
+    """With its group, unless that is ours: a keeper may have been started by hand from inside a run."""
     try:
         group = os.getpgid(pid)
         if group not in (0, os.getpgrp()):
             os.killpg(group, signal.SIGKILL)
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
-        pass
-    except PermissionError as error:
-        log(f"leftover process {pid}: {error}")
+        return
 
 
 def read(path: str) -> bytes | None:
-    """A whole file of /proc, or None when it is not to be had."""
+    """A whole file of the kernel, which come a page at a time; None: it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError:
@@ -103,7 +104,7 @@ def read(path: str) -> bytes | None:
         while chunk := os.read(fd, 1 << 16):
             chunks.append(chunk)
         return b"".join(chunks)
-    except OSError:  # the process ended while we looked
+    except OSError:  # the process or the group ended meanwhile
         return None
     finally:
         os.close(fd)

@@ -19,39 +19,33 @@ BACKLOG_HOLD_MS = 5  # while runs wait here for others to end, ends are sent tog
 
 
 class Host:
-    """What the rules need of the machine. Each call returns at once; none of them raises."""
+    """What the rules need of the machine; this one does nothing. Each call returns at once, and none raises."""
 
     def admitted(self, run: KeeperRun) -> None:
         """A run is known from now on."""
-        raise NotImplementedError
 
     def forgotten(self, run: KeeperRun, now: int) -> None:
         """A run that has ended is no longer known."""
-        raise NotImplementedError
 
     def limit(self, run: KeeperRun) -> None:
         """Prepare the limits of a run that is about to begin."""
-        raise NotImplementedError
 
     def spawn(self, run: KeeperRun) -> str:
         """Start the process of the current step and set its `pid`; returns why that cannot be, or nothing."""
-        raise NotImplementedError
+        return ""
 
     def terminate(self, run: KeeperRun) -> None:
         """Ask the processes of a run to end."""
-        raise NotImplementedError
 
     def kill(self, run: KeeperRun) -> None:
         """End the processes of a run, whatever they do."""
-        raise NotImplementedError
 
     def finished(self, run: KeeperRun, now: int) -> int:
         """Nothing of a run is left: clear away what it used; returns the size of its log."""
-        raise NotImplementedError
+        return 0
 
     def emit(self, line: str, now: int, hold_ms: int) -> None:
         """Tell the agent, after this time at the latest."""
-        raise NotImplementedError
 
 
 class Rules:
