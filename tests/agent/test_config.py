@@ -21,17 +21,17 @@ def test_flags_become_settings(tmp_path: Path) -> None:
     options = read_options(flags, {})
     assert (options.server, options.name) == ("roost.example:8421", "gpu-1.example")
     wishes = options.wishes
-    assert (wishes.cpu_m, wishes.memory, wishes.disk) == (500, 2 << 30, 10**10)
-    assert (wishes.number, wishes.share) == (2, 4)
+    assert (options.number, options.share) == (2, 4)
     assert (wishes.zone, wishes.rack, wishes.region, wishes.pool) == ("a", "r1", "eu", "ci")
-    assert (wishes.labels, wishes.resources) == ({"disk": "nvme", "a": "b=c"}, {"licence": 3})
+    assert wishes.labels == {"disk": "nvme", "a": "b=c"}
+    assert wishes.resources == {"cpu": 500, "memory": 2 << 30, "disk": 10**10, "licence": 3}
     assert options.directory == str(tmp_path)
     assert (wishes.address, facts(str(tmp_path), wishes).address) == ("gpu-1.example", "gpu-1.example")
 
 
 def test_nothing_said_means_as_found() -> None:
-    wishes = read_options(SERVER, {}).wishes
-    assert (wishes.cpu_m, wishes.memory, wishes.disk, wishes.share, wishes.pool) == (None, None, None, 1, "default")
+    options = read_options(SERVER, {})
+    assert (options.wishes.resources, options.wishes.pool, options.share) == ({}, "default", 1)
 
 
 def test_the_environment_is_the_second_choice(tmp_path: Path) -> None:

@@ -38,13 +38,13 @@ def main() -> int:
 
 
 async def _live(options: AgentOptions, socket_path: str, keeper: int) -> None:
-    directory, share = options.directory, options.wishes.share
-    meter = UsageMeter(directory, share)
+    directory = options.directory
+    meter = UsageMeter(directory, options.share)
     service = Service(
         directory=directory,
         name=options.name,
         identity=f"{read_identity(directory)}/{read_life(directory, keeper)}",
-        facts=facts(directory, options.wishes),
+        facts=facts(directory, options.wishes, options.share, options.number),
         server=options.server,
         usage=lambda: meter.usage(now_ms()),
     )

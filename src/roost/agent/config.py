@@ -6,9 +6,9 @@ import secrets
 import socket
 from typing import NamedTuple
 
-from roost.agent.host.fingerprint import OfferOverrides
 from roost.model.errors import Invalid
 from roost.model.limits import DEFAULT_POOL, GPUS_MAX
+from roost.model.records.node import Facts
 from roost.model.spec.document import check_labels, read_resource
 from roost.model.spec.names import check_name, check_node_name, check_text
 from roost.model.spec.placement import taints_of
@@ -21,24 +21,24 @@ class AgentOptions(NamedTuple):
     server: str  # empty: as the certificate's file says
     name: str
     directory: str
-    wishes: OfferOverrides
+    wishes: Facts  # what the node offers, where that is not as found
+    number: int = 1  # of the agents that share the machine
+    share: int = 1  # how many they are
 
 
 def read_options(arguments: list[str], environment: dict[str, str]) -> AgentOptions:
     """Flags and environment as settings. Raises Invalid, with the flag and a sentence."""
     given = _parser(environment).parse_args(arguments)
     check_node_name(given.name, "--name")
-    return AgentOptions(
-        server=_address(given.server) if given.server else "",
-        name=given.name,
-        directory=os.path.abspath(given.dir),
-        wishes=_wishes(given),
-    )
+    server = _address(given.server) if given.server else ""
+    return AgentOptions(server, given.name, os.path.abspath(given.dir), _wishes(given), *_slice(given.slice))
 
 
 def check_offer(arguments: list[str]) -> None:
     """Refuse flags about what a node offers that an agent would refuse. Raises Invalid."""
-    _wishes(_parser({}).parse_args(arguments))
+    given = _parser({}).parse_args(arguments)
+    _wishes(given)
+    _slice(given.slice)
 
 
 def read_identity(directory: str) -> str:
@@ -107,7 +107,7 @@ def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
     return parser
 
 
-def _wishes(given: argparse.Namespace) -> OfferOverrides:
+def _wishes(given: argparse.Namespace) -> Facts:
     labels = dict(_pair(label, "--label") for label in given.label)
     check_labels(labels, "--label")
     for option in ("zone", "rack", "region", "gpu_model", "address"):
@@ -115,25 +115,16 @@ def _wishes(given: argparse.Namespace) -> OfferOverrides:
     if any(address.isspace() or address in "/@" for address in given.address):
         raise Invalid("--address", f"this is a host name or an IP address, not {given.address!r:.80}")
     check_name(given.pool, "--pool")
+    measured = {name: getattr(given, name) for name in ("cpu", "memory", "disk")}
+    resources = {name: read_resource(name, text, f"--{name}") for name, text in measured.items() if text}
     counted = dict(_pair(resource, "--resource") for resource in given.resource)
-    number, share = _slice(given.slice)
-    return OfferOverrides(
-        cpu_m=read_resource("cpu", given.cpu, "--cpu") if given.cpu else None,
-        memory=read_resource("memory", given.memory, "--memory") if given.memory else None,
-        disk=read_resource("disk", given.disk, "--disk") if given.disk else None,
-        resources={name: read_resource(name, amount, f"--resource {name}") for name, amount in counted.items()}
-        | ({"gpu": _devices(given.gpu)} if given.gpu else {}),
-        labels=labels,
-        zone=given.zone,
-        rack=given.rack,
-        region=given.region,
-        pool=given.pool,
-        gpu_model=given.gpu_model,
-        address=given.address,
-        taints=taints_of(given.taint, "--taint"),
-        share=share,
-        number=number,
-    )
+    resources |= {name: read_resource(name, amount, f"--resource {name}") for name, amount in counted.items()}
+    if given.gpu:
+        resources["gpu"] = _devices(given.gpu)
+    return Facts(
+        resources, labels, given.zone, given.rack, given.region, given.pool, gpu_model=given.gpu_model,
+        taints=taints_of(given.taint, "--taint"), address=given.address,
+    )  # fmt: skip
 
 
 def _devices(text: str) -> int:

@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 
 from roost.agent.host import fingerprint
-from roost.agent.host.fingerprint import Bounds, OfferOverrides, UsageMeter
+from roost.agent.host.fingerprint import Bounds, UsageMeter
 from roost.keeper import cgroup
+from roost.model.records.node import Facts
 from tests.keeper.keeper_harness import now_ms
 
 GIB = 1 << 30
@@ -26,13 +27,12 @@ def test_this_host_offers_what_it_has(tmp_path: Path) -> None:
     assert facts.drivers == ("process",)
     assert facts.labels["os"] == "linux" and facts.labels["kernel"] == platform.release()
     assert facts.labels["hostname"] == platform.node()
-    assert facts.labels["limits"] == cgroup.detect().kind == fingerprint.limits()[0]
+    assert facts.labels["limits"] == cgroup.detect().kind
 
 
 def test_wishes_come_before_what_was_found(tmp_path: Path) -> None:
-    wishes = OfferOverrides(
-        cpu_m=500, memory=GIB, disk=0, resources={"licence": 3}, labels={"os": "mine", "disk": "nvme"}, zone="a"
-    )
+    resources = {"cpu": 500, "memory": GIB, "disk": 0, "licence": 3}
+    wishes = Facts(resources, labels={"os": "mine", "disk": "nvme"}, zone="a")
     facts = fingerprint.facts(str(tmp_path), wishes)
     assert facts.resources == {"cpu": 500, "memory": GIB, "disk": 0, "licence": 3} | gpus(facts.resources)
     assert (facts.labels["os"], facts.labels["disk"], facts.zone, facts.pool) == ("mine", "nvme", "a", "default")
@@ -43,7 +43,7 @@ def gpus(resources: dict[str, int]) -> dict[str, int]:
 
 
 def test_several_agents_share_a_machine(tmp_path: Path) -> None:
-    whole, third = fingerprint.facts(str(tmp_path)), fingerprint.facts(str(tmp_path), OfferOverrides(share=3, disk=7))
+    whole, third = fingerprint.facts(str(tmp_path)), fingerprint.facts(str(tmp_path), Facts({"disk": 7}), 3)
     assert third.resources["cpu"] == whole.resources["cpu"] // 3
     assert third.resources["memory"] == whole.resources["memory"] // 3
     assert third.resources["disk"] == 7
@@ -62,9 +62,7 @@ def test_gpus_are_counted_and_have_a_model(tmp_path: Path) -> None:
     proc = with_gpus(tmp_path, "NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB")
     facts = fingerprint.facts(str(tmp_path), proc=proc)
     assert (facts.resources["gpu"], facts.gpu_model) == (2_000, "NVIDIA A100-SXM4-40GB")
-    answer = fingerprint.facts(
-        str(tmp_path), OfferOverrides(resources={"gpu": 1_000}, gpu_model="mine", taints=("gpu",)), proc=proc
-    )
+    answer = fingerprint.facts(str(tmp_path), Facts({"gpu": 1_000}, gpu_model="mine", taints=("gpu",)), proc=proc)
     assert (answer.resources["gpu"], answer.gpu_model, answer.taints) == (1_000, "mine", ("gpu",))
 
 
@@ -75,9 +73,7 @@ def test_gpus_of_different_models_have_none_in_common(tmp_path: Path) -> None:
 
 def test_of_several_agents_on_a_machine_the_first_has_the_gpus(tmp_path: Path) -> None:
     proc = with_gpus(tmp_path, "NVIDIA T4", "NVIDIA T4", "NVIDIA T4")
-    first, second = (
-        fingerprint.facts(str(tmp_path), OfferOverrides(share=2, number=item), proc=proc) for item in (1, 2)
-    )
+    first, second = (fingerprint.facts(str(tmp_path), share=2, number=item, proc=proc) for item in (1, 2))
     assert first.port_last + 1 == second.port_first
     assert (first.resources["gpu"], first.gpu_model) == (3_000, "NVIDIA T4")
     assert ("gpu" in second.resources, second.gpu_model) == (False, "")

@@ -6,33 +6,15 @@ from typing import NamedTuple
 import msgspec
 
 from roost.keeper import cgroup
-from roost.model.limits import DEFAULT_POOL, PORT_ANY_FIRST, PORT_ANY_LAST
+from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
 from roost.model.protocol import Usage
 from roost.model.records.node import Facts
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386", "i386": "386"}
 OWN_FILES_MAX = 10_000  # how many of our own files are counted: a hundred milliseconds at worst, when an agent starts
+NO_WISHES = Facts({})
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class OfferOverrides(msgspec.Struct, frozen=True):
-    """What the agent's options set instead; None and nothing: as found. `share`: one of so many agents here."""
-
-    cpu_m: int | None = None
-    memory: int | None = None
-    disk: int | None = None
-    resources: dict[str, int] = {}  # other things to count
-    labels: dict[str, str] = {}
-    zone: str = ""
-    rack: str = ""
-    region: str = ""
-    pool: str = DEFAULT_POOL
-    gpu_model: str = ""
-    address: str = ""
-    taints: tuple[str, ...] = ()
-    share: int = 1
-    number: int = 1  # which of them this is
 
 
 class Bounds(NamedTuple):
@@ -42,43 +24,35 @@ class Bounds(NamedTuple):
     memory: int | None
 
 
-def facts(data_dir: str, wishes: OfferOverrides | None = None, *, proc: str = "/proc") -> Facts:
-    """What this host offers, or the part of it that is this agent's."""
-    wishes = wishes or OfferOverrides()
+def facts(data_dir: str, wishes: Facts = NO_WISHES, share: int = 1, number: int = 1, *, proc: str = "/proc") -> Facts:
+    """What this host offers, with what the agent's options set instead, `wishes`.
+
+    Where several agents share the machine: the part of this agent, which is `number` of `share`.
+    """
     bounds = bounds_of(f"{proc}/self")
-    gpus = gpu_models(proc) if wishes.number == 1 else []  # devices have numbers: two agents would give the same away
+    gpus = gpu_models(proc) if number == 1 else []  # devices have numbers: two agents would give the same away
     found = {"cpu": cpu_m(bounds), "memory": memory(bounds, proc), "disk": disk(data_dir)}
-    resources = {name: amount // wishes.share for name, amount in found.items()}
+    resources = {name: amount // share for name, amount in found.items()}
     if gpus:
         resources["gpu"] = len(gpus) * 1000
-    for name, asked in (("cpu", wishes.cpu_m), ("memory", wishes.memory), ("disk", wishes.disk)):
-        if asked is not None:
-            resources[name] = asked
-    ports = (PORT_ANY_LAST - PORT_ANY_FIRST + 1) // wishes.share  # agents of one machine give out ports of their own
-    first = PORT_ANY_FIRST + (wishes.number - 1) * ports
+    ports = (PORT_ANY_LAST - PORT_ANY_FIRST + 1) // share  # agents of one machine give out ports of their own
+    first = PORT_ANY_FIRST + (number - 1) * ports
     host = os.uname()
-    labels = {"os": host.sysname.lower(), "kernel": host.release, "hostname": host.nodename, "limits": limits()[0]}
-    return Facts(
+    labels = {
+        "os": host.sysname.lower(),
+        "kernel": host.release,
+        "hostname": host.nodename,
+        "limits": cgroup.detect().kind,
+    }
+    return msgspec.structs.replace(
+        wishes,
         resources=resources | wishes.resources,
         labels=labels | wishes.labels,
-        zone=wishes.zone,
-        rack=wishes.rack,
-        region=wishes.region,
-        pool=wishes.pool,
         arch=ARCHITECTURES.get(host.machine, host.machine),
-        drivers=("process",),
         gpu_model=wishes.gpu_model or (gpus[0] if len(set(gpus)) == 1 else ""),
-        taints=wishes.taints,
-        address=wishes.address,
         port_first=first,
         port_last=first + ports - 1,
     )
-
-
-def limits() -> tuple[str, str]:
-    """How a run's limits are enforced here: "v2", "v1" or "none", and what cannot be and why."""
-    found = cgroup.detect()
-    return found.kind, found.reason
 
 
 def cpu_m(bounds: Bounds) -> int:
@@ -130,12 +104,11 @@ def gpu_models(proc: str = "/proc") -> list[str]:
         devices = sorted(os.listdir(place))
     except OSError:
         return []
-    return [_gpu_model(cgroup.read(f"{place}/{device}/information")) for device in devices]
-
-
-def _gpu_model(information: str) -> str:
-    lines = (line.partition(":") for line in information.splitlines())
-    return next((" ".join(value.split()) for name, _, value in lines if name.strip() == "Model"), "")
+    models = []
+    for device in devices:
+        lines = (line.partition(":") for line in cgroup.read(f"{place}/{device}/information").splitlines())
+        models.append(next((" ".join(value.split()) for name, _, value in lines if name.strip() == "Model"), ""))
+    return models
 
 
 def bounds_of(process: str = "/proc/self") -> Bounds:
