@@ -11,20 +11,12 @@ from roost.stores.group_commit import (
     Outcome,
     TaskGroupCommit,
     ThreadGroupCommit,
+    Weight,
     committed,
     in_doubt,
 )
 
-
-class Full:
-    """A group of at most three commits."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def takes(self, changes: str) -> bool:
-        self.count += 1
-        return self.count <= 3
+FULL = Weight(3)
 
 
 class Writer:
@@ -36,6 +28,9 @@ class Writer:
         self.writes: list[list[str]] = []
         self.revision = 0
         self.tidied = 0
+
+    def weigh(self, changes: str) -> Weight:
+        return Weight(len(changes))
 
     def commit(self, epoch: int, group: Sequence[str]) -> Sequence[Outcome]:
         if epoch == 1:
@@ -77,7 +72,7 @@ def writer() -> AsyncWriter:
 
 @pytest.fixture
 def jobs(writer: AsyncWriter) -> TaskGroupCommit[str]:
-    return TaskGroupCommit(writer, Full)
+    return TaskGroupCommit(writer, FULL)
 
 
 async def fail(error: Exception) -> None:
@@ -133,7 +128,7 @@ async def test_closing_waits_for_the_jobs_and_refuses_later_ones(jobs: TaskGroup
 
 async def test_a_thread_serves_the_same_jobs() -> None:
     writer = Writer()
-    jobs: GroupCommit[str] = ThreadGroupCommit(writer, Full)
+    jobs: GroupCommit[str] = ThreadGroupCommit(writer, FULL)
     outcomes = await asyncio.gather(*(jobs.commit(2, key) for key in "abcde"), jobs.commit(1, "f"))
     assert outcomes == [*(Committed(number) for number in (1, 2, 3, 4, 5)), Fenced("epoch 2 leads")]
     assert [key for group in writer.writes for key in group] == list("abcde")

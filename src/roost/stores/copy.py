@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from roost.ports.store import ANYBODY, Change, Lead, SharedStore, Snapshot, Store, require, unavailable
-from roost.stores.factory import EtcdMembers, Place, PostgresPlace, SqlitePlace, open_store
+from roost.stores.etcd.url import EtcdPlace
+from roost.stores.factory import Place, PostgresPlace, SqlitePlace, open_store
 
 # A commit of this size takes a good half second on a slow disk: between two of them the lead is renewed in time, and
 # 100,000 records are 20 of them.
@@ -103,7 +104,7 @@ async def _raised(store: Store, url: str, place: Place, epoch: int, revision: in
             store = open_store(url)
         case PostgresPlace():
             await _raise_postgres(place, epoch, revision)
-        case EtcdMembers():
+        case EtcdPlace():
             await _raise_etcd(place, epoch, revision)
     if require(await store.load()).revision != revision:  # it also tells the store where it is now
         raise unavailable("the revision of the store changed during the copy: stop other writers")
@@ -148,14 +149,13 @@ async def _raise_postgres(place: PostgresPlace, epoch: int, revision: int) -> No
         raise server.explain(error) from error
 
 
-async def _raise_etcd(place: EtcdMembers, epoch: int, revision: int) -> None:
+async def _raise_etcd(place: EtcdPlace, epoch: int, revision: int) -> None:
     from roost.stores.etcd import read, txn
     from roost.stores.etcd.client import EtcdClient
     from roost.stores.etcd.layout import Head, Layout, encode_head
     from roost.wire import etcd_pb2 as pb
 
-    etcd_place, layout = place.reported, Layout(place.reported.prefix)
-    client = EtcdClient(etcd_place.endpoints, etcd_place.tls, etcd_place.user, etcd_place.password)
+    client, layout = EtcdClient(place.endpoints, place.tls, place.user, place.password), Layout(place.prefix)
     try:
         seen = await read.read_lead(client, layout)
         assert seen.head.pending is None, "a small commit leaves nothing pending"

@@ -10,14 +10,12 @@ Drivers are imported only when their store is opened. No word that leaves this f
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from roost.model.errors import Invalid
 from roost.ports.store import Store
-
-if TYPE_CHECKING:
-    from roost.stores.etcd.url import EtcdPlace
+from roost.stores.etcd.url import EtcdPlace, parse_etcd_url
 
 FORMS = "a directory, sqlite:DIRECTORY, memory:, postgresql://USER@HOST/DATABASE or etcd://HOST:2379,HOST:2379/PREFIX"
 ESCAPES = "write a / ? # or @ in the password as %2F %3F %23 %40"
@@ -50,17 +48,7 @@ class PostgresPlace:
         return self._name if self.schema == SCHEMA else f"{self._name}, schema {self.schema}"
 
 
-class EtcdMembers:
-    """A prefix in an etcd cluster. Knows the password and never says it."""
-
-    def __init__(self, report: "EtcdPlace") -> None:
-        self.reported = report
-
-    def __str__(self) -> str:
-        return f"etcd {','.join(self.reported.endpoints)}{self.reported.prefix}"
-
-
-Place = SqlitePlace | MemoryPlace | PostgresPlace | EtcdMembers
+Place = SqlitePlace | MemoryPlace | PostgresPlace | EtcdPlace
 
 
 def open_store(url: str) -> Store:
@@ -79,10 +67,10 @@ def open_store(url: str) -> Store:
             from roost.stores.postgres.store import PostgresStore
 
             return PostgresStore(place.dsn, place.schema)
-        case EtcdMembers():
+        case EtcdPlace():
             from roost.stores.etcd.store import EtcdStore
 
-            return EtcdStore(**place.reported._asdict())
+            return EtcdStore(**place._asdict())
 
 
 def describe(url: str) -> str:
@@ -142,9 +130,7 @@ def _without_schema(url: str) -> tuple[str, str]:
     return base + (f"?{'&'.join(others)}" if others else ""), schemas[0] if schemas else SCHEMA
 
 
-def _etcd(url: str) -> EtcdMembers:
-    from roost.stores.etcd.url import parse_etcd_url
-
+def _etcd(url: str) -> EtcdPlace:
     wrong = "the store's URL is not etcd://USER:PASSWORD@HOST:PORT,HOST:PORT/PREFIX"
     try:
         parts = urlsplit(url)
@@ -155,7 +141,7 @@ def _etcd(url: str) -> EtcdMembers:
     if "@" in login + parts.path + parts.query or parts.fragment:
         raise Invalid("store", f"{wrong}: {ESCAPES}")
     try:
-        return EtcdMembers(parse_etcd_url(url))
+        return parse_etcd_url(url)
     except ValueError as error:
         message = str(error).removeprefix("store URL: ")
         # Without a login, what is no host may be half of one: "etcd://user:password".

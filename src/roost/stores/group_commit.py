@@ -33,15 +33,18 @@ class WaitingCall(NamedTuple):
     work: Callable[[], Any]
 
 
-class CommitGroup(Protocol[Q]):
-    """The commits of one transaction."""
+class Weight(NamedTuple):
+    """The size of a commit, and the limit of a group, which always takes one commit."""
 
-    def takes(self, changes: Q) -> bool:
-        """Whether this commit fits in too; if so it is counted. The first one always fits."""
+    changes: int
+    bytes: int = 0
 
 
 class TaskWriter(Protocol[Q]):
     """What a store does in a task."""
+
+    def weigh(self, changes: Q) -> Weight:
+        """What one commit adds to a transaction."""
 
     async def commit(self, epoch: int, group: Sequence[Q]) -> Sequence[Outcome]:
         """One transaction: the outcome of each commit."""
@@ -58,6 +61,9 @@ class ThreadWriter(Protocol[Q]):
 
     closed: bool
 
+    def weigh(self, changes: Q) -> Weight:
+        """What one commit adds to a transaction."""
+
     def commit(self, epoch: int, group: Sequence[Q]) -> Sequence[Outcome]:
         """One transaction: the outcome of each commit."""
 
@@ -71,9 +77,10 @@ class ThreadWriter(Protocol[Q]):
 class GroupCommit(Generic[P]):
     """The jobs of one store. For one event loop; a caller that is cancelled does not take its commit back."""
 
-    def __init__(self, group: Callable[[], CommitGroup[P]]) -> None:
+    def __init__(self, weigh: Callable[[P], Weight], limit: Weight) -> None:
         self.closed = False
-        self._group = group
+        self._weigh = weigh
+        self._limit = limit
         self._jobs: SimpleQueue[WaitingCommit | WaitingCall] = SimpleQueue()
         self._next: WaitingCommit | WaitingCall | None = None  # taken from the queue, and not part of the last group
 
@@ -106,11 +113,15 @@ class GroupCommit(Generic[P]):
         job, self._next = self._next or self._jobs.get(), None
         if isinstance(job, WaitingCall):
             return job
-        group, commits = self._group(), [job]
-        group.takes(job.changes)
+        commits, (changes, size) = [job], self._weigh(job.changes)
         while not self._jobs.empty():
             job = self._jobs.get()
-            if isinstance(job, WaitingCall) or job.epoch != commits[0].epoch or not group.takes(job.changes):
+            if isinstance(job, WaitingCall) or job.epoch != commits[0].epoch:
+                self._next = job
+                break
+            more = self._weigh(job.changes)
+            changes, size = changes + more.changes, size + more.bytes
+            if changes > self._limit.changes or size > self._limit.bytes:
                 self._next = job
                 break
             commits.append(job)
@@ -120,8 +131,8 @@ class GroupCommit(Generic[P]):
 class TaskGroupCommit(GroupCommit[P]):
     """The jobs of a store whose client is asynchronous. The task ends when nothing is left to do."""
 
-    def __init__(self, writer: TaskWriter[P], group: Callable[[], CommitGroup[P]]) -> None:
-        super().__init__(group)
+    def __init__(self, writer: TaskWriter[P], limit: Weight) -> None:
+        super().__init__(writer.weigh, limit)
         self._writer = writer
         self._task: asyncio.Task[None] | None = None
 
@@ -156,8 +167,8 @@ class TaskGroupCommit(GroupCommit[P]):
 class ThreadGroupCommit(GroupCommit[P]):
     """The jobs of a store whose library blocks. The thread goes on while the event loop is busy."""
 
-    def __init__(self, writer: ThreadWriter[P], group: Callable[[], CommitGroup[P]]) -> None:
-        super().__init__(group)
+    def __init__(self, writer: ThreadWriter[P], limit: Weight) -> None:
+        super().__init__(writer.weigh, limit)
         self._writer = writer
         self._thread: threading.Thread | None = None
 

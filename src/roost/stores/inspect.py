@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from roost.ports.store import Lead, unavailable
-from roost.stores.factory import EtcdMembers, MemoryPlace, Place, PostgresPlace, SqlitePlace
+from roost.stores.etcd.url import EtcdPlace
+from roost.stores.factory import MemoryPlace, Place, PostgresPlace, SqlitePlace
 
 if TYPE_CHECKING:
     from roost.stores.etcd.client import EtcdClient
@@ -53,7 +54,7 @@ def inspector(place: Place) -> StoreInspector:
             return _SqliteInspector(place)
         case PostgresPlace():
             return _PostgresInspector(place)
-        case EtcdMembers():
+        case EtcdPlace():
             return _EtcdInspector(place)
         case MemoryPlace():
             return StoreInspector()
@@ -175,8 +176,8 @@ class _PostgresInspector(StoreInspector):
 
 
 class _EtcdInspector(StoreInspector):
-    def __init__(self, place: EtcdMembers) -> None:
-        self._reported = place.reported
+    def __init__(self, place: EtcdPlace) -> None:
+        self._place = place
         self._client: EtcdClient | None = None
 
     async def inspect(self) -> StoreStatus:
@@ -184,12 +185,10 @@ class _EtcdInspector(StoreInspector):
         from roost.stores.etcd.layout import Layout
         from roost.stores.etcd.read import read_lead
 
-        etcd_place = self._reported
+        place = self._place
         if self._client is None:
-            self._client = EtcdClient(
-                etcd_place.endpoints, etcd_place.tls, etcd_place.user, etcd_place.password, LOOK_LIMIT_S
-            )
-        seen = await read_lead(self._client, Layout(etcd_place.prefix))
+            self._client = EtcdClient(place.endpoints, place.tls, place.user, place.password, LOOK_LIMIT_S)
+        seen = await read_lead(self._client, Layout(place.prefix))
         return StoreStatus(seen.head_value is not None or seen.lead_written > 0, seen.head.revision, seen.lead)
 
     async def close(self) -> None:

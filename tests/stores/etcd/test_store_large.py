@@ -178,7 +178,7 @@ async def test_a_commit_that_comes_late_is_noticed(prefix: str, store: EtcdStore
             if late or not any(put.request_put.key.endswith(b"/head") for put in request.success):
                 return await super().txn(request, patience_s)
             late.append(request)
-            raise NoAnswer("no answer")
+            raise NoAnswer(Unavailable("no answer"))
 
     client = Late(shared_cluster().endpoints)
     writer = EtcdWriter(client, Layout(prefix), OPERATIONS_MAX, True)
@@ -204,7 +204,7 @@ async def test_a_large_commit_that_is_published_late_finds_its_pieces_swept(pref
         async def txn(self, request: pb.TxnRequest, patience_s: float = 0.0) -> TxnAnswer:
             if not late and any(b'"pending":{' in put.request_put.value for put in request.success):
                 late.append(request)
-                raise NoAnswer("no answer")
+                raise NoAnswer(Unavailable("no answer"))
             answer = await super().txn(request, patience_s)
             if late and any(b"/stage/" in swept.request_delete_range.key for swept in request.success):
                 assert not (await super().txn(late[0])).response.succeeded

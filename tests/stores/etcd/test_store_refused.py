@@ -12,9 +12,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from roost.ports.store import Snapshot, Unavailable
-from roost.stores.etcd.client import Tls
 from roost.stores.etcd.store import EtcdStore
-from roost.stores.etcd.url import EtcdPlace, parse_etcd_url
+from roost.stores.etcd.url import EtcdPlace, Tls, parse_etcd_url
 from tests.components.etcd import Cluster, shared_cluster
 from tests.stores.contract import must, put, refusal
 from tests.stores.etcd.test_store import new_prefix

@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from roost.ports.store import Change, Snapshot, StoreError, Unavailable
+from roost.stores.group_commit import Weight
 from roost.stores.sqlite import store as sqlite_store
 from roost.stores.sqlite.store import SqliteStore
 from tests.stores.contract import Opener, StoreContract, as_dict, gone, must, put, refusal
@@ -54,7 +55,7 @@ async def test_commits_that_wait_share_one_sync(disk: Disk, store: SqliteStore) 
 
 
 async def test_a_group_has_a_limit(disk: Disk, store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_store, "GROUP_CHANGES_MAX", 10)
+    monkeypatch.setattr(store._jobs, "_limit", Weight(10))
     epoch = await must(store).lead("server-1")
     disk.before_sync = gate = Gate()
     disk.syncs = 0

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 import grpc
 from grpc.aio import AioRpcError
 
-from roost.ports.store import Behind, StoreError, unavailable
-from roost.stores.etcd.errors import UNSENT, Compacted, NoAnswer, TooLarge, Verdict, judge, message
+from roost.ports.store import Behind, StoreError, Unavailable, unavailable
+from roost.stores.etcd.errors import UNSENT, Compacted, NoAnswer, TooLarge, Verdict, judge
+from roost.stores.etcd.url import Tls
 from roost.wire import etcd_pb2 as pb
 from roost.wire import etcd_pb2_grpc as services
 
@@ -50,21 +51,11 @@ OPTIONS = [
 # Without it a member that is cut off from the others would hold calls and watches instead of refusing them.
 REQUIRE_LEADER = ("hasleader", "true")
 
-
 T = TypeVar("T")
-
 
 # The task in which grpc.aio waits for the end of a stream. Should it get another name, an event loop that is closed at
 # the very moment after a store may complain, and nothing else.
 STATUS_TASK = "_handle_status_once_received"
-
-
-class Tls(NamedTuple):
-    """Files in PEM. No `ca`: the authorities that the machine trusts. `certificate` and `key`: who we are."""
-
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
 
 
 class TxnAnswer(NamedTuple):
@@ -143,7 +134,7 @@ class EtcdClient:
                         create.start_revision = max(create.start_revision, answer.header.revision + 1)
                 trouble = f"etcd at {self._endpoints[number]} ended the watch"
             except AioRpcError as error:
-                trouble = self._take(error, number, final=False)
+                _, trouble = self._take(error, number, final=False)
             except (TimeoutError, asyncio.InvalidStateError):  # silence; the call has ended in between
                 trouble = f"etcd at {self._endpoints[number]} does not answer"
             finally:
@@ -176,14 +167,14 @@ class EtcdClient:
                 method = getattr(self._link(), name)
                 return await method(request, timeout=ATTEMPT_S, metadata=await self._metadata()), repeated
             except AioRpcError as error:
-                trouble = self._take(error, number, final=renewed, repeated=repeated)
-                renewed = renewed or judge(error.code(), error.details() or "") is Verdict.TOKEN  # once only
+                verdict, trouble = self._take(error, number, final=renewed, repeated=repeated)
+                renewed = renewed or verdict is Verdict.TOKEN  # once only
                 repeated = repeated or UNSENT not in (error.details() or "")
             except asyncio.CancelledError:
                 self._own_end()
                 raise
             if loop.time() > ends:
-                raise NoAnswer(trouble) if repeated else unavailable(trouble)
+                raise _no_answer(trouble, repeated)
             self._turn(number)
             tries += 1
             if tries % len(self._endpoints) == 0:
@@ -206,19 +197,18 @@ class EtcdClient:
             self._token = (await self._link().authenticate(request, timeout=ATTEMPT_S)).token
         return (REQUIRE_LEADER, ("token", self._token))
 
-    def _take(self, error: AioRpcError, number: int, *, final: bool, repeated: bool = False) -> str:
+    def _take(self, error: AioRpcError, number: int, *, final: bool, repeated: bool = False) -> tuple[Verdict, str]:
         """The message of an error after which trying again may help; otherwise raise it."""
-        code, details = error.code(), error.details() or ""
-        text, verdict = message(code, details, self._endpoints[number]), judge(code, details)
+        verdict, text = judge(error.code(), error.details() or "", self._endpoints[number])
         if verdict is Verdict.COMPACTED:
-            raise Compacted(text) from error
+            raise Compacted(Behind(text)) from error
         if verdict is Verdict.LARGE:
-            raise TooLarge(text) from error
+            raise TooLarge(Unavailable(text)) from error
         if verdict is Verdict.NO or (verdict is Verdict.TOKEN and (final or not self._user)):
-            raise (NoAnswer(text) if repeated else unavailable(text)) from error
+            raise _no_answer(text, repeated) from error
         if verdict is Verdict.TOKEN:
             self._token = ""
-        return text
+        return verdict, text
 
     def _turn(self, number: int) -> None:
         """To the next member, unless another call has turned already."""
@@ -283,11 +273,14 @@ class _Link:
 
 def _refuse(answer: pb.WatchResponse) -> None:
     if answer.compact_revision:
-        raise Compacted(f"etcd has compacted everything before its revision {answer.compact_revision}")
-    if answer.canceled and judge(grpc.StatusCode.UNAVAILABLE, answer.cancel_reason) is Verdict.NO:
-        raise unavailable(message(grpc.StatusCode.UNAVAILABLE, answer.cancel_reason, "watch"))
+        raise Compacted(Behind(f"etcd has compacted everything before its revision {answer.compact_revision}"))
     if answer.canceled:
-        raise TimeoutError(answer.cancel_reason)
+        verdict, text = judge(grpc.StatusCode.UNAVAILABLE, answer.cancel_reason, "watch")
+        raise unavailable(text) if verdict is Verdict.NO else TimeoutError(answer.cancel_reason)
+
+
+def _no_answer(reason: str, repeated: bool) -> StoreError:
+    return StoreError(Unavailable(reason)) if not repeated else NoAnswer(Unavailable(reason))
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:

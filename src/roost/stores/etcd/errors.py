@@ -4,28 +4,19 @@ import enum
 
 import grpc
 
-from roost.ports.store import Behind, StoreError, Unavailable
+from roost.ports.store import StoreError
 
 
 class Compacted(StoreError):
     """etcd has dropped the history that was asked for."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(Behind(reason))
-
 
 class TooLarge(StoreError):
     """An answer or a request is larger than one side takes."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(Unavailable(reason))
-
 
 class NoAnswer(StoreError):
     """No member answered: a transaction may have been made all the same."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(Unavailable(reason))
 
 
 class Verdict(enum.Enum):
@@ -85,32 +76,26 @@ TEXTS: list[tuple[str, Verdict, str]] = [
     ("SSL", Verdict.AGAIN, "TLS failed: do ca, cert and key fit this etcd?"),
 ]
 
-AGAIN = {
-    grpc.StatusCode[name]
-    for name in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "UNKNOWN", "CANCELLED", "ABORTED")
-}
+AGAIN = {grpc.StatusCode[name] for name in ("INTERNAL", "UNKNOWN", "CANCELLED", "ABORTED")}
 
 # What gRPC says when there was no connection: the request cannot have arrived.
 UNSENT = "failed to connect"
 
 
-def judge(code: grpc.StatusCode, details: str) -> Verdict:
-    for part, verdict, _ in TEXTS:
+def judge(code: grpc.StatusCode, details: str, endpoint: str) -> tuple[Verdict, str]:
+    """What can be done about an error, and a message."""
+    for part, verdict, meaning in TEXTS:
         if part in details:
-            return verdict
-    if code is grpc.StatusCode.UNAUTHENTICATED:
-        return Verdict.TOKEN
-    return Verdict.AGAIN if code in AGAIN else Verdict.NO
-
-
-def message(code: grpc.StatusCode, details: str, endpoint: str) -> str:
-    for part, _, meaning in TEXTS:
-        if part in details:
-            return f"{meaning} ({endpoint}: {details})"
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return f"etcd at {endpoint} does not answer: is it up, and is the network?"
-    if code is grpc.StatusCode.UNAVAILABLE:
-        return (
-            f"etcd at {endpoint} cannot be reached: is it up, and does it want TLS or a client certificate? ({details})"
-        )
-    return f"etcd at {endpoint} refuses: {details or code.name}"
+            return verdict, f"{meaning} ({endpoint}: {details})"
+    at = f"etcd at {endpoint}"
+    match code:
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Verdict.AGAIN, f"{at} does not answer: is it up, and is the network?"
+        case grpc.StatusCode.UNAVAILABLE:
+            reasons = "is it up, and does it want TLS or a client certificate?"
+            return Verdict.AGAIN, f"{at} cannot be reached: {reasons} ({details})"
+        case grpc.StatusCode.UNAUTHENTICATED:
+            verdict = Verdict.TOKEN
+        case _:
+            verdict = Verdict.AGAIN if code in AGAIN else Verdict.NO
+    return verdict, f"{at} refuses: {details or code.name}"

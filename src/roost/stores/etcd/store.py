@@ -9,9 +9,10 @@ from functools import partial
 
 from roost.ports import store as port
 from roost.stores.etcd import read
-from roost.stores.etcd.client import PATIENCE_S, EtcdClient, Tls
-from roost.stores.etcd.layout import Changes, Layout, encode_changes
-from roost.stores.etcd.write import EtcdWriter, size_of
+from roost.stores.etcd.client import PATIENCE_S, EtcdClient
+from roost.stores.etcd.layout import Layout, encode_changes
+from roost.stores.etcd.url import Tls
+from roost.stores.etcd.write import EtcdWriter
 from roost.stores.group_commit import CLOSED, TaskGroupCommit, load_failure
 
 # etcd's default for --max-txn-ops.
@@ -42,7 +43,7 @@ class EtcdStore:
         self._client = EtcdClient(endpoints, tls, user, password, patience_s)
         self._layout = Layout(prefix)
         self._writer = EtcdWriter(self._client, self._layout, operations, compact)
-        self._jobs = TaskGroupCommit(self._writer, partial(EtcdGroup, self._writer))
+        self._jobs = TaskGroupCommit(self._writer, self._writer.transaction_max)
 
     async def lead(self, identity: str, seen: port.Lead | None = None) -> port.LeadResult:
         return await self._jobs.call(partial(self._writer.lead, identity, seen))
@@ -70,17 +71,3 @@ class EtcdStore:
     async def close(self) -> None:
         await self._jobs.close()
         await self._client.close()
-
-
-class EtcdGroup:
-    """The commits of one transaction; one that does not fit into any is alone."""
-
-    def __init__(self, writer: EtcdWriter) -> None:
-        self._writer = writer
-        self._merged: Changes = {}
-        self._size = 0
-
-    def takes(self, changes: Changes) -> bool:
-        self._merged.update(changes)
-        self._size += size_of(changes)
-        return self._writer.fits(self._merged, self._size)

@@ -4,15 +4,21 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from roost.stores.etcd.client import Tls
-
 PORT = 2379
 OPERATIONS_MAX = 1_000_000  # beyond every etcd
 SWITCH = {"true": True, "false": False}
 
 
+class Tls(NamedTuple):
+    """Files in PEM. No `ca`: the authorities that the machine trusts. `certificate` and `key`: who we are."""
+
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
 class EtcdPlace(NamedTuple):
-    """The arguments of `EtcdStore`, by name: EtcdStore(**parse_etcd_url(url)._asdict())."""
+    """A prefix in an etcd cluster: the arguments of `EtcdStore`, by name. Its text never has the password."""
 
     endpoints: tuple[str, ...]
     prefix: str = "/roost"
@@ -21,6 +27,9 @@ class EtcdPlace(NamedTuple):
     password: str = ""
     compact: bool = True
     operations: int = 128
+
+    def __repr__(self) -> str:
+        return f"etcd {','.join(self.endpoints)}{self.prefix}"
 
 
 def parse_etcd_url(url: str) -> EtcdPlace:

@@ -22,7 +22,7 @@ from roost.stores.etcd.layout import (
     end_of,
     parts,
 )
-from roost.stores.group_commit import Outcome, committed, in_doubt
+from roost.stores.group_commit import Outcome, Weight, committed, in_doubt
 from roost.wire import etcd_pb2 as pb
 
 # Of etcd's default of 1.5 MiB a request: room for a piece and its key, and for what each operation adds.
@@ -47,6 +47,7 @@ class EtcdWriter:
     def __init__(self, client: EtcdClient, layout: Layout, operations: int, compact: bool) -> None:
         self._client, self._layout = client, layout
         self._operations, self._compact = operations, compact
+        self.transaction_max = Weight(operations - 1, REQUEST_BYTES_MAX)  # one operation is that of the head
         self._head, self._known = Head(), False
         self._head_value: bytes | None = None
         self._lead, self._lead_mark, self._lead_value = port.Lead(), "", b""
@@ -107,6 +108,11 @@ class EtcdWriter:
         self._staged, self._prepared_for, self._failure = None, 0, None
         return snapshot
 
+    def weigh(self, changes: Changes) -> Weight:
+        """What it takes of a request, roughly and not less."""
+        size = sum(len(record) + len(value or b"") + OPERATION_BYTES for record, value in changes.items())
+        return Weight(len(changes), size)
+
     async def perform(self, work: Callable[[], Awaitable[object]]) -> object:
         try:
             return await work()
@@ -123,7 +129,7 @@ class EtcdWriter:
             merged = {record: value for changes in group for record, value in changes.items()}
             since = self._head.revision
             head = Head(since + len(group), since, epoch, secrets.token_hex(6))
-            if self.fits(merged, size_of(merged)) and not self._touches_parts(merged):
+            if self._fits(merged) and not self._touches_parts(merged):
                 await self._transact(epoch, self._operations_of(merged, head.mark), head)
             else:
                 await self._commit_large(epoch, merged, head)
@@ -135,8 +141,11 @@ class EtcdWriter:
             return [in_doubt(error) if isinstance(error, NoAnswer) else error] * len(group)
         return committed(since + 1, len(group))
 
-    def fits(self, merged: Changes, size: int) -> bool:
-        return len(merged) < self._operations and size <= REQUEST_BYTES_MAX and not _has_large(merged)
+    def _fits(self, changes: Changes) -> bool:
+        """Whether they are one small transaction, with the head."""
+        weight = self.weigh(changes)
+        is_small = weight.changes <= self.transaction_max.changes and weight.bytes <= self.transaction_max.bytes
+        return is_small and not any(map(_is_large, changes.values()))
 
     async def tidy(self) -> None:
         """Spread a large commit, and compact if that is due."""
@@ -285,17 +294,8 @@ class EtcdWriter:
         self._written += size
 
 
-def size_of(changes: Changes) -> int:
-    """What it takes of a request, roughly and not less."""
-    return sum(len(record) + len(value or b"") + OPERATION_BYTES for record, value in changes.items())
-
-
 def _is_large(value: bytes | None) -> bool:
     return value is not None and len(value) > PIECE_BYTES
-
-
-def _has_large(changes: Changes) -> bool:
-    return any(_is_large(value) for value in changes.values())
 
 
 def _batches(operations: list[pb.RequestOp], operations_max: int) -> list[list[pb.RequestOp]]:

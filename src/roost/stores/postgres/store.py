@@ -7,7 +7,7 @@ from functools import partial
 import asyncpg  # type: ignore[import-untyped]
 
 from roost.ports import store as port
-from roost.stores.group_commit import CLOSED, TaskGroupCommit, load_failure
+from roost.stores.group_commit import CLOSED, TaskGroupCommit, Weight, load_failure
 from roost.stores.postgres.connection import PostgresServer
 from roost.stores.postgres.follow import PostgresFollower
 from roost.stores.postgres.rows import PackedCommit, pack
@@ -15,8 +15,7 @@ from roost.stores.postgres.writer import CALL_LIMIT_S, PostgresWriter
 
 # One transaction takes at most this much (and always at least one commit): 10,000 rows are about 0.3 s, the longest
 # that a small commit waits behind a crowd; and PostgreSQL takes 1 GB in one message.
-GROUP_CHANGES_MAX = 10_000
-GROUP_BYTES_MAX = 64 << 20
+GROUP_MAX = Weight(10_000, 64 << 20)
 
 LOAD_LIMIT_S = 120.0  # 10 million records
 
@@ -27,7 +26,7 @@ class PostgresStore:
     def __init__(self, dsn: str, schema: str = "roost") -> None:
         self._server = PostgresServer(dsn, schema)
         self._writer = PostgresWriter(self._server)
-        self._jobs = TaskGroupCommit(self._writer, PostgresGroup)
+        self._jobs = TaskGroupCommit(self._writer, GROUP_MAX)
         self._followers: set[PostgresFollower] = set()
         self._loading: set[asyncpg.Connection] = set()
         self._ending: asyncio.Task[None] | None = None
@@ -93,18 +92,6 @@ class PostgresStore:
         for connection in list(self._loading):
             connection.terminate()
         await self._writer.close()
-
-
-class PostgresGroup:
-    def __init__(self) -> None:
-        self._changes = self._size = 0
-
-    def takes(self, commit: PackedCommit) -> bool:
-        if self._changes >= GROUP_CHANGES_MAX or self._size >= GROUP_BYTES_MAX:
-            return False
-        self._changes += len(commit.changes)
-        self._size += len(commit.packed)
-        return True
 
 
 def _check_text(field: str, text: str) -> None:

@@ -8,7 +8,7 @@ from zlib import crc32
 import asyncpg  # type: ignore[import-untyped]
 
 from roost.ports import store as port
-from roost.stores.group_commit import Outcome, committed, in_doubt
+from roost.stores.group_commit import Outcome, Weight, committed, in_doubt
 from roost.stores.postgres import follow
 from roost.stores.postgres.connection import PostgresServer, passing
 from roost.stores.postgres.rows import ABSENT, PackedCommit, RecordRows, Versions, pack
@@ -47,6 +47,9 @@ class PostgresWriter:
         self._in_doubt: int | None = None  # the epoch of a commit that may still be on its way
         self._untrimmed_commits = TRIM_COMMITS  # an earlier leader may have left a long log
         self._untrimmed_bytes = 0
+
+    def weigh(self, commit: PackedCommit) -> Weight:
+        return Weight(len(commit.changes), len(commit.packed))
 
     async def perform(self, work: Callable[[], Awaitable[object]]) -> object:
         try:

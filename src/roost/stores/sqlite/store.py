@@ -13,7 +13,7 @@ import apsw
 
 from roost.ports import store as port
 from roost.stores.collector import collector_paused
-from roost.stores.group_commit import Outcome, ThreadGroupCommit, committed, in_doubt
+from roost.stores.group_commit import Outcome, ThreadGroupCommit, Weight, committed, in_doubt
 from roost.stores.migrations import numbered
 from roost.stores.sqlite import file
 
@@ -41,7 +41,7 @@ class SqliteStore:
     def __init__(self, directory: Path) -> None:
         file.require_library()
         self._writer = _Writer(directory)
-        self._jobs = ThreadGroupCommit(self._writer, SqliteGroup)
+        self._jobs = ThreadGroupCommit(self._writer, Weight(GROUP_CHANGES_MAX))
         self._ended: asyncio.Future[port.LoadFailure | None] | None = None
 
     async def lead(self, identity: str, seen: port.Lead | None = None) -> port.LeadResult:
@@ -69,17 +69,6 @@ class SqliteStore:
             await asyncio.shield(self._ended)
 
 
-class SqliteGroup:
-    def __init__(self) -> None:
-        self._changes = 0
-
-    def takes(self, changes: Sequence[port.Change]) -> bool:
-        if self._changes >= GROUP_CHANGES_MAX:
-            return False
-        self._changes += len(changes)
-        return True
-
-
 class _Writer:
     """What the writer thread does. Opens on first use, and again after a failure."""
 
@@ -91,6 +80,9 @@ class _Writer:
         self._revision = 0
         self._failure: Exception | None = None  # no commit until the caller has loaded what is really there
         self.closed = False
+
+    def weigh(self, changes: Sequence[port.Change]) -> Weight:
+        return Weight(len(changes))
 
     def perform(self, work: Callable[[], object]) -> object:
         try:
