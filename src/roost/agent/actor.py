@@ -35,8 +35,6 @@ class Forget(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """What is leased may run until then."""
-
     until_ms: int
 
 
@@ -103,7 +101,6 @@ class Actor:
             self.facts = msgspec.structs.replace(self.facts, address=address)
 
     def hello(self, now: int) -> Hello:
-        """The first words on a new stream: everything that is here."""
         self.session = 0
         runs = tuple((attempt.run, attempt.report(now)) for _, attempt in sorted(self.attempts.items()))
         for attempt in self.attempts.values():
@@ -145,7 +142,6 @@ class Actor:
         self.session = 0
 
     def next_due(self) -> int | None:
-        """When the next report must be sent; None when there is none."""
         return self._due_ms if self.session else None
 
     def beat(self, now: int, usage: Usage | None = None, *, again: bool = False, leaving: bool = False) -> Beat:
@@ -277,14 +273,10 @@ class Actor:
         attempt = self.attempts.get(token)
         if attempt is None or attempt.state == "ended" or attempt.stopping:
             return []
-        self._unready(attempt, now)
-        return [Halt(token, grace_ms, reason, detail)]
-
-    def _unready(self, attempt: Attempt, now: int) -> None:
-        """It is about to go. That is news only of one with a health check: of others the server knows by itself."""
-        if attempt.health is not None and attempt.health.ready and not attempt.stopping:
+        if attempt.health is not None and attempt.health.ready:  # of others the server knows it without a report
             self._changed(attempt, now)
         attempt.stopping = True
+        return [Halt(token, grace_ms, reason, detail)]
 
     def _drop(self, token: int, now: int) -> list[Action]:
         attempt = self.attempts.get(token)

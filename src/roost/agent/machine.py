@@ -42,8 +42,6 @@ class StartRun(msgspec.Struct, frozen=True):
 
 
 class StopRun(msgspec.Struct, frozen=True):
-    """Have the driver stop this run: TERM, grace, KILL."""
-
     id: str
     grace_ms: int
     reason: StopReason
@@ -71,21 +69,15 @@ class LeaveHealth(msgspec.Struct, frozen=True):
 
 
 class CompleteLog(msgspec.Struct, frozen=True):
-    """A run has ended; its log has this many bytes."""
-
     name: str
     size: int
 
 
 class ReleaseLog(msgspec.Struct, frozen=True):
-    """A run is forgotten; its log can go once the server has it."""
-
     name: str
 
 
 class TakenOver(msgspec.Struct, frozen=True):
-    """The runs that the driver had are known."""
-
     count: int
 
 
@@ -124,8 +116,7 @@ class AgentMachine:
     # time
 
     def next_ms(self) -> int | None:
-        times = [at for at in (self.link.next_ms(), self._stop_at_ms) if at is not None]
-        return min(times, default=None)
+        return min((at for at in (self.link.next_ms(), self._stop_at_ms) if at is not None), default=None)
 
     def tick(self, now: int, usage: Usage | None = None) -> list[Effect]:
         if self._stop_at_ms is not None and now >= self._stop_at_ms:
@@ -137,10 +128,7 @@ class AgentMachine:
         """Effects of the link, with the actor's actions replaced by what they mean on this host."""
         found: list[Effect] = []
         for effect in effects:
-            if isinstance(effect, Action):
-                found += self._act(effect, now)
-            else:
-                found.append(effect)
+            found += self._act(effect, now) if isinstance(effect, Action) else [effect]
         return found
 
     def stop(self, now: int) -> list[Effect]:
@@ -252,7 +240,6 @@ class AgentMachine:
     # health checks
 
     def probed(self, token: int, problem: str, now: int) -> list[Effect]:
-        """A health check was carried out; no problem: the run is well."""
         actions = self.actor.probed(token, not problem, _line(problem), now)
         effects = [effect for action in actions for effect in self._act(action, now)]
         return effects + self._check_health(token, now)
@@ -314,5 +301,4 @@ class AgentMachine:
 
 
 def _line(text: str) -> str:
-    """One line that the server takes."""
     return "".join(item if item.isprintable() else " " for item in text)[:TEXT_LENGTH_MAX]

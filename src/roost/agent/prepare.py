@@ -38,7 +38,6 @@ def prepare(run: Run, node: str, directory: str, log: str, handed: Handed | None
 
 
 def environment(run: Run, document: Document, node: str) -> dict[str, str]:
-    """What the user wrote, and what a run can know of itself and of what it was given."""
     return {
         **{name: value for name, value in document.env.items() if isinstance(value, str)},
         **dict(run.env),

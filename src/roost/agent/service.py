@@ -102,7 +102,9 @@ class Service:
                 case ReleaseLog(name):
                     self.spool.release(name)
                 case TakenOver(count):
-                    self._taken_over(count)
+                    if count:
+                        end_leftovers(self._mark)
+                    self._restored.set()
                 case Connected(servers):
                     self._identity.learn(servers)
                     self.spool.reconnected()
@@ -111,11 +113,6 @@ class Service:
                 case _:
                     self.link.perform(effect)
         self.link.nudge()
-
-    def _taken_over(self, count: int) -> None:
-        if count:
-            end_leftovers(self._mark)
-        self._restored.set()
 
     @property
     def _driver(self) -> Driver:
@@ -144,10 +141,6 @@ class Service:
         os.makedirs(work, mode=0o700, exist_ok=True)
         while True:
             left = [name for name in os.listdir(work) if name.isdecimal() and int(name) not in self.machine.logs]
-            await asyncio.to_thread(_remove, [f"{work}/{name}" for name in left])
+            for name in left:
+                await asyncio.to_thread(shutil.rmtree, f"{work}/{name}", ignore_errors=True)
             await asyncio.sleep(SWEEP_S)
-
-
-def _remove(folders: list[str]) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -69,16 +69,14 @@ class AgentProcess:
             if log_fd >= 0:
                 os.close(log_fd)
 
-    def heard(self, now: int) -> None:
-        self.heard_at = now
-
     def ended(self, status: int, now: int) -> None:
         """It was waited for. The first restart is at once, then ever later, until one of them lives."""
         self.pid = 0
         if now - self.started_at >= PROVEN_MS:
             self.backoff_ms = 0
         if self.wanted:
-            log(f"the agent has ended ({_message(status)})")
+            code = os.waitstatus_to_exitcode(status)
+            log(f"the agent has ended ({f'exit code {code}' if code >= 0 else f'signal {-code}'})")
         self._back_off(now)
 
     def _back_off(self, now: int) -> None:
@@ -100,8 +98,3 @@ class AgentProcess:
         except OSError as error:
             log(f"agent log {self.log}: {error.strerror}; the agent writes to the keeper's own output")
             return -1
-
-
-def _message(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    return f"exit code {code}" if code >= 0 else f"signal {-code}"

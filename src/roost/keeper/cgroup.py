@@ -124,7 +124,6 @@ class Group:
         )
 
     def memory_max(self) -> int:
-        """The most memory it ever used, in bytes; 0 where the kernel does not say."""
         if not self.memory:
             return 0
         name = "memory.peak" if self.kind == "v2" else "memory.max_usage_in_bytes"

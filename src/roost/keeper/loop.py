@@ -36,15 +36,12 @@ _scan: Callable[[str, int], tuple[object, int]] = json.JSONDecoder().raw_decode
 
 
 class KeeperOptions:
-    __slots__ = ("agent", "agent_log", "agent_silence_ms", "dir", "grace_ms", "recycle")
-
-    def __init__(self) -> None:
-        self.dir = ""  # for the socket and the lock; one keeper each
-        self.agent: list[str] = []
-        self.agent_log = ""  # where the agent's output goes; nothing: the keeper's own
-        self.agent_silence_ms = AGENT_SILENCE_MS
-        self.grace_ms = GRACE_MS  # between TERM and KILL when the keeper ends
-        self.recycle = "on"  # empty directories and logs are used again (recycling.py); or "off"
+    dir = ""  # for the socket and the lock; one keeper each
+    agent: list[str] = []
+    agent_log = ""  # where the agent's output goes; nothing: the keeper's own
+    agent_silence_ms = AGENT_SILENCE_MS
+    grace_ms = GRACE_MS  # between TERM and KILL when the keeper ends
+    recycle = "on"  # empty directories and logs are used again (recycling.py); or "off"
 
 
 class Keeper:
@@ -85,7 +82,7 @@ class Keeper:
     def run(self) -> None:
         now = now_ms()
         self.agent.tick(now, self.runs.home_fd)
-        while not self._is_over():
+        while self.agent_kill_at == NEVER or self.agent.pid:
             self.link.flush(now)
             at = min(self.runs.next_at(), self.agent.next_at(), self.link.flush_at, self.agent_kill_at)
             # One more than the difference: the clock is cut to whole milliseconds, and too early is waking twice.
@@ -100,10 +97,10 @@ class Keeper:
         if link.fd in ready:
             for line in link.read():
                 self._order(line, now)
-                self.agent.heard(now)
+                self.agent.heard_at = now
         if link.listener.fileno() in ready:
             link.accept(self.runs.rules.greeting(now))
-            self.agent.heard(now)
+            self.agent.heard_at = now
         if self.wake_fd in ready:
             os.read(self.wake_fd, 4096)
             for pid, status in self.runs.reap(now):
@@ -126,9 +123,10 @@ class Keeper:
         except (RunRefused, ValueError, RecursionError) as error:
             existing = order if isinstance(order, dict) else {}
             named = {name: existing[name] for name in ("do", "id") if isinstance(existing.get(name), str)}
-            reason = error.reason if isinstance(error, RunRefused) else INVALID
-            answer = {"event": "refused", "reason": reason, "error": _text(error), "at": now}
-            self.link.emit(encode(answer | named))
+            reason, text = INVALID, f"not JSON: {type(error).__name__}"
+            if isinstance(error, RunRefused):
+                reason, text = error.reason, str(error)[:ERROR_LENGTH_MAX]
+            self.link.emit(encode({"event": "refused", "reason": reason, "error": text, "at": now} | named))
 
     def _follow(self, order: dict[str, object], now: int) -> None:
         do = order.get("do")
@@ -164,11 +162,7 @@ class Keeper:
             self.agent.signal(signal.SIGKILL)
             self.agent_kill_at = now + AGENT_END_MS_MAX
 
-    def _is_over(self) -> bool:
-        return self.agent_kill_at != NEVER and not self.agent.pid
-
     def close(self) -> None:
-        """Leave nothing behind but logs and what runs have written."""
         os.fchdir(self.runs.home_fd)
         self.link.close()
         self.runs.close()
@@ -210,7 +204,7 @@ def parse(arguments: list[str]) -> KeeperOptions:
         if not equals:
             value = rest.pop(0) if rest else ""
         field = name[2:].replace("-", "_")
-        if field not in KeeperOptions.__slots__ or field == "agent" or not value:
+        if field not in vars(KeeperOptions) or field == "agent" or not value:
             sys.exit(f"keeper: {name}: unknown, or without a value\n{USAGE}")
         try:
             setattr(options, field, int(value) if field.endswith("_ms") else value)
@@ -236,10 +230,6 @@ def lock(directory: str) -> int:
     os.ftruncate(fd, 0)
     os.write(fd, f"{os.getpid()}\n".encode())
     return fd
-
-
-def _text(error: Exception) -> str:
-    return str(error)[:ERROR_LENGTH_MAX] if isinstance(error, RunRefused) else f"not JSON: {type(error).__name__}"
 
 
 def _own_descriptors() -> None:

@@ -111,7 +111,6 @@ def read(path: str) -> bytes | None:
 
 
 def log(message: str) -> None:
-    """To stderr, which belongs to the process that started the keeper."""
     try:
         print(f"keeper: {message}", file=sys.stderr, flush=True)
     except OSError:  # its reader is gone

@@ -82,8 +82,6 @@ class Spares:
 
 
 class RecycledFiles:
-    """The work directories and logs of runs, made new or taken from spares."""
-
     def __init__(self, home: str, *, enabled: bool) -> None:
         self.dirs = Spares(f"{home}/dir", is_empty_dir, enabled=enabled)
         self.logs = Spares(f"{home}/log", is_empty_log, enabled=enabled)

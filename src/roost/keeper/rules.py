@@ -121,7 +121,6 @@ class Rules:
             self._end_lease(now)
 
     def stop_all(self, grace_ms: int, why: str, now: int) -> None:
-        """No new runs; all others are asked to stop."""
         self.closing = True
         for run in list(self.live.values()):
             run.why = run.why or why

@@ -203,34 +203,30 @@ def signal_group(group: int, what: signal.Signals) -> None:
 
 def environment(given: object, hidden: dict[str, str], run_id: str, home: str, mark: str) -> dict[str, str]:
     """Exactly what was given and four names more; nothing of the keeper's own, which may hold tokens."""
-    env = {"PATH": PATH_DEFAULT, "HOME": home, **hidden}
-    if given:
-        if not isinstance(given, dict):
-            raise RunRefused("env has to be an object of strings")
-        for name, value in given.items():
-            if not isinstance(value, str) or not name or "=" in name:
-                raise RunRefused(f"env.{name}: a name without '=' and a string are needed")
-        env |= given
-    env[MARK] = mark
-    env[RUN_MARK] = run_id
-    return env
+    own = {MARK: mark, RUN_MARK: run_id}
+    return {"PATH": PATH_DEFAULT, "HOME": home, **hidden, **variables(given, "env"), **own}
 
 
 def secrets(given: object) -> dict[str, str]:
     """More of the environment, in base64: any bytes. They are nowhere but in our memory, and no words name a value."""
     found: dict[str, str] = {}
-    if not given:
-        return found
-    if not isinstance(given, dict):
-        raise RunRefused("secrets has to be an object of strings")
-    for name, value in given.items():
-        if not isinstance(value, str) or not name or "=" in name:
-            raise RunRefused(f"secrets.{name}: a name without '=' and a string are needed")
+    for name, value in variables(given, "secrets").items():
         try:
             found[name] = os.fsdecode(binascii.a2b_base64(value, strict_mode=True))
         except ValueError:
             raise RunRefused(f"secrets.{name}: this is not base64") from None
     return found
+
+
+def variables(given: object, key: str) -> dict[str, str]:
+    if not given:
+        return _NOTHING
+    if not isinstance(given, dict):
+        raise RunRefused(f"{key} has to be an object of strings")
+    for name, value in given.items():
+        if not isinstance(value, str) or not name or "=" in name:
+            raise RunRefused(f"{key}.{name}: a name without '=' and a string are needed")
+    return given
 
 
 def steps(given: object) -> list[tuple[list[str], bool]]:

@@ -149,7 +149,6 @@ class RunTable(Host):
         return others
 
     def tick(self, now: int) -> None:
-        """Whatever is due: the rules' own times, and looking after processes that left their group."""
         self.rules.tick(now)
         if self.linger_at <= now:
             self._look_at_lingering(now)

@@ -62,7 +62,6 @@ async def fill(
 
 
 def is_unfinished(records: Sequence[Change]) -> bool:
-    """Whether it was being filled when something came between."""
     return any(record.kind == MARK.kind for record in records)
 
 

@@ -85,7 +85,6 @@ class GroupCommit(Generic[P]):
         self._next: WaitingCommit | WaitingCall | None = None  # taken from the queue, and not part of the last group
 
     def commit(self, epoch: int, changes: P) -> "asyncio.Future[CommitResult]":
-        """Write these changes with the commits that wait."""
         future: asyncio.Future[CommitResult] = asyncio.get_running_loop().create_future()
         self._put(WaitingCommit(future, epoch, changes))
         return future
@@ -104,9 +103,6 @@ class GroupCommit(Generic[P]):
 
     def _wake(self) -> None:
         raise NotImplementedError
-
-    def _is_idle(self) -> bool:
-        return self._next is None and self._jobs.empty()
 
     def _take(self) -> WaitingCall | list[WaitingCommit]:
         """Wait for a job. With a commit come those behind it, up to another job, another epoch or a full group."""
@@ -141,7 +137,6 @@ class TaskGroupCommit(GroupCommit[P]):
         return self._call(work)
 
     async def close(self) -> None:
-        """Take no more jobs, and wait for those that are there."""
         self.closed = True
         while self._task is not None:
             await asyncio.wait([self._task])
@@ -152,7 +147,7 @@ class TaskGroupCommit(GroupCommit[P]):
 
     async def _serve(self) -> None:
         try:
-            while not self._is_idle():
+            while self._next is not None or not self._jobs.empty():
                 job = self._take()
                 if isinstance(job, WaitingCall):
                     _resolve([job], [await self._writer.perform(job.work)])
@@ -212,7 +207,6 @@ def load_failure(error: Exception) -> LoadFailure:
 
 
 def committed(first: int, count: int) -> list[Committed]:
-    """The outcomes of a group whose first commit has this revision."""
     return [Committed(revision) for revision in range(first, first + count)]
 
 

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from roost.ports import store as port
+from roost.stores.group_commit import CLOSED
 
 COMMITS_MAX = 10_000  # kept for followers; one that is further behind loads again
 
@@ -34,8 +35,11 @@ class Memory:
     def apply(self, epoch: int, changes: Sequence[port.Change]) -> port.Committed | port.Fenced:
         if not self._leads(epoch):
             return self._fenced(epoch)
-        for change in changes:
-            _check(change)
+        for kind, key, value in changes:
+            # Refuse what a store on disk would refuse, so that a mistake already shows in fast tests.
+            if value is not None and not isinstance(value, bytes):
+                raise TypeError(f"{kind} {key}: a value is bytes, not {type(value).__name__}")
+            (kind + key).encode()
         for change in changes:
             if change.value is None:
                 self._records.pop(change[:2], None)
@@ -68,16 +72,6 @@ class Memory:
         self.lead_now = lead
         for listener in list(self.listeners.values()):
             listener()
-
-
-def _check(change: port.Change) -> None:
-    # A twin refuses what a store on disk would refuse, so that a mistake shows in the fast tests already.
-    if change.value is not None and not isinstance(change.value, bytes):
-        raise TypeError(f"{change.kind} {change.key}: a value is bytes, not {type(change.value).__name__}")
-    (change.kind + change.key).encode()
-
-
-CLOSED = port.Unavailable("the store is closed")
 
 
 class MemoryStore:

@@ -1,5 +1,7 @@
 """Between protobuf messages and the frames of the model. Both sides use these two pairs of functions."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
@@ -99,9 +101,9 @@ def _pack_order(order: Order) -> pb.Order:
     return pb.Order(drop=pb.Drop(token=order.token))
 
 
-def _unpack_orders(orders: "list[pb.Order] | object") -> tuple[Order, ...]:
+def _unpack_orders(orders: Iterable[pb.Order]) -> tuple[Order, ...]:
     unpacked: list[Order] = []
-    for order in orders:  # type: ignore[attr-defined]
+    for order in orders:
         kind = order.WhichOneof("order")
         if kind == "run":
             unpacked.append(_unpack_order(order.run))

@@ -34,8 +34,6 @@ QUIET_TRIES = 15  # two seconds: `roost up` writes certificates for its nodes wh
 
 
 class StreamEnd(Enum):
-    """How a stream ended, or why it was not accepted."""
-
     CLOSED = auto()  # by the server, in order
     BROKEN = auto()
     BAD_CERTIFICATE = auto()
@@ -142,7 +140,6 @@ class LinkMachine:
         return min(at_ms, self._find_at_ms) if self._unsure and not self._finding else at_ms
 
     def is_usage_due(self, now: int) -> bool:
-        """Whether the next `tick` wants to know what this node uses."""
         next_ms = self.next_ms() if self.phase is Phase.CONNECTED and now >= self._usage_at_ms else None
         return next_ms is not None and next_ms <= now
 
@@ -165,7 +162,6 @@ class LinkMachine:
     # the stream
 
     def certified(self, servers: Iterable[str]) -> list[Effect]:
-        """There is a certificate that a server would take; it names these servers."""
         self._enrolled = tuple(servers)
         self.address = self.servers.next(self._enrolled)
         return [OpenStream(self.address)]
@@ -218,7 +214,6 @@ class LinkMachine:
         return [*self._actor.answered(frame, now), *self._find_leader(now)]
 
     def leader_found(self, address: str, now: int) -> list[Effect]:
-        """The other servers were asked; one leads by now, or none does."""
         self._finding = False
         self._find_at_ms = now + FIND_LEADER_EVERY_MS
         if not address or self.phase is not Phase.CONNECTED:
@@ -279,7 +274,6 @@ class LinkMachine:
         return [FindLeader(tuple(item for item in self.known_servers() if item != self.address))]
 
     def _abandon(self, reason: str, now: int) -> list[Effect]:
-        """The server is silent: others first, for a while."""
         self.servers.silent(self.address)
         return self._lost(StreamEnd.BROKEN, reason, now, [CloseStream()])
 
@@ -295,9 +289,7 @@ class LinkMachine:
             return effects
         self.tries += 1
         self._wait(self._pause_ms(end), now)
-        if end in REFUSALS:
-            return effects + self._log(f"{REFUSALS[end]}: {reason}")
-        return effects + self._log(f"not connected to {self.address}: {reason}")
+        return effects + self._log(f"{REFUSALS.get(end, f'not connected to {self.address}')}: {reason}")
 
     def _wait(self, pause_ms: int, now: int) -> None:
         self.phase = Phase.WAITING
@@ -326,7 +318,6 @@ class LinkMachine:
         self._beat_at_ms = now + self._actor.lease_ms // BEATS_PER_LEASE
 
     def _silence_ms(self) -> int:
-        """When a server that has not answered is not going to."""
         share = SILENCE_SHARE_MANY if self._has_others() else SILENCE_SHARE
         return self._heard_ms + int(self._actor.lease_ms * share)
 

@@ -157,7 +157,9 @@ class AgentStream:
     async def _serve(self, address: str, frames: asyncio.Queue[SendFrame]) -> None:
         bundle = self._identity.read()
         assert bundle is not None, "the certificate was read a moment ago"
-        self._go_to(address)
+        if address != self.address or self._channel is None:
+            self.address = address
+            self._leave_channel()
         await self._close_stale()
         call = self._newest_channel(bundle).stream_stream(f"{SERVICE}/Connect")()
         code, reason, leader = grpc.StatusCode.OK, "the server ended the stream", ""
@@ -182,7 +184,10 @@ class AgentStream:
         self._resolve(self._machine.link.opened(own, now_ms()))
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(self._write(call, frames))
-            await self._read(call)
+            while (data := await call.read()) is not grpc.aio.EOF:
+                packed = pb.ServerFrame.FromString(data)
+                servers, unsure = tuple(packed.welcome.servers), packed.answer.unsure
+                self._resolve(self._machine.link.received(unpack_server(packed), now_ms(), servers, unsure=unsure))
             writing.cancel()
 
     async def _write(self, call: Call, frames: asyncio.Queue[SendFrame]) -> None:
@@ -195,18 +200,14 @@ class AgentStream:
             self.nudge()
         await call.done_writing()
 
-    async def _read(self, call: Call) -> None:
-        while (data := await call.read()) is not grpc.aio.EOF:
-            packed = pb.ServerFrame.FromString(data)
-            servers, unsure = tuple(packed.welcome.servers), packed.answer.unsure
-            self._resolve(self._machine.link.received(unpack_server(packed), now_ms(), servers, unsure=unsure))
-
     async def _find_leader(self, addresses: tuple[str, ...]) -> None:
         bundle = self._identity.read()
         found = ""
-        for address in addresses if bundle is not None else ():
-            if not found and bundle is not None and await _leads(address, bundle):
-                found = address
+        if bundle is not None:
+            for address in addresses:
+                if await _leads(address, bundle):
+                    found = address
+                    break
         self._finder = None
         self._resolve(self._machine.link.leader_found(found, now_ms()))
 
@@ -227,11 +228,6 @@ class AgentStream:
         if not self._machine.link.servers.all(bundle.servers):
             raise ValueError(f"{self._identity.path} names no server; say --server HOST:PORT")
         return bundle
-
-    def _go_to(self, address: str) -> None:
-        if address != self.address or self._channel is None:
-            self.address = address
-            self._leave_channel()
 
     def _newest_channel(self, bundle: Bundle) -> grpc.aio.Channel:
         """To where we are connected, showing this certificate. Streams of the one before go on."""

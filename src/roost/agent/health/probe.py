@@ -83,7 +83,6 @@ async def _request(port: int, path: str) -> str:
 
 
 async def _status(reader: asyncio.StreamReader) -> int | str:
-    """The status of an answer, or what is wrong with it. The rest is not read."""
     for number in range(LINES_MAX):
         try:
             line = await reader.readline()
@@ -134,7 +133,10 @@ async def _command(target: ProbeTarget) -> str:
         process.poll()
         text = output.close()
         process.stdout.close()
-    message = f"no end within {_time(check.timeout_ms)}" if late else _ending(process.returncode)
+    code = process.returncode
+    message = f"exit code {code}" if code > 0 else f"ended by signal {-code}" if code < 0 else ""
+    if late:
+        message = f"no end within {_time(check.timeout_ms)}"
     return f"command: {message}{f': {text}' if text else ''}" if message else ""
 
 
@@ -205,10 +207,6 @@ def end_leftovers(mark: str) -> int:
                 os.kill(int(name), signal.SIGKILL)
                 found += 1
     return found
-
-
-def _ending(code: int) -> str:
-    return f"exit code {code}" if code > 0 else f"ended by signal {-code}" if code < 0 else ""
 
 
 def _time(ms: int) -> str:

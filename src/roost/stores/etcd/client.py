@@ -93,7 +93,7 @@ class EtcdClient:
 
     async def range(self, request: pb.RangeRequest, patience_s: float = 0.0) -> pb.RangeResponse:
         """Raises Compacted when its revision is gone, TooLarge when a smaller `limit` would help."""
-        response, _ = await self._call("range", request, patience_s)
+        response: pb.RangeResponse = (await self._call("range", request, patience_s))[0]
         return response
 
     async def compact(self, revision: int) -> None:
@@ -171,7 +171,9 @@ class EtcdClient:
                 renewed = renewed or verdict is Verdict.TOKEN  # once only
                 repeated = repeated or UNSENT not in (error.details() or "")
             except asyncio.CancelledError:
-                self._own_end()
+                task = asyncio.current_task()
+                if self.closed and (task is None or not task.cancelling()):
+                    raise unavailable("the store is closed") from None  # closing a channel cancels its calls
                 raise
             if loop.time() > ends:
                 raise _no_answer(trouble, repeated)
@@ -245,12 +247,6 @@ class EtcdClient:
             watching.cancel()
             if waiting:
                 await asyncio.wait(waiting, timeout=PAUSE_MAX_S, return_when=asyncio.FIRST_COMPLETED)
-
-    def _own_end(self) -> None:
-        """Closing a channel cancels its calls, and that looks like a cancellation of the caller."""
-        task = asyncio.current_task()
-        if self.closed and (task is None or not task.cancelling()):
-            raise unavailable("the store is closed")
 
     async def _not_set_back(self, key: bytes, following: int, patience_s: float) -> None:
         """etcd restored from an older snapshot counts its revisions again; a watch there would wait in silence."""

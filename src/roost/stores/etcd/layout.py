@@ -115,7 +115,6 @@ class Layout:
         return self.parts + blake2b(record, digest_size=16).hexdigest().encode()
 
     def owner_of(self, part: bytes) -> bytes:
-        """What `parts_of` says of the record that a part belongs to."""
         return part[: part.index(b"/", len(self.parts))]
 
     def change(self, key: bytes, value: bytes | None) -> Change:

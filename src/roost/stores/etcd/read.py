@@ -54,10 +54,10 @@ async def read_lead(client: EtcdClient, layout: Layout, patience_s: float = 0.0)
         response.header.revision,
         txn.value_of(head),
         decode_head(txn.value_of(head)),
-        0 if head is None else head.create_revision,
-        0 if head is None else head.mod_revision,
+        head.create_revision,
+        head.mod_revision,
         *decode_lead(txn.value_of(lead)),
-        0 if lead is None else lead.mod_revision,
+        lead.mod_revision,
     )
 
 
@@ -169,9 +169,15 @@ async def follow(client: EtcdClient, layout: Layout, revision: int) -> AsyncGene
                 if text is None:
                     continue
                 head = _next_head(text, answer)
-                if head.revision > answer:
-                    answer = head.revision
-                    changes += await _changes_of(client, layout, head, etcd_revision, together)
+                if head.revision == answer:
+                    continue
+                answer = head.revision
+                if head.pending is not None:
+                    pending = await pending_changes(client, layout, head.pending, etcd_revision, WATCH_PATIENCE_S)
+                    changes += [named(name, value) for name, value in pending.items()]
+                else:
+                    records = [item for item in together.items() if item[0].startswith(layout.records)]
+                    changes += [layout.change(key, _value(event)) for key, event in records]
             if (answer, lead) != before:
                 yield News(answer, changes, lead)
 
@@ -192,11 +198,10 @@ async def position(client: EtcdClient, layout: Layout, seen: LeadView, revision:
         except Compacted:
             before, compacted = middle, True
             continue
-        pair = response.kvs[0] if response.kvs else None
+        pair = next(iter(response.kvs), pb.KeyValue())
         if decode_head(txn.value_of(pair)).revision <= revision:
             before, compacted = middle, False
         else:
-            assert pair is not None
             after = pair.mod_revision
     if compacted:
         raise StoreError(Behind(f"revision {revision} is no longer available: etcd is compacted beyond it"))
@@ -210,15 +215,6 @@ def _next_head(event: pb.Event, report: int) -> Head:
     if head.since > report or head.revision < report:
         raise StoreError(Behind(f"revision {head.revision} follows {head.since}, and {report} was sent last"))
     return head
-
-
-async def _changes_of(
-    client: EtcdClient, layout: Layout, head: Head, etcd_revision: int, together: dict[bytes, pb.Event]
-) -> list[Change]:
-    if head.pending is not None:
-        pending = await pending_changes(client, layout, head.pending, etcd_revision, WATCH_PATIENCE_S)
-        return [named(name, value) for name, value in pending.items()]
-    return [layout.change(key, _value(event)) for key, event in together.items() if key.startswith(layout.records)]
 
 
 def _value(event: pb.Event) -> bytes | None:

@@ -31,11 +31,10 @@ def get(key: bytes) -> pb.RequestOp:
     return pb.RequestOp(request_range=pb.RangeRequest(key=key))
 
 
-def found(response: pb.TxnResponse, number: int) -> pb.KeyValue | None:
-    """What the operation with this number, a `get`, has found."""
-    pairs = response.responses[number].response_range.kvs
-    return pairs[0] if pairs else None
+def found(response: pb.TxnResponse, number: int) -> pb.KeyValue:
+    """What the operation with this number, a `get`, has found; a pair of version 0: nothing."""
+    return next(iter(response.responses[number].response_range.kvs), pb.KeyValue())
 
 
-def value_of(pair: pb.KeyValue | None) -> bytes | None:
-    return None if pair is None else pair.value
+def value_of(pair: pb.KeyValue) -> bytes | None:
+    return pair.value if pair.version else None

@@ -16,6 +16,7 @@ from roost.stores.etcd.layout import (
     Head,
     Layout,
     cut,
+    decode_head,
     decode_lead,
     encode_head,
     encode_lead,
@@ -76,7 +77,7 @@ class EtcdWriter:
             response = (await self._client.txn(request)).response
             if response.succeeded:
                 value = txn.value_of(txn.found(response, 2))
-                return self._leads(lead, mark, value, read.decode_head(value))
+                return self._leads(lead, mark, value, decode_head(value))
         raise port.unavailable(f"others took the lead {TRIES_MAX} times while we tried")
 
     async def renew(self, epoch: int, successor: str) -> port.LeadRenewed | port.Fenced:
@@ -129,7 +130,8 @@ class EtcdWriter:
             merged = {record: value for changes in group for record, value in changes.items()}
             since = self._head.revision
             head = Head(since + len(group), since, epoch, secrets.token_hex(6))
-            if self._fits(merged) and not self._touches_parts(merged):
+            in_parts = self._parted and any(self._layout.parts_of(record) in self._parted for record in merged)
+            if self._fits(merged) and not in_parts:
                 await self._transact(epoch, self._operations_of(merged, head.mark), head)
             else:
                 await self._commit_large(epoch, merged, head)
@@ -235,9 +237,6 @@ class EtcdWriter:
         assert value is not None
         prefix = self._layout.parts_of(record) + b"/" + mark.encode()
         return [(prefix + b"/%06d" % number, part) for number, part in enumerate(parts(record, value))]
-
-    def _touches_parts(self, changes: Changes) -> bool:
-        return bool(self._parted) and any(self._layout.parts_of(record) in self._parted for record in changes)
 
     async def _transact(
         self, epoch: int, operations: list[pb.RequestOp], head: Head | None = None, also: pb.Compare | None = None

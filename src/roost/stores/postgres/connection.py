@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 
-from roost.ports.store import Damaged, StoreError, unavailable
+from roost.ports.store import Damaged, Lead, StoreError, unavailable
 from roost.stores.migrations import Migration, numbered
 from roost.stores.sql import statement
 
@@ -142,6 +142,12 @@ class PostgresServer:
             explained = unavailable(found.format(name=self.name, schema=self.schema, error=error, state=state))
         explained.__cause__ = error
         return explained
+
+    def lead_of(self, row: asyncpg.Record | None) -> Lead:
+        """The lead in a row that has its columns. Raises StoreError."""
+        if row is None:
+            raise self.damaged("it does not say who leads")
+        return Lead(row["epoch"], row["identity"], row["renewals"], row["successor"])
 
     def damaged(self, what: str) -> StoreError:
         return StoreError(

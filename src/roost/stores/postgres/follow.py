@@ -99,15 +99,13 @@ class PostgresFollower:
             connection, self._connection = self._connection, None
             connection.terminate()
 
-    def _news(self, row: asyncpg.Record | None) -> News | Behind:
-        if row is None:
-            raise self._server.damaged("it does not say who leads")
+    def _news(self, row: asyncpg.Record) -> News | Behind:
+        lead = self._server.lead_of(row)
         commits = reported(row, self._revision)
         if isinstance(commits, Behind):
             return commits
         for revision, changes in enumerate(commits, start=self._revision + 1):
             self._versions.learn(revision, changes)
-        lead = Lead(row["epoch"], row["identity"], row["renewals"], row["successor"])
         return News(row["revision"], [change for changes in commits for change in changes], lead)
 
 

@@ -211,16 +211,12 @@ class PostgresWriter:
         self.versions.replace(revision, ((kind.decode(), key.decode(), version) for kind, key, version in rows))
 
     async def _revision(self, connection: asyncpg.Connection) -> int:
-        revision = await connection.fetchval("SELECT revision FROM lead")
-        if revision is None:
-            raise self._server.damaged("it does not say who leads")
-        return int(revision)
+        row = await connection.fetchrow("SELECT * FROM lead")
+        self._server.lead_of(row)
+        return int(row["revision"])
 
     async def _lead_now(self, connection: asyncpg.Connection) -> port.Lead:
-        row = await connection.fetchrow("SELECT epoch, identity, renewals, successor FROM lead")
-        if row is None:
-            raise self._server.damaged("it does not say who leads")
-        return port.Lead(*row)
+        return self._server.lead_of(await connection.fetchrow("SELECT * FROM lead"))
 
     def _drop(self) -> None:
         if self._connection is not None:

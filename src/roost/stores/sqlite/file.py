@@ -14,6 +14,7 @@ from roost.stores.migrations import Migration
 
 FILE_NAME = "roost.db"
 LOCK_NAME = "roost.lock"
+LOCK_TEXT_MAX = 1_000
 
 # Older libraries can corrupt the file when the write-ahead log starts over (fixed in 3.51.3).
 SQLITE_VERSION_MIN = (3, 51, 3)
@@ -54,7 +55,6 @@ class Lock(NamedTuple):
 
 
 def require_library() -> None:
-    """Refuse a SQLite that is known to lose data."""
     version = apsw.sqlite_lib_version()
     if tuple(int(part) for part in version.split(".")) < SQLITE_VERSION_MIN:
         wanted = ".".join(map(str, SQLITE_VERSION_MIN))
@@ -72,15 +72,19 @@ def take_lock(directory: Path) -> Lock:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        pid, _, identity = os.pread(descriptor, 1000, 0).decode(errors="replace").partition(" ")
+        holder = lock_holder(descriptor)
         os.close(descriptor)
-        holder = f"process {pid or 'unknown'}" + (f" ({identity})" if identity else "")
         raise unavailable(
             f"{directory} is in use by {holder}; stop that server or give this one another data directory"
         ) from error
     lock = Lock(descriptor)
     lock.sign("")
     return lock
+
+
+def lock_holder(descriptor: int) -> str:
+    pid, _, identity = os.pread(descriptor, LOCK_TEXT_MAX, 0).decode(errors="replace").partition(" ")
+    return f"process {pid or 'unknown'}" + (f" ({identity})" if identity else "")
 
 
 def open_database(path: Path, migrations: Sequence[Migration]) -> apsw.Connection:
@@ -110,7 +114,6 @@ def open_database(path: Path, migrations: Sequence[Migration]) -> apsw.Connectio
 
 
 def check(database: apsw.Connection, path: Path) -> None:
-    """Read every page and compare the index with the rows."""
     found = [str(row[0]) for row in database.execute("PRAGMA integrity_check(3)")]
     if found != ["ok"]:
         raise damaged(path, "; ".join(found))

@@ -182,7 +182,10 @@ class _Writer:
         merged: dict[tuple[str, str], Row | None] = {}
         carried = True  # is there a row that carries the last revision?
         for revision, changes in enumerate(group, start=self._revision + 1):
-            rows = {change[:2]: _row(revision, change) for change in changes}
+            rows: dict[tuple[str, str], Row | None] = {
+                (kind, key): None if value is None else (kind, key, revision, crc32(value, revision), value)
+                for kind, key, value in changes
+            }
             merged.update(rows)
             carried = any(row is not None for row in rows.values())
         _write(database, UPSERT, [row for row in merged.values() if row is not None])
@@ -215,11 +218,6 @@ class _Writer:
     def _altered(self, kind: str, key: str) -> NoReturn:
         self._failure = file.damaged(self._path, f"record {kind} {key} is not what was written")
         raise self._failure
-
-
-def _row(revision: int, change: port.Change) -> Row | None:
-    kind, key, value = change
-    return None if value is None else (kind, key, revision, crc32(value, revision), value)
 
 
 def _write(database: apsw.Connection, statements: dict[int, str], rows: Sequence[tuple[object, ...]]) -> None:

@@ -17,7 +17,7 @@ from roost.ports.store import StoreError
 from roost.server.cluster.election import read_identity
 from roost.server.maintenance.verify import examine
 from roost.stores.factory import Place, read_place
-from roost.stores.inspect import StoreStatus, inspector
+from roost.stores.inspect import StoreStatus, inspection
 
 # A log of 16 to 64 MB and a checkpoint have to fit beside what is there, and logs grow unattended.
 FREE_BAD = 256 << 20
@@ -74,15 +74,13 @@ def _room(directory: Path) -> DoctorCheck:
 
 
 async def _reach(place: Place) -> tuple[StoreStatus, DoctorCheck]:
-    looking = inspector(place)
     took_ms = []
-    try:
+    began = time.perf_counter()
+    async with inspection(place) as status:
         for _ in range(1 + READS):
-            began = time.perf_counter()
-            sight = await looking.inspect()
+            sight = await status()
             took_ms.append((time.perf_counter() - began) * 1_000)
-    finally:
-        await looking.close()
+            began = time.perf_counter()
     connect_ms, read_ms = took_ms[0], median(took_ms[1:])
     message = f"{place}: reached in {connect_ms:.1f} ms, a small read takes {read_ms:.1f} ms"
     if read_ms >= READ_WARN_MS:
