@@ -40,7 +40,9 @@ SWEEP_S = 30.0  # between looks at work directories that runs have left full
 
 
 class Service:
-    """One agent. Feed it the driver's events through `told`; `run` ends when the agent is asked to."""
+    """One agent. `reported` takes the events of the driver; `run` ends after `stop`."""
+
+    driver: Driver  # given before `run`: a driver is made with the callback of its service
 
     def __init__(
         self, directory: str, name: str, identity: str, facts: Facts, server: str,
@@ -54,7 +56,6 @@ class Service:
         self.link = AgentStream(self.machine, self._identity, self._perform, usage)
         self.spool = Spool(f"{directory}/logs", self.link.ship, self._live_logs)
         self.checks = Checks(self._probed)
-        self.driver: Driver | None = None
         self._restored = asyncio.Event()
         self._stop = asyncio.Event()
 
@@ -84,13 +85,13 @@ class Service:
         for effect in effects:
             match effect:
                 case StartRun(job):
-                    self._driver.start(job)
+                    self.driver.start(job)
                 case StopRun():
-                    self._driver.stop(effect.id, effect.grace_ms, effect.reason, effect.detail)
+                    self.driver.stop(effect.id, effect.grace_ms, effect.reason, effect.detail)
                 case ForgetRun(id):
-                    self._driver.forget(id)
+                    self.driver.forget(id)
                 case Lease(until_ms):
-                    self._driver.lease(until_ms)
+                    self.driver.lease(until_ms)
                 case WatchHealth(token, target):
                     self.checks.watch(token, target)
                 case CheckHealth(token, pause_ms):
@@ -113,11 +114,6 @@ class Service:
                 case _:
                     self.link.perform(effect)
         self.link.nudge()
-
-    @property
-    def _driver(self) -> Driver:
-        assert self.driver is not None, "the service was given no driver"
-        return self.driver
 
     def _live_logs(self) -> Iterable[str]:
         return [self.machine.logs[token] for token in self.machine.live_attempts()]

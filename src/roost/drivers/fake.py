@@ -59,26 +59,23 @@ class FakeDriver(Host):
     def start(self, run: RunRequest) -> None:
         if run.id not in self.rules.known:
             self._acts[run.id] = list(self._script(run)) or [ScriptedAct()]
-        self._obey(self.rules.start, Order.START, run.id, msgspec.json.decode(msgspec.json.encode(run)))
+        self._obey(self.rules.start, Order.START, msgspec.json.decode(msgspec.json.encode(run)))
 
     def stop(self, id: str, grace_ms: int, why: StopReason, detail: str = "") -> None:
-        self._obey(
-            self.rules.stop, Order.STOP, id, {"id": id, "grace_ms": grace_ms, "why": why.value, "detail": detail}
-        )
+        order: dict[str, object] = {"id": id, "grace_ms": grace_ms, "why": why.value, "detail": detail}
+        self._obey(self.rules.stop, Order.STOP, order)
 
     def forget(self, id: str) -> None:
-        self._obey(self.rules.forget, Order.FORGET, id, {"id": id})
+        self._obey(self.rules.forget, Order.FORGET, {"id": id})
 
     def lease(self, until_ms: int) -> None:
         self.rules.lease(until_ms, self.now)
 
-    def _obey(
-        self, follow: Callable[[dict[str, object], int], None], do: Order, id: str, order: dict[str, object]
-    ) -> None:
+    def _obey(self, follow: Callable[[dict[str, object], int], None], do: Order, order: dict[str, object]) -> None:
         try:
             follow(order, self.now)
         except RunRefused as error:
-            self._out.append(StartRefused(str(error), id, do, self.now, Refusal(error.reason)))
+            self._out.append(StartRefused(str(error), str(order["id"]), do, self.now, Refusal(error.reason)))
 
     # the world
 

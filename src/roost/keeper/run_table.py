@@ -108,10 +108,7 @@ class RunTable(Host):
             return 0
 
     def emit(self, line: str, now: int, hold_ms: int) -> None:
-        if hold_ms:
-            self.link.emit_soon(line, now, hold_ms)
-        else:
-            self.link.emit(line)
+        self.link.emit(line, now, hold_ms)
 
     # --- what happens by itself
 

@@ -91,16 +91,11 @@ class KeeperSocket:
             self.drop()
         return lines
 
-    def emit(self, line: str) -> None:
-        """To be sent at the end of this turn. Without a reader: not at all, the next one gets everything."""
+    def emit(self, line: str, now: int = 0, hold_ms: int = 0) -> None:
+        """Send with the next line that cannot wait, or after this time. Without a reader it is dropped: the next reader
+        gets the state."""
         if self.connection is not None:
-            self.lines_out.append(line)
-            self.flush_at = 0
-
-    def emit_soon(self, line: str, now: int, hold_ms: int = HOLD_MS) -> None:
-        """To be sent with whatever comes next, or a little later."""
-        if self.connection is not None:
-            if not self.lines_out:
+            if not hold_ms or not self.lines_out:
                 self.flush_at = now + hold_ms
             self.lines_out.append(line)
 

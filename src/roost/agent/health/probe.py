@@ -39,9 +39,10 @@ async def probe(target: ProbeTarget) -> str:
     check = target.check
     if check.argv:
         return await _command(target)
-    if check.path:
-        return await _in_time(f"http {check.path}", _request(target.port, check.path), check)
-    return await _in_time(f"tcp {check.port}", _connect(target.port), check)
+    name = f"http {check.path}" if check.path else f"tcp {check.port}"
+    if not target.port:
+        return f"{name}: the run was given no such port"
+    return await _in_time(name, _request(target.port, check.path) if check.path else _connect(target.port), check)
 
 
 async def _in_time(name: str, inspect: Awaitable[str], check: Check) -> str:
@@ -56,8 +57,6 @@ async def _in_time(name: str, inspect: Awaitable[str], check: Check) -> str:
 
 
 async def _connect(port: int) -> str:
-    if not port:
-        return "the run was given no such port"
     _, writer = await asyncio.open_connection(HOST, port)
     try:
         return _self_made(writer)
@@ -66,9 +65,7 @@ async def _connect(port: int) -> str:
 
 
 async def _request(port: int, path: str) -> str:
-    """A plain GET; only the status is looked at, redirections are not followed and count as well."""
-    if not port:
-        return "the run was given no such port"
+    """A plain GET. Only the status counts: a redirection is healthy and is not followed."""
     reader, writer = await asyncio.open_connection(HOST, port, limit=LINE_BYTES_MAX)
     try:
         if message := _self_made(writer):

@@ -11,7 +11,7 @@ Reported = Callable[[int, str], None]  # token and what is wrong
 
 
 class Checks:
-    """Whose health is looked at. `told` hears of each look, and says with `begin` when the next one is due."""
+    """The checks of all watched runs. `report` gets each result, and its receiver calls `begin` for the next check."""
 
     def __init__(self, report: Reported) -> None:
         self._reported = report

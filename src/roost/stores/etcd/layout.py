@@ -34,7 +34,7 @@ newest. A writer that dies before 2 leaves pieces that the next one sweeps befor
 fenced there.
 
 Our revision counts commits and has nothing to do with etcd's. Where a revision of ours lies among etcd's is found by
-asking for the head as of older etcd revisions (`etcd_read.position`), as far back as etcd has not compacted.
+asking for the head as of older etcd revisions (`read.position`), as far back as etcd has not compacted.
 """
 
 import zlib

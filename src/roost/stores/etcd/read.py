@@ -150,7 +150,7 @@ async def pages(
 
 
 async def follow(client: EtcdClient, layout: Layout, revision: int) -> AsyncGenerator[News, None]:
-    """See SharedStore.follow. Only etcd revisions that wrote the head or the lead are news; see etcd_layout for why."""
+    """See SharedStore.follow. Only etcd revisions that wrote the head or the lead are news; layout.py says why."""
     seen = await read_lead(client, layout, WATCH_PATIENCE_S)
     start = await position(client, layout, seen, revision)
     lead, lead_written, answer = seen.lead, seen.lead_written, revision

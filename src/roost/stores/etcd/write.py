@@ -1,4 +1,4 @@
-"""Writing the state to etcd: taking and renewing the lead, commits small and large, and compaction. See etcd_layout."""
+"""Writing the state to etcd: taking and renewing the lead, commits small and large, and compaction. See layout.py."""
 
 import asyncio
 import contextlib
