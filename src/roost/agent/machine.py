@@ -17,19 +17,7 @@ from roost.agent.prepare import from_note, health, log_name, log_path, prepare, 
 from roost.model.errors import Invalid
 from roost.model.limits import TEXT_LENGTH_MAX
 from roost.model.protocol import Run, Usage
-from roost.ports.driver import (
-    Ended,
-    Event,
-    KnownRun,
-    KnownRuns,
-    Order,
-    Refusal,
-    RunRequest,
-    Started,
-    StartRefused,
-    StepBegan,
-    StopReason,
-)
+from roost.ports import driver
 
 ATTEMPTS_MAX = 4_096  # half of a keeper's table: ended attempts take room until the server knows of their end
 DOCUMENT_BYTES_MAX = 48 << 20  # of all attempts together: a hello holds them all, and a server takes 64 MiB
@@ -38,13 +26,13 @@ LAST_EVENTS_MS = 300  # what the keeper reported before it asked us to end is he
 
 
 class StartRun(msgspec.Struct, frozen=True):
-    job: RunRequest
+    job: driver.RunRequest
 
 
 class StopRun(msgspec.Struct, frozen=True):
     id: str
     grace_ms: int
-    reason: StopReason
+    reason: driver.StopReason
     detail: str
 
 
@@ -148,44 +136,44 @@ class AgentMachine:
 
     # the driver
 
-    def happened(self, event: Event, now: int) -> list[Effect]:
+    def happened(self, event: driver.Event, now: int) -> list[Effect]:
         match event:
-            case Started():
+            case driver.Started():
                 self.actor.started(int(event.id), event.at, now)
                 lines: list[Effect] = [LogLine(f"run {event.id}: {event.limits}")] if event.limits else []
                 return lines + self._check_health(int(event.id), now)
-            case StepBegan():
+            case driver.StepBegan():
                 self.actor.stepped(int(event.id), event.step, now)
                 return []
-            case Ended():
+            case driver.Ended():
                 return self._ended(event, now)
-            case KnownRuns():
+            case driver.KnownRuns():
                 return self._restore(event, now)
-            case StartRefused():
+            case driver.StartRefused():
                 return self._refused(event, now)
             case _:
                 assert_never(event)
 
-    def _ended(self, event: Ended, now: int) -> list[Effect]:
+    def _ended(self, event: driver.Ended, now: int) -> list[Effect]:
         token = int(event.id)
         error = event.error or ("out of memory" if event.oom else "")
         self.actor.ended(msgspec.structs.replace(event, error=_line(error)), now)
         effects: list[Effect] = [LeaveHealth(token)]
         if token in self.logs:
             effects.append(CompleteLog(self.logs[token], event.log_size))
-        if event.why is StopReason.SHUTDOWN:
+        if event.why is driver.StopReason.SHUTDOWN:
             self.link.leave()
         self._say_goodbye()
         return effects
 
-    def _restore(self, event: KnownRuns, now: int) -> list[Effect]:
+    def _restore(self, event: driver.KnownRuns, now: int) -> list[Effect]:
         self._lease_ms = event.lease
         effects: list[Effect] = []
         for known_run in event.runs:
             run = from_note(known_run.note)
             if run is None or str(run.token) != known_run.id:
                 effects.append(LogLine(f"run {known_run.id} is not of this agent: stopped"))
-                effects.append(StopRun(known_run.id, 0, StopReason.UNKNOWN, ""))
+                effects.append(StopRun(known_run.id, 0, driver.StopReason.UNKNOWN, ""))
             elif run.token not in self.actor.attempts:
                 effects += self._restore_one(run, known_run, now)
         count = len(self.actor.attempts)
@@ -193,7 +181,7 @@ class AgentMachine:
             effects.append(LogLine(f"took over {count} runs"))
         return [*effects, TakenOver(count)]
 
-    def _restore_one(self, run: Run, existing: KnownRun, now: int) -> list[Effect]:
+    def _restore_one(self, run: Run, existing: driver.KnownRun, now: int) -> list[Effect]:
         self._remember(run)
         self.actor.restored(waits_for(run, existing), now, stopping=existing.state == "stopping")
         effects: list[Effect] = []
@@ -210,30 +198,30 @@ class AgentMachine:
             effects += self._ended(existing.ended, now)
         return effects
 
-    def _refused(self, event: StartRefused, now: int) -> list[Effect]:
+    def _refused(self, event: driver.StartRefused, now: int) -> list[Effect]:
         """An order that the driver did not follow. What a closing driver does not start, another node may."""
         effects: list[Effect] = [
             LogLine(f"the driver refuses to {event.do or 'understand'} {event.id or ''}: {event.error}")
         ]
         token = int(event.id) if event.id is not None and event.id.isdecimal() else None
         match event.do:
-            case Order.START:
-                closing = event.reason is Refusal.CLOSING
+            case driver.Order.START:
+                closing = event.reason is driver.Refusal.CLOSING
                 if closing:
                     self.link.leave()
                 if token is not None:
                     effects += self._give_up(token, "stopped" if closing else "error", event.error, now)
-            case Order.STOP:
+            case driver.Order.STOP:
                 if token is not None:
                     effects += self._give_up(token, "stopped", event.error, now)
-            case Order.FORGET | Order.LEASE | Order.PING | Order.SHUTDOWN | None:
+            case driver.Order.FORGET | driver.Order.LEASE | driver.Order.PING | driver.Order.SHUTDOWN | None:
                 pass
             case _:
                 assert_never(event.do)
         return effects
 
     def _give_up(self, token: int, cause: str, error: str, now: int) -> list[Effect]:
-        self.actor.ended(Ended(str(token), cause, now, error=_line(error)), now)
+        self.actor.ended(driver.Ended(str(token), cause, now, error=_line(error)), now)
         self._say_goodbye()
         return [LeaveHealth(token)]
 

@@ -6,6 +6,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 
+from roost.agent import machine
 from roost.agent.actor import Actor, Lease
 from roost.agent.connection.identity import NodeIdentity
 from roost.agent.connection.machine import Connected, LogLine
@@ -14,20 +15,6 @@ from roost.agent.health.probe import end_leftovers
 from roost.agent.health.runner import Checks
 from roost.agent.log import log
 from roost.agent.logs.spool import Spool
-from roost.agent.machine import (
-    LAST_EVENTS_MS,
-    AgentMachine,
-    CheckHealth,
-    CompleteLog,
-    Effect,
-    ForgetRun,
-    LeaveHealth,
-    ReleaseLog,
-    StartRun,
-    StopRun,
-    TakenOver,
-    WatchHealth,
-)
 from roost.keeper.clock import now_ms
 from roost.keeper.processes import MARK
 from roost.model.protocol import Usage
@@ -51,7 +38,7 @@ class Service:
         self._directory = directory
         self._mark = os.environ.get(MARK, "")  # what the keeper starts carries it, and so do we
         self.actor = Actor(name, identity, facts)
-        self.machine = AgentMachine(self.actor, server, directory, self._mark, random.random, now_ms())
+        self.machine = machine.AgentMachine(self.actor, server, directory, self._mark, random.random, now_ms())
         self._identity = NodeIdentity(directory)
         self.link = AgentStream(self.machine, self._identity, self._perform, usage)
         self.spool = Spool(f"{directory}/logs", self.link.ship, self._live_logs)
@@ -81,28 +68,28 @@ class Service:
     def _probed(self, token: int, problem: str) -> None:
         self._perform(self.machine.probed(token, problem, now_ms()))
 
-    def _perform(self, effects: Sequence[Effect]) -> None:
+    def _perform(self, effects: Sequence[machine.Effect]) -> None:
         for effect in effects:
             match effect:
-                case StartRun(job):
+                case machine.StartRun(job):
                     self.driver.start(job)
-                case StopRun():
+                case machine.StopRun():
                     self.driver.stop(effect.id, effect.grace_ms, effect.reason, effect.detail)
-                case ForgetRun(id):
+                case machine.ForgetRun(id):
                     self.driver.forget(id)
                 case Lease(until_ms):
                     self.driver.lease(until_ms)
-                case WatchHealth(token, target):
+                case machine.WatchHealth(token, target):
                     self.checks.watch(token, target)
-                case CheckHealth(token, pause_ms):
+                case machine.CheckHealth(token, pause_ms):
                     self.checks.begin(token, pause_ms)
-                case LeaveHealth(token):
+                case machine.LeaveHealth(token):
                     self.checks.leave(token)
-                case CompleteLog(name, size):
+                case machine.CompleteLog(name, size):
                     self.spool.ended(name, size)
-                case ReleaseLog(name):
+                case machine.ReleaseLog(name):
                     self.spool.release(name)
-                case TakenOver(count):
+                case machine.TakenOver(count):
                     if count:
                         end_leftovers(self._mark)
                     self._restored.set()
@@ -124,7 +111,7 @@ class Service:
         """Send the rest. If something still runs, another agent takes it over, and this is no goodbye."""
         self._perform(self.machine.stop(now_ms()))
         try:
-            async with asyncio.timeout(LAST_EVENTS_MS / 1_000 + FAREWELL_S):
+            async with asyncio.timeout(machine.LAST_EVENTS_MS / 1_000 + FAREWELL_S):
                 await self.link.over.wait()
                 if self.machine.has_said_goodbye:
                     await self.spool.flushed()

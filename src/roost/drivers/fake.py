@@ -84,7 +84,9 @@ class FakeDriver(Host):
         while (at := self._next()) is not None and at <= now:
             self.now = max(self.now, at)
             for id in [id for id, exit in self.exits.items() if exit.at_ms <= self.now]:
-                self._exit(id)
+                run = self.rules.live[id]
+                run.code = self.exits.pop(id).code
+                self.rules.step_over(run, self.now)
             self.rules.tick(self.now)
         self.now = max(self.now, now)
         events, self._out = self._out, []
@@ -113,14 +115,8 @@ class FakeDriver(Host):
         self._out.clear()
 
     def _next(self) -> int | None:
-        at = min((exit.at_ms for exit in self.exits.values()), default=NEVER)
-        at = min(at, self.rules.next_at())
+        at = min(self.rules.next_at(), *(exit.at_ms for exit in self.exits.values()), NEVER)
         return None if at == NEVER else at
-
-    def _exit(self, id: str) -> None:
-        run, exit = self.rules.live[id], self.exits.pop(id)
-        run.code = exit.code
-        self.rules.step_over(run, self.now)
 
     # what the rules ask for: processes are scripts here
 

@@ -1,7 +1,5 @@
 """The agent as the keeper's child: started, restarted when it ends, and ended when it hangs."""
 
-from __future__ import annotations
-
 import os
 import signal
 

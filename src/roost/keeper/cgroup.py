@@ -3,8 +3,6 @@
 Standard library only and no `typing`: the keeper loads this file and has to start in a few milliseconds.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 

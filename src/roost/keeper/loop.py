@@ -4,8 +4,6 @@ The keeper is the parent of the agent and of every workload process on a node. I
 to die, and it has one thread and waits in one place, so that nothing can make it late.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

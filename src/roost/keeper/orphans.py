@@ -4,8 +4,6 @@ A daemon that a run has put into a session of its own becomes the keeper's child
 run's id in its environment, so it can be distinguished from those of live runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Container
 

@@ -1,7 +1,5 @@
 """What the keeper knows of other processes: marks in their environment, orphans, and leftovers of an earlier keeper."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

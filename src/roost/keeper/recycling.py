@@ -8,8 +8,6 @@ Nothing that a process could still hold is given to another run: a spare is read
 process of an ended run is left, a directory only if it is empty, and a log only if no other process has it open.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import stat

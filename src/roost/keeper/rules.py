@@ -4,8 +4,6 @@ No clock, no process, no file of its own: every method is given the time, and wh
 of a `Host`. run_table.py is that host with real processes; drivers/fake.py is one with scripts, for the simulator.
 """
 
-from __future__ import annotations
-
 import heapq
 
 from roost.keeper import run as orders

@@ -1,13 +1,11 @@
 """One run as the keeper knows it: what was ordered, checked by hand, and how one of its steps becomes a process."""
 
-from __future__ import annotations
-
 import binascii
 import errno
 import os
 import signal
 
-from roost.keeper.cgroup import Cgroups, Group
+from roost.keeper.cgroup import Group
 from roost.keeper.processes import MARK, RUN_MARK
 from roost.keeper.socket import encode, quote
 
@@ -108,7 +106,11 @@ def spawn(run: KeeperRun, ignored: list[int]) -> int:
         raise RunRefused(f"work directory {run.dir}: {error.strerror}") from error
     path = argv[0] if "/" in argv[0] else program(argv[0], run.env["PATH"])
     if group is not None:
-        enter(group)
+        try:
+            group.enter()
+        except OSError as error:
+            group.leave()
+            raise RunRefused(f"cgroup {group.dirs[0]}: {error.strerror}") from error
     try:
         return os.posix_spawn(path, argv, run.env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=ignored)
     except OSError as error:
@@ -118,29 +120,6 @@ def spawn(run: KeeperRun, ignored: list[int]) -> int:
     finally:
         if group is not None:
             group.leave()
-
-
-def limit(run: KeeperRun, cgroups: Cgroups, name: str) -> None:
-    assert run.limits is not None
-    missing = cgroups.missing(*run.limits)
-    try:
-        group = Group(cgroups, name, *run.limits)
-    except OSError as error:
-        run.limits_said = f"none: {error}"
-        return
-    if group.dirs:
-        run.group = group
-    if missing:
-        run.limits_said = f"{'some' if group.dirs else 'none'}: {missing}"
-
-
-def enter(group: Group) -> None:
-    """Into the run's cgroup; a group that does not take us is the run's error, not a missing program."""
-    try:
-        group.enter()
-    except OSError as error:
-        group.leave()
-        raise RunRefused(f"cgroup {group.dirs[0]}: {error.strerror}") from error
 
 
 def program(name: str, search: str) -> str:

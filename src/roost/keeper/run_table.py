@@ -3,8 +3,6 @@
 Starts the processes of steps, takes in those that have ended, and looks after their directories, logs and cgroups.
 """
 
-from __future__ import annotations
-
 import binascii
 import os
 import signal
@@ -16,7 +14,7 @@ from roost.keeper.clock import NEVER, now_ms
 from roost.keeper.orphans import Orphans
 from roost.keeper.recycling import RecycledFiles, close
 from roost.keeper.rules import Host, Rules
-from roost.keeper.run import KeeperRun, RunRefused, ignored_signals, is_gone, kill, limit, signal_group, spawn
+from roost.keeper.run import KeeperRun, RunRefused, ignored_signals, is_gone, kill, signal_group, spawn
 from roost.keeper.socket import KeeperSocket
 
 LOGS_OPEN_MAX = 256  # more runs than that: their logs are not held open, and not used again
@@ -71,7 +69,17 @@ class RunTable(Host):
 
     def limit(self, run: KeeperRun) -> None:
         self.groups_made += 1
-        limit(run, self.cgroups, f"{self.group_prefix}{self.groups_made}")
+        assert run.limits is not None
+        missing = self.cgroups.missing(*run.limits)
+        try:
+            group = Group(self.cgroups, f"{self.group_prefix}{self.groups_made}", *run.limits)
+        except OSError as error:
+            run.limits_said = f"none: {error}"
+            return
+        if group.dirs:
+            run.group = group
+        if missing:
+            run.limits_said = f"{'some' if group.dirs else 'none'}: {missing}"
 
     def spawn(self, run: KeeperRun) -> str:
         try:

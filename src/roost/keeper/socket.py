@@ -1,7 +1,5 @@
 """The keeper's socket: JSON lines, one agent at a time; the newest connection wins. Never waits for a slow reader."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -2,9 +2,12 @@
 revision than clients may have seen."""
 
 import asyncio
+import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from roost.ports.store import ANYBODY, Change, Lead, SharedStore, Snapshot, Store, require, unavailable
 from roost.stores.etcd.url import EtcdPlace
@@ -126,7 +129,7 @@ def _raise_sqlite(place: SqlitePlace, revision: int) -> None:
     except apsw.Error as error:
         raise file.explain(error, path) from error
     finally:
-        lock.release()
+        os.close(lock)
 
 
 async def _raise_postgres(place: PostgresPlace, epoch: int, revision: int) -> None:
@@ -151,7 +154,7 @@ async def _raise_postgres(place: PostgresPlace, epoch: int, revision: int) -> No
 async def _raise_etcd(place: EtcdPlace, epoch: int, revision: int) -> None:
     from roost.stores.etcd import read, txn
     from roost.stores.etcd.client import EtcdClient
-    from roost.stores.etcd.layout import Head, Layout, encode_head
+    from roost.stores.etcd.layout import Head, Layout
     from roost.wire import etcd_pb2 as pb
 
     client, layout = EtcdClient(place.endpoints, place.tls, place.user, place.password), Layout(place.prefix)
@@ -159,7 +162,7 @@ async def _raise_etcd(place: EtcdPlace, epoch: int, revision: int) -> None:
         seen = await read.read_lead(client, layout)
         assert seen.head.pending is None, "a small commit leaves nothing pending"
         # `since` says that nothing is known in between: followers load again.
-        head = encode_head(Head(revision, revision, epoch, secrets.token_hex(6)))
+        head = msgspec.json.encode(Head(revision, revision, epoch, secrets.token_hex(6)))
         request = pb.TxnRequest(
             compare=[txn.equals(layout.epoch, b"%d" % epoch), txn.equals(layout.head, seen.head_value)],
             success=[txn.put(layout.head, head)],

@@ -168,8 +168,9 @@ class UsageMeter:
         self.share = share
         self.proc = proc
         bounds = bounds_of(f"{proc}/self")
-        self.cpu_group = _first(groups_above(f"{proc}/self", "cpuacct")) if bounds.cpu_m is not None else ""
-        self.memory_group = _first(groups_above(f"{proc}/self", "memory")) if bounds.memory is not None else ""
+        cpu_groups, memory_groups = groups_above(f"{proc}/self", "cpuacct"), groups_above(f"{proc}/self", "memory")
+        self.cpu_group = cpu_groups[0] if bounds.cpu_m is not None and cpu_groups else ""
+        self.memory_group = memory_groups[0] if bounds.memory is not None and memory_groups else ""
         self.last_busy_ms = self.busy_ms()
         self.last_at_ms: int | None = None
 
@@ -207,7 +208,3 @@ class UsageMeter:
 def values(text: str) -> dict[str, int]:
     pairs = (line.split() for line in text.splitlines())
     return {arguments[0]: int(arguments[1]) for arguments in pairs if len(arguments) == 2 and arguments[1].isdigit()}
-
-
-def _first(groups: list[str]) -> str:
-    return groups[0] if groups else ""

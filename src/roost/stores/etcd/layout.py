@@ -159,10 +159,6 @@ def _kind(message: bytes) -> str:
     return unquote(message.decode())
 
 
-def encode_head(head: Head) -> bytes:
-    return msgspec.json.encode(head)
-
-
 def decode_head(value: bytes | None) -> Head:
     """None: nothing was committed yet."""
     return Head() if value is None else _decoded(value, Head, "head")

@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
+import msgspec
+
 from roost.ports import store as port
 from roost.stores.etcd import read, txn
 from roost.stores.etcd.client import EtcdClient
@@ -18,7 +20,6 @@ from roost.stores.etcd.layout import (
     cut,
     decode_head,
     decode_lead,
-    encode_head,
     encode_lead,
     end_of,
     parts,
@@ -247,7 +248,7 @@ class EtcdWriter:
         request = pb.TxnRequest(
             compare=compare, success=operations, failure=[txn.get(layout.lead), txn.get(layout.head)]
         )
-        value = None if head is None else encode_head(head)
+        value = None if head is None else msgspec.json.encode(head)
         if value is not None:
             request.success.append(txn.put(layout.head, value))
         if also is not None:

@@ -13,7 +13,7 @@ COMMIT_BYTES_MAX = 256 << 20
 
 ABSENT = 0  # the version of a record that is not there; revisions begin at 1
 
-_decoder = msgspec.msgpack.Decoder(list[Change])
+unpack = msgspec.msgpack.Decoder(list[Change]).decode  # raises msgspec.DecodeError or ValueError for anything else
 
 
 def pack(changes: Sequence[Change]) -> bytes:
@@ -26,11 +26,6 @@ def pack(changes: Sequence[Change]) -> bytes:
     if len(packed) > COMMIT_BYTES_MAX:
         raise ValueError(f"a commit has at most {COMMIT_BYTES_MAX:,} bytes, this one has {len(packed):,}")
     return packed
-
-
-def unpack(packed: bytes) -> list[Change]:
-    """What was packed. Raises msgspec.DecodeError or ValueError for anything else."""
-    return _decoder.decode(packed)
 
 
 class PackedCommit(NamedTuple):
@@ -84,9 +79,6 @@ class Versions:
                 self._kinds.setdefault(kind, {})[key] = revision
         self.revision = revision
 
-    def of(self, kind: str, key: str) -> int:
-        return self._kinds.get(kind, {}).get(key, ABSENT)
-
     def rows(self, commits: Sequence[Sequence[Change]]) -> RecordRows:
         """The rows after these commits, which get the next revisions in order. The last change of a record counts."""
         assert self.revision is not None
@@ -97,7 +89,7 @@ class Versions:
         rows = RecordRows([], [], [], [], [], [], 0, 0, 0)
         added = removed = 0
         for (kind, key), (version, value) in merged.items():
-            expected = self.of(kind, key)
+            expected = self._kinds.get(kind, {}).get(key, ABSENT)
             if value is None and expected == ABSENT:
                 continue
             added += expected == ABSENT

@@ -5,7 +5,6 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import apsw
 
@@ -41,19 +40,6 @@ PRAGMAS = (
 )
 
 
-class Lock(NamedTuple):
-    """The data directory is ours for as long as the descriptor is open; the system lets go of it when we die."""
-
-    descriptor: int
-
-    def sign(self, identity: str) -> None:
-        os.ftruncate(self.descriptor, 0)
-        os.pwrite(self.descriptor, f"{os.getpid()} {identity}".encode(errors="replace"), 0)
-
-    def release(self) -> None:
-        os.close(self.descriptor)
-
-
 def require_library() -> None:
     version = apsw.sqlite_lib_version()
     if tuple(int(part) for part in version.split(".")) < SQLITE_VERSION_MIN:
@@ -61,8 +47,8 @@ def require_library() -> None:
         raise unavailable(f"SQLite {version} can corrupt a store; {wanted} or newer is needed: pip install -U apsw")
 
 
-def take_lock(directory: Path) -> Lock:
-    """Make the directory if need be and be the only process that uses it."""
+def take_lock(directory: Path) -> int:
+    """Make the directory if need be. It is ours while the descriptor is open; the system closes it when we die."""
     path = directory / LOCK_NAME
     try:
         _make(directory)
@@ -77,9 +63,13 @@ def take_lock(directory: Path) -> Lock:
         raise unavailable(
             f"{directory} is in use by {holder}; stop that server or give this one another data directory"
         ) from error
-    lock = Lock(descriptor)
-    lock.sign("")
-    return lock
+    sign_lock(descriptor, "")
+    return descriptor
+
+
+def sign_lock(descriptor: int, identity: str) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()} {identity}".encode(errors="replace"), 0)
 
 
 def lock_holder(descriptor: int) -> str:

@@ -75,7 +75,7 @@ class _Writer:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._path = directory / file.FILE_NAME
-        self._lock: file.Lock | None = None
+        self._lock: int | None = None  # a descriptor
         self._database: apsw.Connection | None = None
         self._revision = 0
         self._failure: Exception | None = None  # no commit until the caller has loaded what is really there
@@ -95,7 +95,7 @@ class _Writer:
     def lead(self, identity: str) -> port.LeadTaken:
         database = self._open()
         assert self._lock is not None
-        self._lock.sign(identity)
+        file.sign_lock(self._lock, identity)
         database.execute("BEGIN IMMEDIATE")
         database.execute("UPDATE meta SET epoch = epoch + 1")
         epoch = cast(int, database.execute("SELECT epoch FROM meta").get)
@@ -155,16 +155,17 @@ class _Writer:
         self.closed = True
         self._let_go()
         if self._lock is not None:
-            self._lock.release()
+            os.close(self._lock)
             self._lock = None
 
     def _open(self) -> apsw.Connection:
         if self._database is None:
-            self._lock = self._lock or file.take_lock(self._directory)
+            if self._lock is None:
+                self._lock = file.take_lock(self._directory)
             try:
                 self._database = file.open_database(self._path, numbered("sqlite"))
             except port.StoreError:
-                self._lock.release()
+                os.close(self._lock)
                 self._lock = None
                 raise
             newest = "SELECT max(revision, coalesce((SELECT max(revision) FROM records), 0)) FROM meta"
