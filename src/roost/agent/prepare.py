@@ -58,7 +58,7 @@ def health(run: Run, node: str, directory: str, mark: str) -> ProbeTarget | None
 
     A command has the run's place and environment, as the keeper made them, but not its secrets: those were for the run.
     """
-    if _HEALTH_KEY not in run.document:  # looking for the word is cheaper than reading, and most have none
+    if _HEALTH_KEY not in run.document:  # a search is cheaper than decoding, and most documents have no health check
         return None
     document = _read(run)
     check = check_of(document.health, document.ports, document.kind, "health")

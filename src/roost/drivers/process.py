@@ -11,7 +11,7 @@ import msgspec
 from roost.ports.driver import Event, RunRequest, StopReason, Tell
 
 PING_S = 2.0  # the keeper takes an agent that says nothing for 10 s for hung
-LINE_MAX = 256 << 20  # the first word of a keeper holds all its runs: 128 MiB of notes, and room for the rest
+LINE_MAX = 256 << 20  # the first message of a keeper holds all its runs: 128 MiB of notes, and room for the rest
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Event).decode

@@ -86,7 +86,7 @@ class Group:
             write(f"{self.cpu_dir}/cpu.cfs_quota_us", str(quota_us or -1))
 
     def _limit_memory(self, limit: int) -> None:
-        """No swap beyond the limit: a run that swaps slows its neighbours, who did nothing."""
+        """No swap beyond the limit: a run that swaps slows its neighbours."""
         here = self.memory_dir
         if self.kind == "v2":
             write(f"{here}/memory.max", str(limit or "max"))

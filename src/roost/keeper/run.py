@@ -123,7 +123,7 @@ def spawn(run: KeeperRun, ignored: list[int]) -> int:
 
 
 def program(name: str, search: str) -> str:
-    """What a shell would find: a name without a slash is looked for in the run's own PATH."""
+    """What a shell would find: a name without a slash, in the PATH of the run."""
     for directory in search.split(":"):
         path = f"{directory or '.'}/{name}"
         if os.access(path, os.X_OK) and not os.path.isdir(path):
@@ -187,7 +187,7 @@ def environment(given: object, hidden: dict[str, str], run_id: str, home: str, m
 
 
 def secrets(given: object) -> dict[str, str]:
-    """More of the environment, in base64: any bytes. They are nowhere but in our memory, and no words name a value."""
+    """More of the environment, in base64: any bytes. They are kept in memory only, and no message has a value."""
     found: dict[str, str] = {}
     for name, value in variables(given, "secrets").items():
         try:

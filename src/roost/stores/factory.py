@@ -1,4 +1,4 @@
-"""Opening a store by its URL: the one place that knows which words mean which store.
+"""Opening a store by its URL: the one place that knows the schemes.
 
     DIRECTORY, sqlite:DIRECTORY              roost.db in a data directory
     memory:                                  nothing is kept
@@ -135,7 +135,7 @@ def _etcd(url: str) -> EtcdPlace:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise Invalid("store", wrong) from None  # its words would show parts of the URL
+        raise Invalid("store", wrong) from None  # its message would show parts of the URL
     # "p/w" or "p@w" unescaped would make a part of the password a host name, and hosts are shown.
     login, _, hosts = parts.netloc.rpartition("@")
     if "@" in login + parts.path + parts.query or parts.fragment:

@@ -13,7 +13,7 @@ class ServerList:
         self._given = tuple(part.strip() for part in given.split(",") if part.strip())
         self._announced: tuple[str, ...] = ()
         self._leader = ""  # as another server has named it
-        self._silent = ""  # who has stopped answering; others may not have noticed yet, and name it
+        self._silent = ""  # the server that stopped answering; others may still name it as the leader
         self._silent_until = 0
         self._turn = 0
 
@@ -44,7 +44,7 @@ class ServerList:
         self._turn = existing.index(address) if address in existing else 0
 
     def refused(self, leader: str = "") -> None:
-        """The one we tried is not there or does not lead. It may know who does."""
+        """The server that was tried is away or does not lead. It may name the leader."""
         self._leader = leader if leader != self._silent else ""
         self._turn += 1
 

@@ -317,7 +317,7 @@ async def _leader(call: Call) -> str:
 
 
 async def _reason(call: Call, errors: BaseExceptionGroup) -> tuple[grpc.StatusCode, str]:
-    """Why a stream ended: the server's own words if there are any."""
+    """Why a stream ended: the message of the server, if there is one."""
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -17,7 +17,7 @@ from roost.model.spec.service import Check
 HOST = "127.0.0.1"  # a run is on this machine, and what it says to others is not asked for
 LINE_BYTES_MAX = 8 << 10  # of an answer's first line, and of each line of those that say: wait, there is more
 LINES_MAX = 100
-INFORMATION_MAX = 199  # an answer below is not the last word
+INFORMATION_MAX = 199  # an answer below is followed by another
 WELL_MIN, WELL_MAX = 200, 399
 OUTPUT_BYTES_KEPT = 200  # the end of what a command prints is where it says what is wrong
 READ_BYTES = 64 << 10

@@ -1,4 +1,4 @@
-"""What etcd's errors mean: whether trying again may help, and words that an operator can act on."""
+"""What etcd's errors mean: whether trying again may help, and messages that an operator can act on."""
 
 import enum
 
@@ -27,7 +27,7 @@ class Verdict(enum.Enum):
     NO = enum.auto()  # a person has to do something
 
 
-# Parts of etcd's own words, because one code stands for many things. The first that matches counts.
+# Parts of etcd's messages, because one code stands for many things. The first that matches counts.
 TEXTS: list[tuple[str, Verdict, str]] = [
     (
         "database space exceeded",

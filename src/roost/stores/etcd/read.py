@@ -1,4 +1,4 @@
-"""Reading the state from etcd: a glance at who leads, a load as of one revision, and following what is committed."""
+"""Reading the state from etcd: the lead, a load as of one revision, and following what is committed."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The words of which etcd transactions are made: comparisons, operations, and what they answered."""
+"""The parts of etcd transactions: comparisons, operations, and their answers."""
 
 from roost.wire import etcd_pb2 as pb
 

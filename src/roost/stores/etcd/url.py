@@ -10,7 +10,7 @@ SWITCH = {"true": True, "false": False}
 
 
 class Tls(NamedTuple):
-    """Files in PEM. No `ca`: the authorities that the machine trusts. `certificate` and `key`: who we are."""
+    """Files in PEM. No `ca`: the authorities that the machine trusts. `certificate` and `key`: our own."""
 
     ca: Path | None = None
     certificate: Path | None = None

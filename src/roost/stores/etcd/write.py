@@ -53,7 +53,7 @@ class EtcdWriter:
         self._head, self._known = Head(), False
         self._head_value: bytes | None = None
         self._lead, self._lead_mark, self._lead_value = port.Lead(), "", b""
-        self._staged: Changes | None = None  # what is pending, if it was us who published it
+        self._staged: Changes | None = None  # the pending changes, if this writer published them
         self._unspread = False  # the last job was a large commit
         self._parted: dict[bytes, list[bytes]] = {}  # the keys of the parts, by `Layout.parts_of`
         self._prepared_for = 0  # the epoch whose first commit found everything tidy

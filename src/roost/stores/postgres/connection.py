@@ -172,7 +172,7 @@ def _read(dsn: str) -> tuple[list[str], str]:
         url = urllib.parse.urlsplit(dsn)
         options = dict(urllib.parse.parse_qsl(url.query, strict_parsing=bool(url.query)))
     except ValueError:
-        raise ValueError(wrong) from None  # its words would show parts of the URL
+        raise ValueError(wrong) from None  # its message would show parts of the URL
     if url.scheme not in ("postgresql", "postgres"):
         raise ValueError(wrong)
     # "p/w" or "p@w" unescaped would make a part of the password a host name, and hosts are shown.

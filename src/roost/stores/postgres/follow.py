@@ -28,7 +28,7 @@ NEWS_BYTES_MAX = 64 << 20
 
 
 class PostgresFollower:
-    """One who follows, from one revision on. Has a connection of its own and makes another when it breaks."""
+    """Follows the commits after a revision, on a connection of its own, which it makes again when it breaks."""
 
     def __init__(self, server: PostgresServer, versions: Versions, revision: int) -> None:
         self._server = server
