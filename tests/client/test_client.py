@@ -93,7 +93,7 @@ def test_unknown_things_are_not_found(client: Client) -> None:
         lambda: client.logs.follow("default", "nobody").piece(10),
         lambda: client.nodes.get("nobody"),
         lambda: client.nodes.drain("nobody", "10m"),
-        lambda: client.nodes.resume("nobody"),
+        lambda: client.nodes.uncordon("nobody"),
         lambda: client.nodes.delete("nobody"),
         lambda: client.workloads.wait([("default", "nobody")]),
     ):

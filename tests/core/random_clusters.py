@@ -21,10 +21,10 @@ from roost.model.events import (
     NodeConnected,
     NodeDisconnected,
     ReportsReceived,
-    Resume,
     Retry,
     SetProject,
     Submit,
+    Uncordon,
 )
 from roost.model.protocol import Hello, Report
 from roost.model.records.project import Project
@@ -74,7 +74,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("submit"), DOCUMENTS),
     st.tuples(st.just("end"), st.integers(0, 20)),
     st.tuples(st.just("run"), st.integers(0, 20)),
-    st.tuples(st.sampled_from(["part", "hello", "drain", "resume"]), st.sampled_from(NODES)),
+    st.tuples(st.sampled_from(["part", "hello", "drain", "uncordon"]), st.sampled_from(NODES)),
     st.tuples(st.sampled_from(["cancel", "retry"]), st.sampled_from(NAMES)),
     st.tuples(st.just("wait"), st.sampled_from([1, 40, 3_600])),
     st.tuples(st.just("quota"), st.integers(1, 8)),
@@ -130,7 +130,7 @@ def events_of(state: State, kind: str, what: Any, now: int) -> list[Event]:
     return {
         "part": lambda: [NodeDisconnected(what, state.nodes[what].session)],
         "drain": lambda: [Drain(1, what, 60_000)],
-        "resume": lambda: [Resume(1, what)],
+        "uncordon": lambda: [Uncordon(1, what)],
         "cancel": lambda: [Cancel(1, f"default/{what}")],
         "retry": lambda: [Retry(1, f"default/{what}")],
     }[kind]()

@@ -25,10 +25,10 @@ from roost.model.events import (
     NodeDisconnected,
     Remove,
     ReportsReceived,
-    Resume,
     Retry,
     Submit,
     SubmitReply,
+    Uncordon,
     WorkloadSpec,
 )
 from roost.model.protocol import Drop, Hello, Order, Report, Run, Stop
@@ -131,8 +131,8 @@ class Scene:
     def drain(self, node: str, deadline: str = "0") -> Step:
         return self.step(Drain(1, node, duration_ms(deadline, "deadline")))
 
-    def resume(self, node: str) -> Step:
-        return self.step(Resume(1, node))
+    def uncordon(self, node: str) -> Step:
+        return self.step(Uncordon(1, node))
 
     def remove(self, node: str) -> Step:
         return self.step(Remove(1, node))

@@ -28,12 +28,12 @@ from roost.model.events import (
     Promote,
     Remove,
     ReportsReceived,
-    Resume,
     Retry,
     Rollback,
     RunNow,
     SetProject,
     Submit,
+    Uncordon,
     Unset,
 )
 from roost.model.limits import DEFAULT_POOL
@@ -125,8 +125,8 @@ class Life(RuleBasedStateMachine):
     def drain(self, node: str, deadline: int) -> None:
         self.play(Drain(1, node, deadline))
 
-    @rule(node=st.sampled_from(NODES), what=st.sampled_from([Resume, Remove]))
-    def resume_or_remove(self, node: str, what: Callable[[int, str], Event]) -> None:
+    @rule(node=st.sampled_from(NODES), what=st.sampled_from([Uncordon, Remove]))
+    def uncordon_or_remove(self, node: str, what: Callable[[int, str], Event]) -> None:
         self.play(what(1, node))
 
     @rule(instances=st.integers(1, 3), borrow=st.booleans(), gone=st.booleans())
@@ -368,7 +368,7 @@ def wander(
         lambda: life.part(pick(NODES), pick([True, False]), chance.random() < 0.2): 2,
         lambda: life.drain(pick(NODES), pick([0, 5_000])): 2,
         lambda: life.set_quota(pick([1, 2, 3]), pick([True, False]), pick([True, False, False])): 2,
-        lambda: life.resume_or_remove(pick(NODES), pick([Resume, Resume, Remove])): 3,
+        lambda: life.uncordon_or_remove(pick(NODES), pick([Uncordon, Uncordon, Remove])): 3,
         lambda: life.restart(pick([False, False, True])): 1,
         lambda: life.wait(90_000_000, "abc"): 0.1,
         **more(life, pick),

@@ -69,7 +69,7 @@ TABLE = [
     Row("drain", "POST", "/v1/nodes/{n}/drain", "operator", "all", {}),
     Row("cordon", "POST", "/v1/nodes/{n}/cordon", "operator", "all"),
     Row("drain", "POST", "/v1/nodes/{n}/drain?dry_run=true", "operator", "all", {}),
-    Row("resume", "POST", "/v1/nodes/{n}/resume", "operator", "all"),
+    Row("uncordon", "POST", "/v1/nodes/{n}/uncordon", "operator", "all"),
     Row("remove", "DELETE", "/v1/nodes/{n}", "operator", "all", None, (204, 409)),
     Row("list_pools", "GET", "/v1/pools", "viewer", "some"),
     Row("get_pool", "GET", "/v1/pools/default", "viewer", "some"),

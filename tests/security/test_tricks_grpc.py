@@ -135,7 +135,7 @@ async def test_a_role_that_is_not_known_gives_nothing(made: SecuredServer, role:
     before = made.snapshot()
     assert await forwarded(made, operation="status", arguments=msgpack.encode({}), caller=caller) == 403
     assert await forwarded(made, operation="cancel", arguments=about(fields={}), caller=caller) == 404
-    assert await forwarded(made, operation="resume", arguments=msgpack.encode({"node": "n1"}), caller=caller) == 403
+    assert await forwarded(made, operation="uncordon", arguments=msgpack.encode({"node": "n1"}), caller=caller) == 403
     assert await forwarded(made, **SUBMIT, caller=caller) == 403
     assert made.snapshot() == before
 

@@ -41,7 +41,7 @@ def run(token: int) -> Run:
 # the lease has passed, and nobody has looked at it yet
 
 
-@pytest.mark.parametrize("event", ["its stream breaks", "it is drained", "it is resumed"])
+@pytest.mark.parametrize("event", ["its stream breaks", "it is drained", "it is uncordoned"])
 def test_a_node_found_to_be_out_of_its_lease_loses_its_work_too(event: str) -> None:
     """It became lost by the way, and its work stayed with it for ever."""
     scene = Scene("a", "b", cpu=1)
@@ -52,7 +52,7 @@ def test_a_node_found_to_be_out_of_its_lease_loses_its_work_too(event: str) -> N
         scene.part("a")
     scene.wait("4s", silent="a")
     scene.now += 1_000
-    {"its stream breaks": scene.part, "it is drained": scene.drain, "it is resumed": scene.resume}[event]("a")
+    {"its stream breaks": scene.part, "it is drained": scene.drain, "it is uncordoned": scene.uncordon}[event]("a")
     assert scene.state.nodes["a"].status == "lost"
     assert (scene.states("web.0"), scene.where("web.0")) == (["placed"], ["b"])
 

@@ -38,8 +38,8 @@ class NodeCalls(Namespace):
         """Cordon a node: no new work; running work stays."""
         return self._call("POST", path_of("/v1/nodes/{}/cordon", name), NodeView)
 
-    def resume(self, name: str) -> NodeView:
-        return self._call("POST", path_of("/v1/nodes/{}/resume", name), NodeView)
+    def uncordon(self, name: str) -> NodeView:
+        return self._call("POST", path_of("/v1/nodes/{}/uncordon", name), NodeView)
 
     def delete(self, name: str) -> None:
         """Delete a disconnected node without work."""

@@ -74,7 +74,7 @@ def target_of(event: happened.Request) -> str:
             names = [f"pool {event.pool} {event.status}"]
         case happened.Cancel() | happened.Retry() | happened.ResultPosted():
             names = [event.workload if event.index is None else f"{event.workload}.{event.index}"]
-        case happened.Drain() | happened.Cordon() | happened.Resume() | happened.Remove():
+        case happened.Drain() | happened.Cordon() | happened.Uncordon() | happened.Remove():
             names = [event.node]
         case happened.SetProject():
             names = [f"project {event.project.name}"]

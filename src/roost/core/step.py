@@ -109,8 +109,8 @@ def _handle_operator_request(state: State, out: Step, event: happened.OperatorRe
             drain.cordon(state, out, event, now)
         case happened.Maintain():
             maintenance.maintain(state, out, event, now)
-        case happened.Resume():
-            drain.resume(state, out, event, now)
+        case happened.Uncordon():
+            drain.uncordon(state, out, event, now)
         case happened.Remove():
             drain.remove(state, out, event, now)
         case happened.SetProject():

@@ -88,7 +88,7 @@ class Rollback(BaseWorkloadRequest, frozen=True):
 
 
 class Cordon(BaseNodeRequest, frozen=True):
-    """Nothing new comes to a node; what runs there stays. Resume ends it."""
+    """Nothing new comes to a node; what runs there stays. Uncordon ends it."""
 
 
 class Maintain(BaseRequest, frozen=True):
@@ -107,7 +107,7 @@ class Drain(BaseNodeRequest, frozen=True):
     deadline_ms: int = 0  # a duration; 0: at once
 
 
-class Resume(BaseNodeRequest, frozen=True):
+class Uncordon(BaseNodeRequest, frozen=True):
     """Put a drained or draining node back into service."""
 
 
@@ -144,7 +144,7 @@ class PutRecords(BaseRequest, frozen=True):
 
 WorkloadRequest = Submit | Cancel | Retry | ResultPosted | RunNow | Promote | Rollback
 OperatorRequest = (
-    Drain | Cordon | Resume | Remove | Maintain | SetProject | SetPool | MarkPool | Reserve | Unset | PutRecords
+    Drain | Cordon | Uncordon | Remove | Maintain | SetProject | SetPool | MarkPool | Reserve | Unset | PutRecords
 )  # fmt: skip
 Request = WorkloadRequest | OperatorRequest
 

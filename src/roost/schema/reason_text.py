@@ -290,7 +290,7 @@ SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     nodes.DrainRequested: "drain requested{by}",
     nodes.DrainCompleted: "drain completed",
     nodes.CordonRequested: "cordoned{by}",
-    nodes.ResumeRequested: "resumed{by}",
+    nodes.UncordonRequested: "uncordoned{by}",
     nodes.NodeRemoved: "removed{by}",
     nodes.NodeFlaky: _flaky,
     nodes.NodeFlakyEnded: "used like other nodes again",

@@ -17,7 +17,7 @@ class BlockerView(msgspec.Struct, frozen=True):
 class SuggestionView(msgspec.Struct, frozen=True):
     """A change that would place the instance on `node` now: tried with the scheduler itself on a copy of the state.
 
-    Kinds: less, rule, end, node, resume, quota. `path` is a field of the document. `amounts`, in base units, are what
+    Kinds: less, rule, end, node, uncordon, quota. `path` is a field of the document. `amounts`, in base units, are what
     to ask for (less), what a node has to have (node) or what a quota has to be (quota). `instances` have to end (end).
     `facts` are what else the node has to be: pool, zone, labels.NAME.
     """

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from roost.core.explain.why import why
-from roost.model.events import Maintain, MarkPool, Resume, Unset
+from roost.model.events import Maintain, MarkPool, Uncordon, Unset
 from roost.model.limits import DEFAULT_POOL
 from roost.model.records.node import Node
 from roost.model.records.workload import Workload
@@ -100,7 +100,7 @@ class Life:
         self._wait_until(self._requests_answered)
         self.clients.request(Maintain, False)
         for host in self.hosts:
-            self.clients.request(Resume, host.node)
+            self.clients.request(Uncordon, host.node)
         self._wait_until(lambda: self.unfinished(MAY_WAIT), nursing=True)
         self._fail_an_update()
         if self.themes.pools:

@@ -30,8 +30,8 @@ def test_everything_has_a_place_and_each_sees_the_ones_before_it() -> None:
     scene.drain("c")
     scene.submit(job("one"), service("two"))
     scene.running("one.0", "two.0")
-    scene.resume("b")
-    scene.resume("c")
+    scene.uncordon("b")
+    scene.uncordon("c")
     plan = tried(scene, "a")
     assert where(plan) == {"one.0": "b", "two.0": "c"}
     assert {instance_move.strategy for instance_move in plan.moves} == {"least_loaded"}
@@ -97,7 +97,7 @@ def test_what_is_being_cancelled_goes_nowhere_and_maintenance_is_looked_past() -
     scene.submit(job("ends"), job("stays"))
     scene.running("ends.0", "stays.0")
     scene.cancel("ends")
-    scene.resume("b")
+    scene.uncordon("b")
     scene.step(Maintain(1, True, "care"))
     assert where(tried(scene, "a")) == {"stays.0": "b"}
 

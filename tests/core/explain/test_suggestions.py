@@ -11,7 +11,7 @@ from roost.core.explain.trial import Subject, subject_of
 from roost.core.state.state import State, overlay
 from roost.core.step import step
 from roost.model.errors import RoostError
-from roost.model.events import Cancel, Event, NodeConnected, ReportsReceived, Resume, SetProject, Submit
+from roost.model.events import Cancel, Event, NodeConnected, ReportsReceived, SetProject, Submit, Uncordon
 from roost.model.protocol import Hello, Report
 from roost.model.records.node import Facts
 from roost.model.records.project import Project
@@ -239,8 +239,8 @@ def event_of(state: State, suggestion: Suggestion) -> Event:
     if suggestion.kind == "quota":
         project = state.projects["default"]
         return SetProject(1, msgspec.structs.replace(project, quota=project.quota | suggestion.amounts))
-    if suggestion.kind == "resume":
-        return Resume(1, render_text(suggestion.message).split()[1])
+    if suggestion.kind == "uncordon":
+        return Uncordon(1, render_text(suggestion.message).split()[1])
     if suggestion.kind == "node":
         facts = Facts(suggestion.amounts, **suggestion.facts)
         return NodeConnected(1, Hello("another", "another", facts, 0, ()))

@@ -53,12 +53,12 @@ def test_cordoning_twice_is_fine_and_an_unknown_node_is_not_found() -> None:
     assert said(cordon(scene, "x")) == {"replies": ["404 not_found: there is no node x"]}
 
 
-def test_resume_ends_a_cordon() -> None:
+def test_uncordon_ends_a_cordon() -> None:
     scene = Scene("a")
     cordon(scene, "a")
     scene.submit(job("waits"))
     assert scene.counts("waits") == {"queued": 1}
-    scene.resume("a")
+    scene.uncordon("a")
     assert scene.where("waits.0") == ["a"]
     assert not scene.state.nodes["a"].cordoned
 
@@ -91,7 +91,7 @@ def test_a_cordoned_node_can_be_drained() -> None:
     scene.stopped("old.0")
     assert scene.state.nodes[node].status == "drained"
     assert scene.where("old.0") != [node]
-    scene.resume(node)
+    scene.uncordon(node)
     assert scene.state.nodes[node].status == "ready"
 
 

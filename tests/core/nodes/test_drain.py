@@ -68,12 +68,12 @@ def test_a_node_lost_while_draining_gives_its_work_away_and_drains_on_when_it_is
     assert said(scene.hello("a"))["nodes"] == ["a drained: node_registered"]
 
 
-def test_resume_puts_a_node_back_and_what_was_stopping_finds_its_place_again() -> None:
+def test_uncordon_puts_a_node_back_and_what_was_stopping_finds_its_place_again() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
     scene.running("web.0")
     scene.drain("a")
-    assert said(scene.resume("a"))["nodes"] == ["a ready: resume_requested"]
+    assert said(scene.uncordon("a"))["nodes"] == ["a ready: uncordon_requested"]
     scene.stopped("web.0")
     assert (scene.states("web.0"), scene.where("web.0")) == (["placed"], ["a"])
 
@@ -82,7 +82,7 @@ def test_a_deadline_of_a_drain_that_was_taken_back_does_nothing() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
     scene.drain("a", "10m")
-    scene.resume("a")
+    scene.uncordon("a")
     assert said(scene.wait("10m")) == {}
     assert scene.states("web.0") == ["placed"]
 
@@ -141,5 +141,5 @@ def test_the_certificate_of_a_removed_node_goes_in_the_same_commit() -> None:
 
 def test_nodes_nobody_knows_are_not_found() -> None:
     scene = Scene("a")
-    for done in (scene.drain("x"), scene.resume("x"), scene.remove("x")):
+    for done in (scene.drain("x"), scene.uncordon("x"), scene.remove("x")):
         assert said(done) == {"replies": ["404 not_found: there is no node x"]}

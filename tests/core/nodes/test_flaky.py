@@ -156,10 +156,10 @@ def test_the_verdict_survives_a_restart_and_ends_in_time() -> None:
     assert not is_flaky(scene)
 
 
-def test_resume_clears_it() -> None:
+def test_uncordon_clears_it() -> None:
     scene = Scene("a", "b")
     fail(scene, "one", "two", "three")
-    scene.resume("a")
+    scene.uncordon("a")
     assert not is_flaky(scene)
     assert FLAKY not in scene.state.fleet.facts[0].taints
     fail(scene, "four")

@@ -13,7 +13,7 @@ def test_a_silent_agent_loses_its_placed_and_its_running_instances() -> None:
     scene.drain("b")
     scene.submit(job("placed"), job("running"))
     scene.running("running.0")
-    scene.resume("b")
+    scene.uncordon("b")
     done = scene.wait("5s", silent="a")
     assert said(done) == {
         "changes": ["node a lost", "instance placed.0 placed", "instance running.0 placed"],

@@ -183,7 +183,7 @@ def test_a_draining_pool_takes_nothing_new_lets_jobs_finish_and_moves_services()
     scene.drain("b")
     scene.submit(job("work"), service("web"))
     scene.running("work.0", "web.0")
-    scene.resume("b")
+    scene.uncordon("b")
     done = mark(scene, "old", "draining", "to be sold")
     assert scene.states("work.0", "web.0") == ["running", "stopping"]
     assert "a: stop (pool_draining)" in said(done)["orders"]
@@ -200,7 +200,7 @@ def test_who_was_about_to_leave_a_pool_that_is_well_again_stays_and_nobody_stand
     scene.drain("b")
     scene.submit(service("web", count=2, update={"max_unavailable": 0, "max_surge": 1}))
     scene.running("web.0", "web.1")
-    scene.resume("b")
+    scene.uncordon("b")
     mark(scene, "old", "draining", "to be sold")
     assert scene.where("web.2") == ["b"], "one stands in before the first leaves"
     mark(scene, "old", "ready")

@@ -73,8 +73,8 @@ class Updates(RuleBasedStateMachine):
         self.play(lambda: self.scene.drain(node))
 
     @rule(node=st.sampled_from(NODES))
-    def resume(self, node: str) -> None:
-        self.play(lambda: self.scene.resume(node))
+    def uncordon(self, node: str) -> None:
+        self.play(lambda: self.scene.uncordon(node))
 
     # agents
 
@@ -177,7 +177,7 @@ class Updates(RuleBasedStateMachine):
         """Whatever was: a good version comes through, and nothing is left over."""
         for node in NODES:
             self.come_back(node)
-            self.resume(node)
+            self.uncordon(node)
         for name in NAMES:
             self.apply(name, f"serve for {name}", 3, {"max_unavailable": 1, "deadline": "1h"}, zone=False)
         for _ in range(ROUNDS_MAX):
@@ -233,7 +233,7 @@ def wander(seed: int, steps: int) -> None:
         ): 4,
         lambda: life.say(pick(NAMES), pick([Promote, Promote, Rollback])): 3,
         lambda: life.drain(pick(NODES)): 1,
-        lambda: life.resume(pick(NODES)): 2,
+        lambda: life.uncordon(pick(NODES)): 2,
         lambda: life.obey([pick([True, True, False]) for _ in range(9)], pick([True, True, True, False])): 14,
         lambda: life.look_after(pick(range(20)), pick([True, True, False])): 4,
         lambda: life.crash(pick(range(20))): 2,

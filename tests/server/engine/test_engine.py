@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from roost.model.errors import NoService
-from roost.model.events import Resume
+from roost.model.events import Uncordon
 from roost.ports.store import Change, CommitFailure, Committed, Fenced, InDoubt, Unavailable, WriteConflict
 from roost.server.engine import machine
 from roost.stores.memory import Memory, MemoryStore
@@ -132,4 +132,4 @@ async def test_who_asks_an_engine_that_has_stopped_is_told_so() -> None:
         with pytest.raises(NoService, match="stopping"):
             await made.engine.settled()
         with pytest.raises(NoService, match="stopping"):
-            await made.engine.ask(lambda number: Resume(number, "n1"))
+            await made.engine.ask(lambda number: Uncordon(number, "n1"))

@@ -64,7 +64,7 @@ SOME_OF_EACH: list[Event] = [
     happened.Maintain(4, True, "new switches", 7_200_000),
     happened.MarkPool(4, "far", "failed", "power is out"),
     happened.Drain(4, "a", 600),
-    happened.Resume(5, "a"),
+    happened.Uncordon(5, "a"),
     happened.Remove(6, "a"),
     happened.SetProject(7, Project("red", 3, {"cpu": 4_000}, True, True)),
     happened.SetPool(8, Pool("far", "best_fit", {"cpu": 150})),
@@ -117,7 +117,7 @@ def written(folder: Path, entries: int = 5) -> Path:
     journal.begin(Snapshot(0, []), 1_000, state.settings)
     for number in range(entries):
         state.now_ms = 1_000 + number
-        journal.record(state, [happened.Resume(number, "a" * 50)], [Change("node", "a", b"x")])
+        journal.record(state, [happened.Uncordon(number, "a" * 50)], [Change("node", "a", b"x")])
     journal.close()
     return journals_in(folder)[-1]
 
@@ -236,7 +236,7 @@ def test_files_are_bounded_and_the_oldest_go(tmp_path: Path) -> None:
     first = journals_in(tmp_path)[0]
     for number in range(3_000):
         state.now_ms = 1_000 + number
-        journal.record(state, [happened.Resume(number, "a" * 60)], [])
+        journal.record(state, [happened.Uncordon(number, "a" * 60)], [])
         if number % 100 == 0:
             assert sum(path.stat().st_size for path in journals_in(tmp_path)) < 50_000
     journal.close()
@@ -256,7 +256,7 @@ def test_a_large_state_does_not_begin_a_new_file_at_every_step(tmp_path: Path) -
     journal = Journal(tmp_path, 1_000, GENEROUS)
     journal.begin(Snapshot(scene.state.revision, records_of(scene.state)), scene.now, scene.settings)
     for _ in range(20):
-        journal.record(scene.state, [happened.Resume(1, "a")], [])
+        journal.record(scene.state, [happened.Uncordon(1, "a")], [])
     journal.close()
     assert len(journals_in(tmp_path)) == 1
 

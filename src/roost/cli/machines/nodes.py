@@ -173,7 +173,7 @@ def uncordon(client: Client, name: str) -> Output:
 
     Next: `roost nodes show NODE`.
     """
-    node = client.nodes.resume(name)
+    node = client.nodes.uncordon(name)
     return Output(node, f"node {node.name} is {node.status}")
 
 

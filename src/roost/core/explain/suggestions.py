@@ -17,7 +17,7 @@ from roost.core.queue.fair_share import quota_excess
 from roost.core.state.allocation import selectors_of
 from roost.core.state.fleet import GPU, Fleet, Ints, Mask
 from roost.core.state.state import State
-from roost.model.events import NodeConnected, ReportsReceived, Resume, SetProject
+from roost.model.events import NodeConnected, ReportsReceived, SetProject, Uncordon
 from roost.model.limits import DEFAULT_POOL
 from roost.model.protocol import Hello, Report
 from roost.model.reasons.reason import Text, joined
@@ -39,7 +39,7 @@ ALL_RESOURCES = "resources"  # the path of a change of several resources
 
 
 class Suggestion(msgspec.Struct, frozen=True, omit_defaults=True):
-    kind: str  # less | rule | end | node | resume | quota
+    kind: str  # less | rule | end | node | uncordon | quota
     message: str | Text
     node: str = ""
     path: str = ""  # where it stands in the document
@@ -53,7 +53,7 @@ Candidate = tuple[TrialChange, Suggestion]  # a change that may help, and what i
 
 def suggestions(state: State, subject: Subject) -> tuple[Suggestion, ...]:
     """What would help at once, the least invasive first. Every one was tried; what did not help is left out."""
-    ways = [_less, _quota, _without_rules, _resumed, _ended, _another_node]
+    ways = [_less, _quota, _without_rules, _uncordoned, _ended, _another_node]
     found: list[Suggestion] = []
     left = TRIALS_MAX
     for way in ways:
@@ -152,12 +152,12 @@ def _without_rules(state: State, subject: Subject) -> Iterator[Candidate]:
             yield TrialChange(ask), Suggestion("rule", message, path=path)
 
 
-def _resumed(state: State, subject: Subject) -> Iterator[Candidate]:
+def _uncordoned(state: State, subject: Subject) -> Iterator[Candidate]:
     fleet = state.fleet
     fits = fits_when_empty(fleet, subject.workload.policy.ask)
     for row in np.flatnonzero(fits & fleet.online & ~fleet.open).tolist()[:PER_KIND_MAX]:
         name = fleet.names[row]
-        yield TrialChange(events=(Resume(0, name),)), Suggestion("resume", f"put {name} back into service")
+        yield TrialChange(events=(Uncordon(0, name),)), Suggestion("uncordon", f"put {name} back into service")
 
 
 def _ended(state: State, subject: Subject) -> Iterator[Candidate]:

@@ -8,9 +8,9 @@ from roost.core.state.state import State, in_maintenance
 from roost.core.state.timers import TimerKind
 from roost.core.transitions import refresh_status, stop
 from roost.model.errors import Conflict
-from roost.model.events import Cordon, Drain, Remove, Resume
+from roost.model.events import Cordon, Drain, Remove, Uncordon
 from roost.model.reasons.attempts import NodeDraining
-from roost.model.reasons.nodes import CordonRequested, DrainRequested, NodeRemoved, ResumeRequested
+from roost.model.reasons.nodes import CordonRequested, DrainRequested, NodeRemoved, UncordonRequested
 from roost.model.records.node import Node
 from roost.model.records.transition import Transition, Transitioned
 from roost.model.states import InstanceState, WorkloadKind
@@ -30,13 +30,13 @@ def drain(state: State, out: Step, event: Drain, now: int) -> None:
     out.reply(event.request, node.name)
 
 
-def resume(state: State, out: Step, event: Resume, now: int) -> None:
+def uncordon(state: State, out: Step, event: Uncordon, now: int) -> None:
     """Back into service. Attempts that are stopping already go on stopping."""
     node = state.known_node(event.node)
     node.draining, node.drain_until_ms, node.cordoned = False, 0, False
     clear_flaky(state, node)
     state.touch_node(node)
-    refresh_status(state, out, node, ResumeRequested(out.principal), now)
+    refresh_status(state, out, node, UncordonRequested(out.principal), now)
     mark_node_services_dirty(state, node.name)
     out.reply(event.request, node.name)
 

@@ -42,7 +42,7 @@ class CordonRequested(Requested, frozen=True):
     """An operator cordoned it."""
 
 
-class ResumeRequested(Requested, frozen=True):
+class UncordonRequested(Requested, frozen=True):
     """An operator put it back into service."""
 
 
@@ -65,5 +65,5 @@ class NodeFlakyEnded(BaseReason, frozen=True):
 
 NodeReason = (
     NodeRegistered | NodeStreamClosed | NodeLeaving | NodeLeft | HeartbeatsMissing | HeartbeatsResumed | DrainRequested
-    | DrainCompleted | CordonRequested | ResumeRequested | NodeRemoved | NodeFlaky | NodeFlakyEnded
+    | DrainCompleted | CordonRequested | UncordonRequested | NodeRemoved | NodeFlaky | NodeFlakyEnded
 )  # fmt: skip

@@ -236,7 +236,7 @@ CALLS = {
     "Drain": performing(pb.DrainRequest, nodes.drain, _draining, pb.Node),
     "PreviewDrain": performing(pb.DrainRequest, nodes.preview_drain, _draining, pb.DrainPreview),
     "Cordon": performing(pb.NodeRequest, nodes.cordon, _by_name, pb.Node),
-    "Uncordon": performing(pb.NodeRequest, nodes.resume, _by_name, pb.Node),
+    "Uncordon": performing(pb.NodeRequest, nodes.uncordon, _by_name, pb.Node),
     "CreateJoinToken": performing(
         pb.CreateJoinTokenRequest, join.create_join_token, lambda asked: (_inviting(asked),), pb.CreateJoinTokenReply
     ),

@@ -216,7 +216,7 @@ def _audit_event(entry: Audit) -> EventRow:
     project, slash, rest = entry.target.partition("/")
     names_workload = slash and " " not in entry.target
     name, _, index = rest.partition(".") if names_workload else ("", "", "")
-    node = entry.target if entry.what in ("cordon", "drain", "resume", "remove") else ""
+    node = entry.target if entry.what in ("cordon", "drain", "uncordon", "remove") else ""
     message = entry.target + (f" (from {entry.where})" if entry.where else "")
     return EventRow(
         entry.at_ms, entry.revision, "audit", project if names_workload else "", name,

@@ -82,7 +82,7 @@ RULES: dict[Callable[..., Any], Rule] = {
     nodes.drain: Rule(OPERATOR, Scope.ALL, LEADER, "POST /v1/nodes/{node}/drain"),
     nodes.preview_drain: Rule(OPERATOR, Scope.ALL, LEADER),
     nodes.cordon: Rule(OPERATOR, Scope.ALL, LEADER, "POST /v1/nodes/{node}/cordon"),
-    nodes.resume: Rule(OPERATOR, Scope.ALL, LEADER, "POST /v1/nodes/{node}/resume"),
+    nodes.uncordon: Rule(OPERATOR, Scope.ALL, LEADER, "POST /v1/nodes/{node}/uncordon"),
     nodes.remove: Rule(OPERATOR, Scope.ALL, LEADER, "DELETE /v1/nodes/{node}"),
     join.create_join_token: Rule(OPERATOR, Scope.ALL, LEADER, "POST /v1/join-tokens", 201),
     join.list_join_tokens: Rule(OPERATOR, Scope.ALL, ANY, "GET /v1/join-tokens"),

@@ -4,7 +4,7 @@ from typing import Any
 
 from roost.core.placement.strategies import STRATEGIES
 from roost.drivers.fake import ScriptedAct
-from roost.model.events import Remove, Resume, SetProject, Unset
+from roost.model.events import Remove, SetProject, Uncordon, Unset
 from roost.model.records.node import Facts
 from roost.model.records.project import Project
 from roost.sim.checks.oracle import Oracle
@@ -48,7 +48,7 @@ def plan_work(
             at_ms = world.between(0, until_ms)
             world.at(at_ms, clients.drain, host.node, world.one_of((0, 0, 500, 3_000)))
             if world.happens(0.6):
-                world.at(world.between(at_ms, until_ms), clients.request, Resume, host.node)
+                world.at(world.between(at_ms, until_ms), clients.request, Uncordon, host.node)
         if world.happens(0.1):
             world.at(world.between(0, until_ms), clients.request, Remove, host.node, once=True)
 

@@ -7,7 +7,7 @@ workload say, `crash` ends badly soon, as long as there are faults, and `crash f
 from typing import Any, NamedTuple
 
 from roost.drivers.fake import ScriptedAct
-from roost.model.events import Cordon, Maintain, MarkPool, Promote, Resume, RunNow, SetPool
+from roost.model.events import Cordon, Maintain, MarkPool, Promote, RunNow, SetPool, Uncordon
 from roost.model.records.project import Pool
 from roost.sim.checks.oracle import Oracle
 from roost.sim.world.clients import Clients
@@ -245,4 +245,4 @@ def _plan_operators(world: World, clients: Clients, nodes: list[str], until_ms: 
             at_ms = world.between(0, until_ms)
             world.at(at_ms, clients.request, Cordon, node)
             if world.happens(0.5):
-                world.at(world.between(at_ms, until_ms), clients.request, Resume, node)
+                world.at(world.between(at_ms, until_ms), clients.request, Uncordon, node)

@@ -253,7 +253,7 @@ async def test_a_large_document_within_bounds_is_taken(made: InprocessServer) ->
         ("GET", "/v1/nodes?status=fine", 422, "invalid"),
         ("GET", "/v1/nodes/" + "n" * 10_000, 404, "not_found"),
         ("POST", "/v1/nodes/nobody/drain", 404, "not_found"),
-        ("POST", "/v1/nodes/nobody/resume", 404, "not_found"),
+        ("POST", "/v1/nodes/nobody/uncordon", 404, "not_found"),
         ("DELETE", "/v1/nodes/nobody", 404, "not_found"),
     ],
     ids=lambda value: str(value)[:60],

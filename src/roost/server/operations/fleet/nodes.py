@@ -4,7 +4,7 @@ from bisect import bisect_right
 
 from roost.core.explain.drain_preview import DrainPreview, drain_preview
 from roost.core.state.state import State
-from roost.model.events import Cordon, Drain, Remove, Resume
+from roost.model.events import Cordon, Drain, Remove, Uncordon
 from roost.model.keys import split_instance_key, split_workload_key
 from roost.model.spec.units import duration_ms
 from roost.model.states import NodeStatus
@@ -81,10 +81,10 @@ async def cordon(call: Call, node: str) -> NodeView:
     return node_view(engine.state, node)
 
 
-async def resume(call: Call, node: str) -> NodeView:
+async def uncordon(call: Call, node: str) -> NodeView:
     """Put a cordoned, drained or flaky node back into service."""
     engine = call.engine
-    await call.ask(lambda number: Resume(number, node))
+    await call.ask(lambda number: Uncordon(number, node))
     return node_view(engine.state, node)
 
 

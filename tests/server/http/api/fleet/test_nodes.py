@@ -59,7 +59,7 @@ async def test_a_drained_node_takes_nothing_new_until_it_is_resumed() -> None:
         await agent.stops(stop)
         assert (await made.get("/v1/nodes/n1"))["status"] == "drained"
         assert (await made.get("/v1/workloads/default/job"))["state"] == "queued"
-        view = await made.post("/v1/nodes/n1/resume")
+        view = await made.post("/v1/nodes/n1/uncordon")
         assert (view["status"], view["draining"]) == ("ready", False)
         assert (await made.get("/v1/workloads/default/job"))["state"] == "running"
 
@@ -75,7 +75,7 @@ async def test_a_cordoned_node_keeps_what_it_has_and_gets_nothing_new() -> None:
         assert (await made.get("/v1/workloads/default/second"))["state"] == "queued"
         assert [item["name"] for item in (await made.get("/v1/nodes", status="cordoned"))["items"]] == ["n1"]
         assert "node n1 is cordoned" in (await made.get("/v1/workloads/default/second/why"))["message"]
-        view = await made.post("/v1/nodes/n1/resume")
+        view = await made.post("/v1/nodes/n1/uncordon")
         assert (view["status"], view["cordoned"]) == ("ready", False)
         assert (await made.get("/v1/workloads/default/second"))["state"] == "running"
         await made.post("/v1/nodes/nobody/cordon", expect=404)
@@ -113,7 +113,7 @@ async def test_a_node_on_which_runs_fail_is_told_to_be_flaky_until_it_is_resumed
         assert node["flaky_until_ms"] and "flaky:soft" in node["taints"]
         assert "other nodes are preferred" in node["story"][-1]["message"]
         assert "roost_nodes_flaky 1.0" in (await made.client.get("/metrics")).text
-        node = await made.post("/v1/nodes/n1/resume")
+        node = await made.post("/v1/nodes/n1/uncordon")
         assert (node["flaky_until_ms"], node["taints"]) == (None, [])
 
 
