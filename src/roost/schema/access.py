@@ -3,6 +3,7 @@
 import msgspec
 
 from roost.model.records.opaque import Audit
+from roost.schema.page import Page
 
 Duration = int | float | str | None  # seconds, or `30d`, or `never`
 
@@ -44,12 +45,8 @@ class TokenMade(TokenView, frozen=True, kw_only=True):
     token: str
 
 
-class TokenPage(msgspec.Struct, frozen=True):
+class TokenPage(Page[TokenView, str], frozen=True):
     """Tokens by name. There are more as long as `next` is given, which goes into `after`."""
-
-    revision: int
-    items: list[TokenView]
-    next: str | None = None
 
 
 class Creating(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,12 +79,8 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     set_by: str
 
 
-class MemberPage(msgspec.Struct, frozen=True):
+class MemberPage(Page[MemberView, str], frozen=True):
     """Members by subject. There are more as long as `next` is given, which goes into `after`."""
-
-    revision: int
-    items: list[MemberView]
-    next: str | None = None
 
 
 class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -96,9 +89,5 @@ class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     role: str
 
 
-class AuditPage(msgspec.Struct, frozen=True):
+class AuditPage(Page[Audit, int], frozen=True):
     """Changes, newest first. There are more as long as `next` is given, which goes into `after`."""
-
-    revision: int
-    items: list[Audit]
-    next: int | None = None

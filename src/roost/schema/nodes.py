@@ -2,6 +2,7 @@
 
 import msgspec
 
+from roost.schema.page import Page
 from roost.schema.work import InstanceView, StoryLine
 
 
@@ -55,12 +56,8 @@ class NodeDetail(NodeView, frozen=True, kw_only=True):
     story: list[StoryLine] = []
 
 
-class NodePage(msgspec.Struct, frozen=True):
+class NodePage(Page[NodeView, str], frozen=True):
     """Nodes by name. There are more as long as `next` is given, which goes into `after`."""
-
-    revision: int
-    items: list[NodeView]
-    next: str | None = None
 
 
 class Draining(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from roost.schema.page import Page
+
 
 class PoolRoom(msgspec.Struct, frozen=True):
     """How much of a resource is given away, how much the nodes have, and how much may be given away."""
@@ -46,12 +48,8 @@ class PoolView(PoolSetting, frozen=True, kw_only=True):
     resources: dict[str, PoolRoom]
 
 
-class PoolPage(msgspec.Struct, frozen=True):
+class PoolPage(Page[PoolView, str], frozen=True):
     """Pools by name. There are more as long as `next` is given, which goes into `after`."""
-
-    revision: int
-    items: list[PoolView]
-    next: str | None = None
 
 
 class PoolSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from roost.schema.page import Page
+
 
 class ProjectSetting(msgspec.Struct, frozen=True, kw_only=True):
     """What is set of a project. Quota: cpu_milli, gpu_milli, memory and disk in bytes, instances, others counted."""
@@ -28,12 +30,8 @@ class ProjectView(ProjectSetting, frozen=True, kw_only=True):
     dominant: str
 
 
-class ProjectPage(msgspec.Struct, frozen=True):
+class ProjectPage(Page[ProjectView, str], frozen=True):
     """Projects by name. There are more as long as `next` is given, which goes into `after`."""
-
-    revision: int
-    items: list[ProjectView]
-    next: str | None = None
 
 
 class ProjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,12 +63,8 @@ class ReservationView(ReservationSetting, frozen=True, kw_only=True):
     active: bool
 
 
-class ReservationPage(msgspec.Struct, frozen=True):
+class ReservationPage(Page[ReservationView, str], frozen=True):
     """Reservations by name. There are more as long as `next` is given (for `after`); a page may be short."""
-
-    revision: int
-    items: list[ReservationView]
-    next: str | None = None
 
 
 class Reserving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from roost.schema.page import Page
 from roost.schema.reason_text import ReasonView
 
 
@@ -34,9 +35,5 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     runs: list[RunView] = []  # the last ones, newest first
 
 
-class SchedulePage(msgspec.Struct, frozen=True):
+class SchedulePage(Page[ScheduleView, str], frozen=True):
     """Schedules by project and name. There are more as long as `next` is given, which goes into `after`."""
-
-    revision: int
-    items: list[ScheduleView]
-    next: str | None = None

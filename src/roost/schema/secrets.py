@@ -2,6 +2,8 @@
 
 import msgspec
 
+from roost.schema.page import Page
+
 
 class SecretView(msgspec.Struct, frozen=True, kw_only=True):
     """A secret as it is shown: never its value. `readable`: the server's keys open it; `newest_key`: the first does."""
@@ -15,12 +17,8 @@ class SecretView(msgspec.Struct, frozen=True, kw_only=True):
     newest_key: bool
 
 
-class SecretPage(msgspec.Struct, frozen=True):
+class SecretPage(Page[SecretView, str], frozen=True):
     """Secrets by name, without their values. There are more as long as `next` is given, which goes into `after`."""
-
-    revision: int
-    items: list[SecretView]
-    next: str | None = None
 
 
 class SecretValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from roost.schema.page import Page
+
 
 class AddressView(msgspec.Struct, frozen=True, kw_only=True):
     """Where an instance listens: its node's address, and its ports by name. `ready`: as its health check says."""
@@ -36,9 +38,5 @@ class ServiceView(msgspec.Struct, frozen=True, kw_only=True):
     addresses: list[AddressView] = []
 
 
-class ServicePage(msgspec.Struct, frozen=True):
+class ServicePage(Page[ServiceView, str], frozen=True):
     """Services, newest first. There are more as long as `next` is given (for `after`); a page may be short."""
-
-    revision: int
-    items: list[ServiceView]
-    next: str | None = None

@@ -3,6 +3,7 @@
 import msgspec
 
 from roost.model.records.webhook import DEFAULT_EVENTS
+from roost.schema.page import Page
 
 
 class HookView(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,12 +30,8 @@ class HookView(msgspec.Struct, frozen=True, kw_only=True):
     missing: str = ""
 
 
-class HookPage(msgspec.Struct, frozen=True):
+class HookPage(Page[HookView, str], frozen=True):
     """Hooks by project and name. There are more as long as `next` is given, which goes into `after`."""
-
-    revision: int
-    items: list[HookView]
-    next: str | None = None
 
 
 class HookBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -6,6 +6,7 @@ import msgspec
 
 from roost.model.limits import EXIT_CODE_MAX, TEXT_LENGTH_MAX
 from roost.model.states import FINISHED, InstanceState
+from roost.schema.page import Page
 from roost.schema.reason_text import ReasonView
 from roost.schema.rollouts import RolloutView
 
@@ -84,12 +85,8 @@ class InstanceDetail(InstanceView, frozen=True, kw_only=True):
     story: list[StoryLine] = []
 
 
-class InstancePage(msgspec.Struct, frozen=True):
+class InstancePage(Page[InstanceView, int], frozen=True):
     """Instances by index. A page may be short: there are more as long as `next` is given, which goes into `after`."""
-
-    revision: int
-    items: list[InstanceView]
-    next: int | None = None
 
 
 class WorkloadView(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,12 +131,8 @@ class WorkloadDetail(WorkloadView, frozen=True, kw_only=True):
     instances: list[InstanceView] = []
 
 
-class WorkloadPage(msgspec.Struct, frozen=True):
+class WorkloadPage(Page[WorkloadView, str], frozen=True):
     """Workloads, newest first. There are more as long as `next` is given (for `after`); a page may be short."""
-
-    revision: int
-    items: list[WorkloadView]
-    next: str | None = None
 
 
 class SubmittedView(WorkloadView, frozen=True, kw_only=True):

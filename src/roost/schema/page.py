@@ -1,0 +1,16 @@
+"""A page: how every list that has revisions is answered."""
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+Item = TypeVar("Item")
+Next = TypeVar("Next", str, int)
+
+
+class Page(msgspec.Struct, Generic[Item, Next], frozen=True):
+    """Items as of one revision. There are more as long as `next` is given, which goes into `after`."""
+
+    revision: int
+    items: list[Item]
+    next: Next | None = None
