@@ -1,7 +1,5 @@
 """How projects, pools and reservations look from outside: what operators set, and what has come of it."""
 
-from typing import Any
-
 import msgspec
 
 from roost.core.placement.scorers import SCORE_MAX
@@ -12,6 +10,7 @@ from roost.schema.nodes import MaintenanceView
 from roost.schema.pools import PoolRoom, PoolSetting, PoolView
 from roost.schema.projects import ProjectSetting, ProjectView, ReservationSetting, ReservationView
 from roost.schema.reason_text import Visible, render_note
+from roost.server.views.view_of import view_of
 from roost.server.views.work import unit_name
 
 PERCENT = 100
@@ -19,8 +18,6 @@ PERCENT = 100
 
 def project_view(state: State, name: str, waiting: int, totals: dict[str, int]) -> ProjectView:
     """A project as it stands. `totals`: what all nodes that are online have together."""
-    existing = state.projects.get(name)
-    project = existing or Project(name)
     allocated = state.project_usage.get(name, {})
     shares = {
         resource: allocated[resource] * SCORE_MAX // total
@@ -28,9 +25,10 @@ def project_view(state: State, name: str, waiting: int, totals: dict[str, int]) 
         if total and allocated.get(resource)
     }
     dominant = max(sorted(shares), key=shares.__getitem__, default="")
-    return ProjectView(
-        **_project_fields(project),
-        is_set=existing is not None,
+    return view_of(
+        ProjectView,
+        project_setting(state.projects.get(name, Project(name))),
+        is_set=name in state.projects,
         allocated={unit_name(name): amount for name, amount in sorted(allocated.items()) if amount},
         waiting=waiting,
         share=shares.get(dominant, 0) / SCORE_MAX,
@@ -49,22 +47,20 @@ def pool_views(state: State, names: list[str]) -> list[PoolView]:
 
 
 def reservation_view(reservation: Reservation, now_ms: int) -> ReservationView:
-    """A reservation as it stands."""
     is_active = reservation.start_ms <= now_ms and (not reservation.end_ms or now_ms < reservation.end_ms)
-    return ReservationView(**_reservation_fields(reservation), active=is_active)
+    return view_of(ReservationView, reservation, active=is_active)
 
 
 def setting_view(kind: str, record: bytes) -> PoolSetting | ProjectSetting | ReservationSetting:
     """What was set, as it was stored; nothing of what has come of it, which changes all the time."""
     if kind == "pool":
-        return PoolSetting(**_pool_fields(_POOL.decode(record)))
+        return pool_setting(_POOL.decode(record))
     if kind == "project":
-        return ProjectSetting(**_project_fields(_PROJECT.decode(record)))
-    return ReservationSetting(**_reservation_fields(reservation_of(record)))
+        return project_setting(_PROJECT.decode(record))
+    return view_of(ReservationSetting, reservation_of(record))
 
 
 def reservation_of(record: bytes) -> Reservation:
-    """A reservation as it was stored."""
     return _RESERVATION.decode(record)
 
 
@@ -74,62 +70,33 @@ def pool_names(state: State) -> set[str]:
 
 
 def _pool_view(state: State, name: str, rows: list[int]) -> PoolView:
-    existing, fleet = state.pools.get(name), state.fleet
-    pool = existing or Pool(name)
+    fleet = state.fleet
     rooms: dict[str, PoolRoom] = {}
     online = [row for row in rows if fleet.online[row]]
     for resource in sorted({resource for row in online for resource in fleet.facts[row].resources}):
         total = sum(fleet.facts[row].resources.get(resource, 0) for row in online)
         used, limit = int(fleet.used[resource][online].sum()), int(fleet.total[resource][online].sum())
         rooms[unit_name(resource)] = PoolRoom(used, total, limit)
-    return PoolView(
-        **_pool_fields(pool),
-        is_set=existing is not None,
+    return view_of(
+        PoolView,
+        pool_setting(state.pools.get(name, Pool(name))),
+        is_set=name in state.pools,
         nodes=len(rows),
         ready=sum(state.nodes[fleet.names[row]].status == NodeStatus.READY for row in rows),
         resources=rooms,
     )
 
 
-def _pool_fields(pool: Pool) -> dict[str, Any]:
-    return {
-        "name": pool.name,
-        "strategy": pool.strategy,
-        "overcommit": {name: percent / PERCENT for name, percent in sorted(pool.overcommit.items())},
-        "labels": pool.labels,
-        "taints": list(pool.taints),
-        "zone": pool.zone,
-        "rack": pool.rack,
-        "region": pool.region,
-        "projects": list(pool.projects),
-        "restricted": bool(pool.projects),
-        "when_failed": pool.when_failed,
-        "fallback": pool.fallback,
-        "fail_after_ms": pool.fail_after_ms or None,
-        "status": pool.status,
-        "reason": pool.reason,
-        "failed_by": pool.failed_by,
-    }
+def pool_setting(pool: Pool) -> PoolSetting:
+    """What is set of a pool, with ratios instead of percents."""
+    overcommit = {name: percent / PERCENT for name, percent in sorted(pool.overcommit.items())}
+    return view_of(PoolSetting, pool, overcommit=overcommit, restricted=bool(pool.projects))
 
 
-def _project_fields(project: Project) -> dict[str, Any]:
-    return {
-        "name": project.name,
-        "weight": project.weight,
-        "quota": {unit_name(resource): amount for resource, amount in sorted(project.quota.items())},
-        "borrow": project.borrow,
-        "counted": project.counted,
-    }
-
-
-def _reservation_fields(reservation: Reservation) -> dict[str, Any]:
-    return {
-        "name": reservation.name,
-        "project": reservation.project,
-        "nodes": list(reservation.nodes),
-        "start_ms": reservation.start_ms,
-        "end_ms": reservation.end_ms or None,
-    }
+def project_setting(project: Project) -> ProjectSetting:
+    """What is set of a project, with units in the names of its quota."""
+    quota = {unit_name(resource): amount for resource, amount in sorted(project.quota.items())}
+    return view_of(ProjectSetting, project, quota=quota)
 
 
 def maintenance_view(state: State, visible: Visible | None = None) -> MaintenanceView:

@@ -14,6 +14,7 @@ from roost.model.records.workload import Rollout, Workload
 from roost.model.states import ALLOCATED
 from roost.schema.reason_text import Visible, message_of, reason_view, render
 from roost.schema.rollouts import RolloutView, VersionView
+from roost.server.views.view_of import view_of
 
 LINES_MAX = 2_000  # of a document that is compared with another: a longer one would hold up the server
 DIGITS_MAX = 9
@@ -23,16 +24,12 @@ def rollout_view(rollout: Rollout | None, visible: Visible | None = None) -> Rol
     """How the change to the present version goes; None: there was none."""
     if rollout is None:
         return None
-    return RolloutView(
-        state=rollout.state,
-        done=rollout.done,
-        failures=rollout.failures,
+    return view_of(
+        RolloutView,
+        rollout,
         before=rollout.before or None,
-        promoted=rollout.promoted,
         message=message_of(rollout.reason, visible),
         reason=reason_view(rollout.reason, visible),
-        started_ms=rollout.started_ms,
-        progress_ms=rollout.progress_ms,
     )
 
 

@@ -6,7 +6,7 @@ and cancelled that any instance ended in, else `succeeded`. What never ran count
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -34,11 +34,13 @@ from roost.schema.work import (
     WorkloadView,
 )
 from roost.server.views.rollouts import rollout_view
+from roost.server.views.view_of import view_of
 
 RUNNING = (InstanceState.RUNNING, InstanceState.STARTING, InstanceState.PLACED)
 DETAIL_INSTANCES_MAX = 100  # shown with their workload or node; the rest comes page by page
 
 Progress = tuple[int, dict[InstanceState, int]]  # how many instances have begun, and how many are in which state
+N = TypeVar("N", bound=NodeView)
 
 
 def workload_view(
@@ -80,7 +82,6 @@ def workload_message(workload: Workload, visible: Visible | None = None) -> str:
 
 
 def live_view(state: State, workload: Workload, visible: Visible | None = None) -> WorkloadView:
-    """A workload as it is now."""
     progress = state.progress.get(workload.key)
     begun, counts = (progress.placed_count, progress.counts) if progress else (0, {})
     if workload.policy.kind != WorkloadKind.SERVICE:
@@ -93,14 +94,12 @@ def live_view(state: State, workload: Workload, visible: Visible | None = None) 
 
 
 def workload_detail(state: State, workload: Workload, visible: Visible | None = None) -> WorkloadDetail:
-    """Everything about a workload."""
-    view = live_view(state, workload, visible)
-    first = [instance for _, instance in instances_of(state, workload, 0, DETAIL_INSTANCES_MAX, visible)]
-    return WorkloadDetail(
-        **msgspec.structs.asdict(view),
+    return view_of(
+        WorkloadDetail,
+        live_view(state, workload, visible),
         document=msgspec.msgpack.decode(workload.document),
         needs={unit_name(name): amount for name, amount in workload.policy.ask.resources},
-        instances=first,
+        instances=[instance for _, instance in instances_of(state, workload, 0, DETAIL_INSTANCES_MAX, visible)],
     )
 
 
@@ -145,14 +144,11 @@ def instances_of(
 
 
 def instance_view(instance: Instance, visible: Visible | None = None) -> InstanceView:
-    """An instance as it is."""
     return InstanceView(**_instance_fields(instance, visible))
 
 
-def instance_detail(
-    state: State, workload: Workload, index: int, visible: Visible | None = None
-) -> InstanceDetail:  # fmt: skip
-    """Everything about an instance, also of one that never ran."""
+def instance_detail(state: State, workload: Workload, index: int, visible: Visible | None = None) -> InstanceDetail:
+    """An instance with its story, also one that never ran. Raises NotFound."""
     instance = state.instances.get(f"{workload.key}.{index}")
     if instance is None:
         if not 0 <= index < max(workload.count, state.placed_count(workload)):
@@ -161,13 +157,12 @@ def instance_detail(
         if index < state.placed_count(workload):
             raise NotFound(f"nothing is known of {workload.key}.{index}: it ended before this server learnt of it")
         return InstanceDetail(**msgspec.structs.asdict(never_ran(workload, index, visible)))
-    decision = decision_view(instance.decision) if instance.decision else None
     return InstanceDetail(
         **_instance_fields(instance, visible),
         token=instance.token,
         devices=list(instance.devices),
         ports=dict(zip(state.spec_of(instance).policy.ports, instance.ports, strict=False)),
-        decision=decision,
+        decision=decision_view(instance.decision) if instance.decision else None,
         story=story_view(instance.story, visible),
     )
 
@@ -189,7 +184,7 @@ def never_ran(workload: Workload, index: int, visible: Visible | None = None) ->
 def decision_view(decision: Decision) -> DecisionView:
     """A decision with its scores from 0 to 1."""
     candidates = [CandidateView(node, score / SCORE_MAX) for node, score in decision.candidates]
-    return DecisionView(decision.strategy, decision.eligible, decision.considered, candidates)
+    return view_of(DecisionView, decision, candidates=candidates)
 
 
 def story_view(story: Sequence[Transition], visible: Visible | None = None) -> list[StoryLine]:
@@ -204,21 +199,23 @@ def story_view(story: Sequence[Transition], visible: Visible | None = None) -> l
 
 
 def node_view(state: State, name: str) -> NodeView:
-    """A node as it is now."""
-    return NodeView(**_node_fields(state, name))
+    """A node as it is now. Raises NotFound."""
+    return _node_view(NodeView, state, name, node_report(state, name))
 
 
 def node_detail(state: State, name: str, visible: Visible | None = None) -> NodeDetail:
-    """Everything about a node."""
+    """A node with its instances and its story. Raises NotFound."""
     report = node_report(state, name)
     seen = [item for item in report["running"] if visible is None or visible(split_workload_key(item.workload)[0])]
-    running = [instance_view(instance, visible) for instance in seen[:DETAIL_INSTANCES_MAX]]
     fleet, row = state.fleet, state.fleet.row(name)
-    return NodeDetail(
-        **_node_fields(state, name),
+    return _node_view(
+        NodeDetail,
+        state,
+        name,
+        report,
         devices=[max(0, free) for free in fleet.devices[row][fleet.device_total[row] > 0].tolist()],
         ports=sorted(fleet.ports.get(name, {})),
-        instances=running,
+        instances=[instance_view(instance, visible) for instance in seen[:DETAIL_INSTANCES_MAX]],
         story=story_view(report["node"].story, visible),
     )
 
@@ -260,36 +257,22 @@ def _is_looping(instance: Instance) -> bool:
     return instance.failures >= CRASH_LOOP and not instance.ready_since_ms and instance.state not in FINISHED
 
 
-def _node_fields(state: State, name: str) -> dict[str, Any]:
-    report = node_report(state, name)
-    node, contact = report["node"], report["contact"]
-    facts, usage = state.fleet.facts[state.fleet.row(name)], contact.usage  # with what its pool says for it
-    return {
-        "name": node.name,
-        "status": node.status,
-        "connected": contact.connected,
-        "draining": node.draining,
-        "drain_until_ms": node.drain_until_ms or None,
-        "cordoned": node.cordoned,
-        "flaky_until_ms": node.flaky_until_ms or None,
-        "lease_until_ms": contact.lease_until_ms,
-        "joined_ms": node.joined_ms,
-        "pool": facts.pool,
-        "zone": facts.zone,
-        "rack": facts.rack,
-        "region": facts.region,
-        "arch": facts.arch,
-        "drivers": list(facts.drivers),
-        "gpu_model": facts.gpu_model,
-        "taints": list(facts.taints),
-        "labels": facts.labels,
-        "resources": {
+def _node_view(kind: type[N], state: State, name: str, report: dict[str, Any], **fields: Any) -> N:
+    contact = report["contact"]
+    facts, usage = state.fleet.facts[state.fleet.row(name)], contact.usage  # facts of the node and its pool
+    return view_of(
+        kind,
+        report["node"],
+        contact,
+        facts,
+        resources={
             unit_name(resource): ResourceUse(report["used"][resource], total)
             for resource, total in facts.resources.items()
         },
-        "usage": UsageView(usage.cpu_milli, usage.memory, usage.disk) if usage else None,
-        "running": len(report["running"]),
-    }
+        usage=UsageView(usage.cpu_milli, usage.memory, usage.disk) if usage else None,
+        running=len(report["running"]),
+        **fields,
+    )
 
 
 class _Labelled(msgspec.Struct):

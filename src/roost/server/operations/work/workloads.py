@@ -25,8 +25,7 @@ from roost.server.operations.context import Call
 from roost.server.operations.named_projects import permit_wanted
 from roost.server.operations.parameters import After, At, Limit, MustExist, PlanToken, SameOk, WorkloadState
 from roost.server.operations.sharing.secrets import require_secrets
-from roost.server.views.plans import plan_view
-from roost.server.views.why import why_view
+from roost.server.views.explain import plan_view, why_view
 from roost.server.views.work import live_view, workload_detail, workload_view
 
 BATCH_MAX = 10_000  # documents in one request: one step of the engine, some hundred milliseconds
