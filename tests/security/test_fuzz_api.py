@@ -16,7 +16,8 @@ from schemathesis.specs.openapi.checks import ignored_auth, positive_data_accept
 from roost.core.state.records import Settings
 from roost.model.records.access import SUBMITTER
 from roost.server.history.service import History
-from roost.server.operations.table import BY_NAME, Scope
+from roost.server.operations.permit import Scope
+from roost.server.operations.table import BY_NAME
 from tests.security.callers import LEASE_MS, caller
 from tests.server.http.api.test_schema import DESCRIPTION
 from tests.server.inprocess_server import TOKEN, InprocessServer, inprocess_server, over_http

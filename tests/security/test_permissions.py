@@ -8,9 +8,10 @@ import pytest
 from litestar import Litestar, get
 
 from roost.model.records.access import ADMIN
-from roost.server.http.api.permissions import operations
-from roost.server.operations.table import BY_NAME, STRICTEST, Rule, Scope
+from roost.server.operations.permit import Rule, Scope
+from roost.server.operations.table import BY_NAME, STRICTEST
 from tests.security.callers import Caller, caller, quiet_server, status_of
+from tests.server.api_requests import operations
 from tests.server.inprocess_server import InprocessServer
 
 ROLES = ("viewer", "submitter", "operator", "admin")

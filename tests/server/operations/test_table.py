@@ -10,12 +10,13 @@ import pytest
 import roost.server.controller
 import roost.server.operations
 from roost.server.controller.calls import CALLS
-from roost.server.http.api.permissions import operations
 from roost.server.http.api.routes import HANDLERS
 from roost.server.operations.codec import codec_of
 from roost.server.operations.context import Call
-from roost.server.operations.table import BY_NAME, OPERATIONS, RULES, Scope
+from roost.server.operations.permit import Scope
+from roost.server.operations.table import BY_NAME, OPERATIONS, RULES
 from roost.wire import controller_pb2 as pb
+from tests.server.api_requests import operations
 from tests.server.inprocess_server import inprocess_server
 
 FOLDER = Path(roost.server.operations.__file__).parent

@@ -20,8 +20,8 @@ from roost.server.observability import logging
 from roost.server.operations.codec import codec_of
 from roost.server.operations.context import Call, Context
 from roost.server.operations.dispatch import redacted
-from roost.server.operations.permit import permit
-from roost.server.operations.table import OPERATIONS, RULES, Scope
+from roost.server.operations.permit import Scope, permit
+from roost.server.operations.table import OPERATIONS, RULES
 from roost.wire import servers_pb2 as pb
 
 WAIT_S = 5.0  # for a leader to appear: a failover takes less; the caller is spared the retry
@@ -39,18 +39,17 @@ class Leaders(Protocol):
 
 
 class Forwarder:
-    """The way from a standby to the leader."""
+    """The connection from a standby to the leader."""
 
     def __init__(self, engine: Engine, leaders: Leaders) -> None:
         self._engine = engine
         self._leaders = leaders
 
     async def is_elsewhere(self) -> bool:
-        """Whether another server leads. Waits a little for one to be found."""
+        """Whether another server leads. Waits up to WAIT_S for a leader."""
         return await self._leader() is not None
 
     async def call(self, operation: str, arguments: bytes, principal: Principal) -> bytes:
-        """The leader's answer."""
         source = await self.stream(operation, arguments, principal)
         async with aclosing(source):
             async for item in source:
@@ -58,7 +57,7 @@ class Forwarder:
         raise NoService("the leader gave no answer", code="outcome_unknown")
 
     async def stream(self, operation: str, arguments: bytes, principal: Principal) -> AsyncGenerator[bytes, None]:
-        """The leader's answers, once it has taken the call."""
+        """The leader's answers, once it has accepted the call."""
         leader = await self._leader()
         if leader is None:
             raise NoService("the leader changed meanwhile; try again")
@@ -74,7 +73,7 @@ class Forwarder:
         return _unbroken(source)
 
     async def _leader(self) -> ServerIdentity | None:
-        """The server that leads; None: this one. Waits a little for one to be found."""
+        """The leader; None: this server. Waits up to WAIT_S for a leader."""
         team = self._engine.leadership
         assert team is not None
         try:
@@ -90,7 +89,7 @@ class Forwarder:
 
 
 async def answer(context: Context, call: pb.ForwardedCall) -> AsyncGenerator[pb.ForwardedReply, None]:
-    """Perform an operation that another server has forwarded. The first reply says that it was taken."""
+    """Perform an operation that another server has forwarded. The first reply says that it was accepted."""
     try:
         operation = OPERATIONS.get(call.operation)
         if operation is None or not RULES[operation].leader:
@@ -124,7 +123,7 @@ async def answer(context: Context, call: pb.ForwardedCall) -> AsyncGenerator[pb.
 
 
 async def _items(replies: AsyncIterator[pb.ForwardedReply]) -> AsyncGenerator[bytes, None]:
-    """First an empty item when the call was taken, then each answer. Raises what the leader refused."""
+    """First an empty item when the call was accepted, then each answer. Raises what the leader refused."""
     item = bytearray()
     async for reply in replies:
         if reply.HasField("refusal"):

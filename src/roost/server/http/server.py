@@ -184,11 +184,11 @@ class Web(uvicorn.Server):
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
     def show(self, tls: ssl.SSLContext | None) -> None:
-        """Speak TLS with this context; its certificate may be changed while it is in use."""
+        """Use TLS with this context; its certificate may be changed while it is in use."""
         self._tls = tls
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until `leave`. Whatever ends it, nothing is left in the loop."""
+        """Serve until `leave`. Nothing is left in the loop afterwards."""
         try:
             await super().serve(sockets)
         finally:
@@ -196,12 +196,12 @@ class Web(uvicorn.Server):
                 server.close()
 
     def leave(self) -> None:
-        """Take no more requests, finish those under way, and end."""
+        """Accept no more requests, finish those in progress, and end."""
         self.should_exit = True
         self._leaving.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's for sockets that are given, with a bound on how long a handshake takes."""
+        """As uvicorn's for given sockets, with a time limit for handshakes."""
         await self.lifespan.startup()
         loop = asyncio.get_running_loop()
         bound_s = HANDSHAKE_S_MAX if self._tls is not None else None
@@ -230,7 +230,7 @@ class Web(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises OSError when the port is taken or the name means nothing."""
+    """A listening socket. Raises OSError when the port is in use or the name is unknown."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

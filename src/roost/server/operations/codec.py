@@ -12,21 +12,20 @@ from roost.model.errors import Unreadable
 
 
 class Codec(NamedTuple):
-    """How one operation travels. `streams`: it answers with many items."""
+    """How one operation is forwarded. `streams`: it answers with many items."""
 
     arguments: type[msgspec.Struct]
     reply: Any
     streams: bool
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """The arguments of a call. Raises Unreadable for a number or a text that cannot be sent on."""
+        """Raises Unreadable for a number or a text that cannot be encoded."""
         try:
             return msgspec.msgpack.encode(self.arguments(*args, **kwargs))
         except (OverflowError, ValueError):
             raise Unreadable("this has a number or a text that no document can have") from None
 
     def unpack(self, data: bytes) -> dict[str, Any]:
-        """The arguments as they were given. Raises Unreadable."""
         try:
             made = msgspec.msgpack.decode(data, type=self.arguments)
         except msgspec.DecodeError as error:
@@ -34,11 +33,9 @@ class Codec(NamedTuple):
         return {name: getattr(made, name) for name in made.__struct_fields__}
 
     def answer(self, data: bytes) -> Any:
-        """An answer as the operation gave it."""
         return msgspec.msgpack.decode(data, type=self.reply)
 
     async def items(self, source: AsyncGenerator[bytes, None]) -> AsyncGenerator[Any, None]:
-        """The answers of one that streams."""
         async with aclosing(source):
             async for data in source:
                 yield self.answer(data)

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from roost.core.state.state import State
 from roost.model.errors import NotFound
-from roost.model.events import Event
+from roost.model.events import Event, PutRecords
+from roost.model.records.opaque import OpaqueRecord
 from roost.model.records.workload import Workload
 from roost.server.agents.log_store import LogHub
 from roost.server.auth.middleware import Auth
@@ -23,8 +24,6 @@ from roost.server.webhooks.dispatcher import Hooks
 
 
 class Context(NamedTuple):
-    """Everything an operation may need."""
-
     engine: Engine
     watch: Watch
     logs: LogHub
@@ -42,31 +41,38 @@ class Context(NamedTuple):
 
 
 class Call(NamedTuple):
-    """One call of an operation, and its caller."""
-
     context: Context
     principal: Principal
 
     @property
     def engine(self) -> Engine:
-        """The only loop that decides."""
         return self.context.engine
 
     @property
+    def now_ms(self) -> int:
+        return self.context.engine.clock.now_ms()
+
+    @property
     def redactor(self) -> Redactor:
-        """What the principal may read of other projects."""
         return Redactor(self.principal.access)
 
     async def ask(self, make: Callable[[int], Event]) -> Any:
         """Put a change to the engine in the principal's name, which is recorded in the same commit."""
         return await self.engine.ask(make, self.principal.by)
 
+    async def put(self, *records: OpaqueRecord) -> None:
+        """Store records that the core does not read, or delete those without a value."""
+        await self.ask(lambda number: PutRecords(number, records))
+
     async def state(self) -> State:
         """The state with nothing in it that is not durable, good until the next await."""
         return await self.engine.settled()
 
+    async def records(self, kind: str) -> dict[str, bytes]:
+        """The durable records of a kind that the core does not read."""
+        return (await self.state()).opaque_records.get(kind, {})
+
     async def workload(self, project: str, name: str) -> Workload:
-        """A workload that is known, as of a moment at which everything seen is durable."""
         workload = (await self.state()).workloads.get(f"{project}/{name}")
         if workload is None:
             raise NotFound(f"there is no workload {project}/{name}", params={"workload": project})

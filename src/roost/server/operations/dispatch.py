@@ -9,8 +9,8 @@ from roost.schema.reason_text import error_message, error_params
 from roost.server.auth.principal import Principal
 from roost.server.operations.codec import codec_of
 from roost.server.operations.context import Call, Context
-from roost.server.operations.permit import permit
-from roost.server.operations.table import RULES, Scope
+from roost.server.operations.permit import Scope, permit
+from roost.server.operations.table import RULES
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
@@ -69,7 +69,7 @@ class Dispatcher:
 
 @contextlib.contextmanager
 def redacted(principal: Principal) -> Iterator[None]:
-    """What the core says of other projects' work, without their names: a stale plan tells what has changed."""
+    """Hide the names of other projects' work in errors: a stale plan says what has changed."""
     try:
         yield
     except RoostError as error:

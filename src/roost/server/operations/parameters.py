@@ -1,5 +1,7 @@
-"""Parameters that many operations share, with their bounds. The REST API shows them in its description."""
+"""Parameters that many operations share, with their bounds, and pages. The REST API shows them in its description."""
 
+from collections.abc import Iterable
+from heapq import nsmallest
 from typing import Annotated, Literal
 
 from msgspec import Meta
@@ -36,3 +38,9 @@ MustExist = Annotated[
     ),
 ]
 PlanToken = Annotated[str, Meta(description="`token` of a plan: do exactly that, or nothing.")]
+
+
+def page_of(keys: Iterable[str], limit: int, after: str, prefix: str = "") -> tuple[list[str], str | None]:
+    """The keys after one, in order, and `next`. `prefix`: only keys that begin with it; `after` and `next` lack it."""
+    found = nsmallest(limit + 1, (key for key in keys if key > prefix + after and key.startswith(prefix)))
+    return found[:limit], found[limit - 1].removeprefix(prefix) if len(found) > limit else None

@@ -1,9 +1,37 @@
-"""Permissions: who may perform an operation, and in which projects."""
+"""Permissions: the rule of an operation, who may perform it, and which projects a caller may name in a body."""
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
 
 from roost.model.errors import Forbidden, NotFound
-from roost.model.records.access import EVERYWHERE, ROLES
+from roost.model.events import WorkloadSpec
+from roost.model.records.access import EVERYWHERE, ROLES, SUBMITTER
 from roost.server.auth.principal import Principal
-from roost.server.operations.table import Rule, Scope
+
+
+class Scope(Enum):
+    """Where a role has to be held."""
+
+    OPEN = "nowhere: also for callers without a token"
+    KNOWN = "nowhere: for every caller that is known"
+    SOMEWHERE = "in some project; what comes of it is only of projects that may be seen, or is checked by name"
+    PROJECT = "in the project that the operation is about (its first argument), or everywhere"
+    ALL = "everywhere"
+
+
+class Rule(NamedTuple):
+    """The least role, as its rank, where it has to be held, whether only the leader can answer; and the REST route.
+
+    Only the leader has the queue, the agents, the logs that are being sent, and the counts of deliveries.
+    """
+
+    rank: int
+    scope: Scope
+    leader: bool
+    route: str = ""  # METHOD PATH
+    status: int = 200  # of the answer; 204 where there is none
+    rank_of_all: int = 0  # with Scope.PROJECT: the least role for what belongs to all projects (`*`), if it is another
 
 
 def permit(principal: Principal, rule: Rule, project: str = "") -> None:
@@ -31,3 +59,30 @@ def permit(principal: Principal, rule: Rule, project: str = "") -> None:
         raise Forbidden(
             f"this needs the role {ROLES[rank - 1]} everywhere", params={"role": ROLES[rank - 1], "project": EVERYWHERE}
         )
+
+
+def permit_in(principal: Principal, projects: Iterable[str], rank: int) -> None:
+    for project in dict.fromkeys(projects):
+        if not principal.access.covers((project,), rank):
+            raise Forbidden(
+                f"this needs the role {ROLES[rank - 1]} in project {project:.100}",
+                path="project",
+                params={"role": ROLES[rank - 1], "project": project[:100]},
+            )
+
+
+def permit_wanted(principal: Principal, wanted: Iterable[WorkloadSpec]) -> None:
+    """Refuse workloads for projects that are not the caller's, and rules about work that it cannot see.
+
+    Who may ask to be near any workload could find out by guessing which there are, and on which nodes.
+    """
+    wanted = tuple(wanted)
+    permit_in(principal, (spec.project for spec in wanted), SUBMITTER)
+    if principal.access.sees_all:
+        return
+    for spec in wanted:
+        for rule in spec.policy.ask.affinity.rules if spec.policy.ask.affinity is not None else ():
+            project = rule.selector.partition("/")[0].partition("?")[0]
+            if not principal.access.sees(project):
+                message = f"a rule of {spec.name} is about project {project}, in which you have no role"
+                raise Forbidden(message, path=f"placement.{rule.kind}")

@@ -4,38 +4,13 @@ The REST API is made from this table (http/api/routes.py), and every call of a c
 """
 
 from collections.abc import Callable
-from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from roost.model.records.access import ADMIN, OPERATOR, SUBMITTER, VIEWER
 from roost.server.operations.fleet import join, nodes, pools, reservations, servers
+from roost.server.operations.permit import Rule, Scope
 from roost.server.operations.sharing import access, projects, secrets, tokens, webhooks
 from roost.server.operations.work import events, history, instances, logs, schedules, services, versions, workloads
-
-
-class Scope(Enum):
-    """Where a role has to be held."""
-
-    OPEN = "nowhere: also for callers without a token"
-    KNOWN = "nowhere: for every caller that is known"
-    SOMEWHERE = "in some project; what comes of it is only of projects that may be seen, or is checked by name"
-    PROJECT = "in the project that the operation is about (its first argument), or everywhere"
-    ALL = "everywhere"
-
-
-class Rule(NamedTuple):
-    """The least role, as its rank, where it has to be held, whether only the leader can answer; and the REST route.
-
-    Only the leader has the queue, the agents, the logs that are being sent, and the counts of deliveries.
-    """
-
-    rank: int
-    scope: Scope
-    leader: bool
-    route: str = ""  # METHOD PATH
-    status: int = 200  # of the answer; 204 where there is none
-    rank_of_all: int = 0  # with Scope.PROJECT: the least role for what belongs to all projects (`*`), if it is another
-
 
 ANYBODY = 0
 LEADER, ANY = True, False

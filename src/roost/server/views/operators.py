@@ -1,5 +1,7 @@
 """How projects, pools and reservations look from outside: what operators set, and what has come of it."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from roost.core.placement.scorers import SCORE_MAX
@@ -17,7 +19,7 @@ PERCENT = 100
 
 
 def project_view(state: State, name: str, waiting: int, totals: dict[str, int]) -> ProjectView:
-    """A project as it stands. `totals`: what all nodes that are online have together."""
+    """A project with its allocation. `totals`: resources of all online nodes."""
     allocated = state.project_usage.get(name, {})
     shares = {
         resource: allocated[resource] * SCORE_MAX // total
@@ -36,8 +38,8 @@ def project_view(state: State, name: str, waiting: int, totals: dict[str, int]) 
     )
 
 
-def pool_views(state: State, names: list[str]) -> list[PoolView]:
-    """Some pools as they stand; all nodes are looked at once."""
+def pool_views(state: State, names: Sequence[str]) -> list[PoolView]:
+    """Some pools with their nodes, found in one pass over the fleet."""
     fleet = state.fleet
     rows: dict[str, list[int]] = {name: [] for name in names}
     for row, facts in enumerate(fleet.facts):
@@ -52,7 +54,7 @@ def reservation_view(reservation: Reservation, now_ms: int) -> ReservationView:
 
 
 def setting_view(kind: str, record: bytes) -> PoolSetting | ProjectSetting | ReservationSetting:
-    """What was set, as it was stored; nothing of what has come of it, which changes all the time."""
+    """The stored settings, without what changes all the time."""
     if kind == "pool":
         return pool_setting(_POOL.decode(record))
     if kind == "project":
@@ -65,7 +67,6 @@ def reservation_of(record: bytes) -> Reservation:
 
 
 def pool_names(state: State) -> set[str]:
-    """Pools that have a node or a setting."""
     return {facts.pool for facts in state.fleet.facts} | set(state.pools)
 
 
@@ -100,7 +101,6 @@ def project_setting(project: Project) -> ProjectSetting:
 
 
 def maintenance_view(state: State, visible: Visible | None = None) -> MaintenanceView:
-    """Whether there is maintenance, since when and why."""
     meta = state.meta
     return MaintenanceView(
         on=bool(meta.maintenance),

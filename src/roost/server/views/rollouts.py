@@ -21,7 +21,6 @@ DIGITS_MAX = 9
 
 
 def rollout_view(rollout: Rollout | None, visible: Visible | None = None) -> RolloutView | None:
-    """How the change to the present version goes; None: there was none."""
     if rollout is None:
         return None
     return view_of(
@@ -65,7 +64,7 @@ def asked_for(diff: str) -> tuple[int, int]:
 
 
 def found(state: State, workload: Workload, number: int) -> Workload:
-    """A workload at a version that is known."""
+    """A workload at a version. Raises NotFound."""
     version = version_of(state, workload, number)
     if version is None:
         numbers = sorted({*versions_of(state, workload), workload.version})
@@ -76,7 +75,7 @@ def found(state: State, workload: Workload, number: int) -> Workload:
 
 
 def difference(old: Workload, new: Workload) -> list[str]:
-    """What differs between two versions, as a unified diff of their documents; nothing: they are the same."""
+    """A unified diff of the documents of two versions."""
     if old.document == new.document:
         return []
     before, after = _lines(old), _lines(new)
@@ -87,7 +86,7 @@ def difference(old: Workload, new: Workload) -> list[str]:
 
 
 def _lines(version: Workload) -> list[str]:
-    """A document as text: the same order always, whatever the order it was written in."""
+    """A document as text, with sorted keys."""
     import ryaml  # only where versions are compared
 
     text: str = ryaml.dumps(_sorted(msgspec.msgpack.decode(version.document)))

@@ -51,7 +51,6 @@ def workload_view(
     looping: int | None = None,
     visible: Visible | None = None,
 ) -> WorkloadView:
-    """A workload and how many of its instances are in which state, as of one revision."""
     every = counts_of(workload, begun, counts)
     return WorkloadView(
         project=workload.project,
@@ -110,7 +109,7 @@ def progress_of(state: State, key: str) -> Progress:
 
 
 def counts_of(workload: Workload, begun: int, counts: dict[InstanceState, int]) -> dict[InstanceState, int]:
-    """How many instances are in which state, those that never ran included."""
+    """Instances per state, including those that never ran."""
     every = {state: number for state, number in counts.items() if number}
     fresh = workload.count - begun
     if fresh > 0:
@@ -120,7 +119,7 @@ def counts_of(workload: Workload, begun: int, counts: dict[InstanceState, int]) 
 
 
 def workload_state(workload: Workload, every: dict[InstanceState, int]) -> InstanceState:
-    """One word for all instances; the rule is at the top of this file."""
+    """One state for all instances; the rule is at the top of this file."""
     if workload.finished_ms:
         return next(
             (state for state in WORST_FIRST if state in every), workload.unstarted_end_state or InstanceState.SUCCEEDED
@@ -133,7 +132,7 @@ def workload_state(workload: Workload, every: dict[InstanceState, int]) -> Insta
 def instances_of(
     state: State, workload: Workload, start: int, stop: int, visible: Visible | None = None
 ) -> Iterator[tuple[int, InstanceView]]:
-    """Instances by index, those that never ran included. What an earlier server forgot is left out."""
+    """Instances by index, including those that never ran. Instances that an earlier server dropped are left out."""
     key, begun = workload.key, state.placed_count(workload)
     for index in range(start, min(stop, max(workload.count, begun))):
         instance = state.instances.get(f"{key}.{index}")
@@ -182,13 +181,11 @@ def never_ran(workload: Workload, index: int, visible: Visible | None = None) ->
 
 
 def decision_view(decision: Decision) -> DecisionView:
-    """A decision with its scores from 0 to 1."""
     candidates = [CandidateView(node, score / SCORE_MAX) for node, score in decision.candidates]
     return view_of(DecisionView, decision, candidates=candidates)
 
 
 def story_view(story: Sequence[Transition], visible: Visible | None = None) -> list[StoryLine]:
-    """The story of an instance or a node, oldest line first."""
     return [
         StoryLine(
             line.at_ms, line.state, render(line.reason, visible), line.revision, reason_view(line.reason, visible),
@@ -253,7 +250,7 @@ def _instance_fields(instance: Instance, visible: Visible | None = None) -> dict
 
 
 def _is_looping(instance: Instance) -> bool:
-    """Whether it keeps ending: so often in a row, and it does not serve. One that serves may have recovered."""
+    """It ended several times in a row and is not ready. A ready one may have recovered."""
     return instance.failures >= CRASH_LOOP and not instance.ready_since_ms and instance.state not in FINISHED
 
 
@@ -276,7 +273,7 @@ def _node_view(kind: type[N], state: State, name: str, report: dict[str, Any], *
 
 
 class _Labelled(msgspec.Struct):
-    """Of a stored document, its labels: reading nothing else of it is quick."""
+    """The labels of a stored document: decoding nothing else is quick."""
 
     labels: dict[str, str] = {}
 

@@ -11,13 +11,12 @@ from litestar.datastructures import ResponseHeader
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.response import Stream
 
-from roost.model.errors import Invalid
+from roost.model.errors import Invalid, RoostError
 from roost.schema.work import SubmittedView
-from roost.server.auth.principal import Redactor
+from roost.server.auth.principal import Principal, Redactor
 from roost.server.feed.change_log import CommittedChanges, FeedUpdate
 from roost.server.http.api import sse
 from roost.server.http.api.context import ApiRequest, principal_of
-from roost.server.http.api.streams import EVENT_STREAM, stream
 from roost.server.operations.as_of import AsOf
 from roost.server.operations.fleet import servers
 from roost.server.operations.parameters import OFFSET_MAX
@@ -26,6 +25,8 @@ from roost.server.operations.work.events import ID_MAX, EventBatch
 from roost.server.operations.work.log_follower import LogEvent
 from roost.server.operations.work.logs import LogSlice
 
+EVENT_STREAM = "text/event-stream"
+EVENT_STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 BYTES, PROMETHEUS = "application/octet-stream", "text/plain; version=0.0.4"
 REVISION, TIME, GAP = "Roost-Revision", "Roost-At", "Roost-Gap"
 RESET = "changes before this revision are no longer available; list again and resume from the new revision"
@@ -45,12 +46,10 @@ class Answering(NamedTuple):
 
 
 def rfc3339(at_ms: int) -> str:
-    """A time in UTC with milliseconds."""
     return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _as_of(_: ApiRequest, answer: AsOf[Any]) -> Response[Any]:
-    """The answer with headers that say of when it is."""
     if answer.moment is None:
         return Response(answer.view)
     headers = {REVISION: str(answer.moment.revision), TIME: rfc3339(answer.moment.at_ms)}
@@ -142,6 +141,31 @@ def _change_frame(commit: CommittedChanges, at: int, redactor: Redactor) -> byte
 
 def _resume_changes(last: str | None, arguments: dict[str, Any]) -> None:
     arguments["since"] = last or arguments["since"]
+
+
+def stream(request: ApiRequest, source: AsyncGenerator[bytes, None]) -> Stream:
+    frames = _while_permitted(principal_of(request), sse.kept_alive(_reported(source)))
+    return Stream(frames, media_type=EVENT_STREAM, headers=EVENT_STREAM_HEADERS)
+
+
+async def _reported(source: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """A stream that cannot go on ends with an event, so that the reader reconnects."""
+    async with aclosing(source):
+        try:
+            async for frame in source:
+                yield frame
+        except RoostError as error:
+            yield sse.event({"message": error.message}, event="stopping")
+
+
+async def _while_permitted(principal: Principal, source: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """A stream that ends when its reader would no longer be admitted, or with other roles."""
+    async with aclosing(source):
+        async for piece in source:
+            if not principal.still():
+                yield sse.event({"message": "your token expired or your roles changed; reconnect"}, event="stopping")
+                return
+            yield piece
 
 
 def _header(name: str, description: str) -> ResponseHeader:

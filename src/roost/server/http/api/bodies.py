@@ -37,14 +37,13 @@ T = TypeVar("T")
 
 
 async def read_data(request: "Request[Any, Any, Any]") -> Any:
-    """The body as plain data: mappings, lists, texts, numbers."""
     kind = _kind(request.scope["headers"])
     body = await _body(request)
     return decode_yaml(body) if kind in YAML_TYPES else decode_json(body)
 
 
 async def read_fields(request: "Request[Any, Any, Any]", fields: type[T], *, required: bool = False) -> T:
-    """The body as a few named fields; no body at all means none of them, where it is not required."""
+    """The body as a struct; no body means its defaults, where it is not required."""
     body = await _body(request, BYTES_MAX.get(fields, BODY_BYTES_MAX))
     raw: Any = {}
     if body or required:
@@ -59,7 +58,7 @@ async def read_fields(request: "Request[Any, Any, Any]", fields: type[T], *, req
 
 
 def decode_json(body: bytes) -> Any:
-    """JSON in the strict sense. A key that is there twice is refused: one of the two would be ignored silently."""
+    """JSON in the strict sense. A repeated key is refused: one of the two would be ignored silently."""
     try:
         data = msgspec.json.decode(body)
         if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
@@ -75,7 +74,7 @@ def decode_json(body: bytes) -> Any:
 
 
 def decode_yaml(body: bytes) -> Any:
-    """YAML as far as it says what JSON can say: one document, no key twice, nothing that refers to something else."""
+    """YAML that JSON can express: one document, no repeated key, no aliases."""
     import ryaml  # only where YAML comes
 
     if len(body) > YAML_BYTES_MAX:
@@ -94,7 +93,7 @@ def decode_yaml(body: bytes) -> Any:
 
 
 def taking(fields: type, *, required: bool = True, many: int = 0) -> type[Operation]:
-    """How a handler that reads its body itself is described; `many`: it takes a list of up to so many."""
+    """The description of a handler that reads its body itself; `many`: it takes a list of up to so many."""
     one = Reference(ref=f"#/components/schemas/{fields.__name__}")
     schema = Schema(type=OpenAPIType.ARRAY, items=one, min_items=1, max_items=many) if many else one
     content = {kind: OpenAPIMediaType(schema=schema) for kind in ("application/json", "application/yaml")}
@@ -108,7 +107,7 @@ def taking(fields: type, *, required: bool = True, many: int = 0) -> type[Operat
 
 
 def _odd_field(raw: Any, fields: type, error: msgspec.ValidationError) -> Invalid:
-    """Which field is wrong, and why. In a mapping with any keys, the key is found by asking for each alone."""
+    """The wrong field, and why. In a mapping with any keys, the key is found by converting each alone."""
     message, _, where = str(error).partition(" - at `")
     path = where.rpartition("$")[2].strip(".`")
     for begin, answer in (("Object contains unknown", "there is no such field"), ("Object missing", "this is needed")):

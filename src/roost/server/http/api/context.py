@@ -1,14 +1,18 @@
-"""How a handler calls an operation: in whose name, and through which dispatcher."""
+"""How a request becomes an operation: its principal, its permission, and the dispatcher that performs it."""
 
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from litestar import Request
 from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
 
 from roost.server.auth.principal import NOTHING, PRINCIPAL, Principal
 from roost.server.operations.context import Call, Context
 from roost.server.operations.dispatch import Dispatcher
+from roost.server.operations.permit import Rule, Scope, permit
+from roost.server.operations.table import ANY, ANYBODY, BY_NAME, STRICTEST
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
@@ -21,21 +25,37 @@ async def operate(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Answer:
-    """Perform an operation for the sender of this request."""
     dispatcher: Dispatcher = request.app.state["dispatcher"]
     return await dispatcher.perform(principal_of(request), operation, *args, **kwargs)
 
 
 def context_of(request: ApiRequest) -> Context:
-    """What this server is made of, for probes."""
     dispatcher: Dispatcher = request.app.state["dispatcher"]
     return dispatcher.context
 
 
 def principal_of(connection: "ASGIConnection[Any, Any, Any, Any]") -> Principal:
-    """Who asks: the outermost layer has found out, except where an operation is open to all."""
+    """The caller: authenticated by the outermost layer, except where an operation is open to all."""
     principal = connection.scope.get(PRINCIPAL)
     if isinstance(principal, Principal):
         return principal
     client = connection.scope.get("client")
     return Principal("", client[0] if client else "", NOTHING)
+
+
+async def permit_request(connection: "ASGIConnection[Any, Any, Any, Any]", handler: BaseRouteHandler) -> None:
+    """Refuse a caller without the role that an operation needs. This guards every request, before its body is read."""
+    permit(principal_of(connection), rule_of(handler), connection.scope["path_params"].get("project", ""))
+
+
+@lru_cache(maxsize=256)  # as many as there are handlers
+def rule_of(handler: BaseRouteHandler) -> Rule:
+    """The rule of a handler. The framework's own describe the API and the methods of a path."""
+    if str(getattr(handler.fn, "__module__", "")).startswith("litestar."):
+        return Rule(ANYBODY, Scope.KNOWN, ANY)
+    return BY_NAME.get(name_of(handler), STRICTEST)
+
+
+def name_of(handler: BaseRouteHandler) -> str:
+    name = getattr(handler, "operation_id", None)
+    return name if isinstance(name, str) else handler.handler_name

@@ -7,10 +7,10 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFoundException, ValidationException
 from litestar.openapi.datastructures import ResponseSpec
 
-from roost.model.errors import Conflict, Forbidden, Invalid, NotFound, RoostError
+from roost.model.errors import Forbidden, Invalid, NotFound, RoostError
 from roost.schema.errors import ErrorView
 from roost.schema.reason_text import error_message, error_params
-from roost.server.auth.principal import PRINCIPAL, Principal
+from roost.server.auth.principal import PRINCIPAL
 from roost.server.observability import logging
 
 MESSAGE_LENGTH_MAX = 1_000  # a message may quote what was sent, and that may be megabytes
@@ -52,7 +52,6 @@ refused = logging.RateLimitedLogger("api")
 
 
 def error_view(error: RoostError) -> ErrorView:
-    """An error as it is shown."""
     message = error_message(error)
     if len(message) > MESSAGE_LENGTH_MAX:
         message = message[: MESSAGE_LENGTH_MAX - 3] + "..."
@@ -62,15 +61,13 @@ def error_view(error: RoostError) -> ErrorView:
 
 
 def encode_error(error: RoostError) -> bytes:
-    """An error as it is sent."""
     return msgspec.json.encode(error_view(error))
 
 
 def answer_error(request: "Request[Any, Any, Any]", error: Exception) -> Response[ErrorView]:
-    """The answer to a request that failed, whatever failed."""
     headers: dict[str, str] = {}
     if isinstance(error, RoostError):
-        report, status = _redacted(request, error), error.status
+        report, status = error, error.status
         if status == 503:
             headers["retry-after"] = RETRY_AFTER_S
         elif isinstance(error, Forbidden):
@@ -87,25 +84,13 @@ def answer_error(request: "Request[Any, Any, Any]", error: Exception) -> Respons
     return Response(error_view(report), status_code=status, headers=headers)
 
 
-def _redacted(request: "Request[Any, Any, Any]", error: RoostError) -> RoostError:
-    """Errors of the core without names of other projects: a stale plan names what has changed."""
-    principal = request.scope.get(PRINCIPAL)
-    is_of_core = isinstance(error, Conflict) or error.code in ("near_cycle", "contradiction")
-    if not is_of_core or not isinstance(principal, Principal) or principal.access.sees_all:
-        return error
-    visible = principal.access.sees
-    params = error_params(error, visible)
-    return RoostError(error_message(error, visible), code=error.code, path=error.path, params=params)
-
-
 def refusals(*statuses: int) -> dict[int, ResponseSpec]:
-    """The refusals a handler may answer with, for its description."""
+    """The refusals of a handler, for its description."""
     report = sorted({400, 401, *statuses})
     return {status: ResponseSpec(ErrorView, generate_examples=False, description=MEANINGS[status]) for status in report}
 
 
 def _translated(error: HTTPException) -> tuple[RoostError, int]:
-    """The framework's own refusals as errors of ours."""
     if isinstance(error, ValidationException):
         first = error.extra[0] if isinstance(error.extra, list) and error.extra else {}
         key = str(first.get("key", ""))

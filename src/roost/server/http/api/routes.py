@@ -23,22 +23,22 @@ from roost.model.errors import Invalid, RoostError
 from roost.model.spec.document import Document
 from roost.server.http.api.answers import ANSWERS, AS_OF, OF_VIEW, Answering
 from roost.server.http.api.bodies import read_data, read_fields, taking
-from roost.server.http.api.context import ApiRequest, operate
+from roost.server.http.api.context import ApiRequest, operate, permit_request
 from roost.server.http.api.errors import SPELT, answer_error, refusals
-from roost.server.http.api.permissions import permit_request
 from roost.server.http.api.probes import PROBES, drain
 from roost.server.http.api.schema import schema_config
 from roost.server.operations.as_of import AsOf
 from roost.server.operations.dispatch import Dispatcher
 from roost.server.operations.fleet import nodes
-from roost.server.operations.table import RULES, Rule, Scope
+from roost.server.operations.permit import Rule, Scope
+from roost.server.operations.table import RULES
 from roost.server.operations.work.workloads import BATCH_MAX, submit
 
 CONSTRAINTS = ("ge", "le", "max_length", "pattern", "description")
 
 
 def make_api(dispatcher: Dispatcher) -> Litestar:
-    """The API of a server. The caller was authenticated before (auth); its permissions are checked here."""
+    """The API of a server. Callers are authenticated before (auth); their permissions are checked here."""
     return Litestar(
         HANDLERS,
         state=State({"dispatcher": dispatcher}),
@@ -90,7 +90,6 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
 
 
 def is_body(hint: Any) -> bool:
-    """Whether a parameter of an operation is the body of a request."""
     return hint is Any or (isinstance(hint, type) and issubclass(hint, msgspec.Struct))
 
 
@@ -143,14 +142,13 @@ def _describe(handle: Any, operation: Callable[..., Any], parameters: list[Param
 
 
 def _statuses(rule: Rule, has_body: bool) -> set[int]:
-    """With what an operation may be refused."""
     statuses = {404, 409, 422, 503} | ({413, 415} if has_body else set())
     statuses |= {429} if rule.route == "POST /v1/join" else set()
     return statuses if rule.scope in (Scope.OPEN, Scope.KNOWN) else statuses | {403}
 
 
 async def refuse_unknown_questions(request: Request[Any, Any, Any]) -> None:
-    """A misspelt parameter that is ignored gives an answer to another question."""
+    """Refuse a misspelt parameter: ignoring it would answer another question."""
     asked = request.scope["query_string"]
     if not asked:
         return
@@ -169,7 +167,7 @@ def _questions(handler: BaseRouteHandler) -> tuple[str, ...]:
 
 
 def _options(handlers: list[HTTPRouteHandler]) -> HTTPRouteHandler:
-    """Which methods a path knows, for paths with several. The framework's own answer names only the first."""
+    """Methods of a path, for paths with several. The framework names only the first."""
     paths = [path for handler in handlers for path in handler.paths]
 
     @route(

@@ -45,7 +45,6 @@ CHECKED: dict[str, dict[str, dict[str, Any]]] = {  # what is checked beyond type
 
 
 def schema_config(operations: Iterable[Callable[..., Any]]) -> OpenAPIConfig:
-    """How the description is made and where it is served: /schema/openapi.json."""
     return OpenAPIConfig(
         title="Roost",
         version=__version__,
@@ -90,7 +89,7 @@ class _Described(JsonRenderPlugin):
 
 
 def _structs(operation: Callable[..., Any]) -> Iterator[type[msgspec.Struct]]:
-    """What an operation takes as a body, and the view that it answers with."""
+    """The body of an operation, and the view that it answers with."""
     for hint in get_type_hints(operation).values():
         view = get_args(hint)[0] if get_origin(hint) is AsOf else hint
         if isinstance(view, type) and issubclass(view, msgspec.Struct) and view is not LogSlice:

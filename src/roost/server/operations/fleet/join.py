@@ -21,9 +21,7 @@ async def create_join_token(call: Call, asked: Inviting) -> JoinTokenMade:
 
 async def list_join_tokens(call: Call) -> JoinTokenPage:
     """List join tokens, never their secrets."""
-    context = call.context
-    state = await context.engine.settled()
-    return JoinTokenPage(state.revision, context.joining.listed())
+    return JoinTokenPage((await call.state()).revision, call.context.joining.listed())
 
 
 async def revoke_join_token(call: Call, token: str) -> None:

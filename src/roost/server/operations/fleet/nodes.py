@@ -5,7 +5,7 @@ from bisect import bisect_right
 from roost.core.explain.drain_preview import DrainPreview, drain_preview
 from roost.core.state.state import State
 from roost.model.events import Cordon, Drain, Remove, Uncordon
-from roost.model.keys import split_instance_key, split_workload_key
+from roost.model.reasons.subjects import InstanceRef
 from roost.model.spec.units import duration_ms
 from roost.model.states import NodeStatus
 from roost.schema.nodes import Draining, DrainPlanView, LeavingView, NodeDetail, NodePage, NodeView
@@ -13,6 +13,7 @@ from roost.schema.reason_text import render_text
 from roost.server.operations.as_of import AsOf, state_at
 from roost.server.operations.context import Call
 from roost.server.operations.parameters import PAGE_MAX, After, At, Limit
+from roost.server.views.view_of import view_of
 from roost.server.views.work import node_detail, node_view
 
 
@@ -61,31 +62,22 @@ def _deadline_ms(fields: Draining) -> int:
 
 
 def _plan_view(plan: DrainPreview, revision: int) -> DrainPlanView:
-    leaving = []
-    for move in plan.moves:
-        workload, index = split_instance_key(move.instance)
-        project, name = split_workload_key(workload)
-        leaving.append(
-            LeavingView(
-                project=project, name=name, index=index, node=move.node, strategy=move.strategy,
-                code=move.code, message=render_text(move.text), may_finish=move.may_finish,
-            )
-        )  # fmt: skip
+    leaving = [
+        view_of(LeavingView, move, InstanceRef.of(move.instance), message=render_text(move.text)) for move in plan.moves
+    ]
     return DrainPlanView(node=plan.node, revision=revision, whole=plan.is_whole, leaving=leaving)
 
 
 async def cordon(call: Call, node: str) -> NodeView:
     """Cordon a node: no new work; running work stays."""
-    engine = call.engine
     await call.ask(lambda number: Cordon(number, node))
-    return node_view(engine.state, node)
+    return node_view(call.engine.state, node)
 
 
 async def uncordon(call: Call, node: str) -> NodeView:
     """Put a cordoned, drained or flaky node back into service."""
-    engine = call.engine
     await call.ask(lambda number: Uncordon(number, node))
-    return node_view(engine.state, node)
+    return node_view(call.engine.state, node)
 
 
 async def remove(call: Call, node: str) -> None:

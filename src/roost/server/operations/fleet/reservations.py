@@ -17,34 +17,31 @@ NAMES_MAX = 20_000  # names of nodes on one page: some hundred kilobytes
 
 async def list_reservations(call: Call, limit: Limit = PAGE_MAX, after: After = "") -> ReservationPage:
     """List current and future reservations by name."""
-    engine = call.engine
-    state = await engine.settled()
+    state = await call.state()
     items: list[ReservationView] = []
-    shown, access = 0, call.principal.access
+    shown = 0
     for name in sorted(reservation for reservation in state.reservations if reservation > after):
         reservation = state.reservations[name]
-        if not access.sees(reservation.project):
+        if not call.redactor.sees(reservation.project):
             continue
         shown += len(reservation.nodes)
         if len(items) == limit or (items and shown > NAMES_MAX):
             return ReservationPage(state.revision, items, items[-1].name)
-        items.append(reservation_view(reservation, engine.clock.now_ms()))
+        items.append(reservation_view(reservation, call.now_ms))
     return ReservationPage(state.revision, items)
 
 
 async def get_reservation(call: Call, reservation: str) -> ReservationView:
     """Show a reservation: project, nodes, times."""
-    engine = call.engine
-    found = (await engine.settled()).reservations.get(reservation)
+    found = (await call.state()).reservations.get(reservation)
     if found is None or not call.principal.access.sees(found.project):
         raise NotFound(f"there is no reservation {reservation:.100}", params={"reservation": reservation})
-    return reservation_view(found, engine.clock.now_ms())
+    return reservation_view(found, call.now_ms)
 
 
 async def reserve(call: Call, fields: Reserving) -> ReservationView:
     """Reserve nodes for a project. At its start, work of other projects moves away."""
-    engine = call.engine
-    now = engine.clock.now_ms()
+    now = call.now_ms
     _check(fields)
     start = now if fields.start is None else moment_ms(fields.start, "start", now)
     end = 0 if fields.end is None else moment_ms(fields.end, "end", now)
@@ -52,7 +49,7 @@ async def reserve(call: Call, fields: Reserving) -> ReservationView:
         raise Invalid("end", "it would be over before it begins")
     wanted = Reservation(fields.name, fields.project, tuple(fields.nodes), start, end)
     await call.ask(lambda number: Reserve(number, wanted, fields.count or 0, fields.pool))
-    return reservation_view(engine.state.reservations[fields.name], engine.clock.now_ms())
+    return reservation_view(call.engine.state.reservations[fields.name], call.now_ms)
 
 
 async def cancel_reservation(call: Call, reservation: str) -> None:

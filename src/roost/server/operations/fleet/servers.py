@@ -17,6 +17,7 @@ from roost.server.engine.recording import records_of
 from roost.server.observability import logging
 from roost.server.operations.context import Call, Context
 from roost.server.views.operators import maintenance_view
+from roost.server.views.view_of import view_of
 
 log = logging.logger("leader")
 
@@ -29,7 +30,7 @@ async def list_servers(call: Call) -> ServersView:
     if peers is None or engine.leadership is None:
         alone = ServerView(
             name="server", role="leader" if engine.ready else "unknown", api="", agents="", revision=state.revision,
-            now_ms=engine.clock.now_ms(), version=__version__, failed=engine.failed,
+            now_ms=call.now_ms, version=__version__, failed=engine.failed,
         )  # fmt: skip
         return ServersView(epoch=engine.epoch, items=[alone])
     items = [
@@ -69,23 +70,17 @@ async def metrics(call: Call) -> bytes:
 
 async def status(call: Call) -> StatusView:
     """Version, revision and counts of the server."""
-    context = call.context
-    state = await context.engine.settled()
-    counts = context.census.of(state)
-    return StatusView(
+    context, state = call.context, await call.state()
+    return view_of(
+        StatusView,
+        context.census.of(state),
+        state.settings,
         version=__version__,
         revision=state.revision,
         ready=context.engine.ready,
-        now_ms=context.engine.clock.now_ms(),
-        strategy=state.settings.strategy,
+        now_ms=call.now_ms,
         strategies=sorted(STRATEGIES),
-        lease_ms=state.settings.lease_ms,
-        backfill_after_ms=state.settings.backfill_after_ms,
-        preempt_margin=state.settings.preempt_margin,
         agents_connected=context.metrics.connected,
-        nodes=counts.nodes,
-        workloads=counts.workloads,
-        instances=counts.instances,
         maintenance=maintenance_view(state, call.redactor.visible),
         history=context.history.standing() if context.history is not None else None,
         controllers=_controllers(context),
@@ -99,7 +94,7 @@ def _controllers(context: Context) -> list[str]:
 
 async def get_maintenance(call: Call) -> MaintenanceView:
     """Show maintenance: since when and why."""
-    return maintenance_view(await call.engine.settled(), call.redactor.visible)
+    return maintenance_view(await call.state(), call.redactor.visible)
 
 
 async def begin_maintenance(call: Call, fields: Maintaining) -> MaintenanceView:
@@ -114,16 +109,14 @@ async def begin_maintenance(call: Call, fields: Maintaining) -> MaintenanceView:
     if fields.for_ is not None:
         for_ms = duration_ms(fields.for_, "for")
         between(for_ms, 1, limits.DURATION_MS_MAX, "for", "milliseconds")
-    engine = call.engine
     await call.ask(lambda number: Maintain(number, True, fields.reason, for_ms))
-    return maintenance_view(engine.state)
+    return maintenance_view(call.engine.state)
 
 
 async def end_maintenance(call: Call) -> MaintenanceView:
     """End maintenance: paused work continues. Idempotent."""
-    engine = call.engine
     await call.ask(lambda number: Maintain(number, False))
-    return maintenance_view(engine.state)
+    return maintenance_view(call.engine.state)
 
 
 async def backup(call: Call) -> bytes:
@@ -131,5 +124,5 @@ async def backup(call: Call) -> bytes:
 
     100,000 instances take the server some 200 ms, during which nothing else is decided.
     """
-    state = await call.engine.settled()
+    state = await call.state()
     return msgspec.msgpack.encode(Snapshot(state.revision, records_of(state)))

@@ -1,19 +1,18 @@
 """Access: the principal of a caller, members of projects (`*`: everywhere), and the audit log."""
 
-from heapq import nsmallest
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from roost.model.errors import NotFound
-from roost.model.events import PutRecords
 from roost.model.records.access import Member, check_place, check_role, subject_of
 from roost.model.records.opaque import Audit, OpaqueRecord
 from roost.schema.access import AuditPage, LoginView, MemberPage, Membership, MemberView, WhoamiView
 from roost.server.auth.members import decode_member, encode_member
 from roost.server.operations.context import Call
-from roost.server.operations.parameters import PAGE_MAX, After, Limit
+from roost.server.operations.parameters import PAGE_MAX, After, Limit, page_of
+from roost.server.views.view_of import view_of
 
 
 async def whoami(call: Call) -> WhoamiView:
@@ -33,11 +32,9 @@ async def login(call: Call) -> LoginView:
 
 async def list_members(call: Call, project: str, limit: Limit = PAGE_MAX, after: After = "") -> MemberPage:
     """List the users with a role in a project. Project `*`: roles in all projects."""
-    state = await call.engine.settled()
-    kept, start = state.opaque_records.get("member", {}), f"{project}/"
-    keys = nsmallest(limit + 1, (key for key in kept if key.startswith(start) and key > start + after))
-    items = [_view(key, kept[key]) for key in keys[:limit]]
-    return MemberPage(state.revision, items, items[-1].subject if len(keys) > limit else None)
+    kept = await call.records("member")
+    keys, following = page_of(kept, limit, after, f"{project}/")
+    return MemberPage(call.engine.state.revision, [_view(key, kept[key]) for key in keys], following)
 
 
 async def set_member(call: Call, project: str, subject: str, fields: Membership) -> MemberView:
@@ -45,24 +42,22 @@ async def set_member(call: Call, project: str, subject: str, fields: Membership)
     check_place(project, "project")
     check_role(fields.role, "role")
     key = f"{project}/{subject_of(subject, 'subject')}"
-    value = encode_member(Member(fields.role, call.engine.clock.now_ms(), call.principal.name))
-    await call.ask(lambda number: PutRecords(number, (OpaqueRecord("member", key, value),)))
+    value = encode_member(Member(fields.role, call.now_ms, call.principal.name))
+    await call.put(OpaqueRecord("member", key, value))
     return _view(key, value)
 
 
 async def remove_member(call: Call, project: str, subject: str) -> None:
     """Remove the role of a user in a project, at once."""
-    state = await call.engine.settled()
     key = f"{project}/{subject_of(subject, 'subject')}"
-    if key not in state.opaque_records.get("member", {}):
+    if key not in await call.records("member"):
         raise NotFound(f"{subject:.100} is no member of {project:.100}")
-    await call.ask(lambda number: PutRecords(number, (OpaqueRecord("member", key, None),)))
+    await call.put(OpaqueRecord("member", key, None))
 
 
 def _view(key: str, value: bytes) -> MemberView:
     project, _, subject = key.partition("/")
-    member = decode_member(value)
-    return MemberView(project=project, subject=subject, role=member.role, set_ms=member.set_ms, set_by=member.set_by)
+    return view_of(MemberView, decode_member(value), project=project, subject=subject)
 
 
 NUMBER_MAX = 1 << 53  # exact in JSON
@@ -76,20 +71,17 @@ async def audit(
     after: Annotated[int, Meta(ge=0, le=NUMBER_MAX, description="`next` of the previous page.")] = 0,
 ) -> AuditPage:
     """List changes on request, newest first."""
-    state = await call.engine.settled()
-    entries = map(_DECODER.decode, state.opaque_records.get("audit", {}).values())
+    entries = map(_DECODER.decode, (await call.records("audit")).values())
     found = [
         entry
         for entry in entries
-        if (not after or entry.number < after) and (not what or entry.what == what) and (not who or _is(entry.who, who))
+        if (not after or entry.number < after)
+        and (not what or entry.what == what)
+        and (not who or who in (entry.who, entry.who.partition(":")[2]))
     ]
-    found.sort(key=lambda item: -item.number)
+    found.sort(key=lambda entry: -entry.number)
     items = found[:limit]
-    return AuditPage(state.revision, items, items[-1].number if len(found) > limit else None)
-
-
-def _is(name: str, who: str) -> bool:
-    return who in (name, name.partition(":")[2])
+    return AuditPage(call.engine.state.revision, items, items[-1].number if len(found) > limit else None)
 
 
 _DECODER = msgspec.msgpack.Decoder(Audit)

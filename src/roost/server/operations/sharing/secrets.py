@@ -3,15 +3,14 @@
 import base64
 import binascii
 from functools import partial
-from heapq import nsmallest
 
 from roost.model.errors import Invalid, NotFound
-from roost.model.events import PutRecords, WorkloadSpec
+from roost.model.events import WorkloadSpec
 from roost.model.records.opaque import OpaqueRecord
 from roost.model.spec.document import decode_document, may_have_secrets, secrets_of
 from roost.schema.secrets import Resealed, SecretPage, SecretValue, SecretView
 from roost.server.operations.context import Call
-from roost.server.operations.parameters import PAGE_MAX, After, Limit
+from roost.server.operations.parameters import PAGE_MAX, After, Limit, page_of
 from roost.server.pki.secrets import KIND, check_key, reseal
 from roost.server.webhooks.dispatcher import KIND as HOOK
 from roost.server.webhooks.dispatcher import bound, resealed_hook
@@ -19,12 +18,9 @@ from roost.server.webhooks.dispatcher import bound, resealed_hook
 
 async def list_secrets(call: Call, project: str, limit: Limit = PAGE_MAX, after: After = "") -> SecretPage:
     """List the secrets of a project: names, sizes, last change and author. Never values."""
-    context = call.context
-    state = await context.engine.settled()
-    kept, start = state.opaque_records.get(KIND, {}), f"{project}/"
-    keys = nsmallest(limit + 1, (key for key in kept if key.startswith(start) and key > start + after))
-    items = [context.secrets.view(key, kept[key]) for key in keys[:limit]]
-    return SecretPage(state.revision, items, items[-1].name if len(keys) > limit else None)
+    kept, secrets = await call.records(KIND), call.context.secrets
+    keys, following = page_of(kept, limit, after, f"{project}/")
+    return SecretPage(call.engine.state.revision, [secrets.view(key, kept[key]) for key in keys], following)
 
 
 async def set_secret(call: Call, project: str, name: str, given: SecretValue) -> SecretView:
@@ -33,19 +29,18 @@ async def set_secret(call: Call, project: str, name: str, given: SecretValue) ->
     check_key(key)
     secrets = call.context.secrets
     record = secrets.record(key, _bytes(given), call.principal.name)
-    await call.ask(lambda number: PutRecords(number, (record,)))
+    await call.put(record)
     assert record.value is not None
     return secrets.view(key, record.value)
 
 
 async def remove_secret(call: Call, project: str, name: str) -> None:
     """Delete a secret. Running work keeps it; later attempts that need it fail to start."""
-    state = await call.engine.settled()
     key = f"{project}/{name}"
-    known = state.opaque_records.get(KIND, {}).get(key)
+    known = (await call.records(KIND)).get(key)
     if known is None:
         raise NotFound(f"there is no secret {name:.100} in project {project:.100}")
-    await call.ask(lambda number: PutRecords(number, (OpaqueRecord(KIND, key, None, known),)))
+    await call.put(OpaqueRecord(KIND, key, None, known))
 
 
 async def reseal_secrets(call: Call) -> Resealed:
@@ -63,8 +58,7 @@ async def require_secrets(call: Call, wanted: tuple[WorkloadSpec, ...], *, many:
     for number, spec in enumerate(wanted):
         if not may_have_secrets(spec.document):
             continue
-        state = await call.engine.settled()
-        known = state.opaque_records.get(KIND, {})
+        known = await call.records(KIND)
         for variable, name in secrets_of(decode_document(spec.document)).items():
             if f"{spec.project}/{name}" not in known:
                 message = f"project {spec.project} has no secret {name}; `roost secrets set {spec.project}/{name}`"

@@ -1,22 +1,20 @@
 """Tokens: how programs come in. Created, rotated and revoked by admins, each for the projects it is admin of."""
 
-from heapq import nsmallest
-
 import msgspec
 
 from roost.model import limits
 from roost.model.errors import Conflict, Forbidden, Invalid, NotFound
-from roost.model.events import PutRecords
 from roost.model.records.access import ADMIN, EVERYWHERE, Token, check_projects, check_role
 from roost.model.records.opaque import OpaqueRecord
 from roost.model.spec.names import check_name
 from roost.model.spec.units import duration_ms
 from roost.schema.access import Creating, Duration, Rotating, TokenMade, TokenPage, TokenView
 from roost.server.auth.principal import Principal
-from roost.server.auth.tokens import CachedToken, Tokens, encode_token, make_secret
+from roost.server.auth.tokens import CachedToken, encode_token, make_secret
 from roost.server.operations.context import Call
-from roost.server.operations.named_projects import permit_in
-from roost.server.operations.parameters import PAGE_MAX, After, Limit
+from roost.server.operations.parameters import PAGE_MAX, After, Limit, page_of
+from roost.server.operations.permit import permit_in
+from roost.server.views.view_of import view_of
 
 NEVER = "never"
 TRIES_MAX = 3  # a use may be written down between looking and changing, and that once an hour
@@ -24,21 +22,16 @@ TRIES_MAX = 3  # a use may be written down between looking and changing, and tha
 
 async def list_tokens(call: Call, limit: Limit = PAGE_MAX, after: After = "") -> TokenPage:
     """List tokens by name, never their secrets."""
-    context, principal = call.context, call.principal
-    state = await context.engine.settled()
-    tokens, now = context.auth.tokens, context.engine.clock.now_ms()
-    names = (name for name in state.opaque_records.get("token", {}) if name > after and _find(tokens, principal, name))
-    found = nsmallest(limit + 1, names)
-    items = [_view(tokens, name, _there(tokens, principal, name).token, now) for name in found[:limit]]
-    return TokenPage(state.revision, items, found[limit - 1] if len(found) > limit else None)
+    kept = await call.records("token")
+    names, following = page_of((name for name in kept if name > after and _find(call, name)), limit, after)
+    items = [_view(call, name, _there(call, name).token) for name in names]
+    return TokenPage(call.engine.state.revision, items, following)
 
 
 async def get_token(call: Call, token: str) -> TokenView:
     """Show a token: its role, its projects, its expiry, its last use."""
-    context = call.context
-    await context.engine.settled()
-    known = _there(context.auth.tokens, call.principal, token)
-    return _view(context.auth.tokens, token, known.token, context.engine.clock.now_ms())
+    await call.state()
+    return _view(call, token, _there(call, token).token)
 
 
 async def create_token(call: Call, fields: Creating) -> TokenMade:
@@ -51,53 +44,47 @@ async def create_token(call: Call, fields: Creating) -> TokenMade:
     permit_in(principal, projects, ADMIN)
     lifetime = _lifetime(fields.expires, limits.DEFAULT_TOKEN_LIFETIME_MS, principal)
     text, digest = make_secret(fields.name)
-    now = call.engine.clock.now_ms()
-    made = Token(fields.role, projects, digest, now, principal.name, lifetime)
-    record = OpaqueRecord("token", fields.name, encode_token(made), was=None)
-    await call.ask(lambda number: PutRecords(number, (record,)))
-    return _made(call.context.auth.tokens, fields.name, made, now, text)
+    made = Token(fields.role, projects, digest, call.now_ms, principal.name, lifetime)
+    await call.put(OpaqueRecord("token", fields.name, encode_token(made), was=None))
+    return view_of(TokenMade, _view(call, fields.name, made), token=text)
 
 
 async def rotate_token(call: Call, token: str, fields: Rotating) -> TokenMade:
     """Create a new secret for a token. The old one stays valid for the overlap."""
-    context, principal = call.context, call.principal
     overlap = _duration(fields.overlap, limits.DEFAULT_TOKEN_OVERLAP_MS, limits.TOKEN_OVERLAP_MS_MAX, "overlap")
     text, digest = make_secret(token)
     for attempt in range(TRIES_MAX):
-        await context.engine.settled()
-        known = _there(context.auth.tokens, principal, token)
-        lifetime = _lifetime(fields.expires, known.token.lifetime_ms, principal)
-        now = context.engine.clock.now_ms()
-        made = _rotated(known.token, digest, now, overlap, lifetime)
-        record = OpaqueRecord("token", token, encode_token(made), was=known.stored)
+        await call.state()
+        known = _there(call, token)
+        lifetime = _lifetime(fields.expires, known.token.lifetime_ms, call.principal)
+        made = _rotated(known.token, digest, call.now_ms, overlap, lifetime)
         try:
-            await call.ask(lambda number, record=record: PutRecords(number, (record,)))  # type: ignore[misc]
+            await call.put(OpaqueRecord("token", token, encode_token(made), was=known.stored))
             break
         except Conflict as error:
             if error.code != "changed" or attempt == TRIES_MAX - 1:
                 raise
-    return _made(context.auth.tokens, token, made, now, text)
+    return view_of(TokenMade, _view(call, token, made), token=text)
 
 
 async def revoke_token(call: Call, token: str) -> None:
     """Revoke a token at once. Streams that it opened end."""
-    context = call.context
-    await context.engine.settled()
-    _there(context.auth.tokens, call.principal, token)
-    await call.ask(lambda number: PutRecords(number, (OpaqueRecord("token", token, None),)))
+    await call.state()
+    _there(call, token)
+    await call.put(OpaqueRecord("token", token, None))
 
 
-def _there(tokens: Tokens, principal: Principal, name: str) -> CachedToken:
-    known = _find(tokens, principal, name)
+def _there(call: Call, name: str) -> CachedToken:
+    known = _find(call, name)
     if known is None:
         raise NotFound(f"there is no token {name:.100}, or it is none of yours", params={"token": name})
     return known
 
 
-def _find(tokens: Tokens, principal: Principal, name: str) -> CachedToken | None:
-    """A token whose projects are all the principal's to administrate."""
-    known = tokens.find(name)
-    return known if known is not None and principal.access.covers(known.token.projects, ADMIN) else None
+def _find(call: Call, name: str) -> CachedToken | None:
+    """A token, if its caller is an admin of all its projects."""
+    known = call.context.auth.tokens.find(name)
+    return known if known is not None and call.principal.access.covers(known.token.projects, ADMIN) else None
 
 
 def _rotated(old: Token, digest: bytes, now: int, overlap: int, lifetime: int) -> Token:
@@ -110,7 +97,7 @@ def _rotated(old: Token, digest: bytes, now: int, overlap: int, lifetime: int) -
 
 
 def _lifetime(expires: Duration, otherwise: int, principal: Principal) -> int:
-    """How long a secret is good, in milliseconds; 0: it does not expire."""
+    """In milliseconds; 0: it does not expire."""
     never = expires == NEVER or (expires is None and not otherwise)
     if never and principal.access.everywhere < ADMIN:
         message = f"only an admin of everything ({EVERYWHERE}) may have tokens that never expire; say for how long"
@@ -132,20 +119,13 @@ def _duration(given: Duration, otherwise: int, most: int, path: str) -> int:
     return length
 
 
-def _made(tokens: Tokens, name: str, made: Token, now: int, text: str) -> TokenMade:
-    return TokenMade(**msgspec.structs.asdict(_view(tokens, name, made, now)), token=text)
-
-
-def _view(tokens: Tokens, name: str, token: Token, now: int) -> TokenView:
-    return TokenView(
+def _view(call: Call, name: str, token: Token) -> TokenView:
+    now = call.now_ms
+    return view_of(
+        TokenView,
+        token,
         name=name,
-        role=token.role,
-        projects=list(token.projects),
-        created_ms=token.created_ms,
-        created_by=token.created_by,
-        expires_ms=token.expires_ms or None,
         expired=bool(token.expires_ms) and now >= token.expires_ms,
-        rotated_ms=token.rotated_ms or None,
         overlap_until_ms=token.old_until_ms if token.old_until_ms > now else None,
-        used_ms=tokens.used_ms(name, token) or None,
+        used_ms=call.context.auth.tokens.used_ms(name, token) or None,
     )

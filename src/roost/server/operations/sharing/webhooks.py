@@ -1,18 +1,17 @@
 """Hooks: set, list, remove, try. A signing secret comes in and never goes out by this door."""
 
-from heapq import nsmallest
 from urllib.parse import urlsplit
 
 import msgspec
 
 from roost.model.errors import Invalid, NotFound
-from roost.model.events import PutRecords
 from roost.model.records.access import EVERYWHERE, OPERATOR
 from roost.model.records.opaque import OpaqueRecord
 from roost.model.records.webhook import Hook, check_hook, check_secret
 from roost.schema.webhooks import HookBody, HookPage, HookTried, HookView
 from roost.server.operations.context import Call
-from roost.server.operations.parameters import PAGE_MAX, After, Limit
+from roost.server.operations.parameters import PAGE_MAX, After, Limit, page_of
+from roost.server.views.view_of import view_of
 from roost.server.webhooks.channel import Channel, DeliveryCounts
 from roost.server.webhooks.dispatcher import KIND, Hooks, bound, decode_hook, encode_hook
 from roost.server.webhooks.http import literal_of, refusal_of
@@ -20,20 +19,16 @@ from roost.server.webhooks.http import literal_of, refusal_of
 
 async def list_hooks(call: Call, limit: Limit = PAGE_MAX, after: After = "") -> HookPage:
     """List the webhooks of projects in which you are an operator."""
-    state = await call.engine.settled()
-    hooks, access = hooks_of(call), call.principal.access
-    known = (*state.opaque_records.get(KIND, {}), *hooks.commands)
-    own = (key for key in known if key > after and access.covers((key.partition("/")[0],), OPERATOR))
-    keys = nsmallest(limit + 1, own)
-    items = [_view(hooks, key, state.opaque_records.get(KIND, {}).get(key)) for key in keys[:limit]]
-    return HookPage(state.revision, items, keys[limit - 1] if len(keys) > limit else None)
+    kept, hooks, access = await call.records(KIND), hooks_of(call), call.principal.access
+    own = (key for key in (*kept, *hooks.commands) if access.covers((key.partition("/")[0],), OPERATOR))
+    keys, following = page_of(own, limit, after)
+    return HookPage(call.engine.state.revision, [_view(hooks, key, kept.get(key)) for key in keys], following)
 
 
 async def get_hook(call: Call, project: str, name: str) -> HookView:
     """One webhook and its deliveries. Project `*`: a hook of all projects."""
-    state = await call.engine.settled()
     hooks, key = hooks_of(call), f"{project}/{name}"
-    record = state.opaque_records.get(KIND, {}).get(key)
+    record = (await call.records(KIND)).get(key)
     if record is None and key not in hooks.commands:
         raise _unknown(project, name)
     return _view(hooks, key, record)
@@ -45,32 +40,28 @@ async def set_hook(call: Call, project: str, name: str, given: HookBody) -> Hook
     fields = {"url": given.url, "events": given.events, "workload": given.workload, "enabled": given.enabled}
     check_hook(project, name, Hook(**fields))  # type: ignore[arg-type]
     _check_place(given.url, hooks)
-    engine = call.engine
     sealed = _sealed(hooks, key, given.secret)
-    state = await engine.settled()
-    record = state.opaque_records.get(KIND, {}).get(key)
+    record = (await call.records(KIND)).get(key)
     known = decode_hook(record) if record is not None else None
-    goes_on = known is not None and known.enabled
     hook = Hook(
         **fields,  # type: ignore[arg-type]
         sealed=(known.sealed if known else b"") if sealed is None else sealed,
-        since=known.since if known and goes_on else state.revision,
-        changed_ms=engine.clock.now_ms(),
+        since=known.since if known and known.enabled else call.engine.state.revision,
+        changed_ms=call.now_ms,
         changed_by=call.principal.name,
     )
-    kept = OpaqueRecord(KIND, key, encode_hook(hook), record)
-    await call.ask(lambda number: PutRecords(number, (kept,)))
-    return _view(hooks, key, kept.value)
+    kept = encode_hook(hook)
+    await call.put(OpaqueRecord(KIND, key, kept, record))
+    return _view(hooks, key, kept)
 
 
 async def remove_hook(call: Call, project: str, name: str) -> None:
     """Delete a webhook and its pending events."""
-    state = await call.engine.settled()
     key = f"{project}/{name}"
-    known = state.opaque_records.get(KIND, {}).get(key)
+    known = (await call.records(KIND)).get(key)
     if known is None:
         raise _unknown(project, name)
-    await call.ask(lambda number: PutRecords(number, (OpaqueRecord(KIND, key, None, known),)))
+    await call.put(OpaqueRecord(KIND, key, None, known))
 
 
 async def test_hook(call: Call, project: str, name: str) -> HookTried:
@@ -80,14 +71,13 @@ async def test_hook(call: Call, project: str, name: str) -> HookTried:
 
 
 def hooks_of(call: Call) -> Hooks:
-    """The hooks of this server."""
     hooks = call.context.hooks
     assert hooks is not None, "a server that serves has hooks"
     return hooks
 
 
 def _check_place(url: str, hooks: Hooks) -> None:
-    """What can be seen to be refused is refused now; names are looked at when a message goes there."""
+    """Refuse literal addresses now; names are resolved when a message is sent."""
     host = urlsplit(url).hostname or ""
     literal = literal_of("127.0.0.1" if host == "localhost" or host.endswith(".localhost") else host)
     refusal = refusal_of(literal, to_loopback=hooks.to_loopback) if literal is not None else ""
@@ -96,7 +86,7 @@ def _check_place(url: str, hooks: Hooks) -> None:
 
 
 def _sealed(hooks: Hooks, key: str, secret: str | None | msgspec.UnsetType) -> bytes | None:
-    """The secret as it is stored; None: as it was."""
+    """The encrypted secret; None: unchanged."""
     if secret is msgspec.UNSET:
         return None
     if secret is None:
@@ -115,25 +105,16 @@ def _view(hooks: Hooks, key: str, record: bytes | None) -> HookView:
     hook = Hook("", command.events) if command is not None else decode_hook(record or b"")
     channel: Channel | None = hooks.channels.get(key)
     counts = channel.counts if channel is not None else DeliveryCounts()
-    return HookView(
+    return view_of(
+        HookView,
+        hook,
+        counts,
         project=project,
         name=name,
-        url=hook.url,
         command=command is not None,
-        events=list(hook.events),
-        workload=hook.workload,
-        enabled=hook.enabled,
         signed=bool(hook.sealed),
-        changed_ms=hook.changed_ms,
-        changed_by=hook.changed_by,
-        delivered=counts.delivered,
-        failed=counts.failed,
-        given_up=counts.given_up,
-        dropped=counts.dropped,
         waiting=channel.waiting if channel is not None else 0,
-        last_ms=counts.last_ms or None,
         last_code=counts.last_code or None,
-        last_error=counts.last_error,
         missing=channel.missing if channel is not None else "",
     )
 

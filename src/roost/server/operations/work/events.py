@@ -15,9 +15,9 @@ from roost.server.feed.change_log import KINDS, ChangeFilter, FeedUpdate
 from roost.server.history.projection import ABOUT
 from roost.server.history.search import EventsWanted, Period, Projects, events_after, last_event, search_events
 from roost.server.history.service import FOLLOW_PAUSE_S, History, needed
+from roost.server.operations.as_of import period_of, search, seen_projects
 from roost.server.operations.context import Call
 from roost.server.operations.parameters import AfterRow, Limit, OfInstance, Since, Until
-from roost.server.operations.work.history import period_of, seen_projects
 
 BURST_MAX = 1_000  # events read at once for one who follows
 ID_MAX = 10**18 - 1
@@ -41,11 +41,8 @@ async def events(
     after: AfterRow = "",
 ) -> EventPage:
     """Search events, newest first."""
-    context = call.context
-    period = period_of(since, until, context.engine.clock.now_ms())
-    wanted = _wanted(call, project, workload, index, node, kind, what, period)
-    items, following = await needed(context.history).read(search_events, wanted, limit, after, seen_projects(call))
-    return EventPage(items, following)
+    wanted = _wanted(call, project, workload, index, node, kind, what, period_of(since, until, call.now_ms))
+    return EventPage(*await search(call, search_events, wanted, limit, after))
 
 
 class EventBatch(msgspec.Struct, frozen=True):

@@ -5,12 +5,12 @@ from typing import Annotated
 from msgspec import Meta
 
 from roost.model.errors import Invalid
-from roost.model.spec.units import duration_ms, is_moment, moment_ms
 from roost.model.states import InstanceState
 from roost.schema.history import LifePage, MomentView, OverInstancePage, OverPage
 from roost.server.history.as_of import earliest_ms
-from roost.server.history.search import Period, Projects, instances_of, lives_of, search_workloads
+from roost.server.history.search import instances_of, lives_of, search_workloads
 from roost.server.history.service import needed
+from roost.server.operations.as_of import period_of, search
 from roost.server.operations.context import Call
 from roost.server.operations.parameters import (
     SERIAL_MAX,
@@ -23,6 +23,7 @@ from roost.server.operations.parameters import (
     Until,
     WorkloadState,
 )
+from roost.server.views.view_of import view_of
 
 
 async def history(
@@ -36,32 +37,21 @@ async def history(
     after: AfterRow = "",
 ) -> OverPage:
     """Search finished workloads, newest first."""
-    context = call.context
-    period = period_of(since, until, context.engine.clock.now_ms())
-    items, following = await needed(context.history).read(
-        search_workloads, project, name, only or "", period, limit, after, seen_projects(call)
-    )
-    return OverPage(items, following)
+    period = period_of(since, until, call.now_ms)
+    return OverPage(*await search(call, search_workloads, project, name, only or "", period, limit, after))
 
 
 async def moment(call: Call, at: At = "0s") -> MomentView:
     """The commit of a time, so that several requests can use the same."""
-    context = call.context
-    kept = needed(context.history)
-    found = await kept.moment(at, context.engine.clock.now_ms())
-    first_ms = await kept.read(earliest_ms)
-    return MomentView(
-        token=found.token, revision=found.revision, at_ms=found.at_ms, earliest_ms=first_ms, gap=found.gap
-    )
+    kept = needed(call.context.history)
+    return view_of(MomentView, await kept.moment(at, call.now_ms), earliest_ms=await kept.read(earliest_ms))
 
 
 async def get_history(
     call: Call, project: str, name: str, limit: DetailLimit = 10, after: AfterIndex = SERIAL_MAX
 ) -> LifePage:
     """Finished workloads of one name, newest first, with their documents."""
-    context = call.context
-    items, following = await needed(context.history).read(lives_of, project, name, limit, after, seen_projects(call))
-    return LifePage(items, following)
+    return LifePage(*await search(call, lives_of, project, name, limit, after))
 
 
 async def history_instances(
@@ -76,27 +66,4 @@ async def history_instances(
     """The instances of a finished workload, each with its story and its decision."""
     if not 0 <= serial <= SERIAL_MAX:
         raise Invalid("serial", f"a serial is 0 to {SERIAL_MAX}")
-    context = call.context
-    items, following = await needed(context.history).read(
-        instances_of, project, name, serial, only or "", limit, after, seen_projects(call)
-    )
-    return OverInstancePage(items, following)
-
-
-def seen_projects(call: Call) -> Projects:
-    """The projects whose past the caller may see; None: all of them."""
-    access = call.principal.access
-    return None if access.sees_all else frozenset(access.ranks)
-
-
-def period_of(since: str, until: str, now_ms: int) -> Period:
-    """A period from how people write it."""
-    whole = Period()
-    return Period(
-        _moment_ms(since, "since", now_ms) if since else whole.since_ms,
-        _moment_ms(until, "until", now_ms) if until else whole.until_ms,
-    )
-
-
-def _moment_ms(text: str, path: str, now_ms: int) -> int:
-    return moment_ms(text, path, now_ms) if is_moment(text) else now_ms - duration_ms(text, path)
+    return OverInstancePage(*await search(call, instances_of, project, name, serial, only or "", limit, after))

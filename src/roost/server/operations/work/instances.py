@@ -27,8 +27,7 @@ async def list_instances(
 ) -> AsOf[InstancePage]:
     """List the instances of a workload, including unstarted ones."""
     seen = await state_at(call, at)
-    workload, redactor = seen.workload(project, name), call.redactor
-    return seen.shows(_page(seen.state, workload, redactor, only, limit, after))
+    return seen.shows(_page(seen.state, seen.workload(project, name), call.redactor, only, limit, after))
 
 
 def _page(

@@ -1,6 +1,6 @@
 """Schedules: jobs that run again and again. When they are due, how their last runs went, and a run besides."""
 
-from heapq import nlargest, nsmallest
+from heapq import nlargest
 from typing import Annotated
 
 from msgspec import Meta
@@ -15,7 +15,8 @@ from roost.schema.schedules import RunView, SchedulePage, ScheduleView
 from roost.schema.work import WorkloadView
 from roost.server.auth.principal import Redactor
 from roost.server.operations.context import Call
-from roost.server.operations.parameters import DETAILS_MAX, After, DetailLimit
+from roost.server.operations.parameters import DETAILS_MAX, After, DetailLimit, page_of
+from roost.server.views.view_of import view_of
 from roost.server.views.work import live_view
 
 NEXT_MAX = 10
@@ -28,19 +29,16 @@ async def list_schedules(
     call: Call, project: str = "", coming: Coming = 1, limit: DetailLimit = DETAILS_MAX, after: After = ""
 ) -> SchedulePage:
     """List schedules with their next ticks and their last runs."""
-    state, redactor = await call.engine.settled(), call.redactor
+    state, redactor = await call.state(), call.redactor
     seen = (key for key in state.schedules if redactor.sees(key) and (not project or key.startswith(f"{project}/")))
-    keys = nsmallest(limit + 1, (key for key in seen if key > after))
-    more = keys[limit - 1] if len(keys) > limit else None
-    return SchedulePage(
-        state.revision, [schedule_view(state, redactor, state.workloads[key], coming) for key in keys[:limit]], more
-    )
+    keys, following = page_of(seen, limit, after)
+    items = [schedule_view(state, redactor, state.workloads[key], coming) for key in keys]
+    return SchedulePage(state.revision, items, following)
 
 
 async def get_schedule(call: Call, project: str, name: str, coming: Coming = 1) -> ScheduleView:
     """Show one schedule."""
-    state = await call.engine.settled()
-    key = f"{project}/{name}"
+    state, key = await call.state(), f"{project}/{name}"
     if key not in state.schedules:
         raise NotFound(f"there is no schedule {key}")
     return schedule_view(state, call.redactor, state.workloads[key], coming)
@@ -57,19 +55,14 @@ async def run_schedule(call: Call, project: str, name: str) -> WorkloadView:
 
 
 def schedule_view(state: State, redactor: Redactor, workload: Workload, coming: int) -> ScheduleView:
-    """A schedule as it stands."""
     schedule = workload.policy.schedule
     assert schedule is not None, f"{workload.key} has no schedule"
     runs = [state.workloads[run] for run in state.runs.get(workload.key, ())]
     last = nlargest(RUNS_MAX, runs, key=lambda item: item.serial)
-    return ScheduleView(
-        project=workload.project,
-        name=workload.name,
-        cron=schedule.cron,
-        zone=schedule.zone,
-        overlap=schedule.overlap,
-        catch_up=schedule.catch_up,
-        history_limit=schedule.history_limit,
+    return view_of(
+        ScheduleView,
+        workload,
+        schedule,
         ended=bool(workload.unstarted_end_state),
         message=message_of(workload.reason, redactor.visible),
         reason=reason_view(workload.reason, redactor.visible),
@@ -87,12 +80,4 @@ def _coming(schedule: Schedule, after_ms: int, coming: int) -> list[int]:
 
 
 def _run_view(state: State, redactor: Redactor, run: Workload) -> RunView:
-    view = live_view(state, run, redactor.visible)
-    return RunView(
-        name=run.name,
-        state=view.state,
-        tick_ms=run.tick_ms,
-        finished_ms=view.finished_ms,
-        message=view.message,
-        reason=view.reason,
-    )
+    return view_of(RunView, live_view(state, run, redactor.visible), run)

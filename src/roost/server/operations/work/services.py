@@ -9,6 +9,7 @@ from roost.schema.services import AddressView, ServicePage, ServiceView
 from roost.server.operations.context import Call
 from roost.server.operations.parameters import DETAILS_MAX, After, DetailLimit, Ready
 from roost.server.operations.work.workloads import SCAN_MAX, older_than
+from roost.server.views.view_of import view_of
 from roost.server.views.work import live_view
 
 
@@ -16,7 +17,7 @@ async def list_services(
     call: Call, project: str = "", ready: Ready = False, limit: DetailLimit = DETAILS_MAX, after: After = ""
 ) -> ServicePage:
     """List live services and their addresses, newest first."""
-    state, redactor = await call.engine.settled(), call.redactor
+    state, redactor = await call.state(), call.redactor
     items: list[ServiceView] = []
     for seen, workload in enumerate(older_than(state, after, redactor), start=1):
         is_seen = redactor.sees(workload.project)
@@ -30,7 +31,7 @@ async def list_services(
 
 async def get_service(call: Call, project: str, name: str, ready: Ready = False) -> ServiceView:
     """Show the addresses of a service."""
-    state = await call.engine.settled()
+    state = await call.state()
     workload = state.workloads.get(f"{project}/{name}")
     if workload is None:
         raise NotFound(f"there is no service {project}/{name}", params={"service": project})
@@ -40,28 +41,17 @@ async def get_service(call: Call, project: str, name: str, ready: Ready = False)
 
 
 def service_view(state: State, workload: Workload, *, only_ready: bool) -> ServiceView:
-    """A service and where it is."""
-    known = addresses_of(state, workload)
-    report = [address for address in known if address.ready or not only_ready]
     view = live_view(state, workload)
-    return ServiceView(
-        project=workload.project,
-        name=workload.name,
-        count=workload.count,
+    return view_of(
+        ServiceView,
+        view,
+        workload.policy,
         ready=view.ready or 0,
         looping=view.looping or 0,
-        version=workload.version,
         rollout=workload.rollout.state if workload.rollout is not None else None,
-        ports=list(workload.policy.ports),
         addresses=[
-            AddressView(
-                index=address.index,
-                node=address.node,
-                host=address.host,
-                ports=address.ports,
-                ready=address.ready,
-                version=state.instances[f"{workload.key}.{address.index}"].version,
-            )
-            for address in report
+            view_of(AddressView, address, state.instances[f"{workload.key}.{address.index}"])
+            for address in addresses_of(state, workload)
+            if address.ready or not only_ready
         ],
     )

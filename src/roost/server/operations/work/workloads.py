@@ -22,10 +22,11 @@ from roost.schema.work import Accepted, Again, Chosen, SubmittedView, WorkloadDe
 from roost.server.auth.principal import Redactor
 from roost.server.operations.as_of import AsOf, state_at
 from roost.server.operations.context import Call
-from roost.server.operations.named_projects import permit_wanted
 from roost.server.operations.parameters import After, At, Limit, MustExist, PlanToken, SameOk, WorkloadState
+from roost.server.operations.permit import permit_wanted
 from roost.server.operations.sharing.secrets import require_secrets
 from roost.server.views.explain import plan_view, why_view
+from roost.server.views.view_of import view_of
 from roost.server.views.work import live_view, workload_detail, workload_view
 
 BATCH_MAX = 10_000  # documents in one request: one step of the engine, some hundred milliseconds
@@ -58,7 +59,6 @@ async def submit_batch(
 
 
 async def read_batch(documents: Any) -> tuple[WorkloadSpec, ...]:
-    """A list of workloads, each checked."""
     if not isinstance(documents, list):
         raise Invalid("$", "a batch is a list of workloads")
     if not 1 <= len(documents) <= BATCH_MAX:
@@ -122,7 +122,7 @@ async def retry(call: Call, project: str, name: str, fields: Again) -> WorkloadV
 
 
 async def change_workload(call: Call, key: str, make: Callable[[int], Event]) -> WorkloadView:
-    """Ask for a change and show the workload after it; one that is not kept is over and gone by then."""
+    """Ask for a change and show the workload after it, even if it is already deleted."""
     engine = call.engine
     known, progress = engine.state.workloads.get(key), engine.state.progress.get(key)
     await call.ask(make)
@@ -134,7 +134,7 @@ async def change_workload(call: Call, key: str, make: Callable[[int], Event]) ->
 
 
 def older_than(state: State, after: str, redactor: Redactor) -> Iterator[Workload]:
-    """Workloads, newest first, from the one after the last of a page; by age if that one is gone."""
+    """Workloads, newest first, after the last of a page; by age if that one is gone."""
     everything = reversed(state.workloads.values())
     if not after:
         yield from everything
@@ -189,7 +189,7 @@ def _is_labelled(workload: Workload, label: str) -> bool:
 def _submission(
     call: Call, wanted: tuple[WorkloadSpec, ...], same_ok: bool, must_exist: bool, token: str
 ) -> Callable[[int], Event]:
-    """What is put to the engine. What was planned knows what is there already."""
+    """The event for the engine. A plan knows which workloads exist."""
     if must_exist:
         _require_seen(call.redactor, wanted)
     permit_wanted(call.principal, wanted)
@@ -200,7 +200,7 @@ def _submission(
 
 
 def _require_seen(redactor: Redactor, wanted: tuple[WorkloadSpec, ...]) -> None:
-    """What is to be changed in a foreign project is as good as not there."""
+    """A workload of an invisible project does not exist for the caller."""
     for position, spec in enumerate(wanted):
         if not redactor.sees(spec.project):
             path = f"[{position}].name" if len(wanted) > 1 else "name"
@@ -214,7 +214,7 @@ def _require_seen(redactor: Redactor, wanted: tuple[WorkloadSpec, ...]) -> None:
 def _submitted(call: Call, submitted: SubmitReply) -> SubmittedView:
     state = call.engine.state
     view = live_view(state, _there(state, submitted.key), call.redactor.visible)
-    return SubmittedView(**{name: getattr(view, name) for name in view.__struct_fields__}, result=submitted.result)
+    return view_of(SubmittedView, view, result=submitted.result)
 
 
 def _there(state: State, key: str) -> Workload:
