@@ -41,7 +41,6 @@ def render(why: Reason, visible: Visible | None = None) -> str:
 
 
 def message_of(why: Reason | None, visible: Visible | None = None) -> str:
-    """The sentence for a reason, if there is one."""
     return "" if why is None else render(why, visible)
 
 
@@ -58,18 +57,15 @@ def render_note(note: str, visible: Visible | None = None) -> str:
 
 
 def error_message(error: RoostError, visible: Visible | None = None) -> str:
-    """The message of an error, and the reason it is about."""
     message = render_text(error.text, visible) if error.text else error.message
     return message if error.reason is None else f"{message}: {render(error.reason, visible)}"
 
 
 def error_params(error: RoostError, visible: Visible | None = None) -> dict[str, Any]:
-    """The facts of an error as data, with the reason it is about."""
     return error.params if error.reason is None else {**error.params, "reason": reason_data(error.reason, visible)}
 
 
 def reason_view(why: Reason | None, visible: Visible | None = None) -> ReasonView | None:
-    """A reason as data for the API."""
     if why is None:
         return None
     fields = type(why).__struct_fields__
@@ -80,7 +76,6 @@ def reason_view(why: Reason | None, visible: Visible | None = None) -> ReasonVie
 
 
 def reason_data(why: Reason | None, visible: Visible | None = None) -> dict[str, Any] | None:
-    """A reason as plain data: its code and what it is about."""
     view = reason_view(why, visible)
     return {"code": view.code, "params": view.params} if view is not None else None
 
@@ -109,7 +104,6 @@ def _sees(ref: Ref, visible: Visible | None) -> bool:
 
 
 def _shown(why: Reason, visible: Visible | None) -> dict[str, str]:
-    """The fields of a reason as text."""
     return {name: _value(name, getattr(why, name), visible) for name in type(why).__struct_fields__}
 
 
@@ -199,7 +193,6 @@ def _ticks(why: TicksSkipped, visible: Visible | None) -> str:
 
 
 def tick_text(tick: TickSkipped, visible: Visible | None) -> str:
-    """Why a tick made no run."""
     return {
         "run_active": f"{_value('', tick.workload, visible)} is still active",
         "runs_active": f"{tick.count} runs are still active",

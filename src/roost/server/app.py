@@ -54,15 +54,11 @@ class CannotStart(Exception):
 
 
 class Opened(NamedTuple):
-    """The doors that are open."""
-
     transport: ServerTls
     agents_port: int
 
 
 class Parts(NamedTuple):
-    """What a server is made of."""
-
     engine: Engine
     gateway: Gateway
     watch: Watch
@@ -76,7 +72,7 @@ class Parts(NamedTuple):
 
 
 def run(config: ServerConfig, on_ready: OnReady | None = None) -> int:
-    """Serve until a signal comes; the exit code. What keeps it from starting is one line on stderr."""
+    """Serve until a signal comes; return the exit code. A failure to start is one line on stderr."""
     import uvloop
 
     try:
@@ -227,7 +223,7 @@ def _open_stores(config: ServerConfig) -> tuple[Store, Blobs]:
 
 
 def _open_journal(config: ServerConfig) -> Journal | None:
-    """A folder that cannot be written is an error now; what goes wrong later is no reason to stop."""
+    """A folder that cannot be written is an error at the start; later failures do not stop the server."""
     if config.record_decisions is None:
         return None
     try:
@@ -240,7 +236,7 @@ def _open_journal(config: ServerConfig) -> Journal | None:
 
 
 def _open_history(config: ServerConfig) -> History | None:
-    """Its writer opens the file: one that cannot be written is logged, and no reason not to start."""
+    """Its writer opens the file: a failure is logged, and the server starts."""
     if not config.keeps_history:
         return None
     history = History(
@@ -305,12 +301,12 @@ async def _end_engine(engine: Engine, deciding: "asyncio.Future[None]") -> None:
 
 
 async def _until_over(deciding: "asyncio.Future[None]") -> None:
-    """Whatever breaks the engine ends the server."""
+    """An error of the engine ends the server."""
     await deciding
 
 
 async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, Opened]) -> Opened | None:
-    """Do something that may take long, but not longer than until the server is to stop."""
+    """Do something that may take long, until the server is to stop."""
     doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
     await asyncio.wait((doing, waiting), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -323,7 +319,7 @@ async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, Opened]) ->
 
 @contextmanager
 def _reload_on_hangup(transport: ServerTls) -> Iterator[None]:
-    """SIGHUP reads the operator's certificate again, where there is one; elsewhere it means what it always means."""
+    """SIGHUP reads the operator's certificate again, if there is one."""
     loop = asyncio.get_running_loop()
     is_ours = transport.is_operators and threading.current_thread() is threading.main_thread()
     if is_ours:

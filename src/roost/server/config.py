@@ -97,11 +97,9 @@ class ServerConfig:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other servers may use the same store."""
         return self.store.startswith(SHARED)
 
     def timing(self) -> LeaderTiming:
-        """How fast leadership changes hands."""
         return LeaderTiming(self.leader_ttl_ms, self.leader_renew_ms, self.leader_retry_ms, self.store_outage_grace_ms)
 
     def serves_tls(self) -> bool:
@@ -120,15 +118,12 @@ class ServerConfig:
 
     @property
     def keeps_history(self) -> bool:
-        """Whether finished work and what happened are kept."""
         return self.history == "on" or (self.history == "auto" and self.store != "memory")
 
     def hook_commands(self) -> tuple[Command, ...]:
-        """The command hooks. Raises Invalid."""
         return tuple(read_command(hook, "hooks") for hook in self.hooks)
 
     def settings(self) -> Settings:
-        """What of this the core reads."""
         margin = max(MARGIN_MS_MIN, self.lease_ms // MARGIN_SHARE)
         return Settings(
             strategy=self.strategy,
@@ -144,7 +139,7 @@ class ServerConfig:
 
 
 def check_config(config: ServerConfig) -> None:
-    """Refuse what cannot work, with the name of the setting and a sentence."""
+    """Refuse settings that cannot work, with their name. Raises Invalid."""
     if not config.strategy:
         raise Invalid("strategy", f"a strategy has a name; the default is {DEFAULT}", code="invalid_strategy")
     check_strategy(config.strategy, "strategy")
@@ -179,13 +174,12 @@ def check_config(config: ServerConfig) -> None:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Settings that the environment gives; a flag of the command line goes before them."""
+    """Settings of the environment; options of the command line go before them."""
     names = {"SCHEDULING_STRATEGY": "strategy", "ROOST_TOKEN": "admin_token"}
     return {setting: environment[name] for name, setting in names.items() if environment.get(name)}
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
     if host == "localhost":
         return True
     try:

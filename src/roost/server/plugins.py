@@ -15,7 +15,7 @@ _loaded: dict[tuple[str, str], Registry] = {}  # by name and value: a process th
 
 
 def load_plugins() -> tuple[str, ...]:
-    """Load every plug-in that is installed; the names of the strategies they brought. Raises Invalid."""
+    """Load every installed plug-in; return the names of their strategies. Raises Invalid."""
     for entry in sorted(entry_points(group=GROUP), key=lambda entry_point: (entry_point.name, entry_point.value)):
         if (entry.name, entry.value) not in _loaded:
             _loaded[entry.name, entry.value] = _load(entry)

@@ -12,7 +12,7 @@ from roost.wire import agent_pb2 as pb
 
 
 class GrpcRefusal(Exception):
-    """A call that is ended by us."""
+    """A call that the server ends with a status."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -21,7 +21,6 @@ class GrpcRefusal(Exception):
 
 
 def to_grpc_refusal(error: RoostError) -> GrpcRefusal:
-    """An error as a caller over gRPC gets it."""
     for kind, code in _CODES.items():
         if isinstance(error, kind):
             return GrpcRefusal(code, str(error))
@@ -44,14 +43,14 @@ FAULTS = frozenset({
 
 
 class AgentAuthenticator:
-    """Lets nodes in by their certificates, and gives them the next ones."""
+    """Admits nodes by their certificates, and renews these."""
 
     def __init__(self, certificates: Certificates) -> None:
         self.certificates = certificates
         self._refused = logging.RateLimitedLogger("gateway")
 
     async def admit(self, context: "grpc.aio.ServicerContext[Any, Any]") -> NodeCredential:
-        """The node that calls. Raises Refusal."""
+        """The node that calls. Raises GrpcRefusal."""
         try:
             return await self.certificates.admit(peer_in(context))
         except RoostError as error:
@@ -63,14 +62,14 @@ class AgentAuthenticator:
         context: "grpc.aio.ServicerContext[Any, Any]",
         report: tuple[tuple[str, str], ...] = (),
     ) -> NoReturn:
-        """End a call, and log it if that is the caller's fault."""
+        """End a call, and log it if the caller is at fault."""
         if refusal.code in FAULTS:
             self._refused.warning("agent refused", peer=context.peer(), node=_name_in(context), reason=refusal.message)
         await context.abort(refusal.code, refusal.message, report)
         raise AssertionError("a call that was ended goes on")
 
     def check(self, status: NodeCredential) -> None:
-        """Whether a node that was let in may still speak. Raises Refusal."""
+        """Refuse a node that was removed or joined again since it was admitted. Raises GrpcRefusal."""
         if not status.holds(self.certificates):
             raise GrpcRefusal(grpc.StatusCode.UNAUTHENTICATED, f"node {status.node} was removed, or has joined again")
 
@@ -88,7 +87,7 @@ class AgentAuthenticator:
         ).SerializeToString()  # fmt: skip
 
     async def server_in(self, context: "grpc.aio.ServicerContext[Any, Any]") -> str:
-        """Which server calls; nodes are sent away."""
+        """The server that calls. Nodes are refused."""
         peer = peer_of(context)
         if peer is None or peer.kind != "server":
             await self.refuse(GrpcRefusal(grpc.StatusCode.PERMISSION_DENIED, "this is for servers"), context)
@@ -96,7 +95,7 @@ class AgentAuthenticator:
 
 
 def peer_in(context: "grpc.aio.ServicerContext[Any, Any]") -> Peer:
-    """Which node or server is at the other end, as its certificate says. Raises Refusal."""
+    """The node or server of the certificate. Raises GrpcRefusal."""
     peer = peer_of(context)
     if peer is None:
         raise GrpcRefusal(grpc.StatusCode.UNAUTHENTICATED, "the certificate names no node and no server")

@@ -28,7 +28,7 @@ class Inbox(Protocol):
 
 
 class BeatReply(Enum):
-    """What a beat is answered with."""
+    """When a beat is answered."""
 
     NOW = "now"
     SOON = "soon"  # with others, a little later
@@ -38,8 +38,6 @@ class BeatReply(Enum):
 
 
 class Session:
-    """One agent that is connected."""
-
     __slots__ = ("behind_since_ms", "node", "outbox", "sequence", "waiting_since_ms")
 
     def __init__(self, node: str, outbox: Outbox) -> None:
@@ -51,8 +49,6 @@ class Session:
 
 
 class SessionMachine:
-    """All sessions of one server."""
-
     def __init__(self, engine: Inbox) -> None:
         self._engine = engine
         self.sessions: dict[str, Session] = {}
@@ -61,17 +57,16 @@ class SessionMachine:
 
     @property
     def is_joining(self) -> bool:
-        """Whether a hello is being decided, or left something behind."""
         return bool(self._joining or self._early)
 
     # a session begins and ends
 
     def greeted(self, node: str) -> None:
-        """A hello came, and the engine is asked. Its orders come before its answer does, and wait in `_early`."""
+        """The engine is asked about a hello. Its orders come before its answer, and are kept in `_early`."""
         self._joining[node] += 1
 
     def decided(self, node: str, session: int | None) -> Outbox | None:
-        """The hello was answered with a session; None: refused, or its stream broke. Returns what is due to it."""
+        """The hello got a session; None: it was refused, or its stream broke. Returns its early orders."""
         outbox = self._early.pop((node, session), None) if session is not None else None
         self._joining[node] -= 1
         if not self._joining[node]:
@@ -82,12 +77,11 @@ class SessionMachine:
         return outbox
 
     def began(self, node: str, outbox: Outbox) -> Session:
-        """A session takes the place of an older one of the node, whose stream the gateway has ended."""
+        """A session replaces an older one of the node, whose stream the gateway has ended."""
         session = self.sessions[node] = Session(node, outbox)
         return session
 
     def ended(self, session: Session) -> None:
-        """The stream of a session has ended, for any reason."""
         if self.sessions.get(session.node) is session:
             del self.sessions[session.node]
         self._engine.tell(NodeDisconnected(session.node, session.outbox.session))
@@ -95,7 +89,7 @@ class SessionMachine:
     # what is durable goes out
 
     def ordered(self, orders: Orders) -> Session | None:
-        """Orders for one node. Returns the session they are due to. If its stream is gone, so is the node."""
+        """Orders for one node. Returns their session; without one, the node is disconnected."""
         session = self.sessions.get(orders.node)
         if session is not None and session.outbox.session == orders.session:
             session.outbox.order(orders)
@@ -107,7 +101,7 @@ class SessionMachine:
         return None
 
     def acknowledged(self, node: str, sequence: int) -> Session | None:
-        """What this node reported, up to this beat, is durable."""
+        """The reports of this node, up to this beat, are durable."""
         session = self.sessions.get(node)
         if session is not None:
             session.waiting_since_ms = 0
@@ -115,13 +109,13 @@ class SessionMachine:
         return session
 
     def lost(self, node: str) -> Session | None:
-        """A node was lost or removed. Returns the session that has to end: its agent has to say hello again."""
+        """The session that must end because its node was lost or removed: its agent registers again."""
         return self.sessions.get(node)
 
     # what agents say
 
     def signed(self, session: Session, beat_session: int, sequence: int, generation: int, sent_ms: int) -> bool:
-        """A beat that says only that its agent lives is answered soon. False: look at all of it, with `beat`."""
+        """A beat that only renews the lease is answered soon. False: process all of it with `beat`."""
         outbox = session.outbox
         if (
             beat_session != outbox.session
@@ -136,7 +130,7 @@ class SessionMachine:
         return True
 
     def beat(self, session: Session, beat: Beat, now: int) -> BeatReply:
-        """A sign of life, renewed at once; reports are answered after their commit."""
+        """The lease is renewed at once; reports are answered after their commit."""
         node, outbox, engine = session.node, session.outbox, self._engine
         if _are_missing(session, beat.sequence):
             return BeatReply.MISSING_BEATS

@@ -7,7 +7,7 @@ Due = Welcome | Answer
 
 
 class Outbox:
-    """Gathers echoes, acknowledgements and orders of one session; one writer takes them as one frame."""
+    """Merges echoes, acknowledgements and orders of one session into one frame."""
 
     __slots__ = ("_acknowledged", "_base", "_echo_ms", "_orders", "_whole", "generation", "is_unsaid", "session")
 
@@ -23,11 +23,10 @@ class Outbox:
 
     @property
     def waiting(self) -> int:
-        """How many orders are due."""
         return len(self._orders)
 
     def order(self, orders: Orders) -> None:
-        """Orders: a whole set takes the place of all before it, a delta follows what is due already."""
+        """A whole set of orders replaces all before it, a delta follows them."""
         if orders.whole:
             self._whole, self._base, self._orders = True, orders.base, list(orders.orders)
         else:
@@ -38,7 +37,7 @@ class Outbox:
         self.is_unsaid = True
 
     def echo(self, sent_ms: int) -> None:
-        """A beat is to be answered. The newest counts: its echo gives the longest lease."""
+        """Answer a beat. The newest counts: its echo gives the longest lease."""
         self._echo_ms = max(self._echo_ms, sent_ms)
         self.is_unsaid = True
 
@@ -48,13 +47,12 @@ class Outbox:
         self.is_unsaid = True
 
     def welcome(self, echo_ms: int, lease_ms: int) -> Welcome:
-        """The first frame: the whole assignment as it stands now."""
+        """The first frame: the whole assignment."""
         orders, self._orders = self._orders, []
         self._base, self._whole, self.is_unsaid = -1, False, False
         return Welcome(self.session, echo_ms, lease_ms, self.generation, tuple(orders))
 
     def answer(self) -> Answer:
-        """Everything that is due."""
         if self._base < 0:
             answer = Answer(self.session, self._echo_ms, self._acknowledged)
         else:

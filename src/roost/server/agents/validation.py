@@ -27,7 +27,7 @@ LOG_NAME = re.compile(
 
 
 def check_hello(hello: Hello) -> None:
-    """Refuse an agent whose words the core could not work with. Raises Invalid."""
+    """Refuse a registration that the core could not process. Raises Invalid."""
     check_node_name(hello.node, "node")
     if not hello.identity:
         raise Invalid("identity", "an agent says which machine it is")
@@ -45,7 +45,6 @@ def check_hello(hello: Hello) -> None:
 
 
 def check_facts(facts: Facts) -> None:
-    """What a host says it offers."""
     if len(facts.resources) > limits.RESOURCE_KINDS_MAX:
         raise Invalid("resources", f"a node may offer {limits.RESOURCE_KINDS_MAX} kinds of resources")
     for name, amount in facts.resources.items():
@@ -78,12 +77,12 @@ def check_beat(beat: Beat) -> None:
 
 
 def is_log(name: str) -> bool:
-    """Whether this is what a log can be called: PROJECT/NAME/SERIAL/INDEX.ATTEMPT."""
+    """Whether this is the name of a log: PROJECT/NAME/SERIAL/INDEX.ATTEMPT."""
     return LOG_NAME.fullmatch(name) is not None
 
 
 def _check_run(run: Run) -> None:
-    """An attempt may become ours again, so its document must be one that could be submitted."""
+    """An attempt may be adopted, so its document must be one that could be submitted."""
     path = f"runs[{run.token}]"
     try:
         document = decode_document(run.document)
@@ -109,7 +108,7 @@ def _check_run(run: Run) -> None:
 
 
 def _check_env(run: Run, path: str) -> None:
-    """What a server that has forgotten it would give to the next attempt."""
+    """An adopted attempt gives these variables to the next attempt."""
     _between(len(run.env), 0, limits.ENV_MAX, path)
     for name, value in run.env:
         if not name or "=" in name or "\0" in name or "\0" in value:

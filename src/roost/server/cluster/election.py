@@ -34,12 +34,11 @@ class LeaderTiming(NamedTuple):
 
     @property
     def acting_ms(self) -> int:
-        """How long after a renewal a leader may act as one."""
         return self.ttl_ms - self.ttl_ms // DRIFT_SHARE
 
     @property
     def grace_ms(self) -> int:
-        """How much longer than a lease agents may count on a leader that did not let go."""
+        """How much longer than a lease agents may rely on a leader that did not let go."""
         return self.ttl_ms + self.store_outage_grace_ms
 
 
@@ -76,12 +75,11 @@ class ServerIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
     controller: str = ""  # HOST:PORT
 
     def signed(self) -> str:
-        """As it is kept in the store."""
         return msgspec.json.encode(self).decode()
 
 
 def read_identity(signed: str) -> ServerIdentity | None:
-    """Which server signed; None: none did, or it is no server of Roost."""
+    """The server that signed; None if no server of Roost did."""
     try:
         return msgspec.json.decode(signed, type=ServerIdentity) if signed else None
     except msgspec.MsgspecError:
@@ -100,17 +98,16 @@ class Election:
 
     @property
     def leader(self) -> ServerIdentity | None:
-        """Who leads, as far as is known."""
         return read_identity(self.seen.identity) if self.seen is not None and not self.seen.successor else None
 
     def saw(self, lead: Lead, now: int) -> None:
-        """The store says so. Commits count also: their leader lives."""
+        """The store has this lead. Commits count also: their leader is alive."""
         self.seen = lead
         self._since_ms = now
         self._is_dead = False
 
     def found_dead(self) -> None:
-        """The process that led has ended: there is nothing to wait for."""
+        """The process of the leader has ended: the ttl need not pass."""
         self._is_dead = True
 
     def due_ms(self) -> int | None:
@@ -134,7 +131,7 @@ class Election:
         return self._is_dead or not self.seen.epoch or self._is_mine()
 
     def _is_mine(self) -> bool:
-        """Whether it is our own, or of a process whose port we have: that one is dead."""
+        """Whether the lead is our own, or of an ended process that had our port."""
         assert self.seen is not None
         leader = read_identity(self.seen.identity)
         return leader is not None and bool(leader.agents) and leader.agents == self._identity.agents

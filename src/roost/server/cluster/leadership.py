@@ -26,8 +26,6 @@ class Follower(Protocol):
 
 
 class Leadership:
-    """One server's place among several: standing by, leading, letting go."""
-
     def __init__(
         self, store: port.SharedStore, identity: ServerIdentity, timing: LeaderTiming, now_ms: Callable[[], int],
         attend: Callable[[ServerIdentity], Awaitable[bool]] | None = None,
@@ -73,7 +71,6 @@ class Leadership:
             return port.Damaged(str(error))
 
     async def _compete(self, follower: Follower, revision: int) -> Elected | port.Behind | port.LoadFailure:
-        """Listen, attend the leader and wait for the time to take its place."""
         self._news.clear()
         self._elected = asyncio.get_running_loop().create_future()
         listening = asyncio.ensure_future(self._listen(follower, revision))
@@ -102,7 +99,6 @@ class Leadership:
         return port.Unavailable("the store has ended the stream of changes")
 
     async def _take(self) -> port.LoadFailure:
-        """Take the lead whenever that is due, until the store fails."""
         while True:
             effect = self.machine.due(self._now_ms())
             if not isinstance(effect, Take):
@@ -132,7 +128,7 @@ class Leadership:
             pass
 
     async def _attend_leaders(self) -> None:
-        """Be with the leader. A process that is gone is noticed at once, and need not be waited for."""
+        """Hold a stream to the leader: when its process ends, the ttl need not pass."""
         if self._attend is None:
             return
         while True:
@@ -150,7 +146,7 @@ class Leadership:
                 await asyncio.sleep(self.timing.retry_ms / 1_000)
 
     async def _is_gone(self, leader: ServerIdentity) -> bool:
-        """Be with a leader until it is gone (True), can no longer be reached, or another one leads."""
+        """Hold a stream to a leader until its process ends (True), it cannot be reached, or another one leads."""
         assert self._attend is not None
         attending = asyncio.ensure_future(self._attend(leader))
         changing = asyncio.ensure_future(self._another.wait())
@@ -169,7 +165,6 @@ class Leadership:
         return self.machine.is_sure(self._now_ms())
 
     async def renew(self, epoch: int) -> port.Fenced:
-        """Renew until fenced."""
         while True:
             effect = self.machine.renewal(epoch, self._now_ms())
             if not isinstance(effect, Renew):
@@ -189,7 +184,7 @@ class Leadership:
                     assert_never(outcome)
 
     async def let_go(self, epoch: int, successor: str) -> None:
-        """Tell the others that one of them may lead."""
+        """Tell the other servers that one of them may lead."""
         try:
             async with asyncio.timeout(self.timing.ttl_ms / 1_000):
                 outcome = await self._store.renew(epoch, successor)

@@ -46,24 +46,18 @@ class Elected(NamedTuple):
 
 
 class Backoff:
-    """Pauses that get longer."""
-
     def __init__(self) -> None:
         self._pause_ms = PAUSE_MS_MIN
 
     def again(self) -> Load:
-        """It failed once more."""
         pause_ms, self._pause_ms = self._pause_ms, min(self._pause_ms * 2, PAUSE_MS_MAX)
         return Load(pause_ms)
 
     def reset(self) -> None:
-        """It went well."""
         self._pause_ms = PAUSE_MS_MIN
 
 
 class LeadershipMachine:
-    """One server's place among several: standing by, leading, letting go."""
-
     def __init__(self, identity: ServerIdentity, timing: LeaderTiming, now: int) -> None:
         self.identity = identity
         self.timing = timing
@@ -81,23 +75,21 @@ class LeadershipMachine:
     # standing by
 
     def stand_by(self) -> Load:
-        """Load, and follow from there."""
         self._is_following, self._won = False, None
         return Load(0)
 
     def loaded(self) -> None:
-        """Everything was loaded, and is followed from there."""
         self._backoff.reset()
         self._is_following, self._is_asking = True, False
         self._won = self._asked = None
 
     def away(self) -> Load:
-        """The store cannot be reached, or has not answered whether it gave us the lead."""
+        """The store cannot be reached, or did not answer whether it gave us the lead."""
         self.stand_by()
         return self._backoff.again()
 
     def saw(self, lead: Lead, now: int) -> Elected | None:
-        """The commits of the store were followed, and this is the leader as of then."""
+        """The commits of the store were followed up to this lead."""
         self.election.saw(lead, now)
         return self._elected()
 
@@ -110,7 +102,6 @@ class LeadershipMachine:
         return True
 
     def due(self, now: int) -> Take | WakeAt:
-        """Whether it is time to take the lead."""
         seen, due_ms = self.election.seen, self.election.due_ms()
         is_waiting = self._is_asking or self._won is not None or seen == self._asked
         if not self._is_following or seen is None or is_waiting:
@@ -122,12 +113,11 @@ class LeadershipMachine:
         return Take(self.identity.signed(), seen)
 
     def taken(self, epoch: int) -> Elected | None:
-        """The store gave us the lead."""
         self._is_asking, self._won = False, Elected(epoch, self._is_unclean)
         return self._elected()
 
     def refused(self) -> None:
-        """Another server was faster; the news of it is on its way."""
+        """Another server took the lead first; the change stream will show it."""
         self._is_asking = False
 
     def _elected(self) -> Elected | None:
@@ -154,15 +144,13 @@ class LeadershipMachine:
         return now < self._renewed_ms + self.timing.acting_ms + self.timing.store_outage_grace_ms
 
     def proved(self, sent_ms: int) -> None:
-        """The store took something of ours that was sent then."""
+        """The store accepted a write that was sent then."""
         self._renewed_ms = max(self._renewed_ms, sent_ms)
 
     def renewal(self, epoch: int, now: int) -> Renew | WakeAt:
-        """Whether it is time to renew the lead."""
         return Renew(epoch, now) if self._renewal_ms <= now else WakeAt(self._renewal_ms)
 
     def renewed(self, sent_ms: int) -> None:
-        """The store took a renewal that was sent then."""
         self.proved(sent_ms)
         self._renewal_ms = sent_ms + self.timing.renew_ms
 

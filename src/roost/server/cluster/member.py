@@ -20,8 +20,6 @@ from roost.server.pki.tls import ServerTls
 
 
 class ClusterMember:
-    """What a server needs in order to work with others."""
-
     def __init__(self, store: SharedStore, config: ServerConfig, api_port: int, now_ms: Callable[[], int]) -> None:
         self.peers: Peers | None = None
         self._transport: ServerTls | None = None
@@ -35,28 +33,25 @@ class ClusterMember:
         self.leadership = Leadership(store, identity, config.timing(), now_ms, self._attend)
 
     def begin(self, engine: Engine, logs: LogHub) -> Peers:
-        """The server is put together."""
         self.peers = Peers(engine, logs, self._channel)
         return self.peers
 
     def secured(self, transport: ServerTls) -> None:
-        """Certificates are there: the others can be spoken to."""
+        """Certificates are there: other servers can be called."""
         self._transport = transport
 
     async def close(self) -> None:
-        """Let go of all connections."""
         if self.peers is not None:
             await self.peers.close()
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where agents find servers: this one, and those that stand by here."""
+        """Agent addresses of this server and of its standbys."""
         others = [identity.agents for identity in self.peers.attending.values()] if self.peers is not None else []
         return tuple(dict.fromkeys((self.leadership.identity.agents, *others)))
 
     @property
     def apis(self) -> tuple[str, ...]:
-        """Where the APIs of the others are."""
         return tuple(identity.api for identity in self.peers.attending.values()) if self.peers is not None else ()
 
     async def _attend(self, leader: ServerIdentity) -> bool:

@@ -36,8 +36,6 @@ Answer = TypeVar("Answer")
 
 
 class Caller:
-    """Operations in the name of one controller."""
-
     def __init__(self, dispatcher: Dispatcher, principal: Principal) -> None:
         self.dispatcher = dispatcher
         self.principal = principal
@@ -45,13 +43,10 @@ class Caller:
     async def perform(
         self, operation: Callable[Concatenate[Call, P], Awaitable[Answer]], *args: P.args, **kwargs: P.kwargs
     ) -> Answer:
-        """Perform an operation, here or at the leader. Raises RoostError."""
         return await self.dispatcher.perform(self.principal, operation, *args, **kwargs)
 
 
 class RpcCall(NamedTuple):
-    """A method that is answered once: what it takes, and who answers."""
-
     takes: type[Message]
     answers: Callable[[Caller, Any], Awaitable[Message]]
 
@@ -72,7 +67,6 @@ def performing(
 
 
 async def schedule(caller: Caller, request: pb.ScheduleRequest) -> pb.ScheduleReply:
-    """Take in workloads, all or none."""
     documents = documents_of(request.documents)
     if len(documents) == 1:
         made: Sequence[SubmittedView] = [await submit_one(caller, documents[0], "documents[0]", apply=request.apply)]
@@ -82,14 +76,13 @@ async def schedule(caller: Caller, request: pb.ScheduleRequest) -> pb.ScheduleRe
 
 
 async def update(caller: Caller, request: pb.UpdateRequest) -> pb.Workload:
-    """Change what lives, and make nothing. Whether it does is found out where it is changed: in between it may end."""
+    """Change a live workload, and create none. The leader checks that it lives, in the same step as the change."""
     document = document_of(request.document, "document")
     view = await submit_one(caller, document, "document", must_exist=True)
     return workload_message(view, view.result)
 
 
 async def get(caller: Caller, request: pb.GetRequest) -> pb.GetReply:
-    """A workload, and its first instances or one of them."""
     project, name = _named(request)
     detail = (await caller.perform(workloads.get_workload, project, name)).view
     reply = pb.GetReply(workload=workload_message(detail), document=msgspec.json.encode(detail.document).decode())
@@ -103,7 +96,6 @@ async def get(caller: Caller, request: pb.GetRequest) -> pb.GetReply:
 
 
 def documents_of(documents: Sequence[str]) -> list[Any]:
-    """Several documents, bounded in number and in size."""
     if not 1 <= len(documents) <= BATCH_MAX:
         raise Invalid("documents", f"1 to {BATCH_MAX:,} workloads are taken at once, not {len(documents):,}")
     if sum(map(len, documents)) > BODY_BYTES_MAX:
@@ -112,7 +104,6 @@ def documents_of(documents: Sequence[str]) -> list[Any]:
 
 
 def page_limit(limit: int, default: int) -> int:
-    """How many a page may have; 0: the default."""
     if limit > PAGE_MAX:
         raise Invalid("limit", f"this is 1 to {PAGE_MAX:,}, or 0; not {limit:,}")
     return limit or default
@@ -121,7 +112,7 @@ def page_limit(limit: int, default: int) -> int:
 async def submit_one(
     caller: Caller, document: Any, field: str, *, apply: bool = False, must_exist: bool = False
 ) -> SubmittedView:
-    """Take in one workload. An error names the field that the document came in."""
+    """Submit one workload. An error names the field that the document came in."""
     try:
         return await caller.perform(workloads.submit, document, apply, must_exist)
     except RoostError as error:
@@ -138,7 +129,6 @@ async def _submit_many(caller: Caller, documents: list[Any], *, apply: bool) -> 
 
 
 def document_of(text: str, field: str) -> dict[str, Any]:
-    """A document that is JSON, and an object."""
     try:
         document = decode_json(text.encode())
         if not isinstance(document, dict):
@@ -150,14 +140,12 @@ def document_of(text: str, field: str) -> dict[str, Any]:
 
 
 def check_names(project: str, name: str, field: str = "name") -> None:
-    """Refuse what cannot be the name of anything."""
     for path, text in (("project", project), (field, name)):
         if not NAME.fullmatch(text):
             raise Invalid(path, "nothing can have this name" if text else "this is needed")
 
 
 def _one_of(known: Sequence[str], value: str, field: str) -> Any:
-    """A word of a list; empty: None."""
     if value and value not in known:
         raise Invalid(field, f"there are {', '.join(sorted(known))}; not {value!r:.60}")
     return value or None

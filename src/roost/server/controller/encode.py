@@ -25,8 +25,6 @@ NOTHING: tuple[str, ...] = ()
 
 
 class Encoded(NamedTuple):
-    """One change, ready to be sent."""
-
     data: bytes  # a frame with nothing else in it
     reasons: tuple[Reason | None, ...] = ()  # why, and why each stage: they may name others
     states: tuple[str, ...] = NOTHING  # of an instance: those it went through
@@ -34,7 +32,6 @@ class Encoded(NamedTuple):
 
 
 def encoded(commit: CommittedChanges, at: int) -> Encoded:
-    """A change of a commit."""
     known: Encoded | None = commit.messages.get(at)
     if known is None:
         known = commit.messages[at] = _encode(commit, at)
@@ -56,7 +53,6 @@ def encode_record(state: State, kind: str, key: str) -> Encoded | None:
 
 
 def encode_metrics(state: State, names: list[str]) -> bytes:
-    """What nodes measure of themselves, as a frame."""
     metrics: list[pb.Metrics] = []
     for name in names:
         contact = state.liveness.get(name)
@@ -68,7 +64,7 @@ def encode_metrics(state: State, names: list[str]) -> bytes:
 
 
 def redacted(change: Encoded, redactor: Redactor) -> bytes:
-    """The same bytes as for all, unless a message names work that the reader may not see."""
+    """The shared bytes, unless a message names work that the reader may not see."""
     visible = redactor.visible
     if visible is None or all(sentence_of(why) == sentence_of(why, visible) for why in change.reasons):
         return change.data
@@ -104,7 +100,7 @@ def _instance(instance: Instance, lines: list[Transition], revision: int) -> Enc
 
 
 def _is_stop(line: Transition) -> bool:
-    """Something ended. An attempt that is to be made again is queued straight away, and says why."""
+    """An attempt ended. One that is to be retried is queued at once, and its line says why."""
     return line.state in STOPS or (line.state == "queued" and line.attempt > 0)
 
 

@@ -38,8 +38,6 @@ CODES = {
 
 
 class RpcError(Exception):
-    """A call that ends with something else than an answer."""
-
     def __init__(self, status: int, error: ErrorView, since: str = "") -> None:
         super().__init__(error.message)
         self.status = CODES.get(error.code) or STATUSES.get(status, grpc.StatusCode.INTERNAL)
@@ -47,7 +45,6 @@ class RpcError(Exception):
         self.since = since
 
     async def send(self, context: grpc.aio.ServicerContext) -> None:
-        """End the call."""
         error = self.error
         sentence = f"{error.path}: {error.message}" if error.path else error.message
         hint = error.hint if isinstance(error.hint, str) else ""
@@ -60,13 +57,12 @@ class RpcError(Exception):
 
 
 class Slow(TooMuch):
-    """A reader that does not keep up: it is sent away, and may come back."""
+    """A reader that does not keep up: it is disconnected, and may reconnect."""
 
     code = "slow_reader"
 
 
 def to_rpc_error(error: RoostError, since: str = "") -> RpcError:
-    """An error of ours."""
     return RpcError(error.status, error_view(error), since)
 
 

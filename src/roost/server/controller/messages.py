@@ -16,7 +16,6 @@ M = TypeVar("M", bound=Message)
 
 
 def workload_message(view: WorkloadView, result: str = "") -> pb.Workload:
-    """What is wanted, and how far it has come. `result`: of a submission."""
     return pb.Workload(
         project=view.project, name=view.name, kind=view.kind, state=view.state, count=view.count,
         counts={state.value: number for state, number in view.counts.items()},
@@ -26,7 +25,6 @@ def workload_message(view: WorkloadView, result: str = "") -> pb.Workload:
 
 
 def instance_message(view: InstanceView, stages: Iterable[pb.Stage] = (), token: int = 0) -> pb.Instance:
-    """One run of a workload."""
     return pb.Instance(
         project=view.project, name=view.name, index=view.index, state=view.state, attempt=view.attempt, node=view.node,
         message=view.message, since_ms=view.since_ms or 0, started_ms=view.started_ms or 0,
@@ -37,7 +35,6 @@ def instance_message(view: InstanceView, stages: Iterable[pb.Stage] = (), token:
 
 
 def detail_message(view: InstanceDetail) -> pb.Instance:
-    """One run with its token and its story."""
     return instance_message(
         view,
         [_stage(line, line.message, view.step if line is view.story[-1] else 0) for line in view.story],
@@ -46,7 +43,6 @@ def detail_message(view: InstanceDetail) -> pb.Instance:
 
 
 def stages_of(lines: Sequence[Transition], step: int, visible: Visible | None = None) -> list[pb.Stage]:
-    """Transitions as stages. `step`: of the last one."""
     stages = [_stage(line, render(line.reason, visible), 0) for line in lines]
     if stages:
         stages[-1].step = step

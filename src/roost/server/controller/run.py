@@ -36,7 +36,7 @@ Write = Callable[[bytes], Awaitable[None]]
 
 
 async def run(caller: Caller, request: pb.RunRequest, write: Write) -> None:
-    """Schedule an action, or find it, and follow it. Raises RoostError."""
+    """Submit an action, or find it, and follow it. Raises RoostError."""
     document = document_of(request.document, "document")
     project, name = _checked(document)
     is_there = request.attach and bool(name) and await _is_known(caller, project, name)
@@ -55,7 +55,7 @@ async def run(caller: Caller, request: pb.RunRequest, write: Write) -> None:
 
 
 async def attach(caller: Caller, request: pb.AttachRequest, write: Write) -> None:
-    """Follow an action that is there. Raises RoostError."""
+    """Follow a known action. Raises RoostError."""
     check_names(request.project, request.name)
     # Whether it is there, and may be seen: the leader knows.
     await caller.perform(logs.read_log, request.project, request.name, request.index, limit=0)
@@ -63,8 +63,6 @@ async def attach(caller: Caller, request: pb.AttachRequest, write: Write) -> Non
 
 
 class FollowedRun:
-    """One instance that a controller follows, and how far."""
-
     def __init__(self, caller: Caller, request: pb.AttachRequest, write: Write) -> None:
         context = caller.dispatcher.context
         self._caller = caller
@@ -82,7 +80,7 @@ class FollowedRun:
         self._sent_at = time.monotonic()
 
     async def follow(self) -> None:
-        """Tell stages and log as they come, and in the end the result."""
+        """Send stages and log as they come, then the result."""
         await self._begin()
         source = self._log()
         piece: asyncio.Task[LogEvent | None] = asyncio.ensure_future(anext(source, None))
@@ -137,7 +135,7 @@ class FollowedRun:
         return found[0]
 
     async def _until(self, holds: Callable[[State], bool]) -> bool:
-        """Wait until this server's state says something; False: it does not in time."""
+        """Wait until this server's state meets a condition; False: it does not in time."""
         try:
             async with asyncio.timeout(MIRROR_S_MAX):
                 while True:
@@ -204,7 +202,7 @@ class FollowedRun:
     # the log
 
     async def _log(self) -> AsyncGenerator[LogEvent, None]:
-        """What the leader says of the log, wherever this runs."""
+        """The leader's view of the log, on any server."""
         position = self._position
         state = await self._engine.settled()
         known = state.instances.get(self._key)
@@ -225,7 +223,7 @@ class FollowedRun:
             attempt = 1
 
     async def _tell_event(self, event: LogEvent | None) -> bool:
-        """True: it was the last one."""
+        """Returns True after the last event."""
         if event is None:
             raise NoService("the log has broken off: attach again, from your position")
         if event.ending is not None:
@@ -266,7 +264,7 @@ class FollowedRun:
 
 
 def _checked(document: dict[str, Any]) -> tuple[str, str]:
-    """Project and name of something that can be followed: one instance, now."""
+    """Project and name of a document that can be followed: one instance, now."""
     if document.get("count", 1) != 1 or "each" in document:
         field = "each" if "each" in document else "count"
         message = "an action is one instance; schedule an array, and attach to each of its instances"

@@ -52,8 +52,6 @@ log = logging.logger("controller")
 
 
 class Controllers:
-    """The gRPC server, listening from `start` to `stop`."""
-
     def __init__(self, dispatcher: Dispatcher) -> None:
         context = dispatcher.context
         self._dispatcher = dispatcher
@@ -68,7 +66,7 @@ class Controllers:
         self.runs = 0
 
     async def start(self, host: str, port: int, credentials: grpc.ServerCredentials | None) -> int:
-        """Listen; the port. Without credentials nothing is encrypted. Raises OSError."""
+        """Listen and return the port. Without credentials nothing is encrypted. Raises OSError."""
         from grpc_health.v1.health import aio as health
 
         server = self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
@@ -87,7 +85,6 @@ class Controllers:
         return int(bound)
 
     async def stop(self, grace_s: float) -> None:
-        """End all calls; streams have ended with the ring."""
         if self._telling is not None:
             self._telling.cancel()
             await asyncio.gather(self._telling, return_exceptions=True)
@@ -156,7 +153,6 @@ class Controllers:
             setattr(self, what, getattr(self, what) - 1)
 
     async def _admit(self, context: grpc.aio.ServicerContext) -> Principal:
-        """The caller. Raises RoostError."""
         text = [(name.lower().encode(), _bytes(value)) for name, value in context.invocation_metadata() or ()]
         where = _address_of(context.peer())
         try:
@@ -176,7 +172,7 @@ class Controllers:
             await self._say_health(servicer)
 
     async def _say_health(self, servicer: Any) -> None:
-        """Serving: it decides itself, or follows a server that does. As /readyz."""
+        """Serving: it leads, or follows a leader, as for /readyz."""
         from grpc_health.v1.health_pb2 import HealthCheckResponse
 
         is_ready = not self._watch.closed and (self._engine.ready or self._engine.is_following)
@@ -185,7 +181,7 @@ class Controllers:
             await servicer.set(service, status)
 
     def _reflection_handler(self) -> grpc.GenericRpcHandler:
-        """What there is to call, for those who are known."""
+        """Reflection is for authenticated callers."""
         from grpc_reflection.v1alpha import reflection_pb2 as described
         from grpc_reflection.v1alpha.reflection import aio as reflection
 

@@ -35,8 +35,6 @@ Write = Callable[[bytes], Awaitable[None]]
 
 
 class Filter(NamedTuple):
-    """What one reader wants to see, and may."""
-
     kinds: frozenset[str]
     project: str
     workload: str
@@ -44,7 +42,7 @@ class Filter(NamedTuple):
     redactor: Redactor
 
     def takes(self, kind: str, key: str) -> bool:
-        """Asked before anything is encoded."""
+        """Checked before anything is encoded."""
         if kind not in self.kinds:
             return False
         if kind == "node":
@@ -54,12 +52,12 @@ class Filter(NamedTuple):
         return not self.workload or (key.rpartition(".")[0] if kind == "instance" else key) == self.workload
 
     def takes_states(self, change: Encoded) -> bool:
-        """Of an instance: whether it came into or through a state that is wanted."""
+        """Of an instance: whether it reached a wanted state."""
         return not self.states or not change.states or not self.states.isdisjoint(change.states)
 
 
 class Everything:
-    """All objects, encoded page by page as the first reader comes to each. Good until the ring forgets its revision."""
+    """All objects, encoded page by page when the first reader needs each. Valid until the ring drops its revision."""
 
     def __init__(self, state: State, generation: int) -> None:
         self.revision = state.revision
@@ -75,7 +73,6 @@ class Everything:
         return -(-len(self._keys) // PAGE)
 
     async def page(self, number: int, engine: Engine) -> list[tuple[str, str, Encoded]]:
-        """A page; what is gone by now is left out."""
         while len(self._pages) <= number:
             await asyncio.sleep(0)
             state = await engine.settled()
@@ -86,7 +83,7 @@ class Everything:
 
 
 class Hub:
-    """What all readers share: the ring, everything as it was a moment ago, and what nodes measure."""
+    """Shared by all readers: the ring, a recent snapshot, and measurements of nodes."""
 
     def __init__(self, engine: Engine, watch: Watch) -> None:
         self.engine = engine
@@ -96,7 +93,7 @@ class Hub:
         self._metrics: tuple[float, list[bytes]] = (0.0, [])
 
     async def everything(self) -> Everything:
-        """All objects: from a moment ago if another reader asked then, because the ring knows what came after."""
+        """All objects: a recent snapshot if another reader made one, because the ring has what came after."""
         state = await self.engine.settled()
         everything = self._everything
         if (
@@ -110,7 +107,7 @@ class Hub:
         return everything
 
     def metrics(self) -> list[bytes]:
-        """What all nodes measure, in frames; made at most once a second for all readers."""
+        """Measurements of all nodes, in frames; made at most once a second for all readers."""
         now = time.monotonic()
         if now - self._metrics[0] > METRICS_MS_MIN / 2_000:
             names = list(self.engine.state.nodes)
@@ -124,8 +121,6 @@ class Hub:
 
 
 class WatchReader:
-    """One controller that watches."""
-
     def __init__(self, hub: Hub, principal: Principal, request: pb.WatchRequest, write: Write) -> None:
         self._hub = hub
         self._watch = hub.watch
@@ -183,7 +178,7 @@ class WatchReader:
         await self._send_marked([], whole=True)
 
     async def _tell_changes(self) -> None:
-        """Some of what is new, gathered: of each object the last change, and all that tell of a stop."""
+        """Send some new changes: of each object the last one, and all that report a stop."""
         if not self._principal.still():
             raise Refused("your token expired or your roles changed; reconnect")
         if self._generation != self._watch.generation:
@@ -198,7 +193,7 @@ class WatchReader:
         await self._tell_metrics()
 
     async def _begin_again(self) -> None:
-        """The state was loaded again: what is missing is not known."""
+        """The state was loaded again: missed changes are unknown."""
         while not self._watch.generation and not self._watch.closed:
             await self._watch.next_commit(PULSE_S)
         if self._watch.closed:
@@ -245,7 +240,7 @@ class WatchReader:
                 await self._send(frame)
 
     async def _rest(self) -> None:
-        """Wait for news; and then for an interval, so that changes gather."""
+        """Wait for a commit, and then for an interval, so that changes gather."""
         watch = self._watch
         if watch.closed:
             raise NoService("the server is stopping")
@@ -263,7 +258,7 @@ class WatchReader:
         return min(pulse_at, self._metrics_at) if self._metrics_s else pulse_at
 
     async def _send_all(self, pieces: list[bytes]) -> None:
-        """Pieces in as few frames as may be: each costs some hundred microseconds, whatever it holds."""
+        """Send pieces in few frames: each costs some hundred microseconds, whatever its size."""
         frame: list[bytes] = []
         size = 0
         for piece in pieces:
@@ -284,7 +279,7 @@ class WatchReader:
             raise Slow(message) from None
 
     async def _send_marked(self, pieces: list[bytes], *, whole: bool = False) -> None:
-        """Pieces, and then the place to come back to: a reader that is cut off before gets them again."""
+        """Send pieces, and then the position to resume from: a reader that is cut off before gets them again."""
         mark = self._watch.mark(self._position)
         await self._send_all([*pieces, pb.WatchFrame(mark=mark, whole=whole).SerializeToString()])
         self._marked, self._marked_at = mark, time.monotonic()

@@ -47,7 +47,6 @@ class Clock:
         self._offset_ns = time.time_ns() - time.monotonic_ns()
 
     def now_ms(self) -> int:
-        """The time."""
         return (time.monotonic_ns() + self._offset_ns) // 1_000_000
 
 
@@ -65,7 +64,7 @@ class Performer(Protocol):
 
 
 class Engine:
-    """One writer, one state. Doors put events in; the performer acts on what is durable.
+    """One writer, one state. The performer acts on what is durable.
 
     With a leadership it is one of several servers: it mirrors what the leader commits until it leads itself.
     """
@@ -92,36 +91,31 @@ class Engine:
 
     @property
     def state(self) -> State:
-        """The state, with what is being committed in it: readers want `settled`."""
+        """The state, including the commit in progress: readers use `settled`."""
         return self.machine.state
 
     @property
     def ready(self) -> bool:
-        """Whether it leads, and decides."""
         return self.machine.is_leading
 
     @property
     def epoch(self) -> int:
-        """Of this server's last lead."""
         return self.machine.epoch
 
     @property
     def readable(self) -> bool:
-        """Whether the state shows what is durable."""
         return self.machine.is_readable
 
     @property
     def is_following(self) -> bool:
-        """Whether another server leads, and this one shows what it commits."""
         return self.machine.is_following
 
     @property
     def failed(self) -> str:
-        """Why nothing can be decided: a message."""
         return self.machine.trouble
 
     async def open(self, identity: str) -> None:
-        """Take the lead and load what is stored. One of several does so when its turn has come."""
+        """Take the lead and load what is stored. One of several servers does so when it is elected."""
         self._identity = identity
         if self.leadership is None:
             failure = await self._open()
@@ -129,7 +123,6 @@ class Engine:
                 raise port.StoreError(failure)
 
     async def run(self) -> None:
-        """Decide whenever this server leads, until stopped."""
         if self.leadership is not None:
             self._carry_out(self.machine.start())
         while not self._is_stopping.is_set():
@@ -140,7 +133,6 @@ class Engine:
         self._carry_out(self.machine.stopped())
 
     async def _decide(self) -> None:
-        """Lead until the store says otherwise, or until another server is to lead."""
         renewing = None
         if self.leadership is not None:
             renewing = asyncio.ensure_future(self._renew(self.leadership, self.machine.epoch))
@@ -157,7 +149,7 @@ class Engine:
                 await asyncio.gather(renewing, return_exceptions=True)
 
     async def _wait_for(self, effect: Effect) -> list[Effect]:
-        """Carry out an effect that takes time, and tell the machine what came of it."""
+        """Carry out an effect that takes time, and tell the machine its outcome."""
         machine = self.machine
         match effect:
             case SleepUntil(at_ms):
@@ -211,18 +203,16 @@ class Engine:
             await doing
 
     def stop(self) -> None:
-        """Finish the step under way, then end."""
         self.machine.stop()
         self._is_stopping.set()
         self._wake.set()
 
     def let_go(self, successor: str) -> None:
-        """Let another server lead: the one of this name, or the first one."""
         self.machine.let_go(successor)
         self._wake.set()
 
     async def ask(self, make: Callable[[int], Event], by: By | None = None) -> Any:
-        """Put a request in and wait for its answer, which comes after the commit. Who asks for a change is noted."""
+        """Put a request in and wait for its answer, which comes after the commit. `by` goes into the audit log."""
         request = self.machine.ask(make, by, self.clock.now_ms())
         if isinstance(request, NoService):
             raise request
@@ -247,12 +237,11 @@ class Engine:
         return self.state
 
     def tell(self, event: Event) -> None:
-        """Put in an event without an answer."""
         self.machine.tell(event)
         self._wake.set()
 
     def heard(self, node: str, session: int, usage: Usage | None) -> bool:
-        """A sign of life; False: this session is over, do not answer."""
+        """A heartbeat; False: this session has ended, do not answer."""
         return self.machine.heard(node, session, usage, self.clock.now_ms())
 
     async def _commit(self, epoch: int, changes: Sequence[port.Change]) -> list[Effect]:
@@ -275,7 +264,7 @@ class Engine:
                     reader.set_result(None)
 
     async def _sleep_until(self, wake_at: int | None) -> None:
-        """Always lets the loop turn once, so that those who were answered look at the state before it changes again."""
+        """Always lets the loop turn once, so that answered callers read the state before it changes again."""
         delay = 0.0 if wake_at is None else (wake_at + -wake_at % TICK_MS - self.clock.now_ms()) / 1_000
         if self._wake.is_set() or (wake_at is not None and delay <= 0):
             await asyncio.sleep(0)
@@ -304,7 +293,7 @@ class Engine:
         return None
 
     async def _recover(self) -> None:
-        """A store of its own has failed: no other server can have led meanwhile."""
+        """A store of its own has failed: no other server can have led since."""
         while not self.ready:
             failure = await self._open()
             if failure is not None:
@@ -324,14 +313,11 @@ class Engine:
     # for the leadership, while another server leads
 
     def mirrored(self, snapshot: port.Snapshot) -> None:
-        """Everything as it is stored."""
         self.machine.mirrored(snapshot)
 
     def followed(self, update: port.News) -> None:
-        """What another server has committed."""
         self._carry_out(self.machine.followed(update))
 
     def out_of_touch(self, failure: port.Fenced | port.LoadFailure) -> Load:
-        """The store cannot be read; it is tried again."""
         log.error("the store is away", error=str(failure), kind=type(failure).__name__)
         return self.machine.out_of_touch(failure)

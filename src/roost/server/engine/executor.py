@@ -51,7 +51,7 @@ class LogDropper(Protocol):
 
 
 class Executor:
-    """The engine's performer. Never waits, never raises: an effect that fails is logged, and the next one is tried."""
+    """Never waits, never raises: a failed effect is logged, and the next one runs."""
 
     def __init__(self, watch: Watch, logs: LogDropper, history: History | None = None) -> None:
         self.watch = watch
@@ -69,16 +69,14 @@ class Executor:
         self.failed = 0
 
     def attach(self, streams: Streams) -> None:
-        """Where orders go. The gateway needs the engine, which needs this, so it comes last."""
+        """The gateway needs the engine, which needs this, so it comes last."""
         self._streams = streams
 
     @property
     def connected(self) -> int:
-        """How many agents have an open stream."""
         return self._streams.connected if self._streams else 0
 
     def act(self, state: State, done: Step) -> None:
-        """Carry out what a step decided."""
         if state is not self._state:
             self._state = state
             self._begin(state, state.revision - bool(done.changes))
@@ -104,7 +102,7 @@ class Executor:
             self._tell_ignored(done.ignored)
 
     def followed(self, state: State, changes: Sequence[Change]) -> None:
-        """Another server leads and has committed this: watchers of this server get it all the same."""
+        """Another server has committed this: watchers of this server get it too."""
         if state is not self._state:
             self._state = state
             self._begin(state, state.revision)
@@ -115,7 +113,6 @@ class Executor:
             self._try(self.history.take, state, changes, followed_transitions(state, changes, since))
 
     def reset(self) -> None:
-        """The state is being loaded anew."""
         self._state = None
         self._try(self.watch.forget)
         if self.history is not None:
@@ -124,14 +121,14 @@ class Executor:
             self._try(self._streams.reset)
 
     def _begin(self, state: State, since: int) -> None:
-        """A state was loaded; what comes next was committed after `since`."""
+        """A state was loaded; the next changes were committed after `since`."""
         owners = {name: reservation.project for name, reservation in state.reservations.items()}
         self._try(self.watch.begin, state.meta.first_serial, since, owners)
         if self.history is not None:
             self._try(self.history.begin, state, since)
 
     def _send(self, streams: Streams, orders: Orders) -> None:
-        """Orders that cannot be sent leave a gap; an agent that says hello again gets everything."""
+        """Orders that cannot be sent leave a gap; an agent that registers again gets everything."""
         if not self._try(streams.send, orders):
             self._try(streams.close, orders.node)
 

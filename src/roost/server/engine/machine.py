@@ -56,8 +56,6 @@ class Holding(msgspec.Struct, frozen=True):
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """It decides nothing ever again."""
-
     reason: str
 
 
@@ -86,8 +84,6 @@ class AnswerRequest(NamedTuple):
 
 
 class Mirrored(NamedTuple):
-    """Another server has committed this."""
-
     changes: Sequence[Change]
 
 
@@ -153,22 +149,19 @@ class EngineMachine:
 
     @property
     def is_leading(self) -> bool:
-        """Whether this server decides."""
         return isinstance(self.role, Leading)
 
     @property
     def is_committing(self) -> bool:
-        """Whether the state shows what is not durable yet."""
         return self.deciding is not None
 
     @property
     def is_readable(self) -> bool:
-        """Whether the state shows what is durable, once no commit is under way."""
+        """Whether the state is durable, once no commit is in progress."""
         return self._is_mirror and not isinstance(self.role, Starting | Stopped)
 
     @property
     def is_following(self) -> bool:
-        """Whether another server leads, and this one shows what it commits."""
         return self._is_mirror and isinstance(self.role, Following | Holding) and not self.role.trouble
 
     @property
@@ -187,11 +180,10 @@ class EngineMachine:
     # events and requests
 
     def tell(self, event: Event) -> None:
-        """Put in an event without an answer."""
         self.inbox.append(event)
 
     def ask(self, make: Callable[[int], Event], by: By | None, now: int) -> int | NoService:
-        """Put a request in: its number, under which there will be one Answer. Who asks for a change is noted."""
+        """Put a request in: its number, for which there will be one AnswerRequest. `by` goes into the audit log."""
         if not self.is_leading:
             return self.refusal()
         if self.leadership is not None and not self.leadership.is_sure(now):
@@ -205,7 +197,6 @@ class EngineMachine:
         return self._requests
 
     def refusal(self) -> NoService:
-        """The answer to a request that needs more than this server can do now."""
         return NoService(self.trouble or "the server is starting")
 
     def heard(self, node: str, session: int, usage: Usage | None, now: int) -> bool:
@@ -230,7 +221,7 @@ class EngineMachine:
     # deciding
 
     def turn(self, now: int) -> list[Effect]:
-        """Decide on all that came in, or give up the lead if that was asked for."""
+        """Decide on all pending events, or give up the lead if that was requested."""
         assert isinstance(self.role, Leading) and not self.is_committing
         if self._is_stopping and self.leadership is None:
             return self.stopped()
@@ -246,7 +237,7 @@ class EngineMachine:
         return [CommitChanges(self.role.epoch, done.changes)]
 
     def committed(self, sent_ms: int) -> list[Effect]:
-        """The commit, which was sent to the store then, is durable."""
+        """The commit that was sent to the store then is durable."""
         assert self.deciding is not None
         if self.leadership is not None:
             self.leadership.proved(sent_ms)
@@ -254,7 +245,6 @@ class EngineMachine:
         return self._finish(decided)
 
     def commit_failed(self, failure: CommitFailure) -> list[Effect]:
-        """The store refused the commit, or cannot say whether it is durable."""
         return self._fall(failure)
 
     def _take_batch(self) -> list[Event]:
@@ -279,7 +269,7 @@ class EngineMachine:
     # giving up the lead
 
     def let_go(self, successor: str) -> None:
-        """Let another server lead: the one of this name, or the first one."""
+        """Let another server lead: the one of this name, or any."""
         if self.is_leading and self.leadership is not None:
             self._successor = successor
 
@@ -288,7 +278,6 @@ class EngineMachine:
         self._overtaken = failure
 
     def stop(self) -> None:
-        """Decide nothing after the turn under way."""
         self._is_stopping = True
 
     def _let_go(self, epoch: int) -> list[Effect]:
@@ -299,16 +288,14 @@ class EngineMachine:
         return [Release(epoch, successor)]
 
     def released(self) -> list[Effect]:
-        """The other servers know that one of them may lead, or will notice it."""
         return self._fall(None)
 
     def stopped(self) -> list[Effect]:
-        """All ends: pending requests are answered so."""
         self.role = Stopped(STOPPING)
         return self._refuse(NoService(STOPPING), in_doubt=False)
 
     def _fall(self, failure: CommitFailure | None) -> list[Effect]:
-        """This server leads no more: what is in memory is worth nothing. If only the store is away, agents are kept."""
+        """This server no longer leads; its state is void. If only the store is away, sessions of agents are kept."""
         is_away = failure is not None and not isinstance(failure, Fenced)
         trouble = f"the store cannot be written: {failure}" if failure else LET_GO
         effects = self._refuse(NoService(trouble), in_doubt=isinstance(failure, InDoubt))
@@ -324,7 +311,7 @@ class EngineMachine:
         return effects
 
     def _refuse(self, error: NoService, *, in_doubt: bool) -> list[Effect]:
-        """`in_doubt`: what was being committed may have been, so a client may not ask for it again without a look."""
+        """`in_doubt`: the commit in progress may be durable, so a client must check before it asks again."""
         unsure = NoService(f"{error.message}; whether this was done is not known", code="outcome_unknown")
         batch = self.deciding.batch if self.deciding is not None else ()
         taken = {happened.request for event in batch if isinstance(happened := inner(event), Request)}
@@ -337,22 +324,21 @@ class EngineMachine:
     # taking the lead, alone or among others
 
     def start(self) -> list[Effect]:
-        """Begin: alone on a store it is loaded; among others a leader has to be elected."""
         if self.leadership is None:
             return [Load(0)]
         self.role = Following()
         return [StandBy()]
 
     def opened(self, epoch: int, snapshot: Snapshot, now: int) -> list[Effect]:
-        """The lead of a store that no other server uses was taken, and this is all that is stored."""
+        """The lead of a store that no other server uses was taken, and this is its content."""
         return self._begin(epoch, mirror(snapshot, self._settings), now, unclean=False)
 
     def elected(self, epoch: int, now: int, *, unclean: bool) -> list[Effect]:
-        """The other servers let this one lead; its mirror holds everything that was ever committed."""
+        """This server leads; its mirror holds everything that was ever committed."""
         return self._begin(epoch, self.state, now, unclean=unclean)
 
     def _begin(self, epoch: int, state: State, now: int, *, unclean: bool) -> list[Effect]:
-        """Decide from now on. Agents say hello again, and the same orders are derived again."""
+        """Decide from now on. Agents register again, and the same orders are derived again."""
         effects: list[Effect] = [ResetExecutor()] if isinstance(self.role, Holding) else []
         recorded = Snapshot(state.revision, self._records_of(state)) if self._records_of is not None else None
         take_over(state, now, unclean=unclean)
@@ -364,12 +350,11 @@ class EngineMachine:
     # while another server leads
 
     def mirrored(self, snapshot: Snapshot) -> None:
-        """Everything as it is stored."""
         self.state, self._is_mirror = mirror(snapshot, self._settings), True
         self._in_trouble("")
 
     def followed(self, update: News) -> list[Effect]:
-        """What another server has committed. If there is another leader, agents are its own."""
+        """Another server has committed this. If there is another leader, agents belong to it."""
         effects: list[Effect] = []
         if isinstance(self.role, Holding) and update.lead.epoch <= self.role.epoch:
             self._in_trouble("")

@@ -15,22 +15,20 @@ NUMBER_LENGTH = 16
 
 
 class Kept(NamedTuple):
-    """A plan, for which documents it was made, and when."""
-
     plan: Plan
     documents: bytes
     made_ms: int
 
 
 class Plans:
-    """Plans by their tokens. A token is a number and its signature, with a key that is made when the server starts."""
+    """Plans by token. A token is a number and its signature, with a key that is made when the server starts."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
         self._kept: dict[str, Kept] = {}
 
     def add(self, plan: Plan, wanted: tuple[WorkloadSpec, ...], now_ms: int) -> str:
-        """Remember a plan; the token is what it is applied with."""
+        """Keep a plan and return the token to apply it with."""
         number = secrets.token_hex(NUMBER_LENGTH // 2)
         self._kept[number] = Kept(plan, _digest(wanted), now_ms)
         if len(self._kept) > PLANS_MAX:
@@ -38,7 +36,7 @@ class Plans:
         return number + self._signature(number)
 
     def find(self, token: str, wanted: tuple[WorkloadSpec, ...], now_ms: int) -> Plan:
-        """The plan of a token, for these very documents."""
+        """The plan of a token, if it was made for these documents. Raises Invalid, Conflict."""
         number, signature = token[:NUMBER_LENGTH], token[NUMBER_LENGTH:]
         genuine = hmac.compare_digest(signature.encode(), self._signature(number).encode())
         record = self._kept.get(number) if genuine else None
@@ -55,7 +53,6 @@ class Plans:
 
 
 def _digest(wanted: tuple[WorkloadSpec, ...]) -> bytes:
-    """What tells documents from others, their order included."""
     every = hashlib.sha256()
     for spec in wanted:
         every.update(len(spec.document).to_bytes(8, "big") + spec.document)

@@ -43,16 +43,12 @@ log = logging.logger("questions")
 
 @dataclass(eq=False, slots=True)
 class Question:
-    """A function of the state, and the caller that waits for its result."""
-
     compute: Compute
     future: "asyncio.Future[Any]"
     deaths: int = 0
 
 
 class Questions:
-    """A bounded queue of questions about the state."""
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._waiting: deque[Question] = deque()
@@ -127,13 +123,11 @@ class Questions:
 
 @dataclass(slots=True)
 class AnswerProcess:
-    """A forked process and the pipe from it."""
-
     pid: int
     reading: int
 
     def end(self) -> int:
-        """Kill it if it still runs; its wait status."""
+        """Kill it if it still runs; return its wait status."""
         os.close(self.reading)
         os.kill(self.pid, signal.SIGKILL)
         return os.waitpid(self.pid, 0)[1]
@@ -156,7 +150,6 @@ def _fork(state: State, questions: list[Compute]) -> AnswerProcess:
 
 
 def _answer_and_exit(state: State, questions: list[Compute], writing: int) -> Never:
-    """The whole life of the forked process."""
     code = 1
     try:
         gc.disable()  # it would touch every page, and the memory would be there twice
@@ -183,7 +176,7 @@ def _leave_server_alone(writing: int) -> None:
 
 
 def _computed(state: State, compute: Compute) -> bytes:
-    """Whether it is a refusal, and the answer or the refusal's parts; pickled."""
+    """Pickled: whether it is a refusal, and the answer or the parts of the refusal."""
     try:
         signal.setitimer(signal.ITIMER_PROF, BUDGET_S)
         try:

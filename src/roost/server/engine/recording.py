@@ -51,7 +51,7 @@ Read = TypeVar("Read")
 
 
 class Touch(msgspec.Struct, frozen=True, array_like=True):
-    """A node that was in touch when a file began in the middle of a life."""
+    """A connected node when a file begins in the middle of a life."""
 
     node: str
     lease_until_ms: int
@@ -85,8 +85,6 @@ class RecordedStep(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Part(NamedTuple):
-    """A file as it is read: its header, and where its entries begin."""
-
     path: Path
     header: RecordingHeader
     offset: int
@@ -128,7 +126,7 @@ class Journal:
             self._give_up(error)
 
     def record(self, state: State, events: Sequence[Event], changes: Sequence[Change]) -> None:
-        """A step is over and durable. Beats wait in the buffer for the next step that changes something."""
+        """A step is durable. Steps without changes stay in the buffer until the next one with changes."""
         if self._file is None:
             return
         try:
@@ -145,7 +143,6 @@ class Journal:
             self._give_up(error)
 
     def close(self) -> None:
-        """The server ends."""
         file, self._file = self._file, None
         if file is not None:
             try:
@@ -188,7 +185,7 @@ class Journal:
             return path, open(descriptor, "wb", buffering=BUFFER_BYTES)
 
     def _make_room(self, path: Path) -> None:
-        """Delete the oldest files, so that this one may become as large as it likes."""
+        """Delete the oldest files, so that the new one may grow to its limit."""
         others = [other_path for other_path in journals_in(path.parent) if other_path != path]
         sizes = {other: other.stat().st_size for other in others}
         total = sum(sizes.values())
@@ -237,13 +234,12 @@ def records_of(state: State) -> list[Change]:
 
 
 def filter_names() -> tuple[str, ...]:
-    """All filters that count, plug-ins' too."""
     kinds: tuple[Iterable[StaticFilter | DynamicFilter | AffinityFilter], ...] = (STATIC, DYNAMIC, AFFINITY)
     return tuple(node_filter.name for kind in kinds for node_filter in kind)
 
 
 def journals_in(folder: Path) -> list[Path]:
-    """The files of a folder, oldest first."""
+    """The journals of a folder, oldest first."""
     return sorted(path for path in folder.iterdir() if path.suffix == SUFFIX)
 
 
@@ -279,7 +275,7 @@ def read_entries(part: Part) -> Iterator[RecordedStep]:
 
 
 def _read_frame(path: Path, file: IO[bytes]) -> bytes | None:
-    """The next content; None at the end, and where the end is missing."""
+    """The next content; None at the end, also where the last frame is incomplete."""
     offset = file.tell()
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
