@@ -48,7 +48,7 @@ class Recorded(Scene):
         self.ended(*names)
 
     def history(self, folder: Path) -> Recording:
-        assert self.journal is not None and self.journal.is_writing
+        assert self.journal is not None and self.journal._file is not None
         self.journal.close()
         return read(folder)
 
@@ -81,6 +81,6 @@ def record_simulation(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, 
         monkeypatch.setattr(machine, name, instead)
     assert not simulate(seed).trouble
     for _, journal in journals.values():
-        assert journal.is_writing
+        assert journal._file is not None
         journal.close()
     monkeypatch.undo()

@@ -7,10 +7,10 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from roost.model.errors import Invalid
 from roost.ports.blobs import Blobs
@@ -20,7 +20,7 @@ from roost.server.agents.log_store import LogHub
 from roost.server.cluster.member import ClusterMember, make_member
 from roost.server.config import ServerConfig, check_config
 from roost.server.controller.listen import choose_port, controller_address
-from roost.server.engine.engine import Clock, Engine
+from roost.server.engine.engine import Clock, Engine, unless
 from roost.server.engine.executor import Executor
 from roost.server.engine.recording import Journal
 from roost.server.feed.change_log import Watch
@@ -51,11 +51,6 @@ log = logging.logger("server")
 
 class CannotStart(Exception):
     """Why the server does not run, in one sentence for its operator."""
-
-
-class Opened(NamedTuple):
-    transport: ServerTls
-    agents_port: int
 
 
 class Parts(NamedTuple):
@@ -91,11 +86,9 @@ async def serve(
 
     Raises CannotStart.
     """
-    try:
+    with _starting(Invalid):
         load_plugins()
         check_config(config)
-    except Invalid as error:
-        raise CannotStart(str(error)) from None
     logging.configure(config.log_level, config.log_format)
     stopping = stopping or asyncio.Event()
     async with AsyncExitStack() as stack:
@@ -114,7 +107,8 @@ async def serve(
         parts = _assemble(config, listener.getsockname()[1], store, LogHub(blobs), journal, history)
         if parts.team is not None:
             stack.push_async_callback(parts.team.close)
-        await _load(parts.engine)
+        with _starting(StoreError):
+            await parts.engine.open(f"{socket.gethostname()}:{os.getpid()}")
         # Comes after the engine has ended: streams that end before it would look broken, and work would be moved.
         stack.push_async_callback(parts.gateway.stop, AGENTS_GRACE_S)
         if parts.controllers is not None:
@@ -122,32 +116,35 @@ async def serve(
         deciding = asyncio.ensure_future(parts.engine.run())
         stack.push_async_callback(_end_engine, parts.engine, deciding)
         stack.push_async_callback(parts.hooks.close)
-        stack.enter_context(_signals(stopping))
-        opened = await _unless(stopping, _open_gateway(config, parts, listener.getsockname()[1], enrol))
+        stop = partial(_stop, stopping)
+        stack.enter_context(_handling({signal.SIGTERM: stop, signal.SIGINT: stop}))
+        opened = await unless(stopping, _open_gateway(config, parts, listener.getsockname()[1], enrol))
         # What was imported and loaded stays: it need not be looked at again whenever garbage is sought.
         gc.freeze()
         if opened is not None:
-            stack.enter_context(_reload_on_hangup(opened.transport))
-            await _live(parts, listener, opened, deciding, on_ready, stopping)
+            # SIGHUP reads the operator's certificate again, if there is one.
+            reloading = {signal.SIGHUP: opened[0].reload} if opened[0].is_operators else {}
+            stack.enter_context(_handling(reloading))
+            await _live(parts, listener, *opened, deciding, on_ready, stopping)
     log.info("stopped", revision=parts.engine.state.revision)
 
 
 async def _live(
-    parts: Parts, listener: socket.socket, opened: Opened, deciding: "asyncio.Future[None]", on_ready: OnReady | None,
-    stopping: asyncio.Event,
+    parts: Parts, listener: socket.socket, transport: ServerTls, agents_port: int, deciding: "asyncio.Future[None]",
+    on_ready: OnReady | None, stopping: asyncio.Event,
 ) -> None:  # fmt: skip
     """Run, and end in order: streams of changes, requests, and then the last step."""
     async with asyncio.TaskGroup() as group:
         group.create_task(_until_over(deciding))
-        renewing = group.create_task(opened.transport.run())
-        parts.web.show(opened.transport.api_context())
+        renewing = group.create_task(transport.run())
+        parts.web.show(transport.api_context())
         hooking = group.create_task(parts.hooks.run())
         serving = group.create_task(parts.web.serve(sockets=[listener]))
         await parts.web.ready.wait()
         port = listener.getsockname()[1]
-        log.info("ready", api_port=port, agents_port=opened.agents_port, revision=parts.engine.state.revision)
+        log.info("ready", api_port=port, agents_port=agents_port, revision=parts.engine.state.revision)
         if on_ready is not None:
-            on_ready(port, opened.agents_port)
+            on_ready(port, agents_port)
         await stopping.wait()
         renewing.cancel()
         log.info("stopping")
@@ -215,11 +212,9 @@ def _open_stores(config: ServerConfig) -> tuple[Store, Blobs]:
     from roost.blobs.files import FileBlobs
     from roost.stores.factory import open_store
 
-    try:
+    with _starting(StoreError):
         store = open_store(config.store if config.is_shared else str(config.data))
         return store, FileBlobs(config.logs or config.data / "logs")
-    except StoreError as error:
-        raise CannotStart(str(error)) from None
 
 
 def _open_journal(config: ServerConfig) -> Journal | None:
@@ -246,13 +241,6 @@ def _open_history(config: ServerConfig) -> History | None:
     return history
 
 
-async def _load(engine: Engine) -> None:
-    try:
-        await engine.open(f"{socket.gethostname()}:{os.getpid()}")
-    except StoreError as error:
-        raise CannotStart(str(error)) from None
-
-
 def _listen(config: ServerConfig) -> socket.socket:
     try:
         return listen(config.host, config.port)
@@ -261,8 +249,10 @@ def _listen(config: ServerConfig) -> socket.socket:
         raise CannotStart(f"cannot listen on {config.host}:{config.port}: {reason}; choose another --port") from None
 
 
-async def _open_gateway(config: ServerConfig, parts: Parts, api_port: int, enrol: Enrol | None) -> Opened:
-    try:
+async def _open_gateway(
+    config: ServerConfig, parts: Parts, api_port: int, enrol: Enrol | None
+) -> tuple[ServerTls, int]:
+    with _starting(AuthorityUnavailable, Invalid), _starting(OSError, hint="; choose another --agents-port"):
         secured = await secure(config, parts.engine, parts.joining, api_port)
         parts.secrets.begin(secured.seal)
         parts.hooks.begin(secured.seal)
@@ -274,25 +264,15 @@ async def _open_gateway(config: ServerConfig, parts: Parts, api_port: int, enrol
         port = await parts.gateway.start(
             config.agents_host, config.agents_port, secured.certificates, credentials, parts.team
         )  # fmt: skip
-    except (AuthorityUnavailable, Invalid) as error:
-        raise CannotStart(str(error)) from None
-    except OSError as error:
-        raise CannotStart(f"{error}; choose another --agents-port") from None
-    await _open_to_controllers(config, parts, secured.transport)
+    if parts.controllers is not None and config.controller_listen is not None:
+        with _starting(OSError, hint="; choose another --controller-listen"):
+            credentials = secured.transport.controller_credentials()
+            await parts.controllers.start(*config.controller_listen, credentials)
     addresses, team = agents_addresses(config, port), parts.team
     secured.certificates.servers = lambda: tuple(dict.fromkeys((*addresses, *(team.addresses if team else ()))))
     if team is not None:
         parts.joining.others = lambda: team.apis
-    return Opened(secured.transport, port)
-
-
-async def _open_to_controllers(config: ServerConfig, parts: Parts, transport: ServerTls) -> None:
-    if parts.controllers is None or config.controller_listen is None:
-        return
-    try:
-        await parts.controllers.start(*config.controller_listen, transport.controller_credentials())
-    except OSError as error:
-        raise CannotStart(f"{error}; choose another --controller-listen") from None
+    return secured.transport, port
 
 
 async def _end_engine(engine: Engine, deciding: "asyncio.Future[None]") -> None:
@@ -305,50 +285,33 @@ async def _until_over(deciding: "asyncio.Future[None]") -> None:
     await deciding
 
 
-async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, Opened]) -> Opened | None:
-    """Do something that may take long, until the server is to stop."""
-    doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
-    await asyncio.wait((doing, waiting), return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    if doing.done():
-        return doing.result()
-    doing.cancel()
-    await asyncio.wait((doing,))
-    return None
-
-
 @contextmanager
-def _reload_on_hangup(transport: ServerTls) -> Iterator[None]:
-    """SIGHUP reads the operator's certificate again, if there is one."""
-    loop = asyncio.get_running_loop()
-    is_ours = transport.is_operators and threading.current_thread() is threading.main_thread()
-    if is_ours:
-        loop.add_signal_handler(signal.SIGHUP, transport.reload)
+def _starting(*errors: type[Exception], hint: str = "") -> Iterator[None]:
+    """Raise these errors as CannotStart."""
     try:
         yield
-    finally:
-        if is_ours:
-            loop.remove_signal_handler(signal.SIGHUP)
+    except errors as error:
+        raise CannotStart(f"{error}{hint}") from None
 
 
 @contextmanager
-def _signals(stopping: asyncio.Event) -> Iterator[None]:
-    """TERM and INT stop in order, a second one at once."""
+def _handling(handlers: dict[signal.Signals, Callable[[], None]]) -> Iterator[None]:
+    """Handle signals in the main thread. In another one, its owner stops the server."""
     loop = asyncio.get_running_loop()
-
-    def stop() -> None:
-        if stopping.is_set():
-            os._exit(EXIT_AT_ONCE)
-        stopping.set()
-
-    try:
-        for item in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(item, stop)
-    except (RuntimeError, ValueError):  # not the main thread: its owner stops us
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
     try:
         yield
     finally:
-        for item in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(item)
+        for number in handlers:
+            loop.remove_signal_handler(number)
+
+
+def _stop(stopping: asyncio.Event) -> None:
+    """Stop in order; at once when asked for the second time."""
+    if stopping.is_set():
+        os._exit(EXIT_AT_ONCE)
+    stopping.set()

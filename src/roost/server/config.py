@@ -57,9 +57,7 @@ class ServerConfig:
     leader_ttl_ms: int = LeaderTiming().ttl_ms
     leader_renew_ms: int = LeaderTiming().renew_ms
     leader_retry_ms: int = LeaderTiming().retry_ms
-    store_outage_grace_ms: int = (
-        LeaderTiming().store_outage_grace_ms
-    )  # how long agents are answered while the store is away
+    store_outage_grace_ms: int = LeaderTiming().store_outage_grace_ms  # agents are answered while the store is away
     logs: Path | None = None  # a directory that servers share; None: each has its own
     host: str = "127.0.0.1"
     port: int = API_PORT  # 0: any free one

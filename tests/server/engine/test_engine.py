@@ -57,7 +57,7 @@ async def test_nobody_sees_what_is_not_durable() -> None:
         await made.until(lambda: store.begun > begun)
         looking = asyncio.ensure_future(made.get("/v1/workloads"))
         waiting = asyncio.ensure_future(made.submit("b"))
-        await made.until(lambda: made.engine._readers)
+        await made.until(lambda: made.engine._committed._waiters)
         assert not looking.done() and not asking.done()
         store.gate.set()
         assert [item["name"] for item in (await looking)["items"]] == ["a"]
@@ -76,7 +76,7 @@ async def test_a_commit_that_fails_is_told_to_all_who_wait_and_nothing_of_it_sta
         )  # fmt: skip
         await made.until(lambda: store.begun > begun)
         looking = asyncio.ensure_future(made.client.get("/v1/workloads"))
-        await made.until(lambda: made.engine._readers)
+        await made.until(lambda: made.engine._committed._waiters)
         store.gate.set()
         answer = await asking
         assert answer.status_code == 503 and "no space left" in answer.json()["message"]

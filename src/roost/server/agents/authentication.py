@@ -12,27 +12,29 @@ from roost.wire import agent_pb2 as pb
 
 
 class GrpcRefusal(Exception):
-    """A call that the server ends with a status."""
-
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
 
 
-def to_grpc_refusal(error: RoostError) -> GrpcRefusal:
-    for kind, code in _CODES.items():
-        if isinstance(error, kind):
-            return GrpcRefusal(code, str(error))
-    return GrpcRefusal(grpc.StatusCode.UNAVAILABLE, error.message)
-
-
-_CODES = {
+CODES = {
     Conflict: grpc.StatusCode.ALREADY_EXISTS,
     TooMuch: grpc.StatusCode.RESOURCE_EXHAUSTED,
     Refused: grpc.StatusCode.UNAUTHENTICATED,
     Invalid: grpc.StatusCode.INVALID_ARGUMENT,
 }
+
+
+def to_grpc_refusal(error: RoostError | GrpcRefusal | DecodeError) -> GrpcRefusal:
+    if isinstance(error, GrpcRefusal):
+        return error
+    if isinstance(error, DecodeError):
+        return GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, "this is not a request for a certificate")
+    for kind, code in CODES.items():
+        if isinstance(error, kind):
+            return GrpcRefusal(code, str(error))
+    return GrpcRefusal(grpc.StatusCode.UNAVAILABLE, error.message)
 
 
 #: Faults of the caller that an operator wants to know of.
@@ -43,14 +45,11 @@ FAULTS = frozenset({
 
 
 class AgentAuthenticator:
-    """Admits nodes by their certificates, and renews these."""
-
     def __init__(self, certificates: Certificates) -> None:
         self.certificates = certificates
         self._refused = logging.RateLimitedLogger("gateway")
 
     async def admit(self, context: "grpc.aio.ServicerContext[Any, Any]") -> NodeCredential:
-        """The node that calls. Raises GrpcRefusal."""
         try:
             return await self.certificates.admit(peer_in(context))
         except RoostError as error:
@@ -64,7 +63,9 @@ class AgentAuthenticator:
     ) -> NoReturn:
         """End a call, and log it if the caller is at fault."""
         if refusal.code in FAULTS:
-            self._refused.warning("agent refused", peer=context.peer(), node=_name_in(context), reason=refusal.message)
+            peer = peer_of(context)
+            name = f"{peer.kind} {peer.name}" if peer is not None else ""
+            self._refused.warning("agent refused", peer=context.peer(), node=name, reason=refusal.message)
         await context.abort(refusal.code, refusal.message, report)
         raise AssertionError("a call that was ended goes on")
 
@@ -76,9 +77,9 @@ class AgentAuthenticator:
     async def renew(self, data: bytes, context: "grpc.aio.ServicerContext[Any, Any]") -> bytes:
         """The handler of Renew: the next certificate of a node, for the key of its request."""
         try:
-            given = await self.certificates.renew(peer_in(context), _renewal(data).request)
-        except (RoostError, GrpcRefusal) as error:
-            refusal = error if isinstance(error, GrpcRefusal) else to_grpc_refusal(error)
+            given = await self.certificates.renew(peer_in(context), pb.Renewal.FromString(data).request)
+        except (RoostError, GrpcRefusal, DecodeError) as error:
+            refusal = to_grpc_refusal(error)
             self._refused.warning("certificate not renewed", peer=context.peer(), reason=refusal.message)
             await context.abort(refusal.code, refusal.message)
         return pb.Renewed(
@@ -87,7 +88,6 @@ class AgentAuthenticator:
         ).SerializeToString()  # fmt: skip
 
     async def server_in(self, context: "grpc.aio.ServicerContext[Any, Any]") -> str:
-        """The server that calls. Nodes are refused."""
         peer = peer_of(context)
         if peer is None or peer.kind != "server":
             await self.refuse(GrpcRefusal(grpc.StatusCode.PERMISSION_DENIED, "this is for servers"), context)
@@ -95,20 +95,7 @@ class AgentAuthenticator:
 
 
 def peer_in(context: "grpc.aio.ServicerContext[Any, Any]") -> Peer:
-    """The node or server of the certificate. Raises GrpcRefusal."""
     peer = peer_of(context)
     if peer is None:
         raise GrpcRefusal(grpc.StatusCode.UNAUTHENTICATED, "the certificate names no node and no server")
     return peer
-
-
-def _name_in(context: "grpc.aio.ServicerContext[Any, Any]") -> str:
-    peer = peer_of(context)
-    return f"{peer.kind} {peer.name}" if peer is not None else ""
-
-
-def _renewal(data: bytes) -> pb.Renewal:
-    try:
-        return pb.Renewal.FromString(data)
-    except DecodeError:
-        raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, "this is not a request for a certificate") from None

@@ -28,8 +28,6 @@ class Inbox(Protocol):
 
 
 class BeatReply(Enum):
-    """When a beat is answered."""
-
     NOW = "now"
     SOON = "soon"  # with others, a little later
     AFTER_COMMIT = "after its reports are durable"
@@ -54,10 +52,6 @@ class SessionMachine:
         self.sessions: dict[str, Session] = {}
         self._joining: Counter[str] = Counter()  # nodes whose hello is being decided
         self._early: dict[tuple[str, int], Outbox] = {}  # orders that came before their session began
-
-    @property
-    def is_joining(self) -> bool:
-        return bool(self._joining or self._early)
 
     # a session begins and ends
 
@@ -132,7 +126,7 @@ class SessionMachine:
     def beat(self, session: Session, beat: Beat, now: int) -> BeatReply:
         """The lease is renewed at once; reports are answered after their commit."""
         node, outbox, engine = session.node, session.outbox, self._engine
-        if _are_missing(session, beat.sequence):
+        if beat.sequence > session.sequence + 1:  # an acknowledgement covers all beats before it
             return BeatReply.MISSING_BEATS
         session.sequence = max(session.sequence, beat.sequence)
         if beat.session != outbox.session or not engine.heard(node, outbox.session, beat.usage):
@@ -147,11 +141,6 @@ class SessionMachine:
         if not session.waiting_since_ms:
             return BeatReply.SOON
         return BeatReply.NOW if now - session.waiting_since_ms > COMMIT_MS_MAX else BeatReply.AFTER_COMMIT
-
-
-def _are_missing(session: Session, sequence: int) -> bool:
-    """An acknowledgement covers all beats before it, so none may be missing."""
-    return sequence > session.sequence + 1
 
 
 def _is_behind(session: Session, generation: int, now: int) -> bool:

@@ -42,7 +42,6 @@ class Outbox:
         self.is_unsaid = True
 
     def acknowledge(self, sequence: int) -> None:
-        """The reports of beats up to this one are durable."""
         self._acknowledged = max(self._acknowledged, sequence)
         self.is_unsaid = True
 
@@ -53,18 +52,9 @@ class Outbox:
         return Welcome(self.session, echo_ms, lease_ms, self.generation, tuple(orders))
 
     def answer(self) -> Answer:
-        if self._base < 0:
-            answer = Answer(self.session, self._echo_ms, self._acknowledged)
-        else:
-            answer = Answer(
-                self.session,
-                self._echo_ms,
-                self._acknowledged,
-                self._base,
-                self.generation,
-                self._whole,
-                tuple(self._orders),
-            )
-            self._base, self._whole, self._orders = -1, False, []
+        base, generation = (self._base, self.generation) if self._base >= 0 else (0, 0)
+        orders = tuple(self._orders)
+        answer = Answer(self.session, self._echo_ms, self._acknowledged, base, generation, self._whole, orders)
+        self._base, self._whole, self._orders = -1, False, []
         self._echo_ms, self.is_unsaid = 0, False
         return answer

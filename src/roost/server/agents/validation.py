@@ -18,6 +18,15 @@ STATES = frozenset({"starting", "running", "ended"})
 CAUSES = frozenset({"", "exited", "timed_out", "stopped", "lease", "error", "unhealthy"})
 SIGNAL_MAX = 64
 AMOUNT_MAX = {"cpu": limits.CPU_MILLI_MAX, "memory": limits.BYTES_MAX, "disk": limits.BYTES_MAX}
+RUN_BOUNDS = {
+    "token": (1, 1 << 62), "attempt": (1, limits.COUNTABLE_MAX), "serial": (0, 1 << 62),
+    "submitted_ms": (0, 1 << 53), "version": (1, limits.COUNTABLE_MAX),
+}  # fmt: skip
+REPORT_BOUNDS = {
+    "started_ago_ms": (0, limits.DURATION_MS_MAX), "ended_ago_ms": (0, limits.DURATION_MS_MAX),
+    "code": (0, limits.EXIT_CODE_MAX), "signal": (0, SIGNAL_MAX), "step": (0, limits.STEPS_MAX),
+    "log_size": (0, limits.BYTES_MAX),
+}  # fmt: skip
 # One spelling for each log: no zeros in front, and no digits of other scripts, which \d would take.
 _NUMBER = "0|[1-9][0-9]{0,%d}"
 LOG_NAME = re.compile(
@@ -67,7 +76,6 @@ def check_facts(facts: Facts) -> None:
 
 
 def check_beat(beat: Beat) -> None:
-    """Refuse reports that cannot be true. Raises Invalid."""
     if beat.sequence < 0 or beat.generation < 0:
         raise Invalid("sequence", "counters only grow, from 0 on")
     if len(beat.reports) > RUNS_MAX:
@@ -92,11 +100,7 @@ def _check_run(run: Run) -> None:
     if run.workload != f"{document.project}/{document.name}":
         raise Invalid(f"{path}.workload", f"its document is of {document.project}/{document.name}")
     _between(run.index, 0, document.count - 1, f"{path}.index")
-    _between(run.token, 1, 1 << 62, f"{path}.token")
-    _between(run.attempt, 1, limits.COUNTABLE_MAX, f"{path}.attempt")
-    _between(run.serial, 0, 1 << 62, f"{path}.serial")
-    _between(run.submitted_ms, 0, 1 << 53, f"{path}.submitted_ms")
-    _between(run.version, 1, limits.COUNTABLE_MAX, f"{path}.version")
+    _check_bounds(run, RUN_BOUNDS, path)
     _check_env(run, f"{path}.env")
     _between(len(run.devices), 0, limits.GPUS_MAX, f"{path}.devices")
     for device in run.devices:
@@ -122,13 +126,13 @@ def _check_report(report: Report) -> None:
         raise Invalid(f"{path}.state", f"an agent reports starting, running or ended, not {report.state!r:.40}")
     if report.cause not in CAUSES:
         raise Invalid(f"{path}.cause", f"an attempt does not end by {report.cause!r:.40}")
-    _between(report.started_ago_ms, 0, limits.DURATION_MS_MAX, f"{path}.started_ago_ms")
-    _between(report.ended_ago_ms, 0, limits.DURATION_MS_MAX, f"{path}.ended_ago_ms")
-    _between(report.code or 0, 0, limits.EXIT_CODE_MAX, f"{path}.code")
-    _between(report.signal or 0, 0, SIGNAL_MAX, f"{path}.signal")
-    _between(report.step, 0, limits.STEPS_MAX, f"{path}.step")
-    _between(report.log_size, 0, limits.BYTES_MAX, f"{path}.log_size")
+    _check_bounds(report, REPORT_BOUNDS, path)
     check_text(report.error, f"{path}.error")
+
+
+def _check_bounds(said: Run | Report, bounds: dict[str, tuple[int, int]], path: str) -> None:
+    for name, (least, most) in bounds.items():
+        _between(getattr(said, name) or 0, least, most, f"{path}.{name}")
 
 
 def _between(number: int, least: int, most: int, path: str) -> None:

@@ -7,7 +7,7 @@ authenticated it, and servers trust each other's certificates. An answer that br
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from roost.model.errors import NoService, Refused, RoostError, Unreadable, error_of
 from roost.server.auth.principal import Access, Principal
 from roost.server.cluster.election import ServerIdentity
+from roost.server.cluster.peers import Peers
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging
 from roost.server.operations.codec import codec_of
@@ -31,19 +32,10 @@ PIECE_BYTES = 1 << 20  # of an answer: a message between servers may have 9 MiB
 log = logging.logger("forward")
 
 
-class Leaders(Protocol):
-    """The connections to other servers."""
-
-    def forward(self, leader: ServerIdentity, call: pb.ForwardedCall) -> AsyncIterator[pb.ForwardedReply]:
-        """What the leader answers, in pieces."""
-
-
 class Forwarder:
-    """The connection from a standby to the leader."""
-
-    def __init__(self, engine: Engine, leaders: Leaders) -> None:
+    def __init__(self, engine: Engine, peers: Peers) -> None:
         self._engine = engine
-        self._leaders = leaders
+        self._peers = peers
 
     async def is_elsewhere(self) -> bool:
         """Whether another server leads. Waits up to WAIT_S for a leader."""
@@ -57,19 +49,17 @@ class Forwarder:
         raise NoService("the leader gave no answer", code="outcome_unknown")
 
     async def stream(self, operation: str, arguments: bytes, principal: Principal) -> AsyncGenerator[bytes, None]:
-        """The leader's answers, once it has accepted the call."""
         leader = await self._leader()
         if leader is None:
             raise NoService("the leader changed meanwhile; try again")
         call = pb.ForwardedCall(operation=operation, arguments=arguments, caller=_caller(principal))
-        source = _items(self._leaders.forward(leader, call))
+        source = _items(self._peers.forward(leader, call))
         try:
             await anext(source)
         except StopAsyncIteration:
             raise NoService("the leader gave no answer", code="outcome_unknown") from None
         except grpc.aio.AioRpcError as error:
-            text = f"the leader went away: {error.details() or error.code().name}; whether it did this is not known"
-            raise NoService(text, code="outcome_unknown") from None
+            raise _went_away(error) from None
         return _unbroken(source)
 
     async def _leader(self) -> ServerIdentity | None:
@@ -144,10 +134,14 @@ async def _unbroken(source: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes
         async for item in source:
             yield item
     except grpc.aio.AioRpcError as error:
-        text = f"the leader went away: {error.details() or error.code().name}; whether it did this is not known"
-        raise NoService(text, code="outcome_unknown") from None
+        raise _went_away(error) from None
     finally:
         await source.aclose()
+
+
+def _went_away(error: grpc.aio.AioRpcError) -> NoService:
+    text = f"the leader went away: {error.details() or error.code().name}; whether it did this is not known"
+    return NoService(text, code="outcome_unknown")
 
 
 def _pieces(item: Any) -> list[pb.ForwardedReply]:

@@ -2,27 +2,18 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol, assert_never
+from contextlib import suppress
+from typing import TYPE_CHECKING, assert_never
 
 from roost.ports import store as port
 from roost.server.cluster.election import LeaderTiming, ServerIdentity
 from roost.server.cluster.machine import Elected, LeadershipMachine, Renew, Take
 from roost.server.observability import logging
 
+if TYPE_CHECKING:  # the engine needs its leadership
+    from roost.server.engine.engine import Engine
+
 log = logging.logger("leader")
-
-
-class Follower(Protocol):
-    """Who keeps the mirror."""
-
-    def mirrored(self, snapshot: port.Snapshot) -> None:
-        """Everything as it is stored."""
-
-    def followed(self, update: port.News) -> None:
-        """What was committed since."""
-
-    def out_of_touch(self, failure: port.LoadFailure) -> object:
-        """The store cannot be read; it is tried again."""
 
 
 class Leadership:
@@ -41,7 +32,7 @@ class Leadership:
         self._another = asyncio.Event()  # another server leads
         self._elected: asyncio.Future[Elected]
 
-    async def until_elected(self, follower: Follower) -> Elected:
+    async def until_elected(self, follower: "Engine") -> Elected:
         """Follow until this server leads; the mirror then holds everything that was ever committed."""
         load = self.machine.stand_by()
         while True:
@@ -59,7 +50,7 @@ class Leadership:
                 case _:
                     assert_never(outcome)
 
-    async def _load_and_compete(self, follower: Follower) -> Elected | port.Behind | port.LoadFailure:
+    async def _load_and_compete(self, follower: "Engine") -> Elected | port.Behind | port.LoadFailure:
         snapshot = await self._store.load()
         if not isinstance(snapshot, port.Snapshot):
             return snapshot
@@ -70,7 +61,7 @@ class Leadership:
         except port.StoreError as error:  # a record that this release cannot read
             return port.Damaged(str(error))
 
-    async def _compete(self, follower: Follower, revision: int) -> Elected | port.Behind | port.LoadFailure:
+    async def _compete(self, follower: "Engine", revision: int) -> Elected | port.Behind | port.LoadFailure:
         self._news.clear()
         self._elected = asyncio.get_running_loop().create_future()
         listening = asyncio.ensure_future(self._listen(follower, revision))
@@ -86,7 +77,7 @@ class Leadership:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _listen(self, follower: Follower, revision: int) -> port.Behind | port.LoadFailure:
+    async def _listen(self, follower: "Engine", revision: int) -> port.Behind | port.LoadFailure:
         async for update in self._store.follow(revision):
             if not isinstance(update, port.News):
                 return update
@@ -121,11 +112,9 @@ class Leadership:
 
     async def _wait(self, seconds: float | None) -> None:
         self._news.clear()
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._news.wait()
-        except TimeoutError:
-            pass
 
     async def _attend_leaders(self) -> None:
         """Hold a stream to the leader: when its process ends, the ttl need not pass."""
@@ -161,7 +150,6 @@ class Leadership:
     # while leading
 
     def is_sure(self) -> bool:
-        """Whether no other server can lead yet."""
         return self.machine.is_sure(self._now_ms())
 
     async def renew(self, epoch: int) -> port.Fenced:
@@ -184,7 +172,6 @@ class Leadership:
                     assert_never(outcome)
 
     async def let_go(self, epoch: int, successor: str) -> None:
-        """Tell the other servers that one of them may lead."""
         try:
             async with asyncio.timeout(self.timing.ttl_ms / 1_000):
                 outcome = await self._store.renew(epoch, successor)

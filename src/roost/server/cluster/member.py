@@ -46,7 +46,6 @@ class ClusterMember:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Agent addresses of this server and of its standbys."""
         others = [identity.agents for identity in self.peers.attending.values()] if self.peers is not None else []
         return tuple(dict.fromkeys((self.leadership.identity.agents, *others)))
 
@@ -70,7 +69,6 @@ class ClusterMember:
 
 
 def make_member(store: Store, config: ServerConfig, api_port: int, now_ms: Callable[[], int]) -> ClusterMember | None:
-    """None for a store that only one server can use."""
     if not config.is_shared:
         return None
     assert isinstance(store, SharedStore)

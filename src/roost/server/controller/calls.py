@@ -5,7 +5,8 @@ the REST API. The others are functions.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
@@ -14,11 +15,12 @@ from google.protobuf.message import Message
 from roost.model.errors import Invalid, RoostError, TooMuch
 from roost.model.states import NodeStatus
 from roost.schema.enrolment import Inviting
-from roost.schema.nodes import Draining
-from roost.schema.work import Chosen, SubmittedView
+from roost.schema.nodes import Draining, NodeDetail, NodePage
+from roost.schema.work import Chosen, SubmittedView, WorkloadPage
 from roost.server.auth.principal import Principal
 from roost.server.controller.messages import detail_message, instance_message, message_of, workload_message
 from roost.server.http.api.bodies import BODY_BYTES_MAX, decode_json
+from roost.server.operations.as_of import AsOf
 from roost.server.operations.context import Call
 from roost.server.operations.dispatch import Dispatcher
 from roost.server.operations.fleet import join, nodes
@@ -35,10 +37,9 @@ P = ParamSpec("P")
 Answer = TypeVar("Answer")
 
 
-class Caller:
-    def __init__(self, dispatcher: Dispatcher, principal: Principal) -> None:
-        self.dispatcher = dispatcher
-        self.principal = principal
+class Caller(NamedTuple):
+    dispatcher: Dispatcher
+    principal: Principal
 
     async def perform(
         self, operation: Callable[Concatenate[Call, P], Awaitable[Answer]], *args: P.args, **kwargs: P.kwargs
@@ -69,9 +70,10 @@ def performing(
 async def schedule(caller: Caller, request: pb.ScheduleRequest) -> pb.ScheduleReply:
     documents = documents_of(request.documents)
     if len(documents) == 1:
-        made: Sequence[SubmittedView] = [await submit_one(caller, documents[0], "documents[0]", apply=request.apply)]
+        made = [await submit_one(caller, documents[0], "documents[0]", apply=request.apply)]
     else:
-        made = await _submit_many(caller, documents, apply=request.apply)
+        with _path_of(lambda path: f"documents{path}" if path.startswith("[") else path):
+            made = (await caller.perform(workloads.submit_batch, documents, request.apply)).items
     return pb.ScheduleReply(workloads=[workload_message(view, view.result) for view in made])
 
 
@@ -113,29 +115,25 @@ async def submit_one(
     caller: Caller, document: Any, field: str, *, apply: bool = False, must_exist: bool = False
 ) -> SubmittedView:
     """Submit one workload. An error names the field that the document came in."""
-    try:
+    with _path_of(lambda path: f"{field}.{path}" if path else ""):
         return await caller.perform(workloads.submit, document, apply, must_exist)
-    except RoostError as error:
-        error.path = f"{field}.{error.path}" if error.path else ""
-        raise
 
 
-async def _submit_many(caller: Caller, documents: list[Any], *, apply: bool) -> list[SubmittedView]:
+@contextmanager
+def _path_of(rename: Callable[[str], str]) -> Iterator[None]:
+    """Change the path of an error: from a field of a document to one of the request."""
     try:
-        return (await caller.perform(workloads.submit_batch, documents, apply)).items
+        yield
     except RoostError as error:
-        error.path = f"documents{error.path}" if error.path.startswith("[") else error.path
+        error.path = rename(error.path)
         raise
 
 
 def document_of(text: str, field: str) -> dict[str, Any]:
-    try:
+    with _path_of(lambda path: f"{field}.{path}" if path else field):
         document = decode_json(text.encode())
         if not isinstance(document, dict):
             raise Invalid("", "a workload is an object")
-    except RoostError as error:
-        error.path = f"{field}.{error.path}" if error.path else field
-        raise
     return document
 
 
@@ -191,19 +189,15 @@ def _draining(request: pb.DrainRequest) -> tuple[str, Draining]:
     return request.name, Draining(request.deadline or None)
 
 
-def _by_name(request: pb.NodeRequest) -> tuple[str]:
-    return (request.name,)
-
-
-def _list_reply(found: Any) -> pb.ListReply:
+def _list_reply(found: AsOf[WorkloadPage]) -> pb.ListReply:
     return pb.ListReply(workloads=map(workload_message, found.view.items), next=found.view.next or "")
 
 
-def _nodes_reply(found: Any) -> pb.ListNodesReply:
+def _nodes_reply(found: AsOf[NodePage]) -> pb.ListNodesReply:
     return pb.ListNodesReply(nodes=[message_of(view, pb.Node) for view in found.view.items], next=found.view.next or "")
 
 
-def _node_reply(found: Any) -> pb.GetNodeReply:
+def _node_reply(found: AsOf[NodeDetail]) -> pb.GetNodeReply:
     return pb.GetNodeReply(node=message_of(found.view, pb.Node), instances=map(instance_message, found.view.instances))
 
 
@@ -220,11 +214,11 @@ CALLS = {
     ),
     "Plan": performing(pb.PlanRequest, workloads.plan, lambda asked: (documents_of(asked.documents),), pb.PlanReply),
     "ListNodes": performing(pb.ListNodesRequest, nodes.list_nodes, _nodes_listed, _nodes_reply),
-    "GetNode": performing(pb.NodeRequest, nodes.get_node, _by_name, _node_reply),
+    "GetNode": performing(pb.NodeRequest, nodes.get_node, lambda asked: (asked.name,), _node_reply),
     "Drain": performing(pb.DrainRequest, nodes.drain, _draining, pb.Node),
     "PreviewDrain": performing(pb.DrainRequest, nodes.preview_drain, _draining, pb.DrainPreview),
-    "Cordon": performing(pb.NodeRequest, nodes.cordon, _by_name, pb.Node),
-    "Uncordon": performing(pb.NodeRequest, nodes.uncordon, _by_name, pb.Node),
+    "Cordon": performing(pb.NodeRequest, nodes.cordon, lambda asked: (asked.name,), pb.Node),
+    "Uncordon": performing(pb.NodeRequest, nodes.uncordon, lambda asked: (asked.name,), pb.Node),
     "CreateJoinToken": performing(
         pb.CreateJoinTokenRequest, join.create_join_token, lambda asked: (_inviting(asked),), pb.CreateJoinTokenReply
     ),

@@ -39,7 +39,6 @@ def encoded(commit: CommittedChanges, at: int) -> Encoded:
 
 
 def encode_record(state: State, kind: str, key: str) -> Encoded | None:
-    """An object as it is now; None when it is gone."""
     revision = state.revision
     if kind == "instance":
         instance = state.instances.get(key)

@@ -77,7 +77,11 @@ def _fill(message: Message, view: Any) -> None:
             value = value.code
         target = getattr(message, field.name)
         if isinstance(value, dict):
-            _fill_map(target, value)
+            for key, item in value.items():
+                if isinstance(item, msgspec.Struct):
+                    _fill(target[key], item)
+                else:
+                    target[key] = item
         elif isinstance(value, list):
             if field.message_type is None:
                 target.extend(value)
@@ -89,11 +93,3 @@ def _fill(message: Message, view: Any) -> None:
         else:
             target.SetInParent()
             _fill(target, value)
-
-
-def _fill_map(target: Any, values: dict[str, Any]) -> None:
-    for key, value in values.items():
-        if isinstance(value, msgspec.Struct):
-            _fill(target[key], value)
-        else:
-            target[key] = value

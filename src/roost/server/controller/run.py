@@ -12,7 +12,6 @@ from typing import Any
 
 from roost.core.state.state import State
 from roost.model.errors import Conflict, Invalid, NoService, NotFound, Refused
-from roost.model.keys import split_workload_key
 from roost.model.limits import STORY_MAX
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
@@ -21,7 +20,7 @@ from roost.schema.feed import EndingView
 from roost.server.auth.principal import Redactor
 from roost.server.controller.calls import Caller, check_names, document_of, submit_one
 from roost.server.controller.errors import Slow
-from roost.server.controller.messages import stages_of
+from roost.server.controller.messages import message_of, stages_of
 from roost.server.operations.work import logs
 from roost.server.operations.work.log_follower import LogEvent
 from roost.server.views.work import never_ran
@@ -50,8 +49,7 @@ async def run(caller: Caller, request: pb.RunRequest, write: Write) -> None:
         except Conflict as error:
             if not (request.attach and error.code == "name_in_use"):
                 raise
-    asked = pb.AttachRequest(project=project, name=name, position=request.position)
-    await attach(caller, asked, write)
+    await attach(caller, pb.AttachRequest(project=project, name=name, position=request.position), write)
 
 
 async def attach(caller: Caller, request: pb.AttachRequest, write: Write) -> None:
@@ -71,6 +69,7 @@ class FollowedRun:
         self._principal = caller.principal
         self._write = write
         self._redactor = Redactor(caller.principal.access)
+        self._project, self._name = request.project, request.name
         self._workload = f"{request.project}/{request.name}"
         self._index = request.index
         self._key = f"{self._workload}.{request.index}"
@@ -80,7 +79,6 @@ class FollowedRun:
         self._sent_at = time.monotonic()
 
     async def follow(self) -> None:
-        """Send stages and log as they come, then the result."""
         await self._begin()
         source = self._log()
         piece: asyncio.Task[LogEvent | None] = asyncio.ensure_future(anext(source, None))
@@ -116,23 +114,14 @@ class FollowedRun:
             message = f"{self._workload} is another one than before: the one that you followed was deleted"
             raise Conflict(message, code="another_run", path="position.serial")
         position.serial = workload.serial
-        project, name = split_workload_key(self._workload)
-        await self._send(pb.RunFrame(project=project, name=name, index=self._index))
+        await self._send(pb.RunFrame(project=self._project, name=self._name, index=self._index))
         await self._tell_stages()
 
     async def _known(self) -> Workload:
         """The leader knows it, so this server will soon."""
-        found: list[Workload] = []
-
-        def is_known(state: State) -> bool:
-            workload = state.workloads.get(self._workload)
-            if workload is not None:
-                found.append(workload)
-            return bool(found)
-
-        if not await self._until(is_known):
+        if not await self._until(lambda state: self._workload in state.workloads):
             raise NotFound(f"there is no workload {self._workload}", params={"workload": self._workload})
-        return found[0]
+        return self._engine.state.workloads[self._workload]
 
     async def _until(self, holds: Callable[[State], bool]) -> bool:
         """Wait until this server's state meets a condition; False: it does not in time."""
@@ -207,11 +196,10 @@ class FollowedRun:
         state = await self._engine.settled()
         known = state.instances.get(self._key)
         attempt = position.log_attempt or (1 if known is not None and known.attempt else 0)
-        project, name = split_workload_key(self._workload)
         while True:
             stream = await self._caller.perform(
-                logs.follow_log, project, name, self._index, attempt, position.log_offset
-            )  # fmt: skip
+                logs.follow_log, self._project, self._name, self._index, attempt, position.log_offset
+            )
             async with aclosing(stream):
                 async for event in stream:
                     if not attempt and event.attempt > 1:
@@ -241,11 +229,7 @@ class FollowedRun:
     async def _end(self, ending: EndingView) -> None:
         await self._until(self._is_over)
         await self._tell_stages()
-        result = pb.Result(
-            state=ending.state, message=ending.message, exit_code=ending.exit_code, signal=ending.signal,
-            attempt=ending.attempt, reason=ending.reason.code if ending.reason else "",
-        )  # fmt: skip
-        await self._send(pb.RunFrame(result=result))
+        await self._send(pb.RunFrame(result=message_of(ending, pb.Result)))
 
     def _is_over(self, state: State) -> bool:
         workload, instance = state.workloads.get(self._workload), state.instances.get(self._key)

@@ -68,10 +68,12 @@ class Controllers:
     async def start(self, host: str, port: int, credentials: grpc.ServerCredentials | None) -> int:
         """Listen and return the port. Without credentials nothing is encrypted. Raises OSError."""
         from grpc_health.v1.health import aio as health
+        from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
         server = self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
         servicer = health.HealthServicer()
-        server.add_generic_rpc_handlers((self._handler(), _health_handler(servicer), self._reflection_handler()))
+        server.add_generic_rpc_handlers((self._handler(), self._reflection_handler()))
+        add_HealthServicer_to_server(servicer, server)  # open to all callers, as /readyz is
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
@@ -81,7 +83,7 @@ class Controllers:
             raise OSError(f"cannot listen on {address}")
         await self._say_health(servicer)
         await server.start()
-        self._telling = asyncio.ensure_future(self._tell_health(servicer))
+        self._telling = asyncio.ensure_future(self._keep_health(servicer))
         return int(bound)
 
     async def stop(self, grace_s: float) -> None:
@@ -94,8 +96,8 @@ class Controllers:
     def _handler(self) -> grpc.GenericRpcHandler:
         methods = {name: grpc.unary_unary_rpc_method_handler(self._answering(call)) for name, call in CALLS.items()}
         streams: dict[str, tuple[type[Message], Callable[..., Awaitable[None]]]] = {
-            "Run": (pb.RunRequest, self._run),
-            "Attach": (pb.AttachRequest, self._attach),
+            "Run": (pb.RunRequest, self._following(run)),
+            "Attach": (pb.AttachRequest, self._following(attach)),
             "Watch": (pb.WatchRequest, self._watched),
         }
         for name, (takes, tells) in streams.items():
@@ -109,7 +111,7 @@ class Controllers:
                 reply = await call.answers(caller, _read(data, call.takes))
                 return reply.SerializeToString()
             except RoostError as error:
-                await self._refuse(to_rpc_error(error), context)
+                await to_rpc_error(error).send(context)
                 return b""  # never sent: the call was aborted
 
         return serve
@@ -120,21 +122,20 @@ class Controllers:
                 principal = await self._admit(context)
                 await tells(_read(data, takes), principal, context)
             except RpcError as report:
-                await self._refuse(report, context)
+                await report.send(context)
             except RoostError as error:
-                await self._refuse(to_rpc_error(error), context)
+                await to_rpc_error(error).send(context)
             except grpc.aio.BaseError:
                 pass  # the caller has gone
 
         return serve
 
-    async def _run(self, request: pb.RunRequest, principal: Principal, context: grpc.aio.ServicerContext) -> None:
-        with self._counted("runs", RUNS_MAX):
-            await run(Caller(self._dispatcher, principal), request, context.write)
+    def _following(self, follow: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+        async def serve(request: Message, principal: Principal, context: grpc.aio.ServicerContext) -> None:
+            with self._counted("runs", RUNS_MAX):
+                await follow(Caller(self._dispatcher, principal), request, context.write)
 
-    async def _attach(self, request: pb.AttachRequest, principal: Principal, context: grpc.aio.ServicerContext) -> None:
-        with self._counted("runs", RUNS_MAX):
-            await attach(Caller(self._dispatcher, principal), request, context.write)
+        return serve
 
     async def _watched(self, request: pb.WatchRequest, principal: Principal, context: grpc.aio.ServicerContext) -> None:
         if principal.access.highest < VIEWER:
@@ -157,16 +158,12 @@ class Controllers:
         where = _address_of(context.peer())
         try:
             return await self._auth.admit(bearer_of(text), where)
-        except RoostError as error:
-            if isinstance(error, Refused):
-                # Never what was shown: it may be a good token with a letter too many.
-                self._seldom.warning("call refused", where=where, why=error.message)
+        except Refused as error:
+            # The token is never logged: it may be a valid one with one character too many.
+            self._seldom.warning("call refused", where=where, why=error.message)
             raise
 
-    async def _refuse(self, report: RpcError, context: grpc.aio.ServicerContext) -> None:
-        await report.send(context)
-
-    async def _tell_health(self, servicer: Any) -> None:
+    async def _keep_health(self, servicer: Any) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             await self._say_health(servicer)
@@ -199,18 +196,6 @@ class Controllers:
             serve, described.ServerReflectionRequest.FromString, described.ServerReflectionResponse.SerializeToString
         )
         return grpc.method_handlers_generic_handler(REFLECTION, {"ServerReflectionInfo": method})
-
-
-def _health_handler(servicer: Any) -> grpc.GenericRpcHandler:
-    """Health is open to all callers, as /readyz is."""
-    from grpc_health.v1 import health_pb2 as pb_health
-
-    reading, writing = pb_health.HealthCheckRequest.FromString, pb_health.HealthCheckResponse.SerializeToString
-    methods = {
-        "Check": grpc.unary_unary_rpc_method_handler(servicer.Check, reading, writing),
-        "Watch": grpc.unary_stream_rpc_method_handler(servicer.Watch, reading, writing),
-    }
-    return grpc.method_handlers_generic_handler(HEALTH, methods)
 
 
 def _read(data: bytes, kind: type[Message]) -> Any:

@@ -42,7 +42,6 @@ class Filter(NamedTuple):
     redactor: Redactor
 
     def takes(self, kind: str, key: str) -> bool:
-        """Checked before anything is encoded."""
         if kind not in self.kinds:
             return False
         if kind == "node":
@@ -63,10 +62,12 @@ class Everything:
         self.revision = state.revision
         self.generation = generation
         self.began_s = time.monotonic()
-        keys = [("node", key) for key in state.nodes]
-        keys += [("workload", key) for key in state.workloads]
-        keys += [("instance", key) for key in state.instances]
-        self._keys = keys
+        objects: dict[str, Iterable[str]] = {
+            "node": state.nodes,
+            "workload": state.workloads,
+            "instance": state.instances,
+        }
+        self._keys = [(kind, key) for kind, keys in objects.items() for key in keys]
         self._pages: list[list[tuple[str, str, Encoded]]] = []
 
     def __len__(self) -> int:
@@ -248,14 +249,11 @@ class WatchReader:
             await asyncio.sleep(0)
             return
         if self._position == watch.revision:
-            await watch.next_commit(max(0.0, self._due_at() - time.monotonic()))
+            pulse_at = self._marked_at + PULSE_S
+            due_at = min(pulse_at, self._metrics_at) if self._metrics_s else pulse_at
+            await watch.next_commit(max(0.0, due_at - time.monotonic()))
         if self._position < watch.revision and not watch.closed:
             await asyncio.sleep(self._interval_s)
-
-    def _due_at(self) -> float:
-        """When something is to be sent although nothing changes."""
-        pulse_at = self._marked_at + PULSE_S
-        return min(pulse_at, self._metrics_at) if self._metrics_s else pulse_at
 
     async def _send_all(self, pieces: list[bytes]) -> None:
         """Send pieces in few frames: each costs some hundred microseconds, whatever its size."""
@@ -275,8 +273,7 @@ class WatchReader:
             async with asyncio.timeout(WRITE_S_MAX):
                 await self._write(frame)
         except TimeoutError:
-            message = f"you have read nothing for {WRITE_S_MAX:.0f} s: come back with `since`"
-            raise Slow(message) from None
+            raise Slow(f"you have read nothing for {WRITE_S_MAX:.0f} s: come back with `since`") from None
 
     async def _send_marked(self, pieces: list[bytes], *, whole: bool = False) -> None:
         """Send pieces, and then the position to resume from: a reader that is cut off before gets them again."""
@@ -288,17 +285,17 @@ class WatchReader:
 def _filter_of(request: pb.WatchRequest, principal: Principal) -> Filter:
     kinds = frozenset(request.kinds or KINDS)
     for kind in sorted(kinds - set(KINDS)):
-        raise to_rpc_error(Invalid("kinds", f"there are {', '.join(KINDS)}; not {kind!r:.60}"))
+        raise Invalid("kinds", f"there are {', '.join(KINDS)}; not {kind!r:.60}")
     states = frozenset(request.states)
     for state in sorted(states - MOVES.keys()):
-        raise to_rpc_error(Invalid("states", f"there are {', '.join(MOVES)}; not {state!r:.60}"))
+        raise Invalid("states", f"there are {', '.join(MOVES)}; not {state!r:.60}")
     if request.workload and not all(request.workload.partition("/")):
-        raise to_rpc_error(Invalid("workload", f"this is like PROJECT/NAME, not {request.workload!r:.100}"))
+        raise Invalid("workload", f"this is like PROJECT/NAME, not {request.workload!r:.100}")
     return Filter(kinds, request.project, request.workload, states, Redactor(principal.access))
 
 
 def _bounded(request: pb.WatchRequest, field: str, default: int, least: int, most: int) -> int:
     value: int = getattr(request, field)
     if value and not least <= value <= most:
-        raise to_rpc_error(Invalid(field, f"this is {least:,} to {most:,} milliseconds, or 0; not {value:,}"))
+        raise Invalid(field, f"this is {least:,} to {most:,} milliseconds, or 0; not {value:,}")
     return value or default

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol, TypeVar, assert_never
 
 from roost.core.state.outcome import Step
 from roost.core.state.records import Settings
@@ -37,6 +37,8 @@ TICK_MS = 20  # how exact timers are: a thousand leases looked at in turn are fi
 
 COMMIT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
+Answer = TypeVar("Answer")
+
 log = logging.logger("engine")
 
 
@@ -51,16 +53,27 @@ class Clock:
 
 
 class Performer(Protocol):
-    """The executor. Called with each step once it is durable, and when the state was thrown away."""
+    """Carries out what is durable, such as the executor. It must not block and must not raise."""
 
     def act(self, state: State, done: Step) -> None:
-        """Send orders, tell watchers, drop logs. Must not block and must not raise."""
+        """Send orders, notify watchers, drop logs."""
 
     def followed(self, state: State, changes: Sequence[port.Change]) -> None:
-        """Another server has committed this: tell watchers."""
+        """Notify watchers of a commit of another server."""
 
     def reset(self) -> None:
-        """The state is being loaded anew: end all streams, so that agents say hello again."""
+        """The state is being loaded again: end all streams, so that agents register again."""
+
+
+async def unless(stopping: asyncio.Event, work: Coroutine[Any, Any, Answer]) -> Answer | None:
+    """Do something without a time limit, but end it (None) when the server is to stop."""
+    doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
+    await asyncio.wait((doing, waiting), return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    doing.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        return await doing
+    return None
 
 
 class Engine:
@@ -87,7 +100,7 @@ class Engine:
         self._is_stopping = asyncio.Event()
         self._wake = asyncio.Event()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._readers: list[asyncio.Future[None]] = []  # callers that wait for the commit under way
+        self._committed = asyncio.Event()  # no commit is in progress
 
     @property
     def state(self) -> State:
@@ -117,17 +130,15 @@ class Engine:
     async def open(self, identity: str) -> None:
         """Take the lead and load what is stored. One of several servers does so when it is elected."""
         self._identity = identity
-        if self.leadership is None:
-            failure = await self._open()
-            if failure is not None:
-                raise port.StoreError(failure)
+        if self.leadership is None and (failure := await self._open()) is not None:
+            raise port.StoreError(failure)
 
     async def run(self) -> None:
         if self.leadership is not None:
             self._carry_out(self.machine.start())
         while not self._is_stopping.is_set():
             if not self.ready:
-                await self._before_stop(self._recover() if self.leadership is None else self._stand_by())
+                await unless(self._is_stopping, self._recover() if self.leadership is None else self._stand_by())
             if self.ready:
                 await self._decide()
         self._carry_out(self.machine.stopped())
@@ -192,16 +203,6 @@ class Engine:
                     assert_never(effect)
         return None
 
-    async def _before_stop(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something without a time limit, but end when the server is to stop."""
-        doing, stopping = asyncio.ensure_future(work), asyncio.ensure_future(self._is_stopping.wait())
-        await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        doing.cancel()
-        await asyncio.gather(stopping, return_exceptions=True)
-        with contextlib.suppress(asyncio.CancelledError):
-            await doing
-
     def stop(self) -> None:
         self.machine.stop()
         self._is_stopping.set()
@@ -229,9 +230,7 @@ class Engine:
     async def settled(self) -> State:
         """The state with nothing in it that is not durable, good until the caller awaits something else."""
         if self.machine.is_committing:
-            reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._readers.append(reader)
-            await reader
+            await self._committed.wait()
         if not self.readable:
             raise self.machine.refusal()
         return self.state
@@ -246,6 +245,7 @@ class Engine:
 
     async def _commit(self, epoch: int, changes: Sequence[port.Change]) -> list[Effect]:
         began, sent_ms = time.perf_counter(), self.clock.now_ms()
+        self._committed.clear()
         try:
             outcome = await self._store.commit(epoch, changes)
             match outcome:
@@ -258,10 +258,7 @@ class Engine:
                 case _:
                     assert_never(outcome)
         finally:
-            readers, self._readers = self._readers, []
-            for reader in readers:
-                if not reader.done():
-                    reader.set_result(None)
+            self._committed.set()
 
     async def _sleep_until(self, wake_at: int | None) -> None:
         """Always lets the loop turn once, so that answered callers read the state before it changes again."""

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from roost.core.explain.why import decision_line
 from roost.core.state.outcome import IgnoredReport, Orders, Step
@@ -12,53 +12,28 @@ from roost.core.transitions import followed_transitions
 from roost.model.states import NodeStatus
 from roost.ports.store import Change
 from roost.schema.reason_text import render
+from roost.server.agents.log_store import LogHub
 from roost.server.feed.change_log import Watch
 from roost.server.history.service import History
 from roost.server.observability import logging
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # they need the engine, which needs this
+    from roost.server.agents.gateway import Gateway
     from roost.server.webhooks.dispatcher import Hooks
 
 IGNORED_LINES_MAX = 10  # per IGNORED_EVERY_S: an agent that repeats itself must not fill the operator's disk
 IGNORED_EVERY_S = 10.0
 
 
-class Streams(Protocol):
-    """The agents' door, as far as effects need it."""
-
-    @property
-    def connected(self) -> int:
-        """How many agents are connected."""
-
-    def send(self, orders: Orders) -> None:
-        """Orders for one node."""
-
-    def acknowledge(self, acknowledged: dict[str, int]) -> None:
-        """Reports up to this beat are durable."""
-
-    def close(self, node: str) -> None:
-        """End the stream of a node."""
-
-    def reset(self) -> None:
-        """End all streams."""
-
-
-class LogDropper(Protocol):
-    """The logs, as far as effects need them."""
-
-    def drop(self, prefix: str) -> None:
-        """Forget the logs of a workload: PROJECT/NAME/SERIAL."""
-
-
 class Executor:
     """Never waits, never raises: a failed effect is logged, and the next one runs."""
 
-    def __init__(self, watch: Watch, logs: LogDropper, history: History | None = None) -> None:
+    def __init__(self, watch: Watch, logs: LogHub, history: History | None = None) -> None:
         self.watch = watch
         self.history = history
         self._logs = logs
         self.hooks: Hooks | None = None  # they need the engine, which needs this
-        self._streams: Streams | None = None
+        self._streams: Gateway | None = None
         self._log = logging.logger("server").bind()
         self._tells = logging.is_enabled("info")
         self._state: State | None = None
@@ -68,7 +43,7 @@ class Executor:
         self.ignored = 0
         self.failed = 0
 
-    def attach(self, streams: Streams) -> None:
+    def attach(self, streams: "Gateway") -> None:
         """The gateway needs the engine, which needs this, so it comes last."""
         self._streams = streams
 
@@ -92,11 +67,13 @@ class Executor:
             self._try(self.history.take, state, done.changes, done.transitions, done.forgotten)
         if self.hooks is not None and done.changes:
             self._try(self.hooks.take, state, done.changes, done.forgotten, done.transitions)
-        if done.placed:
-            self._tell_placed(done)
+        for placed in done.placed:
+            self.placements[placed.strategy] += 1
+            if self._tells:
+                self._log.info(decision_line(*placed))
         if done.transitions:
             self._tell_nodes(state, done)
-        for prefix in done.swept:
+        for prefix in done.swept:  # PROJECT/NAME/SERIAL
             self._try(self._logs.drop, prefix)
         if done.ignored:
             self._tell_ignored(done.ignored)
@@ -127,16 +104,10 @@ class Executor:
         if self.history is not None:
             self._try(self.history.begin, state, since)
 
-    def _send(self, streams: Streams, orders: Orders) -> None:
+    def _send(self, streams: "Gateway", orders: Orders) -> None:
         """Orders that cannot be sent leave a gap; an agent that registers again gets everything."""
         if not self._try(streams.send, orders):
             self._try(streams.close, orders.node)
-
-    def _tell_placed(self, done: Step) -> None:
-        for placed in done.placed:
-            self.placements[placed.strategy] += 1
-            if self._tells:
-                self._log.info(decision_line(*placed))
 
     def _tell_nodes(self, state: State, done: Step) -> None:
         for kind, name, line in done.transitions:

@@ -42,8 +42,6 @@ class Following(msgspec.Struct, frozen=True):
 
 
 class Leading(msgspec.Struct, frozen=True):
-    """This server decides."""
-
     epoch: int
 
 

@@ -28,7 +28,6 @@ class Plans:
         self._kept: dict[str, Kept] = {}
 
     def add(self, plan: Plan, wanted: tuple[WorkloadSpec, ...], now_ms: int) -> str:
-        """Keep a plan and return the token to apply it with."""
         number = secrets.token_hex(NUMBER_LENGTH // 2)
         self._kept[number] = Kept(plan, _digest(wanted), now_ms)
         if len(self._kept) > PLANS_MAX:

@@ -86,26 +86,33 @@ class Questions:
     async def _answer(self, state: State, batch: list[Question]) -> None:
         """Fork at once: the state is valid until the next await."""
         try:
-            process = _fork(state, [question.compute for question in batch])
+            pid, reading = _fork(state, [question.compute for question in batch])
         except OSError as error:  # no memory, or too many processes or open files
             self._died(batch, os.strerror(error.errno or 0))
             return
         left = deque(batch)
         died = False
+        reader, pipe = asyncio.StreamReader(), None
         try:
+            protocol = asyncio.StreamReaderProtocol(reader)
+            pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(reading, "rb", 0))
             while left:
                 async with asyncio.timeout(ANSWER_S):
-                    answer = await _read_answer(process.reading)
+                    size = int.from_bytes(await reader.readexactly(HEAD_BYTES))
+                    answer = pickle.loads(await reader.readexactly(size))
                 _settle(left.popleft().future, _refusal(*answer[1:]) if answer[0] else answer[1])
         except TimeoutError:
             log.warning("a question took too long", seconds=ANSWER_S)
             _settle(left.popleft().future, _too_long(ANSWER_S))
-        except EOFError:
+        except asyncio.IncompleteReadError:
             died = True
         finally:
-            status = process.end()
+            if pipe is not None:
+                pipe.close()
+            os.kill(pid, signal.SIGKILL)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if died:
-            self._died(list(left), _exit_text(status))
+            self._died(list(left), f"exit code {code}" if code >= 0 else f"signal {-code}")
         else:
             self._waiting.extendleft(reversed(left))
 
@@ -121,19 +128,8 @@ class Questions:
         self._waiting.extendleft(reversed(left))
 
 
-@dataclass(slots=True)
-class AnswerProcess:
-    pid: int
-    reading: int
-
-    def end(self) -> int:
-        """Kill it if it still runs; return its wait status."""
-        os.close(self.reading)
-        os.kill(self.pid, signal.SIGKILL)
-        return os.waitpid(self.pid, 0)[1]
-
-
-def _fork(state: State, questions: list[Compute]) -> AnswerProcess:
+def _fork(state: State, questions: list[Compute]) -> tuple[int, int]:
+    """The id of the forked process, and the pipe to read its answers from."""
     reading, writing = os.pipe()
     try:
         with warnings.catch_warnings():
@@ -146,7 +142,7 @@ def _fork(state: State, questions: list[Compute]) -> AnswerProcess:
         raise
     finally:
         os.close(writing)
-    return AnswerProcess(pid, reading)
+    return pid, reading
 
 
 def _answer_and_exit(state: State, questions: list[Compute], writing: int) -> Never:
@@ -154,10 +150,11 @@ def _answer_and_exit(state: State, questions: list[Compute], writing: int) -> Ne
     try:
         gc.disable()  # it would touch every page, and the memory would be there twice
         _leave_server_alone(writing)
-        for compute in questions:
-            data = _computed(state, compute)
-            for piece in (len(data).to_bytes(HEAD_BYTES), data):
-                _write(writing, piece)
+        with os.fdopen(writing, "wb") as pipe:
+            for compute in questions:
+                data = _computed(state, compute)
+                pipe.write(len(data).to_bytes(HEAD_BYTES) + data)
+                pipe.flush()
         code = 0
     except BaseException:
         os.write(STDERR_FD, traceback.format_exc().encode())
@@ -209,16 +206,6 @@ def _too_long(seconds: float) -> NoService:
     return NoService(f"the answer takes more than {seconds:.0f} s to compute; try again in a moment", code="too_busy")
 
 
-def _exit_text(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    return f"exit code {code}" if code >= 0 else f"signal {-code}"
-
-
-def _write(fd: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(fd, data) :]
-
-
 def _refusal(
     status: int, code: str, message: str, path: str, params: Any = None, reason: Any = None, text: Any = ()
 ) -> RoostError:
@@ -226,34 +213,6 @@ def _refusal(
     error = error_of(status, code, message, path, params)
     error.reason, error.text = reason, text
     return error
-
-
-async def _read_answer(fd: int) -> tuple[Any, ...]:
-    """The next answer. Raises EOFError when the process has ended before."""
-    size = int.from_bytes(await _read_exactly(fd, HEAD_BYTES))
-    answer: tuple[Any, ...] = pickle.loads(await _read_exactly(fd, size))
-    return answer
-
-
-async def _read_exactly(fd: int, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        await _readable(fd)
-        piece = os.read(fd, size - len(data))
-        if not piece:
-            raise EOFError
-        data += piece
-    return bytes(data)
-
-
-async def _readable(fd: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(fd, _settle, ready, None)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(fd)
 
 
 def _settle(future: "asyncio.Future[Any]", answer: Any) -> None:

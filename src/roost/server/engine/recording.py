@@ -110,13 +110,7 @@ class Journal:
         self._size = 0
         self._header_size = 0
 
-    @property
-    def is_writing(self) -> bool:
-        """Whether what happens is recorded."""
-        return self._file is not None
-
     def begin(self, snapshot: Snapshot, now_ms: int, settings: Settings, *, unclean: bool = False) -> None:
-        """The state was loaded: a new life."""
         if self._failed:
             return
         self._life, self._part, self._entries = "", 0, 0
@@ -144,11 +138,11 @@ class Journal:
 
     def close(self) -> None:
         file, self._file = self._file, None
-        if file is not None:
-            try:
+        try:
+            if file is not None:
                 file.close()
-            except OSError as error:
-                self._give_up(error)
+        except OSError as error:
+            self._give_up(error)
 
     def _open(
         self, snapshot: Snapshot, now_ms: int, settings: Settings, serial: int = 0, touch: tuple[Touch, ...] = (),
@@ -239,7 +233,6 @@ def filter_names() -> tuple[str, ...]:
 
 
 def journals_in(folder: Path) -> list[Path]:
-    """The journals of a folder, oldest first."""
     return sorted(path for path in folder.iterdir() if path.suffix == SUFFIX)
 
 
@@ -294,10 +287,7 @@ def _read_frame(path: Path, file: IO[bytes]) -> bytes | None:
 
 
 def _only_zeros(file: IO[bytes]) -> bool:
-    while block := file.read(BUFFER_BYTES):
-        if any(block):
-            return False
-    return True
+    return not any(any(block) for block in iter(lambda: file.read(BUFFER_BYTES), b""))
 
 
 def _decoded(path: Path, decoder: "msgspec.msgpack.Decoder[Read]", content: bytes, offset: int) -> Read:

@@ -24,8 +24,6 @@ class AsOf(NamedTuple, Generic[View]):
 
 
 class Seen(NamedTuple):
-    """A state, and its moment if it is past."""
-
     state: State
     moment: Moment | None = None
 

@@ -19,7 +19,6 @@ class Codec(NamedTuple):
     streams: bool
 
     def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """Raises Unreadable for a number or a text that cannot be encoded."""
         try:
             return msgspec.msgpack.encode(self.arguments(*args, **kwargs))
         except (OverflowError, ValueError):
@@ -43,7 +42,6 @@ class Codec(NamedTuple):
 
 @lru_cache(maxsize=256)  # as many as there are operations
 def codec_of(operation: Callable[..., Any]) -> Codec:
-    """The codec of an operation, made from its signature."""
     hints = get_type_hints(operation, include_extras=True)
     fields: list[Any] = []
     for name, parameter in list(signature(operation).parameters.items())[1:]:

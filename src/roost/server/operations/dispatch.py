@@ -1,8 +1,8 @@
 """Where an operation is performed: here, or by the leader. One place for permissions and for what errors may tell."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
 
 from roost.model.errors import RoostError
 from roost.schema.reason_text import error_message, error_params
@@ -12,27 +12,17 @@ from roost.server.operations.context import Call, Context
 from roost.server.operations.permit import Scope, permit
 from roost.server.operations.table import RULES
 
+if TYPE_CHECKING:  # it performs forwarded operations, so it imports these
+    from roost.server.cluster.forwarding import Forwarder
+
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
 
 
-class Leader(Protocol):
-    """The way to the server that leads."""
-
-    async def is_elsewhere(self) -> bool:
-        """Whether another server leads. Waits a little for one to be found; raises NoService when none is."""
-
-    async def call(self, operation: str, arguments: bytes, principal: Principal) -> bytes:
-        """The leader's answer."""
-
-    async def stream(self, operation: str, arguments: bytes, principal: Principal) -> AsyncGenerator[bytes, None]:
-        """The leader's answers. Raises what the leader refuses before the first one."""
-
-
 class Dispatcher:
-    """Performs operations. `leader`: the way to it, where there may be several servers."""
+    """Performs operations. `leader`: the connection to it, where there may be several servers."""
 
-    def __init__(self, context: Context, leader: Leader | None = None) -> None:
+    def __init__(self, context: Context, leader: "Forwarder | None" = None) -> None:
         self.context = context
         self._leader = leader
 
@@ -43,7 +33,6 @@ class Dispatcher:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Answer:
-        """Perform an operation in a principal's name. Raises RoostError."""
         rule = RULES[operation]
         with redacted(principal):
             permit(principal, rule, str(args[0]) if rule.scope is Scope.PROJECT else "")
@@ -54,7 +43,7 @@ class Dispatcher:
 
     async def _forward(
         self,
-        leader: Leader,
+        leader: "Forwarder",
         principal: Principal,
         operation: Callable[..., Any],
         args: tuple[Any, ...],

@@ -36,39 +36,31 @@ class Rule(NamedTuple):
 
 def permit(principal: Principal, rule: Rule, project: str = "") -> None:
     """Refuse a principal without the role that an operation needs. `project`: the one that it is about."""
-    rank, scope = rule.rank, rule.scope
-    if scope in (Scope.OPEN, Scope.KNOWN):  # the outermost layer has asked who it is, where that matters
-        return
-    access = principal.access
-    if scope is Scope.PROJECT:
-        if project == EVERYWHERE:
-            held, rank = access.everywhere, max(rank, rule.rank_of_all)
-        else:
-            held = access.rank_in(project)
-        if not held and project != EVERYWHERE:
+    rank, access = rule.rank, principal.access
+    if rule.scope is Scope.PROJECT and project == EVERYWHERE:
+        rank = max(rank, rule.rank_of_all)
+        if access.everywhere < rank:
+            raise _forbidden(rank, "everywhere", project=project)
+    elif rule.scope is Scope.PROJECT:
+        if not access.rank_in(project):
             raise NotFound(f"there is no project {project:.100}, or it is none of yours", params={"project": project})
-        if held < rank:
-            where = "everywhere" if project == EVERYWHERE else f"in project {project:.100}"
-            facts = {"role": ROLES[rank - 1], "project": project[:100]}
-            raise Forbidden(f"this needs the role {ROLES[rank - 1]} {where}", params=facts)
-    elif scope is Scope.SOMEWHERE and access.highest < rank:
-        raise Forbidden(
-            f"this needs the role {ROLES[rank - 1]} in a project, or everywhere", params={"role": ROLES[rank - 1]}
-        )
-    elif scope is Scope.ALL and access.everywhere < rank:
-        raise Forbidden(
-            f"this needs the role {ROLES[rank - 1]} everywhere", params={"role": ROLES[rank - 1], "project": EVERYWHERE}
-        )
+        if access.rank_in(project) < rank:
+            raise _forbidden(rank, f"in project {project:.100}", project=project[:100])
+    elif rule.scope is Scope.SOMEWHERE and access.highest < rank:
+        raise _forbidden(rank, "in a project, or everywhere")
+    elif rule.scope is Scope.ALL and access.everywhere < rank:
+        raise _forbidden(rank, "everywhere", project=EVERYWHERE)
 
 
 def permit_in(principal: Principal, projects: Iterable[str], rank: int) -> None:
     for project in dict.fromkeys(projects):
         if not principal.access.covers((project,), rank):
-            raise Forbidden(
-                f"this needs the role {ROLES[rank - 1]} in project {project:.100}",
-                path="project",
-                params={"role": ROLES[rank - 1], "project": project[:100]},
-            )
+            raise _forbidden(rank, f"in project {project:.100}", "project", project=project[:100])
+
+
+def _forbidden(rank: int, where: str, path: str = "", **params: str) -> Forbidden:
+    role = ROLES[rank - 1]
+    return Forbidden(f"this needs the role {role} {where}", path=path, params={"role": role, **params})
 
 
 def permit_wanted(principal: Principal, wanted: Iterable[WorkloadSpec]) -> None:

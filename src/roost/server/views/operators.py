@@ -89,13 +89,11 @@ def _pool_view(state: State, name: str, rows: list[int]) -> PoolView:
 
 
 def pool_setting(pool: Pool) -> PoolSetting:
-    """What is set of a pool, with ratios instead of percents."""
     overcommit = {name: percent / PERCENT for name, percent in sorted(pool.overcommit.items())}
     return view_of(PoolSetting, pool, overcommit=overcommit, restricted=bool(pool.projects))
 
 
 def project_setting(project: Project) -> ProjectSetting:
-    """What is set of a project, with units in the names of its quota."""
     quota = {unit_name(resource): amount for resource, amount in sorted(project.quota.items())}
     return view_of(ProjectSetting, project, quota=quota)
 

@@ -1,6 +1,8 @@
 """Versions of a workload as they look from outside: how a change goes, what each version was, and what differs."""
 
 import difflib
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +19,7 @@ from roost.schema.rollouts import RolloutView, VersionView
 from roost.server.views.view_of import view_of
 
 LINES_MAX = 2_000  # of a document that is compared with another: a longer one would hold up the server
-DIGITS_MAX = 9
+VERSIONS = re.compile(r"([0-9]{1,9})\.\.([0-9]{1,9})")
 
 
 def rollout_view(rollout: Rollout | None, visible: Visible | None = None) -> RolloutView | None:
@@ -36,10 +38,7 @@ def version_views(state: State, workload: Workload, *, compared: bool, visible: 
 ) -> Iterator[VersionView]:  # fmt: skip
     """The versions of a workload that are known, the newest first; `compared`: each with what it changed."""
     existing = [item for item in versions_of(state, workload) if item != workload.version]
-    running: dict[int, int] = {}
-    for instance in instances_of(state, workload):
-        if instance.state in ALLOCATED:
-            running[instance.version] = running.get(instance.version, 0) + 1
+    running = Counter(instance.version for instance in instances_of(state, workload) if instance.state in ALLOCATED)
     for number, before in zip([workload.version, *existing], [*existing, 0], strict=True):
         version = found(state, workload, number)
         yield VersionView(
@@ -48,7 +47,7 @@ def version_views(state: State, workload: Workload, *, compared: bool, visible: 
             change=render(version.change or SUBMITTED, visible),
             change_reason=reason_view(version.change or SUBMITTED, visible),
             present=version is workload,
-            instances=running.get(number, 0),
+            instances=running[number],
             rollout=rollout_view(version.rollout, visible),
             document=msgspec.msgpack.decode(version.document),
             diff=difference(found(state, workload, before), version) if before and compared else [],
@@ -56,11 +55,10 @@ def version_views(state: State, workload: Workload, *, compared: bool, visible: 
 
 
 def asked_for(diff: str) -> tuple[int, int]:
-    """The two versions of A..B."""
-    first, dots, second = diff.partition("..")
-    if not dots or not all(name.isascii() and name.isdigit() and len(name) <= DIGITS_MAX for name in (first, second)):
+    asked = VERSIONS.fullmatch(diff)
+    if asked is None:
         raise Invalid("diff", "two versions, such as 1..3, or `each`")
-    return int(first), int(second)
+    return int(asked[1]), int(asked[2])
 
 
 def found(state: State, workload: Workload, number: int) -> Workload:
@@ -75,7 +73,6 @@ def found(state: State, workload: Workload, number: int) -> Workload:
 
 
 def difference(old: Workload, new: Workload) -> list[str]:
-    """A unified diff of the documents of two versions."""
     if old.document == new.document:
         return []
     before, after = _lines(old), _lines(new)

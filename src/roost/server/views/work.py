@@ -196,12 +196,10 @@ def story_view(story: Sequence[Transition], visible: Visible | None = None) -> l
 
 
 def node_view(state: State, name: str) -> NodeView:
-    """A node as it is now. Raises NotFound."""
     return _node_view(NodeView, state, name, node_report(state, name))
 
 
 def node_detail(state: State, name: str, visible: Visible | None = None) -> NodeDetail:
-    """A node with its instances and its story. Raises NotFound."""
     report = node_report(state, name)
     seen = [item for item in report["running"] if visible is None or visible(split_workload_key(item.workload)[0])]
     fleet, row = state.fleet, state.fleet.row(name)

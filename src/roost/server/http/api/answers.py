@@ -1,5 +1,6 @@
 """Answers of the REST API that are not just a view in JSON: states of the past, bytes, and streams of events."""
 
+import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -30,6 +31,7 @@ EVENT_STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 BYTES, PROMETHEUS = "application/octet-stream", "text/plain; version=0.0.4"
 REVISION, TIME, GAP = "Roost-Revision", "Roost-At", "Roost-Gap"
 RESET = "changes before this revision are no longer available; list again and resume from the new revision"
+LOG_EVENT_ID = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")  # ATTEMPT.OFFSET
 SIZE, OF_ATTEMPT, IS_FINISHED = "Roost-Log-Size", "Roost-Log-Attempt", "Roost-Log-Finished"
 MISSING = "Roost-Log-Missing"
 
@@ -45,21 +47,14 @@ class Answering(NamedTuple):
     resume: Callable[[str | None, dict[str, Any]], None] | None = None
 
 
-def rfc3339(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _as_of(_: ApiRequest, answer: AsOf[Any]) -> Response[Any]:
     if answer.moment is None:
         return Response(answer.view)
-    headers = {REVISION: str(answer.moment.revision), TIME: rfc3339(answer.moment.at_ms)}
+    at = datetime.fromtimestamp(answer.moment.at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+    headers = {REVISION: str(answer.moment.revision), TIME: at.replace("+00:00", "Z")}
     if answer.moment.gap:
         headers[GAP] = answer.moment.gap
     return Response(answer.view, headers=headers)
-
-
-def _submitted(_: ApiRequest, view: SubmittedView) -> Response[SubmittedView]:
-    return Response(view, status_code=201 if view.result == "created" else 200)
 
 
 def _log_slice(_: ApiRequest, piece: LogSlice) -> Response[bytes]:
@@ -88,15 +83,9 @@ async def _log_frames(source: AsyncGenerator[LogEvent, None]) -> AsyncGenerator[
 
 def _resume_log(last: str | None, arguments: dict[str, Any]) -> None:
     """An id that did not come from here is ignored."""
-    attempt, _, offset = (last or "").partition(".")
-    if (
-        attempt.isascii()
-        and attempt.isdigit()
-        and offset.isascii()
-        and offset.isdigit()
-        and len(attempt + offset) <= 30
-    ):
-        arguments.update(attempt=int(attempt), offset=min(int(offset), OFFSET_MAX))
+    known = LOG_EVENT_ID.fullmatch(last or "")
+    if known:
+        arguments.update(attempt=int(known[1]), offset=min(int(known[2]), OFFSET_MAX))
 
 
 async def _event_frames(source: AsyncGenerator[EventBatch, None]) -> AsyncGenerator[bytes, None]:
@@ -184,7 +173,9 @@ AS_OF = Answering(
 )
 ANSWERS: dict[Callable[..., Any], Answering] = {
     workloads.submit: Answering(
-        _submitted, Response[SubmittedView], responses={200: ResponseSpec(SubmittedView, generate_examples=False)}
+        lambda _, view: Response(view, status_code=201 if view.result == "created" else 200),
+        Response[SubmittedView],
+        responses={200: ResponseSpec(SubmittedView, generate_examples=False)},
     ),
     servers.metrics: Answering(lambda _, page: Response(page, media_type=PROMETHEUS), Response[bytes], PROMETHEUS),
     servers.backup: Answering(lambda _, data: Response(data, media_type=BYTES), Response[bytes], BYTES),

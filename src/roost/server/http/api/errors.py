@@ -85,7 +85,6 @@ def answer_error(request: "Request[Any, Any, Any]", error: Exception) -> Respons
 
 
 def refusals(*statuses: int) -> dict[int, ResponseSpec]:
-    """The refusals of a handler, for its description."""
     report = sorted({400, 401, *statuses})
     return {status: ResponseSpec(ErrorView, generate_examples=False, description=MEANINGS[status]) for status in report}
 

@@ -59,11 +59,12 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
     in_path = re.findall(r"{(\w+)}", path)
     body = next((name for name in names if name not in in_path and is_body(hints[name])), "")
     answering = _answering(operation, hints["return"])
-    required = method == "PUT" or hints.get(body) is Any or bool(_required_fields(hints.get(body)))
+    fields: Any = hints.get(body)
+    is_required = method == "PUT" or fields is Any
+    required = is_required or bool(body) and any(field.required for field in msgspec.structs.fields(fields))
 
     async def handle(request: ApiRequest, **given: Any) -> Any:
         if body:
-            fields = hints[body]
             given[body] = await (
                 read_data(request) if fields is Any else read_fields(request, fields, required=required)
             )
@@ -85,7 +86,7 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
         response_headers=answering.headers,
         media_type=answering.media_type,
         security=[{}] if rule.scope is Scope.OPEN else None,
-        **({"operation_class": _taking(operation, hints[body], required)} if body else {}),
+        **({"operation_class": _taking(operation, fields, required)} if body else {}),
     )(handle)
 
 
@@ -97,12 +98,6 @@ def _taking(operation: Callable[..., Any], fields: Any, required: bool) -> Any:
     if fields is not Any:
         return taking(fields, required=required)
     return taking(Document, many=0 if operation is submit else BATCH_MAX)
-
-
-def _required_fields(fields: Any) -> list[str]:
-    if not is_body(fields) or fields is Any:
-        return []
-    return [field.name for field in msgspec.structs.fields(fields) if field.required]
 
 
 def _answering(operation: Callable[..., Any], returned: Any) -> Answering:

@@ -89,7 +89,6 @@ class _Described(JsonRenderPlugin):
 
 
 def _structs(operation: Callable[..., Any]) -> Iterator[type[msgspec.Struct]]:
-    """The body of an operation, and the view that it answers with."""
     for hint in get_type_hints(operation).values():
         view = get_args(hint)[0] if get_origin(hint) is AsOf else hint
         if isinstance(view, type) and issubclass(view, msgspec.Struct) and view is not LogSlice:

@@ -1,9 +1,9 @@
 """Nodes: list, look at, keep new work from, take out of service, put back, forget."""
 
 from bisect import bisect_right
+from itertools import islice
 
 from roost.core.explain.drain_preview import DrainPreview, drain_preview
-from roost.core.state.state import State
 from roost.model.events import Cordon, Drain, Remove, Uncordon
 from roost.model.reasons.subjects import InstanceRef
 from roost.model.spec.units import duration_ms
@@ -22,18 +22,11 @@ async def list_nodes(
 ) -> AsOf[NodePage]:
     """List nodes by name."""
     seen = await state_at(call, at)
-    return seen.shows(_page(seen.state, status, limit, after))
-
-
-def _page(state: State, status: NodeStatus | None, limit: int, after: str) -> NodePage:
-    names = state.fleet.names
-    items: list[NodeView] = []
-    for name in names[bisect_right(names, after) :]:
-        if len(items) == limit:
-            return NodePage(state.revision, items, items[-1].name)
-        if not status or state.nodes[name].status == status:
-            items.append(node_view(state, name))
-    return NodePage(state.revision, items)
+    state, names = seen.state, seen.state.fleet.names
+    wanted = (name for name in names[bisect_right(names, after) :] if not status or state.nodes[name].status == status)
+    found = list(islice(wanted, limit + 1))
+    items = [node_view(state, name) for name in found[:limit]]
+    return seen.shows(NodePage(state.revision, items, found[limit - 1] if len(found) > limit else None))
 
 
 async def get_node(call: Call, node: str, at: At = "") -> AsOf[NodeDetail]:

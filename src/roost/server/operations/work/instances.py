@@ -2,12 +2,9 @@
 
 import msgspec
 
-from roost.core.state.state import State
 from roost.model.events import ResultPosted
-from roost.model.records.workload import Workload
 from roost.model.states import InstanceState
 from roost.schema.work import InstanceDetail, InstancePage, InstanceView, ResultBody
-from roost.server.auth.principal import Redactor
 from roost.server.operations.as_of import AsOf, state_at
 from roost.server.operations.context import Call
 from roost.server.operations.parameters import AfterIndex, At, Limit
@@ -27,20 +24,15 @@ async def list_instances(
 ) -> AsOf[InstancePage]:
     """List the instances of a workload, including unstarted ones."""
     seen = await state_at(call, at)
-    return seen.shows(_page(seen.state, seen.workload(project, name), call.redactor, only, limit, after))
-
-
-def _page(
-    state: State, workload: Workload, redactor: Redactor, only: InstanceState | None, limit: int, after: int
-) -> InstancePage:
+    state, workload = seen.state, seen.workload(project, name)
     stop = min(after + 1 + SCAN_MAX, workload.count)
     items: list[InstanceView] = []
-    for index, view in instances_of(state, workload, after + 1, stop, redactor.visible):
+    for index, view in instances_of(state, workload, after + 1, stop, call.redactor.visible):
         if not only or view.state == only:
             items.append(view)
         if len(items) == limit and index + 1 < workload.count:
-            return InstancePage(state.revision, items, index)
-    return InstancePage(state.revision, items, stop - 1 if stop < workload.count else None)
+            return seen.shows(InstancePage(state.revision, items, index))
+    return seen.shows(InstancePage(state.revision, items, stop - 1 if stop < workload.count else None))
 
 
 async def get_instance(call: Call, project: str, name: str, index: int, at: At = "") -> AsOf[InstanceDetail]:

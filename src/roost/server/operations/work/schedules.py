@@ -68,7 +68,7 @@ def schedule_view(state: State, redactor: Redactor, workload: Workload, coming: 
         reason=reason_view(workload.reason, redactor.visible),
         next_ms=_coming(schedule, workload.tick_ms, coming) if not workload.unstarted_end_state else [],
         last_ms=max((run.tick_ms for run in runs), default=None),
-        runs=[_run_view(state, redactor, workload) for workload in last],
+        runs=[view_of(RunView, live_view(state, run, redactor.visible), run) for run in last],
     )
 
 
@@ -77,7 +77,3 @@ def _coming(schedule: Schedule, after_ms: int, coming: int) -> list[int]:
     while len(found) < coming and (tick := next_tick(schedule, found[-1] if found else after_ms)) is not None:
         found.append(tick)
     return found
-
-
-def _run_view(state: State, redactor: Redactor, run: Workload) -> RunView:
-    return view_of(RunView, live_view(state, run, redactor.visible), run)

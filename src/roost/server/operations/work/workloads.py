@@ -82,8 +82,24 @@ async def list_workloads(
     at: At = "",
 ) -> AsOf[WorkloadPage]:
     """List workloads, newest first."""
-    seen = await state_at(call, at)
-    return seen.shows(_page(seen.state, call.redactor, project, name, only, label, limit, after))
+    seen, redactor = await state_at(call, at), call.redactor
+    state = seen.state
+    items: list[WorkloadView] = []
+    if project and (name or not redactor.sees(project)):
+        found = state.workloads.get(f"{project}/{name}") if redactor.sees(project) and not after else None
+        items = [live_view(state, found, redactor.visible)] if found and _is_labelled(found, label) else []
+        return seen.shows(WorkloadPage(state.revision, [view for view in items if not only or view.state == only]))
+    for scanned, workload in enumerate(older_than(state, after, redactor), start=1):
+        is_seen = redactor.sees(workload.project)
+        is_named = (not project or workload.project == project) and (not name or workload.name == name)
+        if is_seen and is_named and _is_labelled(workload, label):
+            view = live_view(state, workload, redactor.visible)
+            if not only or view.state == only:
+                items.append(view)
+        if len(items) == limit or scanned == SCAN_MAX:
+            following = f"{workload.serial}:{workload.key if is_seen else ''}"
+            return seen.shows(WorkloadPage(state.revision, items, following))
+    return seen.shows(WorkloadPage(state.revision, items))
 
 
 async def get_workload(call: Call, project: str, name: str, at: At = "") -> AsOf[WorkloadDetail]:
@@ -151,37 +167,6 @@ def older_than(state: State, after: str, redactor: Redactor) -> Iterator[Workloa
     yield from everything
 
 
-def _page(
-    state: State,
-    redactor: Redactor,
-    project: str,
-    name: str,
-    only: WorkloadState | None,
-    label: str,
-    limit: int,
-    after: str,
-) -> WorkloadPage:
-    if project and not redactor.sees(project):
-        return WorkloadPage(state.revision, [])
-    if project and name:
-        found = state.workloads.get(f"{project}/{name}")
-        views = (
-            [live_view(state, found, redactor.visible)] if found and not after and _is_labelled(found, label) else []
-        )
-        return WorkloadPage(state.revision, [view for view in views if not only or view.state == only])
-    items: list[WorkloadView] = []
-    for seen, workload in enumerate(older_than(state, after, redactor), start=1):
-        is_seen = redactor.sees(workload.project)
-        is_named = (not project or workload.project == project) and (not name or workload.name == name)
-        if is_seen and is_named and _is_labelled(workload, label):
-            view = live_view(state, workload, redactor.visible)
-            if not only or view.state == only:
-                items.append(view)
-        if len(items) == limit or seen == SCAN_MAX:
-            return WorkloadPage(state.revision, items, f"{workload.serial}:{workload.key if is_seen else ''}")
-    return WorkloadPage(state.revision, items)
-
-
 def _is_labelled(workload: Workload, label: str) -> bool:
     return not label or label in workload.policy.labels
 
@@ -204,11 +189,7 @@ def _require_seen(redactor: Redactor, wanted: tuple[WorkloadSpec, ...]) -> None:
     for position, spec in enumerate(wanted):
         if not redactor.sees(spec.project):
             path = f"[{position}].name" if len(wanted) > 1 else "name"
-            raise NotFound(
-                f"there is no workload {spec.project}/{spec.name}",
-                path=path,
-                params={"workload": f"{spec.project}/{spec.name}"},
-            )
+            raise NotFound(f"there is no workload {spec.key}", path=path, params={"workload": spec.key})
 
 
 def _submitted(call: Call, submitted: SubmitReply) -> SubmittedView:
