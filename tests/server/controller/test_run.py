@@ -51,7 +51,7 @@ async def test_an_action_is_told_to_its_end() -> None:
         result = frames[-1].result
         assert (result.state, result.exit_code, result.message, result.attempt) == ("failed", 3, "exit code 3", 1)
         assert [stage.node for frame in frames for stage in frame.stages][1:] == ["n1"] * 3
-        assert not opened.controllers.runs
+        assert not opened.controllers.streams["runs"]
 
 
 async def test_whoever_comes_back_goes_on_where_it_was() -> None:
@@ -63,7 +63,7 @@ async def test_whoever_comes_back_goes_on_where_it_was() -> None:
         await write_log(opened, "a", BYTES)
         before = await stream.until(lambda frame: frame.HasField("log"))
         stream.cancel()
-        await opened.server.until(lambda: not opened.controllers.runs)
+        await opened.server.until(lambda: not opened.controllers.streams["runs"])
         await agent.starts(run)
         await write_log(opened, "a", b"more")
         await agent.ends(run, log_size=len(BYTES) + 4)

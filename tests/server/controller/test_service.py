@@ -181,4 +181,6 @@ async def test_whatever_is_said_is_answered_and_nothing_breaks(seed: int) -> Non
                 assert no.status not in (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL), (method, bytes(good), no)
             stream.cancel()
         assert opened.server.engine.ready
-        await opened.server.until(lambda: not opened.controllers.readers and not opened.controllers.runs)
+        await opened.server.until(
+            lambda: not opened.controllers.streams["readers"] and not opened.controllers.streams["runs"]
+        )

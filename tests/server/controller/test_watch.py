@@ -219,7 +219,7 @@ async def test_odd_wishes_are_refused_with_their_field(fields: dict[str, Any], p
     async with controller_server() as opened:
         no = await opened.visitor().refused("Watch", pb.WatchRequest(**fields))
         assert (no.status, no.path) == (grpc.StatusCode.INVALID_ARGUMENT, path)
-        assert not opened.controllers.readers
+        assert not opened.controllers.streams["readers"]
 
 
 async def test_metrics_come_as_often_as_asked_for_although_nothing_changes() -> None:
@@ -296,9 +296,9 @@ async def test_whoever_never_reads_holds_one_frame_and_is_sent_away(monkeypatch:
             await opened.server.client.post("/v1/workloads/batch", json=documents)
         visitor = opened.visitor("the-token-of-the-roost", ("grpc.http2.lookahead_bytes", 1 << 10))
         stream = visitor.stream("Watch", pb.WatchRequest(**FAST))
-        await opened.server.until(lambda: opened.controllers.readers)
+        await opened.server.until(lambda: opened.controllers.streams["readers"])
         async with asyncio.timeout(20):
-            await opened.server.until(lambda: not opened.controllers.readers)
+            await opened.server.until(lambda: not opened.controllers.streams["readers"])
         assert max(allocated) <= watch_module.FRAME_BYTES + 4_096
         with pytest.raises(No) as caught:
             await stream.rest()

@@ -58,9 +58,7 @@ class Forwarder:
             await anext(source)
         except StopAsyncIteration:
             raise NoService("the leader gave no answer", code="outcome_unknown") from None
-        except grpc.aio.AioRpcError as error:
-            raise _went_away(error) from None
-        return _unbroken(source)
+        return source
 
     async def _leader(self) -> ServerIdentity | None:
         """The leader; None: this server. Waits up to WAIT_S for a leader."""
@@ -115,33 +113,22 @@ async def answer(context: Context, call: pb.ForwardedCall) -> AsyncGenerator[pb.
 async def _items(replies: AsyncIterator[pb.ForwardedReply]) -> AsyncGenerator[bytes, None]:
     """First an empty item when the call was accepted, then each answer. Raises what the leader refused."""
     item = bytearray()
-    async for reply in replies:
-        if reply.HasField("refusal"):
-            refusal = reply.refusal
-            params = msgspec.msgpack.decode(refusal.params, type=dict[str, Any]) if refusal.params else None
-            raise error_of(refusal.status, refusal.code, refusal.message, refusal.path, params)
-        if reply.taken:
-            yield b""
-            continue
-        item += reply.data
-        if not reply.more:
-            yield bytes(item)
-            item.clear()
-
-
-async def _unbroken(source: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     try:
-        async for item in source:
-            yield item
+        async for reply in replies:
+            if reply.HasField("refusal"):
+                refusal = reply.refusal
+                params = msgspec.msgpack.decode(refusal.params, type=dict[str, Any]) if refusal.params else None
+                raise error_of(refusal.status, refusal.code, refusal.message, refusal.path, params)
+            if reply.taken:
+                yield b""
+                continue
+            item += reply.data
+            if not reply.more:
+                yield bytes(item)
+                item.clear()
     except grpc.aio.AioRpcError as error:
-        raise _went_away(error) from None
-    finally:
-        await source.aclose()
-
-
-def _went_away(error: grpc.aio.AioRpcError) -> NoService:
-    text = f"the leader went away: {error.details() or error.code().name}; whether it did this is not known"
-    return NoService(text, code="outcome_unknown")
+        text = f"the leader went away: {error.details() or error.code().name}; whether it did this is not known"
+        raise NoService(text, code="outcome_unknown") from None
 
 
 def _pieces(item: Any) -> list[pb.ForwardedReply]:

@@ -18,10 +18,9 @@ from roost.schema.enrolment import Inviting
 from roost.schema.nodes import Draining, NodeDetail, NodePage
 from roost.schema.work import Chosen, SubmittedView, WorkloadPage
 from roost.server.auth.principal import Principal
-from roost.server.controller.messages import detail_message, instance_message, message_of, workload_message
+from roost.server.controller.encode import detail_message, instance_message, message_of, workload_message
 from roost.server.http.api.bodies import BODY_BYTES_MAX, decode_json
-from roost.server.operations.as_of import AsOf
-from roost.server.operations.context import Call
+from roost.server.operations.context import AsOf, Call
 from roost.server.operations.dispatch import Dispatcher
 from roost.server.operations.fleet import join, nodes
 from roost.server.operations.parameters import PAGE_MAX, WorkloadState

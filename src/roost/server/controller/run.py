@@ -19,8 +19,8 @@ from roost.model.states import FINISHED
 from roost.schema.feed import EndingView
 from roost.server.auth.principal import Redactor
 from roost.server.controller.calls import Caller, check_names, document_of, submit_one
+from roost.server.controller.encode import message_of, stages_of
 from roost.server.controller.errors import Slow
-from roost.server.controller.messages import message_of, stages_of
 from roost.server.operations.work import logs
 from roost.server.operations.work.log_follower import LogEvent
 from roost.server.views.work import never_ran

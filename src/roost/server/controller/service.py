@@ -6,7 +6,8 @@ bytes: what many readers get is encoded once (see encode.py).
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import grpc
@@ -62,8 +63,7 @@ class Controllers:
         self._server: grpc.aio.Server | None = None
         self._telling: asyncio.Task[None] | None = None
         self._seldom = logging.RateLimitedLogger("controller")
-        self.readers = 0
-        self.runs = 0
+        self.streams: Counter[str] = Counter()  # streams by kind
 
     async def start(self, host: str, port: int, credentials: grpc.ServerCredentials | None) -> int:
         """Listen and return the port. Without credentials nothing is encrypted. Raises OSError."""
@@ -144,14 +144,14 @@ class Controllers:
             await WatchReader(self._hub, principal, request, context.write).serve()
 
     @contextlib.contextmanager
-    def _counted(self, what: str, most: int) -> Any:
-        if getattr(self, what) >= most:
+    def _counted(self, what: str, most: int) -> Iterator[None]:
+        if self.streams[what] >= most:
             raise NoService(f"{most:,} streams of this kind are open already", code="busy")
-        setattr(self, what, getattr(self, what) + 1)
+        self.streams[what] += 1
         try:
             yield
         finally:
-            setattr(self, what, getattr(self, what) - 1)
+            self.streams[what] -= 1
 
     async def _admit(self, context: grpc.aio.ServicerContext) -> Principal:
         text = [(name.lower().encode(), _bytes(value)) for name, value in context.invocation_metadata() or ()]

@@ -89,7 +89,6 @@ class Hub:
     def __init__(self, engine: Engine, watch: Watch) -> None:
         self.engine = engine
         self.watch = watch
-        self.readers = 0
         self._everything: Everything | None = None
         self._metrics: tuple[float, list[bytes]] = (0.0, [])
 

@@ -15,6 +15,7 @@ from roost.model.protocol import Usage
 from roost.model.records.opaque import By
 from roost.ports import store as port
 from roost.server.cluster.leadership import Leadership
+from roost.server.cluster.machine import Load
 from roost.server.engine.machine import (
     Act,
     AnswerRequest,
@@ -22,7 +23,6 @@ from roost.server.engine.machine import (
     CommitChanges,
     Effect,
     EngineMachine,
-    Load,
     Mirrored,
     Release,
     ResetExecutor,

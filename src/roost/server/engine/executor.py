@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roost.core.explain.why import decision_line
-from roost.core.state.outcome import IgnoredReport, Orders, Step
+from roost.core.state.outcome import IgnoredReport, Step
 from roost.core.state.state import State
 from roost.core.transitions import followed_transitions
 from roost.model.states import NodeStatus
@@ -57,8 +57,9 @@ class Executor:
             self._begin(state, state.revision - bool(done.changes))
         streams = self._streams
         if streams is not None:
-            for orders in done.assignments:
-                self._send(streams, orders)
+            for orders in done.assignments:  # an agent that registers again gets everything
+                if not self._try(streams.send, orders):
+                    self._try(streams.close, orders.node)
             if done.acknowledged:
                 self._try(streams.acknowledge, done.acknowledged)
         if done.changes:
@@ -103,11 +104,6 @@ class Executor:
         self._try(self.watch.begin, state.meta.first_serial, since, owners)
         if self.history is not None:
             self._try(self.history.begin, state, since)
-
-    def _send(self, streams: "Gateway", orders: Orders) -> None:
-        """Orders that cannot be sent leave a gap; an agent that registers again gets everything."""
-        if not self._try(streams.send, orders):
-            self._try(streams.close, orders.node)
 
     def _tell_nodes(self, state: State, done: Step) -> None:
         for kind, name, line in done.transitions:

@@ -21,6 +21,7 @@ from typing import Any, Never, TypeVar
 
 from roost.core.state.state import State
 from roost.model.errors import NoService, RoostError, error_of
+from roost.model.reasons.reason import Reason, Text
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging
 
@@ -181,17 +182,13 @@ def _computed(state: State, compute: Compute) -> bytes:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
     except RoostError as error:
-        return _packed_refusal(error)
+        refusal = error
     except OutOfBudget:
-        return _packed_refusal(_too_long(BUDGET_S))
+        refusal = _too_long(BUDGET_S)
     except Exception as error:
-        return pickle.dumps((True, 500, "internal", f"{type(error).__name__}: {error}"[:500], ""))
-
-
-def _packed_refusal(error: RoostError) -> bytes:
-    return pickle.dumps(
-        (True, error.status, error.code, error.message, error.path, error.params, error.reason, error.text)
-    )
+        refusal = RoostError(f"{type(error).__name__}: {error}"[:500], code="internal")
+    parts = (refusal.status, refusal.code, refusal.message, refusal.path, refusal.params, refusal.reason, refusal.text)
+    return pickle.dumps((True, *parts))
 
 
 class OutOfBudget(BaseException):
@@ -207,7 +204,7 @@ def _too_long(seconds: float) -> NoService:
 
 
 def _refusal(
-    status: int, code: str, message: str, path: str, params: Any = None, reason: Any = None, text: Any = ()
+    status: int, code: str, message: str, path: str, params: dict[str, Any], reason: Reason | None, text: Text
 ) -> RoostError:
     """A refusal with its data: names of other projects' work are left out where it is rendered."""
     error = error_of(status, code, message, path, params)

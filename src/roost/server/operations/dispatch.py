@@ -1,8 +1,8 @@
 """Where an operation is performed: here, or by the leader. One place for permissions and for what errors may tell."""
 
-import contextlib
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 from roost.model.errors import RoostError
 from roost.schema.reason_text import error_message, error_params
@@ -36,27 +36,17 @@ class Dispatcher:
         rule = RULES[operation]
         with redacted(principal):
             permit(principal, rule, str(args[0]) if rule.scope is Scope.PROJECT else "")
-            if rule.leader and self._leader is not None and not self.context.engine.ready:
-                if await self._leader.is_elsewhere():
-                    return cast(Answer, await self._forward(self._leader, principal, operation, args, kwargs))
-            return await operation(Call(self.context, principal), *args, **kwargs)
-
-    async def _forward(
-        self,
-        leader: "Forwarder",
-        principal: Principal,
-        operation: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        codec = codec_of(operation)
-        arguments = codec.pack(args, kwargs)
-        if codec.streams:
-            return codec.items(await leader.stream(operation.__name__, arguments, principal))
-        return codec.answer(await leader.call(operation.__name__, arguments, principal))
+            leader = self._leader
+            if not (rule.leader and leader and not self.context.engine.ready and await leader.is_elsewhere()):
+                return await operation(Call(self.context, principal), *args, **kwargs)
+            codec = codec_of(operation)
+            arguments = codec.pack(args, kwargs)
+            if codec.streams:
+                return cast(Answer, codec.items(await leader.stream(operation.__name__, arguments, principal)))
+            return cast(Answer, codec.answer(await leader.call(operation.__name__, arguments, principal)))
 
 
-@contextlib.contextmanager
+@contextmanager
 def redacted(principal: Principal) -> Iterator[None]:
     """Hide the names of other projects' work in errors: a stale plan says what has changed."""
     try:

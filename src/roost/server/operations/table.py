@@ -10,7 +10,7 @@ from roost.model.records.access import ADMIN, OPERATOR, SUBMITTER, VIEWER
 from roost.server.operations.fleet import join, nodes, pools, reservations, servers
 from roost.server.operations.permit import Rule, Scope
 from roost.server.operations.sharing import access, projects, secrets, tokens, webhooks
-from roost.server.operations.work import events, history, instances, logs, schedules, services, versions, workloads
+from roost.server.operations.work import events, history, instances, logs, schedules, services, workloads
 
 ANYBODY = 0
 LEADER, ANY = True, False
@@ -26,9 +26,9 @@ RULES: dict[Callable[..., Any], Rule] = {
     workloads.why: Rule(VIEWER, Scope.PROJECT, LEADER, "GET /v1/workloads/{project}/{name}/why"),
     workloads.cancel: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/cancel"),
     workloads.retry: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/retry"),
-    versions.list_versions: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}/versions"),
-    versions.promote: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/promote"),
-    versions.rollback: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/rollback"),
+    workloads.list_versions: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}/versions"),
+    workloads.promote: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/promote"),
+    workloads.rollback: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/rollback"),
     schedules.list_schedules: Rule(VIEWER, Scope.SOMEWHERE, LEADER, "GET /v1/schedules"),
     schedules.get_schedule: Rule(VIEWER, Scope.PROJECT, LEADER, "GET /v1/schedules/{project}/{name}"),
     schedules.run_schedule: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/schedules/{project}/{name}/run", 201),

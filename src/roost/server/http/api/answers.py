@@ -18,7 +18,7 @@ from roost.server.auth.principal import Principal, Redactor
 from roost.server.feed.change_log import CommittedChanges, FeedUpdate
 from roost.server.http.api import sse
 from roost.server.http.api.context import ApiRequest, principal_of
-from roost.server.operations.as_of import AsOf
+from roost.server.operations.context import AsOf
 from roost.server.operations.fleet import servers
 from roost.server.operations.parameters import OFFSET_MAX
 from roost.server.operations.work import events, logs, workloads

@@ -27,7 +27,7 @@ from roost.server.http.api.context import ApiRequest, operate, permit_request
 from roost.server.http.api.errors import SPELT, answer_error, refusals
 from roost.server.http.api.probes import PROBES, drain
 from roost.server.http.api.schema import schema_config
-from roost.server.operations.as_of import AsOf
+from roost.server.operations.context import AsOf
 from roost.server.operations.dispatch import Dispatcher
 from roost.server.operations.fleet import nodes
 from roost.server.operations.permit import Rule, Scope

@@ -14,7 +14,7 @@ from roost.model import limits
 from roost.model.spec.document import Document
 from roost.schema.errors import ErrorView
 from roost.schema.nodes import DrainPlanView
-from roost.server.operations.as_of import AsOf
+from roost.server.operations.context import AsOf
 from roost.server.operations.work.logs import LogSlice
 
 NAME = {"pattern": "^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$", "minLength": 1, "maxLength": limits.NAME_LENGTH_MAX}

@@ -10,8 +10,7 @@ from roost.model.spec.units import duration_ms
 from roost.model.states import NodeStatus
 from roost.schema.nodes import Draining, DrainPlanView, LeavingView, NodeDetail, NodePage, NodeView
 from roost.schema.reason_text import render_text
-from roost.server.operations.as_of import AsOf, state_at
-from roost.server.operations.context import Call
+from roost.server.operations.context import AsOf, Call, state_at
 from roost.server.operations.parameters import PAGE_MAX, After, At, Limit
 from roost.server.views.view_of import view_of
 from roost.server.views.work import node_detail, node_view

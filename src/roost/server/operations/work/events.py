@@ -15,8 +15,7 @@ from roost.server.feed.change_log import KINDS, ChangeFilter, FeedUpdate
 from roost.server.history.projection import ABOUT
 from roost.server.history.search import EventsWanted, Period, Projects, events_after, last_event, search_events
 from roost.server.history.service import FOLLOW_PAUSE_S, History, needed
-from roost.server.operations.as_of import period_of, search, seen_projects
-from roost.server.operations.context import Call
+from roost.server.operations.context import Call, period_of, search, seen_projects
 from roost.server.operations.parameters import AfterRow, Limit, OfInstance, Since, Until
 
 BURST_MAX = 1_000  # events read at once for one who follows

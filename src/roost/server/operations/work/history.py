@@ -10,8 +10,7 @@ from roost.schema.history import LifePage, MomentView, OverInstancePage, OverPag
 from roost.server.history.as_of import earliest_ms
 from roost.server.history.search import instances_of, lives_of, search_workloads
 from roost.server.history.service import needed
-from roost.server.operations.as_of import period_of, search
-from roost.server.operations.context import Call
+from roost.server.operations.context import Call, period_of, search
 from roost.server.operations.parameters import (
     SERIAL_MAX,
     AfterIndex,

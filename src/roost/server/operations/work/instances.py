@@ -5,8 +5,7 @@ import msgspec
 from roost.model.events import ResultPosted
 from roost.model.states import InstanceState
 from roost.schema.work import InstanceDetail, InstancePage, InstanceView, ResultBody
-from roost.server.operations.as_of import AsOf, state_at
-from roost.server.operations.context import Call
+from roost.server.operations.context import AsOf, Call, state_at
 from roost.server.operations.parameters import AfterIndex, At, Limit
 from roost.server.views.work import instance_detail, instance_view, instances_of
 

@@ -1,4 +1,4 @@
-"""Workloads: submit, plan, list, show, explain, cancel, retry."""
+"""Workloads and their versions: submit, plan, list, show, explain, cancel, retry, promote, roll back."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -12,26 +12,31 @@ from roost.core.explain.why import why as explain
 from roost.core.state.state import State
 from roost.core.step import step
 from roost.model.errors import Invalid, NotFound
-from roost.model.events import Cancel, Event, Retry, Submit, SubmitReply, WorkloadSpec
+from roost.model.events import Cancel, Event, Promote, Retry, Rollback, Submit, SubmitReply, WorkloadSpec
 from roost.model.records.plan import Plan
 from roost.model.records.workload import Workload
 from roost.model.spec.submission import spec_of_document
 from roost.schema.plans import PlanView
+from roost.schema.rollouts import Back, VersionPage
 from roost.schema.why import WhyView
 from roost.schema.work import Accepted, Again, Chosen, SubmittedView, WorkloadDetail, WorkloadPage, WorkloadView
 from roost.server.auth.principal import Redactor
-from roost.server.operations.as_of import AsOf, state_at
-from roost.server.operations.context import Call
+from roost.server.operations.context import AsOf, Call, state_at
 from roost.server.operations.parameters import After, At, Limit, MustExist, PlanToken, SameOk, WorkloadState
 from roost.server.operations.permit import permit_wanted
 from roost.server.operations.sharing.secrets import require_secrets
 from roost.server.views.explain import plan_view, why_view
+from roost.server.views.rollouts import asked_for, difference, found, version_views
 from roost.server.views.view_of import view_of
 from roost.server.views.work import live_view, workload_detail, workload_view
 
 BATCH_MAX = 10_000  # documents in one request: one step of the engine, some hundred milliseconds
 CHECKED_AT_ONCE = 200  # documents checked before others get their turn: some milliseconds
 SCAN_MAX = 10_000  # workloads looked at for one page: a filter that matches little costs some ten milliseconds
+
+EACH = "each"
+
+Diff = Annotated[str, Meta(max_length=30, description="`A..B`: what differs between two; `each`: of each.")]
 
 
 async def submit(
@@ -217,3 +222,27 @@ async def plan(call: Call, documents: Any) -> PlanView:
 
     made, revision = await call.context.questions.ask(answer)
     return plan_view(made, call.context.plans.add(made, wanted, clock.now_ms()), revision, call.redactor)
+
+
+async def list_versions(call: Call, project: str, name: str, diff: Diff = "", at: At = "") -> AsOf[VersionPage]:
+    """List the versions of a workload: documents and differences."""
+    seen = await state_at(call, at)
+    workload, redactor = seen.workload(project, name), call.redactor
+    lines: list[str] = []
+    if diff and diff != EACH:
+        old, new = (found(seen.state, workload, number) for number in asked_for(diff))
+        lines = difference(old, new)
+    items = list(version_views(seen.state, workload, compared=diff == EACH, visible=redactor.visible))
+    return seen.shows(VersionPage(seen.state.revision, items, lines))
+
+
+async def promote(call: Call, project: str, name: str) -> WorkloadView:
+    """Promote the canaries of a rollout."""
+    key = f"{project}/{name}"
+    return await change_workload(call, key, lambda number: Promote(number, key))
+
+
+async def rollback(call: Call, project: str, name: str, fields: Back) -> WorkloadView:
+    """Roll back to an earlier version, which becomes a new one. Instances that still run it stay."""
+    key = f"{project}/{name}"
+    return await change_workload(call, key, lambda number: Rollback(number, key, fields.version or 0))
