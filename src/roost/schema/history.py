@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from roost.schema.page import HistoryPage
 from roost.schema.reason_text import ReasonView
 from roost.schema.work import InstanceDetail
 
@@ -36,25 +37,16 @@ class OverDetail(OverView, frozen=True, kw_only=True):
     needs: dict[str, int]
 
 
-class OverPage(msgspec.Struct, frozen=True):
+class OverPage(HistoryPage[OverView, str], frozen=True):
     """Workloads that are over, newest first. There are more as long as `next` is given; a page may be short."""
 
-    items: list[OverView]
-    next: str | None = None
 
-
-class LifePage(msgspec.Struct, frozen=True):
+class LifePage(HistoryPage[OverDetail, int], frozen=True):
     """All workloads of one name that are over, newest first."""
 
-    items: list[OverDetail]
-    next: int | None = None
 
-
-class OverInstancePage(msgspec.Struct, frozen=True):
+class OverInstancePage(HistoryPage[InstanceDetail, int], frozen=True):
     """Instances of a workload that is over, by index."""
-
-    items: list[InstanceDetail]
-    next: int | None = None
 
 
 class EventView(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,11 +66,8 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True):
     who: str = ""
 
 
-class EventPage(msgspec.Struct, frozen=True):
+class EventPage(HistoryPage[EventView, str], frozen=True):
     """Events, newest first. There are more as long as `next` is given; a page may be short."""
-
-    items: list[EventView]
-    next: str | None = None
 
 
 class MomentView(msgspec.Struct, frozen=True, kw_only=True):

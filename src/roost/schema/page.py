@@ -1,4 +1,4 @@
-"""A page: how every list that has revisions is answered."""
+"""Pages: how every list is answered."""
 
 from typing import Generic, TypeVar
 
@@ -12,5 +12,12 @@ class Page(msgspec.Struct, Generic[Item, Next], frozen=True):
     """Items as of one revision. There are more as long as `next` is given, which goes into `after`."""
 
     revision: int
+    items: list[Item]
+    next: Next | None = None
+
+
+class HistoryPage(msgspec.Struct, Generic[Item, Next], frozen=True):
+    """Items of the past, which has no revision."""
+
     items: list[Item]
     next: Next | None = None

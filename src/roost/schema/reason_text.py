@@ -68,8 +68,7 @@ def error_params(error: RoostError, visible: Visible | None = None) -> dict[str,
 def reason_view(why: Reason | None, visible: Visible | None = None) -> ReasonView | None:
     if why is None:
         return None
-    fields = type(why).__struct_fields__
-    params = {name: _data(getattr(why, name), visible) for name in fields}
+    params = {name: _data(getattr(why, name), visible) for name in type(why).__struct_fields__}
     if "note" in params:
         params["note"] = render_note(params["note"], visible)
     return ReasonView(why.code, params)

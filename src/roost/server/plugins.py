@@ -25,8 +25,7 @@ def load_plugins() -> tuple[str, ...]:
 def _load(entry: EntryPoint) -> Registry:
     registry = Registry()
     try:
-        register = entry.load()
-        register(registry)
+        entry.load()(registry)
     except Exception as error:  # what foreign code raises is shown with the name of the plug-in
         package = f" of {entry.dist.name} {entry.dist.version}" if entry.dist is not None else ""
         reason = str(error) or type(error).__name__

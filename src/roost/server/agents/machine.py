@@ -5,6 +5,7 @@ argument, in milliseconds of the server's own clock.
 """
 
 from collections import Counter
+from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
@@ -35,15 +36,13 @@ class BeatReply(Enum):
     SESSION_OVER = "not at all: the session is over"
 
 
+@dataclass(slots=True, eq=False)
 class Session:
-    __slots__ = ("behind_since_ms", "node", "outbox", "sequence", "waiting_since_ms")
-
-    def __init__(self, node: str, outbox: Outbox) -> None:
-        self.node = node
-        self.outbox = outbox
-        self.sequence = 0  # of the newest beat
-        self.waiting_since_ms = 0  # a beat with reports that is not answered yet
-        self.behind_since_ms = 0
+    node: str
+    outbox: Outbox
+    sequence: int = 0  # of the newest beat
+    waiting_since_ms: int = 0  # a beat with reports that is not answered yet
+    behind_since_ms: int = 0
 
 
 class SessionMachine:

@@ -1,25 +1,25 @@
 """What is due to one agent: merged until it is written, so that whatever happens in one turn costs one frame."""
 
+from dataclasses import dataclass, field
+
 from roost.core.state.outcome import Orders
 from roost.model.protocol import Answer, Order, Welcome
 
 Due = Welcome | Answer
 
 
+@dataclass(slots=True, eq=False)
 class Outbox:
     """Merges echoes, acknowledgements and orders of one session into one frame."""
 
-    __slots__ = ("_acknowledged", "_base", "_echo_ms", "_orders", "_whole", "generation", "is_unsaid", "session")
-
-    def __init__(self, session: int) -> None:
-        self.session = session
-        self.generation = 0  # the newest that was ever put in
-        self.is_unsaid = False  # something was put in since the last frame
-        self._echo_ms = 0
-        self._acknowledged = 0
-        self._base = -1  # below 0: no orders are due
-        self._whole = False
-        self._orders: list[Order] = []
+    session: int
+    generation: int = 0  # the newest that was ever put in
+    is_unsaid: bool = False  # something was put in since the last frame
+    _echo_ms: int = 0
+    _acknowledged: int = 0
+    _base: int = -1  # below 0: no orders are due
+    _whole: bool = False
+    _orders: list[Order] = field(default_factory=list)
 
     @property
     def waiting(self) -> int:

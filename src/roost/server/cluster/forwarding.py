@@ -52,7 +52,9 @@ class Forwarder:
         leader = await self._leader()
         if leader is None:
             raise NoService("the leader changed meanwhile; try again")
-        call = pb.ForwardedCall(operation=operation, arguments=arguments, caller=_caller(principal))
+        roles = principal.access.roles()
+        caller = pb.Caller(name=principal.name, where=principal.where, roles=roles, expires_ms=principal.expires_ms)
+        call = pb.ForwardedCall(operation=operation, arguments=arguments, caller=caller)
         source = _items(self._peers.forward(leader, call))
         try:
             await anext(source)
@@ -83,10 +85,11 @@ async def answer(context: Context, call: pb.ForwardedCall) -> AsyncGenerator[pb.
         if operation is None or not RULES[operation].leader:
             raise Unreadable(f"another server has forwarded {call.operation!r:.100}, which is no operation of a leader")
         rule, codec = RULES[operation], codec_of(operation)
-        if not call.caller.name and rule.scope is not Scope.OPEN:
+        caller = call.caller
+        if not caller.name and rule.scope is not Scope.OPEN:
             raise Refused("a call was forwarded without its caller")
         arguments = codec.unpack(call.arguments)
-        principal = _principal(call.caller)
+        principal = Principal(caller.name, caller.where, Access(dict(caller.roles)), caller.expires_ms, lambda: True)
         with redacted(principal):
             permit(principal, rule, str(arguments.get("project", "")))
             performed = await operation(Call(context, principal), **arguments)
@@ -135,12 +138,3 @@ def _pieces(item: Any) -> list[pb.ForwardedReply]:
     data = msgspec.msgpack.encode(item)
     starts = range(0, len(data), PIECE_BYTES)
     return [pb.ForwardedReply(data=data[at : at + PIECE_BYTES], more=at + PIECE_BYTES < len(data)) for at in starts]
-
-
-def _caller(principal: Principal) -> pb.Caller:
-    roles = principal.access.roles()
-    return pb.Caller(name=principal.name, where=principal.where, roles=roles, expires_ms=principal.expires_ms)
-
-
-def _principal(caller: pb.Caller) -> Principal:
-    return Principal(caller.name, caller.where, Access(dict(caller.roles)), caller.expires_ms, lambda: True)

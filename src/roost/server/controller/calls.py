@@ -78,8 +78,7 @@ async def schedule(caller: Caller, request: pb.ScheduleRequest) -> pb.ScheduleRe
 
 async def update(caller: Caller, request: pb.UpdateRequest) -> pb.Workload:
     """Change a live workload, and create none. The leader checks that it lives, in the same step as the change."""
-    document = document_of(request.document, "document")
-    view = await submit_one(caller, document, "document", must_exist=True)
+    view = await submit_one(caller, document_of(request.document, "document"), "document", must_exist=True)
     return workload_message(view, view.result)
 
 

@@ -193,8 +193,7 @@ class FollowedRun:
     async def _log(self) -> AsyncGenerator[LogEvent, None]:
         """The leader's view of the log, on any server."""
         position = self._position
-        state = await self._engine.settled()
-        known = state.instances.get(self._key)
+        known = (await self._engine.settled()).instances.get(self._key)
         attempt = position.log_attempt or (1 if known is not None and known.attempt else 0)
         while True:
             stream = await self._caller.perform(

@@ -108,8 +108,7 @@ class Controllers:
         async def serve(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
             try:
                 caller = Caller(self._dispatcher, await self._admit(context))
-                reply = await call.answers(caller, _read(data, call.takes))
-                return reply.SerializeToString()
+                return (await call.answers(caller, _read(data, call.takes))).SerializeToString()
             except RoostError as error:
                 await to_rpc_error(error).send(context)
                 return b""  # never sent: the call was aborted

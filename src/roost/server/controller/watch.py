@@ -190,7 +190,11 @@ class WatchReader:
         pieces, self._position = await self._gather(commits)
         if pieces or time.monotonic() - self._marked_at >= PULSE_S:
             await self._send_marked(pieces)
-        await self._tell_metrics()
+        now = time.monotonic()
+        if self._metrics_s and now >= self._metrics_at and "node" in self._filter.kinds:
+            self._metrics_at = now + self._metrics_s
+            for frame in self._hub.metrics():
+                await self._send(frame)
 
     async def _begin_again(self) -> None:
         """The state was loaded again: missed changes are unknown."""
@@ -231,13 +235,6 @@ class WatchReader:
                 break
         self._is_behind = position < self._watch.revision
         return [redacted(change, wanted.redactor) for change in answer if change is not None], position
-
-    async def _tell_metrics(self) -> None:
-        now = time.monotonic()
-        if self._metrics_s and now >= self._metrics_at and "node" in self._filter.kinds:
-            self._metrics_at = now + self._metrics_s
-            for frame in self._hub.metrics():
-                await self._send(frame)
 
     async def _rest(self) -> None:
         """Wait for a commit, and then for an interval, so that changes gather."""

@@ -262,18 +262,13 @@ class Engine:
 
     async def _sleep_until(self, wake_at: int | None) -> None:
         """Always lets the loop turn once, so that answered callers read the state before it changes again."""
-        delay = 0.0 if wake_at is None else (wake_at + -wake_at % TICK_MS - self.clock.now_ms()) / 1_000
-        if self._wake.is_set() or (wake_at is not None and delay <= 0):
+        delay = None if wake_at is None else (wake_at + -wake_at % TICK_MS - self.clock.now_ms()) / 1_000
+        if self._wake.is_set() or (delay is not None and delay <= 0):
             await asyncio.sleep(0)
             return
-        if wake_at is None:
-            await self._wake.wait()
-            return
-        timer = asyncio.get_running_loop().call_later(delay, self._wake.set)
-        try:
-            await self._wake.wait()
-        finally:
-            timer.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay):
+                await self._wake.wait()
 
     async def _open(self) -> port.Fenced | port.LoadFailure | None:
         taken = await self._store.lead(self._identity)

@@ -56,14 +56,14 @@ def reservation_view(reservation: Reservation, now_ms: int) -> ReservationView:
 def setting_view(kind: str, record: bytes) -> PoolSetting | ProjectSetting | ReservationSetting:
     """The stored settings, without what changes all the time."""
     if kind == "pool":
-        return pool_setting(_POOL.decode(record))
+        return pool_setting(msgspec.msgpack.decode(record, type=Pool))
     if kind == "project":
-        return project_setting(_PROJECT.decode(record))
+        return project_setting(msgspec.msgpack.decode(record, type=Project))
     return view_of(ReservationSetting, reservation_of(record))
 
 
 def reservation_of(record: bytes) -> Reservation:
-    return _RESERVATION.decode(record)
+    return msgspec.msgpack.decode(record, type=Reservation)
 
 
 def pool_names(state: State) -> set[str]:
@@ -106,8 +106,3 @@ def maintenance_view(state: State, visible: Visible | None = None) -> Maintenanc
         since_ms=meta.maintenance_since_ms or None,
         until_ms=meta.maintenance_until_ms or None,
     )
-
-
-_POOL = msgspec.msgpack.Decoder(Pool)
-_PROJECT = msgspec.msgpack.Decoder(Project)
-_RESERVATION = msgspec.msgpack.Decoder(Reservation)

@@ -65,8 +65,7 @@ def found(state: State, workload: Workload, number: int) -> Workload:
     """A workload at a version. Raises NotFound."""
     version = version_of(state, workload, number)
     if version is None:
-        numbers = sorted({*versions_of(state, workload), workload.version})
-        existing = ", ".join(map(str, numbers))
+        existing = ", ".join(map(str, sorted({*versions_of(state, workload), workload.version})))
         message = f"version {number} of {workload.key} is not known; those known are {existing}"
         raise NotFound(message, code="no_such_version")
     return version

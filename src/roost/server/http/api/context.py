@@ -2,14 +2,14 @@
 
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from litestar import Request
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
 from roost.server.auth.principal import NOTHING, PRINCIPAL, Principal
-from roost.server.operations.context import Call, Context
+from roost.server.operations.context import Call
 from roost.server.operations.dispatch import Dispatcher
 from roost.server.operations.permit import Rule, Scope, permit
 from roost.server.operations.table import ANY, ANYBODY, BY_NAME, STRICTEST
@@ -25,13 +25,11 @@ async def operate(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Answer:
-    dispatcher: Dispatcher = request.app.state["dispatcher"]
-    return await dispatcher.perform(principal_of(request), operation, *args, **kwargs)
+    return await dispatcher_of(request).perform(principal_of(request), operation, *args, **kwargs)
 
 
-def context_of(request: ApiRequest) -> Context:
-    dispatcher: Dispatcher = request.app.state["dispatcher"]
-    return dispatcher.context
+def dispatcher_of(request: ApiRequest) -> Dispatcher:
+    return cast(Dispatcher, request.app.state["dispatcher"])
 
 
 def principal_of(connection: "ASGIConnection[Any, Any, Any, Any]") -> Principal:

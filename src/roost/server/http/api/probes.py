@@ -9,7 +9,7 @@ from roost.model.errors import NoService
 from roost.schema.nodes import Draining, DrainPlanView, NodeView
 from roost.schema.servers import Alive, LeaderView, Ready
 from roost.server.http.api.bodies import read_fields, taking
-from roost.server.http.api.context import ApiRequest, context_of, operate
+from roost.server.http.api.context import ApiRequest, dispatcher_of, operate
 from roost.server.http.api.errors import refusals
 from roost.server.operations.fleet import nodes
 
@@ -23,7 +23,7 @@ async def livez(request: ApiRequest) -> Alive:
 @get("/readyz", operation_id="readyz", security=[{}], responses=refusals(503))
 async def readyz(request: ApiRequest) -> Ready:
     """Whether the server is ready: it is the leader, or follows one. Otherwise the reason."""
-    engine = context_of(request).engine
+    engine = dispatcher_of(request).context.engine
     if not engine.ready and not engine.is_following:
         raise NoService(engine.failed or "the server is starting")
     return Ready()
@@ -32,7 +32,7 @@ async def readyz(request: ApiRequest) -> Ready:
 @get("/leader", operation_id="leader", security=[{}], responses=refusals(503))
 async def leader(request: ApiRequest) -> Response[LeaderView]:
     """200 from the server that leads, 503 from every other: for load balancers."""
-    engine = context_of(request).engine
+    engine = dispatcher_of(request).context.engine
     team = engine.leadership
     if team is None:
         return Response(LeaderView(leads=engine.ready), status_code=200 if engine.ready else 503)

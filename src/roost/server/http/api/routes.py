@@ -76,7 +76,11 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
     if answering.resume is not None:
         last = Annotated[str | None, HeaderParameter(name="Last-Event-ID")]
         parameters.append(Parameter("last", Parameter.KEYWORD_ONLY, default=None, annotation=last))
-    _describe(handle, operation, parameters, answering.returns)
+    parameters.insert(0, Parameter("request", Parameter.POSITIONAL_OR_KEYWORD, annotation=ApiRequest))
+    described: Any = handle
+    described.__name__, described.__doc__ = operation.__name__, operation.__doc__
+    described.__signature__ = Signature(parameters, return_annotation=answering.returns)
+    described.__annotations__ = {item.name: item.annotation for item in parameters} | {"return": answering.returns}
     return route(
         re.sub(r"{(\w+)}", lambda part: f"{{{part[1]}:{hints[part[1]].__name__}}}", path),
         http_method=HttpMethod(method),
@@ -129,13 +133,6 @@ def _plain(hint: Any) -> tuple[Any, dict[str, Any]]:
     return base, {name: value for name in CONSTRAINTS if (value := getattr(meta, name)) is not None}
 
 
-def _describe(handle: Any, operation: Callable[..., Any], parameters: list[Parameter], returns: Any) -> None:
-    request = Parameter("request", Parameter.POSITIONAL_OR_KEYWORD, annotation=ApiRequest)
-    handle.__name__, handle.__doc__ = operation.__name__, operation.__doc__
-    handle.__signature__ = Signature([request, *parameters], return_annotation=returns)
-    handle.__annotations__ = {item.name: item.annotation for item in (request, *parameters)} | {"return": returns}
-
-
 def _statuses(rule: Rule, has_body: bool) -> set[int]:
     statuses = {404, 409, 422, 503} | ({413, 415} if has_body else set())
     statuses |= {429} if rule.route == "POST /v1/join" else set()
@@ -156,9 +153,8 @@ async def refuse_unknown_questions(request: Request[Any, Any, Any]) -> None:
 
 @lru_cache(maxsize=256)  # as many as there are handlers
 def _questions(handler: BaseRouteHandler) -> tuple[str, ...]:
-    fields = handler.parsed_fn_signature.parameters
-    report = {name: field.kwarg_definition for name, field in fields.items()}
-    return tuple(item.name or name for name, item in report.items() if isinstance(item, QueryParameter))
+    known = {name: field.kwarg_definition for name, field in handler.parsed_fn_signature.parameters.items()}
+    return tuple(item.name or name for name, item in known.items() if isinstance(item, QueryParameter))
 
 
 def _options(handlers: list[HTTPRouteHandler]) -> HTTPRouteHandler:

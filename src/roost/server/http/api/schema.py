@@ -72,12 +72,8 @@ class _Described(JsonRenderPlugin):
         return self.page
 
     def _complete(self, openapi_schema: dict[str, Any]) -> None:
-        structs = {
-            Document,
-            DrainPlanView,
-            ErrorView,
-            *(found for item in self._operations for found in _structs(item)),
-        }
+        found = {struct for operation in self._operations for struct in _structs(operation)}
+        structs = {Document, DrainPlanView, ErrorView, *found}
         _, parts = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
         for name, fields in CHECKED.items():
             for field, more in fields.items():

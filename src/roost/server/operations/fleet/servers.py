@@ -15,7 +15,7 @@ from roost.schema.nodes import Maintaining, MaintenanceView
 from roost.schema.servers import LeaderTransfer, LeaderView, ServersView, ServerView, StatusView, TimingView
 from roost.server.engine.recording import records_of
 from roost.server.observability import logging
-from roost.server.operations.context import Call, Context
+from roost.server.operations.context import Call
 from roost.server.views.operators import maintenance_view
 from roost.server.views.view_of import view_of
 
@@ -41,8 +41,7 @@ async def list_servers(call: Call) -> ServersView:
         )
         for presence in await peers.statuses()
     ]  # fmt: skip
-    timing = TimingView(**engine.leadership.timing._asdict())
-    return ServersView(epoch=engine.epoch, items=items, timing=timing)
+    return ServersView(epoch=engine.epoch, items=items, timing=TimingView(**engine.leadership.timing._asdict()))
 
 
 async def transfer_leader(call: Call, fields: LeaderTransfer) -> LeaderView:
@@ -71,6 +70,7 @@ async def metrics(call: Call) -> bytes:
 async def status(call: Call) -> StatusView:
     """Version, revision and counts of the server."""
     context, state = call.context, await call.state()
+    others = [peer.controller for peer in context.peers.attending.values()] if context.peers is not None else []
     return view_of(
         StatusView,
         context.census.of(state),
@@ -83,13 +83,8 @@ async def status(call: Call) -> StatusView:
         agents_connected=context.metrics.connected,
         maintenance=maintenance_view(state, call.redactor.visible),
         history=context.history.standing() if context.history is not None else None,
-        controllers=_controllers(context),
+        controllers=[address for address in (context.controller, *others) if address],
     )
-
-
-def _controllers(context: Context) -> list[str]:
-    others = context.peers.attending.values() if context.peers is not None else ()
-    return [name for name in (context.controller, *(other.controller for other in others)) if name]
 
 
 async def get_maintenance(call: Call) -> MaintenanceView:

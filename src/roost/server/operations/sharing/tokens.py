@@ -57,7 +57,11 @@ async def rotate_token(call: Call, token: str, fields: Rotating) -> TokenMade:
         await call.state()
         known = _there(call, token)
         lifetime = _lifetime(fields.expires, known.token.lifetime_ms, call.principal)
-        made = _rotated(known.token, digest, call.now_ms, overlap, lifetime)
+        old, now = known.token, call.now_ms
+        until = min(now + overlap, old.expires_ms) if old.expires_ms else now + overlap  # its own expiry stays
+        made = msgspec.structs.replace(
+            old, digest=digest, rotated_ms=now, lifetime_ms=lifetime, old_digest=old.digest, old_until_ms=until
+        )
         try:
             await call.put(OpaqueRecord("token", token, encode_token(made), was=known.stored))
             break
@@ -85,15 +89,6 @@ def _find(call: Call, name: str) -> CachedToken | None:
     """A token, if its caller is an admin of all its projects."""
     known = call.context.auth.tokens.find(name)
     return known if known is not None and call.principal.access.covers(known.token.projects, ADMIN) else None
-
-
-def _rotated(old: Token, digest: bytes, now: int, overlap: int, lifetime: int) -> Token:
-    until = now + overlap
-    if old.expires_ms:
-        until = min(until, old.expires_ms)  # the old secret ends when it would have ended
-    return msgspec.structs.replace(
-        old, digest=digest, rotated_ms=now, lifetime_ms=lifetime, old_digest=old.digest, old_until_ms=until
-    )
 
 
 def _lifetime(expires: Duration, otherwise: int, principal: Principal) -> int:

@@ -37,14 +37,14 @@ async def get_hook(call: Call, project: str, name: str) -> HookView:
 async def set_hook(call: Call, project: str, name: str, given: HookBody) -> HookView:
     """Set a webhook. It receives events from now on; an existing one keeps its pending events."""
     hooks, key = hooks_of(call), f"{project}/{name}"
-    fields = {"url": given.url, "events": given.events, "workload": given.workload, "enabled": given.enabled}
-    check_hook(project, name, Hook(**fields))  # type: ignore[arg-type]
+    hook = Hook(given.url, given.events, given.workload, given.enabled)
+    check_hook(project, name, hook)
     _check_place(given.url, hooks)
     sealed = _sealed(hooks, key, given.secret)
     record = (await call.records(KIND)).get(key)
     known = decode_hook(record) if record is not None else None
-    hook = Hook(
-        **fields,  # type: ignore[arg-type]
+    hook = msgspec.structs.replace(
+        hook,
         sealed=(known.sealed if known else b"") if sealed is None else sealed,
         since=known.since if known and known.enabled else call.engine.state.revision,
         changed_ms=call.now_ms,

@@ -125,5 +125,4 @@ async def changes(
     The object of a pool, a project or a reservation is what was set; its view is at its own path.
     """
     await call.state()
-    wanted = ChangeFilter(frozenset(kind or KINDS), workload, call.redactor, prefix)
-    return call.context.watch.follow(since, wanted)
+    return call.context.watch.follow(since, ChangeFilter(frozenset(kind or KINDS), workload, call.redactor, prefix))

@@ -37,8 +37,7 @@ async def list_instances(
 async def get_instance(call: Call, project: str, name: str, index: int, at: At = "") -> AsOf[InstanceDetail]:
     """Show an instance: its story and its decision."""
     seen = await state_at(call, at)
-    detail = instance_detail(seen.state, seen.workload(project, name), index, call.redactor.visible)
-    return seen.shows(detail)
+    return seen.shows(instance_detail(seen.state, seen.workload(project, name), index, call.redactor.visible))
 
 
 async def post_result(call: Call, project: str, name: str, index: int, body: ResultBody) -> InstanceView:

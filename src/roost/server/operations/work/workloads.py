@@ -180,21 +180,15 @@ def _submission(
     call: Call, wanted: tuple[WorkloadSpec, ...], same_ok: bool, must_exist: bool, token: str
 ) -> Callable[[int], Event]:
     """The event for the engine. A plan knows which workloads exist."""
-    if must_exist:
-        _require_seen(call.redactor, wanted)
+    for position, spec in enumerate(wanted if must_exist else ()):
+        if not call.redactor.sees(spec.project):  # it does not exist for the caller
+            path = f"[{position}].name" if len(wanted) > 1 else "name"
+            raise NotFound(f"there is no workload {spec.key}", path=path, params={"workload": spec.key})
     permit_wanted(call.principal, wanted)
     if not token:
         return lambda number: Submit(number, wanted, same_ok, must_exist=must_exist)
     plan = call.context.plans.find(token, wanted, call.engine.clock.now_ms())
     return lambda number: Submit(number, wanted, True, plan, must_exist)
-
-
-def _require_seen(redactor: Redactor, wanted: tuple[WorkloadSpec, ...]) -> None:
-    """A workload of an invisible project does not exist for the caller."""
-    for position, spec in enumerate(wanted):
-        if not redactor.sees(spec.project):
-            path = f"[{position}].name" if len(wanted) > 1 else "name"
-            raise NotFound(f"there is no workload {spec.key}", path=path, params={"workload": spec.key})
 
 
 def _submitted(call: Call, submitted: SubmitReply) -> SubmittedView:
