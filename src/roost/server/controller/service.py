@@ -9,6 +9,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -154,7 +155,8 @@ class Controllers:
 
     async def _admit(self, context: grpc.aio.ServicerContext) -> Principal:
         text = [(name.lower().encode(), _bytes(value)) for name, value in context.invocation_metadata() or ()]
-        where = _address_of(context.peer())
+        # ipv4:127.0.0.1:4711 or ipv6:[::1]:4711; gRPC writes brackets as %5B.
+        where = unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
         try:
             return await self._auth.admit(bearer_of(text), where)
         except Refused as error:
@@ -206,9 +208,3 @@ def _read(data: bytes, kind: type[Message]) -> Any:
 
 def _bytes(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode("latin-1", "replace")
-
-
-def _address_of(peer: str) -> str:
-    """ipv4:127.0.0.1:4711 and ipv6:[::1]:4711 without the rest; gRPC writes brackets as %5B."""
-    address = peer.partition(":")[2].rpartition(":")[0]
-    return address.replace("%5B", "").replace("%5D", "").strip("[]")

@@ -29,35 +29,32 @@ LET_GO = "this server has let go of the lead"
 STOPPING = "the server is stopping"
 
 
-class Starting(msgspec.Struct, frozen=True):
+class Role(msgspec.Struct, frozen=True):
+    """What this server does at the moment. `trouble`: why it does not decide."""
+
+    trouble: str = ""
+
+
+class Starting(Role, frozen=True):
     """Nothing is loaded: not yet, or not since the only server of this store was fenced."""
 
-    trouble: str = ""
 
-
-class Following(msgspec.Struct, frozen=True):
+class Following(Role, frozen=True):
     """Another server leads, and this one mirrors what it commits. With trouble the mirror may be old."""
 
-    trouble: str = ""
+
+class Leading(Role, frozen=True):
+    """This server decides."""
 
 
-class Leading(msgspec.Struct, frozen=True):
-    epoch: int
-
-
-class Holding(msgspec.Struct, frozen=True):
+class Holding(Role, frozen=True):
     """It led until its store failed. Until another server leads, the sessions of its agents are kept alive."""
 
-    epoch: int
-    sessions: dict[str, int]
-    trouble: str = ""
+    sessions: dict[str, int] = {}
 
 
-class Stopped(msgspec.Struct, frozen=True):
-    reason: str
-
-
-Role = Starting | Following | Leading | Holding | Stopped
+class Stopped(Role, frozen=True):
+    """It decides nothing ever again."""
 
 
 class CommitChanges(NamedTuple):
@@ -165,15 +162,7 @@ class EngineMachine:
     @property
     def trouble(self) -> str:
         """Why nothing can be decided here; empty: this server leads, or has just begun to load."""
-        match self.role:
-            case Leading():
-                return ""
-            case Stopped(reason=reason):
-                return reason
-            case Following(trouble=trouble) | Holding(trouble=trouble):
-                return trouble or "another server leads"
-            case Starting(trouble=trouble):
-                return trouble
+        return self.role.trouble or ("another server leads" if isinstance(self.role, Following | Holding) else "")
 
     # events and requests
 
@@ -224,7 +213,7 @@ class EngineMachine:
         if self._is_stopping and self.leadership is None:
             return self.stopped()
         if self._is_stopping or self._successor:
-            return self._let_go(self.role.epoch)
+            return self._let_go()
         if self._overtaken is not None:
             return self._fall(self._overtaken)
         batch = self._take_batch()
@@ -232,7 +221,7 @@ class EngineMachine:
         if not done.changes:
             return self._finish(Act(batch, done))
         self.deciding = Act(batch, done)
-        return [CommitChanges(self.role.epoch, done.changes)]
+        return [CommitChanges(self.epoch, done.changes)]
 
     def committed(self, sent_ms: int) -> list[Effect]:
         """The commit that was sent to the store then is durable."""
@@ -278,12 +267,12 @@ class EngineMachine:
     def stop(self) -> None:
         self._is_stopping = True
 
-    def _let_go(self, epoch: int) -> list[Effect]:
+    def _let_go(self) -> list[Effect]:
         assert self.leadership is not None
         successor, self._successor = self._successor or ANYBODY, ""
         self.role = Following(LET_GO)
         self.leadership.let_go()
-        return [Release(epoch, successor)]
+        return [Release(self.epoch, successor)]
 
     def released(self) -> list[Effect]:
         return self._fall(None)
@@ -301,7 +290,7 @@ class EngineMachine:
         self._successor, self._overtaken, self._is_mirror = "", None, False
         if is_away:
             sessions = {name: node.session for name, node in self.state.nodes.items() if node.status != NodeStatus.LOST}
-            self.role = Holding(self.epoch, sessions, trouble)
+            self.role = Holding(trouble, sessions)
         else:
             self.role = Starting(trouble) if self.leadership is None else Following(trouble)
             effects.append(ResetExecutor())
@@ -341,7 +330,7 @@ class EngineMachine:
         recorded = Snapshot(state.revision, self._records_of(state)) if self._records_of is not None else None
         take_over(state, now, unclean=unclean)
         self.state, self._is_mirror = state, True
-        self.epoch, self.role = epoch, Leading(epoch)
+        self.epoch, self.role = epoch, Leading()
         self._backoff.reset()
         return [*effects, Began(recorded, unclean), SleepUntil(0)]
 
@@ -354,7 +343,7 @@ class EngineMachine:
     def followed(self, update: News) -> list[Effect]:
         """Another server has committed this. If there is another leader, agents belong to it."""
         effects: list[Effect] = []
-        if isinstance(self.role, Holding) and update.lead.epoch <= self.role.epoch:
+        if isinstance(self.role, Holding) and update.lead.epoch <= self.epoch:
             self._in_trouble("")
         else:
             if isinstance(self.role, Holding):

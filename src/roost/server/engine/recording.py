@@ -131,8 +131,10 @@ class Journal:
             # A file holds at least as much history as its header is large, however large the state has become.
             if self._size >= max(self._file_bytes_max, 2 * self._header_size):
                 self._part += 1
+                connected = [(name, contact) for name, contact in state.liveness.items() if contact.connected]
+                touch = tuple(Touch(name, contact.lease_until_ms, contact.usage) for name, contact in connected)
                 snapshot = Snapshot(state.revision, records_of(state))
-                self._open(snapshot, state.now_ms, state.settings, state.serial, _in_touch(state))
+                self._open(snapshot, state.now_ms, state.settings, state.serial, touch)
         except FAILURES as error:
             self._give_up(error)
 
@@ -295,14 +297,6 @@ def _decoded(path: Path, decoder: "msgspec.msgpack.Decoder[Read]", content: byte
         return decoder.decode(content)
     except msgspec.MsgspecError as error:
         raise Unreadable(f"cannot be read at byte {offset:,}: {error}", path=path.name) from None
-
-
-def _in_touch(state: State) -> tuple[Touch, ...]:
-    return tuple(
-        Touch(name, contact.lease_until_ms, contact.usage)
-        for name, contact in state.liveness.items()
-        if contact.connected
-    )
 
 
 _ENCODER = msgspec.msgpack.Encoder()

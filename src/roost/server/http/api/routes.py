@@ -76,6 +76,9 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
     if answering.resume is not None:
         last = Annotated[str | None, HeaderParameter(name="Last-Event-ID")]
         parameters.append(Parameter("last", Parameter.KEYWORD_ONLY, default=None, annotation=last))
+    takes: Any = taking(fields, required=required) if body and fields is not Any else None
+    if fields is Any:
+        takes = taking(Document, many=0 if operation is submit else BATCH_MAX)
     parameters.insert(0, Parameter("request", Parameter.POSITIONAL_OR_KEYWORD, annotation=ApiRequest))
     described: Any = handle
     described.__name__, described.__doc__ = operation.__name__, operation.__doc__
@@ -90,18 +93,12 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
         response_headers=answering.headers,
         media_type=answering.media_type,
         security=[{}] if rule.scope is Scope.OPEN else None,
-        **({"operation_class": _taking(operation, fields, required)} if body else {}),
+        **({"operation_class": takes} if body else {}),
     )(handle)
 
 
 def is_body(hint: Any) -> bool:
     return hint is Any or (isinstance(hint, type) and issubclass(hint, msgspec.Struct))
-
-
-def _taking(operation: Callable[..., Any], fields: Any, required: bool) -> Any:
-    if fields is not Any:
-        return taking(fields, required=required)
-    return taking(Document, many=0 if operation is submit else BATCH_MAX)
 
 
 def _answering(operation: Callable[..., Any], returned: Any) -> Answering:
