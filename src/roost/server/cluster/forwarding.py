@@ -37,10 +37,6 @@ class Forwarder:
         self._engine = engine
         self._peers = peers
 
-    async def is_elsewhere(self) -> bool:
-        """Whether another server leads. Waits up to WAIT_S for a leader."""
-        return await self._leader() is not None
-
     async def call(self, operation: str, arguments: bytes, principal: Principal) -> bytes:
         source = await self.stream(operation, arguments, principal)
         async with aclosing(source):
@@ -49,7 +45,7 @@ class Forwarder:
         raise NoService("the leader gave no answer", code="outcome_unknown")
 
     async def stream(self, operation: str, arguments: bytes, principal: Principal) -> AsyncGenerator[bytes, None]:
-        leader = await self._leader()
+        leader = await self.leader()
         if leader is None:
             raise NoService("the leader changed meanwhile; try again")
         roles = principal.access.roles()
@@ -62,7 +58,7 @@ class Forwarder:
             raise NoService("the leader gave no answer", code="outcome_unknown") from None
         return source
 
-    async def _leader(self) -> ServerIdentity | None:
+    async def leader(self) -> ServerIdentity | None:
         """The leader; None: this server. Waits up to WAIT_S for a leader."""
         team = self._engine.leadership
         assert team is not None

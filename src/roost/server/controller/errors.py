@@ -9,7 +9,6 @@ import json
 import grpc
 
 from roost.model.errors import RoostError, TooMuch
-from roost.schema.errors import ErrorView
 from roost.server.http.api.errors import error_view
 
 # The words of a status travel in a header as three bytes for each odd one, and clients take 8 KiB of headers.
@@ -38,10 +37,10 @@ CODES = {
 
 
 class RpcError(Exception):
-    def __init__(self, status: int, error: ErrorView, since: str = "") -> None:
+    def __init__(self, error: RoostError, since: str = "") -> None:
         super().__init__(error.message)
-        self.status = CODES.get(error.code) or STATUSES.get(status, grpc.StatusCode.INTERNAL)
-        self.error = error
+        self.status = CODES.get(error.code) or STATUSES.get(error.status, grpc.StatusCode.INTERNAL)
+        self.error = error_view(error)
         self.since = since
 
     async def send(self, context: grpc.aio.ServicerContext) -> None:
@@ -60,10 +59,6 @@ class Slow(TooMuch):
     """A reader that does not keep up: it is disconnected, and may reconnect."""
 
     code = "slow_reader"
-
-
-def to_rpc_error(error: RoostError, since: str = "") -> RpcError:
-    return RpcError(error.status, error_view(error), since)
 
 
 def _plain(value: str) -> str:

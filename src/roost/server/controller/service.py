@@ -19,7 +19,7 @@ from roost.model.records.access import VIEWER
 from roost.server.auth.middleware import SAID_BYTES_MAX, bearer_of
 from roost.server.auth.principal import Principal
 from roost.server.controller.calls import CALLS, Caller, RpcCall
-from roost.server.controller.errors import RpcError, to_rpc_error
+from roost.server.controller.errors import RpcError
 from roost.server.controller.run import attach, run
 from roost.server.controller.watch import Hub, WatchReader
 from roost.server.http.api.bodies import BODY_BYTES_MAX
@@ -111,7 +111,7 @@ class Controllers:
                 caller = Caller(self._dispatcher, await self._admit(context))
                 return (await call.answers(caller, _read(data, call.takes))).SerializeToString()
             except RoostError as error:
-                await to_rpc_error(error).send(context)
+                await RpcError(error).send(context)
                 return b""  # never sent: the call was aborted
 
         return serve
@@ -124,7 +124,7 @@ class Controllers:
             except RpcError as report:
                 await report.send(context)
             except RoostError as error:
-                await to_rpc_error(error).send(context)
+                await RpcError(error).send(context)
             except grpc.aio.BaseError:
                 pass  # the caller has gone
 
@@ -189,7 +189,7 @@ class Controllers:
             try:
                 await self._admit(context)
             except RoostError as error:
-                await to_rpc_error(error).send(context)
+                await RpcError(error).send(context)
             async for response in servicer.ServerReflectionInfo(requests, context):
                 yield response
 

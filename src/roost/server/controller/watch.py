@@ -15,7 +15,7 @@ from roost.model.errors import Invalid, NoService, Refused, RoostError
 from roost.model.states import MOVES
 from roost.server.auth.principal import Principal, Redactor
 from roost.server.controller.encode import Encoded, encode_metrics, encode_record, encoded, redacted
-from roost.server.controller.errors import Slow, to_rpc_error
+from roost.server.controller.errors import RpcError, Slow
 from roost.server.engine.engine import Engine
 from roost.server.feed.change_log import KINDS, CommittedChanges, Watch
 from roost.wire import controller_pb2 as pb
@@ -151,7 +151,7 @@ class WatchReader:
                 await self._tell_changes()
                 await self._rest()
         except RoostError as error:
-            raise to_rpc_error(error, self._marked) from None
+            raise RpcError(error, self._marked) from None
         finally:
             self._watch.subscribers -= 1
 

@@ -53,7 +53,6 @@ class Executor:
 
     def act(self, state: State, done: Step) -> None:
         if state is not self._state:
-            self._state = state
             self._begin(state, state.revision - bool(done.changes))
         streams = self._streams
         if streams is not None:
@@ -82,7 +81,6 @@ class Executor:
     def followed(self, state: State, changes: Sequence[Change]) -> None:
         """Another server has committed this: watchers of this server get it too."""
         if state is not self._state:
-            self._state = state
             self._begin(state, state.revision)
             return
         since = self.watch.revision
@@ -100,6 +98,7 @@ class Executor:
 
     def _begin(self, state: State, since: int) -> None:
         """A state was loaded; the next changes were committed after `since`."""
+        self._state = state
         owners = {name: reservation.project for name, reservation in state.reservations.items()}
         self._try(self.watch.begin, state.meta.first_serial, since, owners)
         if self.history is not None:

@@ -20,11 +20,11 @@ Answer = TypeVar("Answer")
 
 
 class Dispatcher:
-    """Performs operations. `leader`: the connection to it, where there may be several servers."""
+    """Performs operations. `forwarder`: the connection to the leader, where there may be several servers."""
 
-    def __init__(self, context: Context, leader: "Forwarder | None" = None) -> None:
+    def __init__(self, context: Context, forwarder: "Forwarder | None" = None) -> None:
         self.context = context
-        self._leader = leader
+        self._forwarder = forwarder
 
     async def perform(
         self,
@@ -36,14 +36,14 @@ class Dispatcher:
         rule = RULES[operation]
         with redacted(principal):
             permit(principal, rule, str(args[0]) if rule.scope is Scope.PROJECT else "")
-            leader = self._leader
-            if not (rule.leader and leader and not self.context.engine.ready and await leader.is_elsewhere()):
+            forwarder = self._forwarder
+            if not (rule.leader and forwarder and not self.context.engine.ready and await forwarder.leader()):
                 return await operation(Call(self.context, principal), *args, **kwargs)
             codec = codec_of(operation)
             arguments = codec.pack(args, kwargs)
             if codec.streams:
-                return cast(Answer, codec.items(await leader.stream(operation.__name__, arguments, principal)))
-            return cast(Answer, codec.answer(await leader.call(operation.__name__, arguments, principal)))
+                return cast(Answer, codec.items(await forwarder.stream(operation.__name__, arguments, principal)))
+            return cast(Answer, codec.answer(await forwarder.call(operation.__name__, arguments, principal)))
 
 
 @contextmanager

@@ -4,7 +4,6 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
@@ -85,11 +84,6 @@ def _lines(version: Workload) -> list[str]:
     """A document as text, with sorted keys."""
     import ryaml  # only where versions are compared
 
-    text: str = ryaml.dumps(_sorted(msgspec.msgpack.decode(version.document)))
+    document = msgspec.to_builtins(msgspec.msgpack.decode(version.document), order="deterministic")
+    text: str = ryaml.dumps(document)
     return text.splitlines()
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    return [_sorted(item) for item in value] if isinstance(value, list) else value

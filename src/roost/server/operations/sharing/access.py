@@ -18,8 +18,7 @@ from roost.server.views.view_of import view_of
 async def whoami(call: Call) -> WhoamiView:
     """Show your principal and your roles."""
     who = call.principal
-    roles = dict(sorted(who.access.roles().items()))
-    return WhoamiView(name=who.name, where=who.where, roles=roles, expires_ms=who.expires_ms or None)
+    return view_of(WhoamiView, who, roles=dict(sorted(who.access.roles().items())))
 
 
 async def login(call: Call) -> LoginView:
