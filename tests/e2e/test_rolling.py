@@ -12,7 +12,7 @@ from roost.cli.common.exit_codes import FAILED, TIMED_OUT, USAGE
 from tests.cli.serving import Served, up
 
 # One story over one server, whose nodes take the first ports of their range as another server's nodes would.
-pytestmark = [pytest.mark.serial, pytest.mark.xdist_group("rolling")]
+pytestmark = pytest.mark.serial
 
 DOCUMENT = (Path(__file__).parent.parent.parent / "examples" / "rolling.yaml").read_text()
 
