@@ -38,7 +38,7 @@ def move(state: State, out: Step, instance: Instance, to: InstanceState, reason:
         _finish_drain(state, out, instance.node, at_ms)
     if before == InstanceState.RUNNING:
         instance.ready_since_ms, instance.health_message = 0, ""
-    if to == InstanceState.RUNNING or to in FINISHED:
+    if to in _MILESTONES:
         state.notify_dependents(instance.workload, instance.index)
     if instance.workload in state.reconciling and to != InstanceState.PLACED:
         state.dirty_services[instance.workload] = None
@@ -51,6 +51,9 @@ def move(state: State, out: Step, instance: Instance, to: InstanceState, reason:
     if to in FINISHED:
         instance.finished_ms = at_ms
         finish_if_over(state, state.workloads[instance.workload], at_ms)
+
+
+_MILESTONES = FINISHED | {InstanceState.RUNNING}  # dependents may wait for these
 
 
 def stop(state: State, out: Step, instance: Instance, reason: Reason, now: int, *, requeue: bool = False) -> None:
@@ -76,12 +79,13 @@ def note_node(state: State, node: Node, before: str, reason: Reason, at_ms: int)
 
 
 def new_transitions(state: State) -> list[Transitioned]:
-    """What happened in this step to instances and nodes that still have a record."""
-    found: list[Transitioned] = []
-    for (kind, key), record in state.dirty.items():
-        if isinstance(record, Instance | Node):
-            found += latest_transitions(state, kind, key, record.story)
-    return found
+    """The transitions of this step, of instances and nodes that still have a record."""
+    return [
+        transitioned
+        for (kind, key), record in state.dirty.items()
+        if record is not None and kind in ("instance", "node")
+        for transitioned in latest_transitions(state, kind, key, record.story)
+    ]
 
 
 def latest_transitions(state: State, kind: str, key: str, story: Story) -> list[Transitioned]:

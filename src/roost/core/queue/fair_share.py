@@ -29,16 +29,15 @@ def share_of(state: State, project: str, totals: dict[str, int]) -> int:
 
 def quota_excess(state: State, project: str, ask: Ask, count: int = 1) -> dict[str, int]:
     """By how much a project would pass its quota with so many more of an ask; empty: it would not, or may."""
-    existing = state.projects.get(project)
-    if existing is None or not existing.quota or existing.counted:
+    existing = _with_quota(state, project)
+    if existing is None:
         return {}
-    allocated = state.project_usage.get(project, {})
-    over = {resource: amount for resource, amount in _over(existing, allocated, ask, count).items() if amount > 0}
+    over = _over(existing, state.project_usage.get(project, {}), ask, count)
     if not over or not existing.borrow:
         return over
     lent = _lendable(state)
     added = dict(ask.resources) | {INSTANCES: 1}
-    return {resource: missing for resource in over if (missing := added.get(resource, 0) * count - lent[resource]) > 0}
+    return {resource: missing for resource in over if (missing := added[resource] * count - lent[resource]) > 0}
 
 
 def exceeds_quota(state: State, project: str) -> bool:
@@ -82,8 +81,8 @@ def borrowed(state: State) -> set[int]:
 
 def is_entitled(state: State, project: str, ask: Ask) -> bool:
     """Whether a project would still be within its quota with one more, those counted for whom room is being made."""
-    existing = state.projects.get(project)
-    if existing is None or not existing.quota or existing.counted:
+    existing = _with_quota(state, project)
+    if existing is None:
         return True
     allocated = dict(state.project_usage.get(project, {}))
     for key in state.pending_preemptions:
@@ -91,16 +90,22 @@ def is_entitled(state: State, project: str, ask: Ask) -> bool:
         if workload is not None and workload.project == project:
             for resource, amount in (*workload.policy.ask.resources, (INSTANCES, 1)):
                 allocated[resource] = allocated.get(resource, 0) + amount
-    return all(amount <= 0 for amount in _over(existing, allocated, ask, 1).values())
+    return not _over(existing, allocated, ask, 1)
+
+
+def _with_quota(state: State, project: str) -> Project | None:
+    found = state.projects.get(project)
+    return found if found is not None and found.quota and not found.counted else None
 
 
 def _over(project: Project, allocated: Amounts, ask: Ask, count: int) -> dict[str, int]:
-    added = dict(ask.resources) | {INSTANCES: 1}
+    added = dict(ask.resources)
+    added[INSTANCES] = 1
     return {
-        resource: allocated.get(resource, 0) + added[resource] * count - most
+        resource: over
         for resource, most in project.quota.items()
-        if resource in added
-    }  # fmt: skip
+        if resource in added and (over := allocated.get(resource, 0) + added[resource] * count - most) > 0
+    }
 
 
 def _lendable(state: State) -> dict[str, int]:

@@ -9,9 +9,11 @@ from roost.core.state.queue import Entry
 from roost.core.state.shared import Shared
 from roost.core.state.workload_mix import Shapes
 from roost.model.errors import NotFound
+from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.records.project import Pool, Project, Reservation
+from roost.model.records.transition import Transition
 from roost.model.records.workload import Policy, Workload
 from roost.model.states import InstanceState
 from roost.ports.store import Change
@@ -179,6 +181,17 @@ class StoredRecords:
         if progress is None:
             progress = self.progress[workload.key] = Progress()
         return progress
+
+    def new_instance(self, workload: Workload, index: int, reason: Reason, at_ms: int) -> Instance:
+        """The record of an instance that is queued."""
+        instance = Instance(workload.key, index, version=workload.version)
+        line = Transition(at_ms, "", instance.state, reason, self.revision + 1)
+        instance.story = (line,)
+        self.instances[instance.key] = instance
+        progress = self.progress_of(workload)
+        progress.counts[instance.state] = progress.counts.get(instance.state, 0) + 1
+        progress.placed_count = max(progress.placed_count, index + 1)
+        return instance
 
     def intern_policy(self, policy: Policy) -> Policy:
         """One object for equal policies."""

@@ -4,9 +4,7 @@ from roost.core.state.state import State
 from roost.model.limits import VERSIONS_MAX
 from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
-from roost.model.records.transition import Transition
 from roost.model.records.workload import Workload
-from roost.model.states import InstanceState
 
 REACH_MAX = 1_000  # how far back a version may be that is still run by somebody
 
@@ -65,14 +63,9 @@ def instances_of(state: State, workload: Workload) -> list[Instance]:
 
 
 def make_instance(state: State, workload: Workload, index: int, reason: Reason, now: int) -> Instance:
-    """An instance with a record, waiting."""
-    instance = Instance(workload.key, index, since_ms=now, version=workload.version)
-    instance.story = (Transition(now, "", "queued", reason, state.revision + 1),)
-    instance.reason = reason
-    state.instances[instance.key] = instance
-    progress = state.progress_of(workload)
-    progress.counts[InstanceState.QUEUED] = progress.counts.get(InstanceState.QUEUED, 0) + 1
-    progress.placed_count = max(progress.placed_count, index + 1)
+    """An instance with a record, in the queue."""
+    instance = state.new_instance(workload, index, reason, now)
+    instance.since_ms, instance.reason = now, reason
     state.touch_instance(instance)
     state.queue.add_requeued(workload, index)
     return instance
