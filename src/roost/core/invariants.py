@@ -1,9 +1,11 @@
-"""What must be true of a state after every step, and when two states are the same. Broken rules are told in words."""
+"""Invariants of a state after every step, each with messages for what breaks it; and the equality of two states."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 
 from roost.core.dependencies.invariants import ORDER_RULES
-from roost.core.state.allocation import allocation_of
+from roost.core.state.allocation import Allocation, allocation_of
+from roost.core.state.dependencies import link
 from roost.core.state.queue import FOREVER, start_by_ms
 from roost.core.state.state import State, is_over
 from roost.core.watch import waiting_since_ms
@@ -16,12 +18,12 @@ Complaints = Iterator[str]
 
 
 def check(state: State) -> list[str]:
-    """Every broken invariant; an empty list is what a healthy state gives."""
+    """Every broken invariant; none in a healthy state."""
     return [f"{rule.__name__}: {message}" for rule in RULES for message in rule(state)]
 
 
 def differences(left: State, right: State) -> list[str]:
-    """Where two states differ in what is stored or derived from it. What only a living server knows is left out."""
+    """Where two states differ in what is stored or derived from it. Liveness and timers do not count."""
     found = []
     for name, facet in FACETS.items():
         one, other = facet(left), facet(right)
@@ -31,47 +33,37 @@ def differences(left: State, right: State) -> list[str]:
 
 
 def room_is_what_is_held(state: State) -> Complaints:
-    """used == sum of held asks and ghosts, never more than there is."""
+    """The used resources of a node are the allocations of its instances and orphans."""
     fleet = state.fleet
     if fleet.names != sorted(state.nodes):
         yield f"the fleet has {fleet.names}, the nodes are {sorted(state.nodes)}"
         return
-    wanted = {(name, row): 0 for name in fleet.used for row in range(len(fleet))}
     for row, name in enumerate(fleet.names):
-        for ask in _asks(state, name):
-            for resource, amount in ask:
-                wanted[resource, row] = wanted.get((resource, row), 0) + amount
-    for resource, used in fleet.used.items():
-        total = fleet.total[resource].tolist()
-        for row, amount in enumerate(used.tolist()):
-            node = fleet.names[row]
-            if amount != wanted[resource, row]:
-                yield f"{node} counts {amount} {resource} as used, held are {wanted[resource, row]}"
-            if total[row] != _offered(state, node, resource):
-                yield f"{node} has {total[row]} {resource} in the fleet, its facts say otherwise"
+        wanted: Counter[str] = Counter()
+        for claim in _allocations(state, name):
+            for resource, amount in claim.resources:
+                wanted[resource] += amount
+        for resource, used in fleet.used.items():
+            total = fleet.total[resource].item(row)
+            if used.item(row) != wanted[resource]:
+                yield f"{name} counts {used[row]} {resource} as used, held are {wanted[resource]}"
+            if total != _offered(state, name, resource):
+                yield f"{name} has {total} {resource} in the fleet, its facts say otherwise"
 
 
 def claims_are_counted(state: State) -> Complaints:
-    """Devices, ports and company are what the holders claim."""
-    members: dict[str, dict[str, int]] = {}
-    for name, allocated in state.allocated.items():
-        claims = [
-            allocation_of(state.spec_of(instance), instance)
-            for instance in allocated.values()
-            if not instance.prefilled_behind
-        ]
-        claims += state.liveness[name].orphans.values()
+    """The devices, ports and selectors of a node are those of its allocations."""
+    members: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for name in state.allocated:
         row = state.fleet.row(name)
         free = state.fleet.device_total[row].copy()
-        ports: dict[int, int] = {}
-        for claim in claims:
+        ports: Counter[int] = Counter()
+        for claim in _allocations(state, name):
             for device in claim.devices:
                 free[device] -= claim.device_milli
-            for port in claim.ports:
-                ports[port] = ports.get(port, 0) + 1
-            for subject in claim.selectors:
-                here = members.setdefault(subject, {})
-                here[name] = here.get(name, 0) + 1
+            ports.update(claim.ports)
+            for selector in claim.selectors:
+                members[selector][name] += 1
         if free.tolist() != state.fleet.devices[row].tolist():
             yield f"{name} has devices {state.fleet.devices[row].tolist()} free, should have {free.tolist()}"
         if ports != state.fleet.ports.get(name, {}):
@@ -81,7 +73,7 @@ def claims_are_counted(state: State) -> Complaints:
 
 
 def room_is_enough(state: State) -> Complaints:
-    """No node holds more than it has. (A node that told of less than it had before is an exception.)"""
+    """No node has more allocated than it has, except one that came back with less."""
     for resource, used in state.fleet.used.items():
         for row, left in enumerate((state.fleet.total[resource] - used).tolist()):
             if left < 0:
@@ -95,7 +87,7 @@ def room_is_enough(state: State) -> Complaints:
 
 
 def holders_are_held(state: State) -> Complaints:
-    """Whatever takes room is in its node's index, and nothing else is."""
+    """The index of a node has exactly its allocated instances."""
     expected: dict[str, dict[int, Instance]] = {name: {} for name in state.nodes}
     for instance in state.instances.values():
         if instance.state in ALLOCATED:
@@ -109,7 +101,6 @@ def holders_are_held(state: State) -> Complaints:
 
 
 def instances_are_whole(state: State) -> Complaints:
-    """The fields of an instance fit its state."""
     for key, instance in state.instances.items():
         if key != instance.key or instance.workload not in state.workloads:
             yield f"{key} belongs to nothing"
@@ -125,29 +116,26 @@ def instances_are_whole(state: State) -> Complaints:
 
 
 def progress_is_counted(state: State) -> Complaints:
-    """Indexes below `begun` have records, no others; counts are what they count."""
-    counts: dict[str, dict[InstanceState, int]] = {}
-    beyond: dict[str, int] = {}
+    """Indexes below `placed_count` have records, and no others; the counts by state are right."""
+    counts: defaultdict[str, Counter[InstanceState]] = defaultdict(Counter)
+    beyond: Counter[str] = Counter()
     for instance in state.instances.values():
-        own = counts.setdefault(instance.workload, {})
-        own[instance.state] = own.get(instance.state, 0) + 1
-        beyond[instance.workload] = max(beyond.get(instance.workload, 0), instance.index + 1)
+        counts[instance.workload][instance.state] += 1
+        beyond[instance.workload] = max(beyond[instance.workload], instance.index + 1)
     for key, workload in state.workloads.items():
-        progress = state.progress.get(key)
-        existing = {count: number for count, number in progress.counts.items() if number} if progress else {}
-        if existing != counts.get(key, {}):
-            yield f"{key} counts {existing}, there are {counts.get(key, {})}"
-        begun = state.placed_count(workload)
-        has_extra = key in state.reconciling or workload.finished_ms  # retired soon, or kept with what is over
-        most = max(workload.count, beyond.get(key, 0)) if has_extra else workload.count
-        if begun > most or beyond.get(key, 0) > begun:
-            yield f"{key} has begun {begun} of {workload.count}, the last record is {beyond.get(key, 0) - 1}"
+        begun, existing = _progress_of(state, workload)
+        if existing != counts[key]:
+            yield f"{key} counts {existing}, there are {dict(counts[key])}"
+        has_extra = key in state.reconciling or workload.finished_ms  # retired soon, or kept with a finished workload
+        most = max(workload.count, beyond[key]) if has_extra else workload.count
+        if begun > most or beyond[key] > begun:
+            yield f"{key} has begun {begun} of {workload.count}, the last record is {beyond[key] - 1}"
         if workload.policy.kind == WorkloadKind.JOB and not workload.adopted and sum(existing.values()) != begun:
             yield f"{key} has begun {begun} and has {sum(existing.values())} records"
 
 
 def workloads_end_once(state: State) -> Complaints:
-    """Finished is what is over, and it is remembered to be swept."""
+    """A workload is finished when all its instances are, and is in the list for retention."""
     instances = 0
     for key, workload in state.workloads.items():
         if is_over(state, workload) != bool(workload.finished_ms):
@@ -161,7 +149,7 @@ def workloads_end_once(state: State) -> Complaints:
 
 
 def who_waits_is_queued(state: State) -> Complaints:
-    """Everybody who waits stands in its line, or has a timer for the moment it will."""
+    """A pending instance is in its class, or has a timer after which it will be."""
     fresh = {id(workload) for line in state.queue.classes.values() for workload in line.unstarted}
     again = {(key, index) for line in state.queue.classes.values() for _, _, index, key, _ in line.requeued}
     timed = {(kind, key) for _, kind, key in state.timers}
@@ -175,7 +163,7 @@ def who_waits_is_queued(state: State) -> Complaints:
 
 
 def nothing_waits_for_ever(state: State) -> Complaints:
-    """Leases, limits on waiting, drain deadlines and retention each have a timer that is not too late."""
+    """Leases, queue timeouts, drain deadlines and retention each have a timer in time."""
     first: dict[tuple[str, str], int] = {}
     for at_ms, kind, key in state.timers:
         first[kind, key] = min(at_ms, first.get((kind, key), at_ms))
@@ -198,7 +186,7 @@ def nothing_waits_for_ever(state: State) -> Complaints:
 
 
 def nodes_are_as_they_seem(state: State) -> Complaints:
-    """The status of a node follows from what is known of it; only an open one takes work; a lost one holds nothing."""
+    """The status of a node is derived; only an open node takes work; a lost one has no allocations."""
     fleet = state.fleet
     for row, name in enumerate(fleet.names):
         node, contact = state.nodes[name], state.liveness[name]
@@ -209,7 +197,7 @@ def nodes_are_as_they_seem(state: State) -> Complaints:
         else:
             expected = NodeStatus.LOST if node.status == NodeStatus.LOST else NodeStatus.SUSPECT
             if node.status not in (NodeStatus.SUSPECT, NodeStatus.LOST) and node.session and contact.generation == 0:
-                expected = node.status  # as it was stored: it has not said hello to this server yet
+                expected = node.status  # as stored: it has not registered with this server yet
         if node.status != expected:
             yield f"{name} is {node.status}, but should be {expected}"
         pool = state.pools.get(node.facts.pool)
@@ -231,34 +219,33 @@ def nodes_are_as_they_seem(state: State) -> Complaints:
 
 
 def what_is_held_is_charged(state: State) -> Complaints:
-    """Projects are charged for what their instances hold; priorities are counted; gangs know their workloads."""
-    charged: dict[str, dict[str, int]] = {}
-    priorities: dict[int, int] = {}
+    """Projects are charged for their allocations; priorities are counted; gangs have their workloads."""
+    charged: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    priorities: Counter[int] = Counter()
     for allocated in state.allocated.values():
         for instance in allocated.values():
             if instance.prefilled_behind:
                 continue
             workload = state.spec_of(instance)
-            own = charged.setdefault(workload.project, {INSTANCES: 0})
-            own[INSTANCES] += 1
+            charged[workload.project][INSTANCES] += 1
             for resource, amount in workload.policy.ask.resources:
-                own[resource] = own.get(resource, 0) + amount
-            priorities[workload.policy.priority] = priorities.get(workload.policy.priority, 0) + 1
+                charged[workload.project][resource] += amount
+            priorities[workload.policy.priority] += 1
     found = {name: {name: n for name, n in own.items() if n} for name, own in state.project_usage.items()}
     if found != charged:
         yield f"projects are charged {found}, they hold {charged}"
     if priorities != state.priorities:
         yield f"priorities are counted {state.priorities}, they are {priorities}"
-    gangs: dict[str, set[str]] = {}
+    gangs: dict[str, dict[str, None]] = {}
     for key, workload in state.workloads.items():
         if workload.policy.gang:
-            gangs.setdefault(workload.policy.gang, set()).add(key)
-    if {name: set(keys) for name, keys in state.gangs.items()} != gangs:
+            link(gangs, workload.policy.gang, key)
+    if state.gangs != gangs:
         yield f"gangs are {state.gangs}, they should be {gangs}"
 
 
 def who_stands_behind_follows(state: State) -> Complaints:
-    """Everybody who stands behind somebody does so on its node, alone, with the same ask, until it is called back."""
+    """A prefilled instance is on the node of its predecessor, with the same ask, until it is retracted."""
     found = {}
     for name, allocated in state.allocated.items():
         for token, instance in allocated.items():
@@ -280,13 +267,12 @@ def who_stands_behind_follows(state: State) -> Complaints:
 
 
 def preemption_has_no_cycles(state: State) -> Complaints:
-    """Who was preempted has never preempted its preemptor."""
+    """No instance has preempted its preemptor."""
     if state.preemption_cycles:
         yield f"{state.preemption_cycles} cycles of preemption"
 
 
 def serials_only_grow(state: State) -> Complaints:
-    """What was promised to the store covers what was given out."""
     if state.serial > state.meta.reserved:
         yield f"serial {state.serial} is beyond {state.meta.reserved}"
 
@@ -311,22 +297,21 @@ RULES: tuple[Callable[[State], Complaints], ...] = (
 
 
 def _offered(state: State, name: str, resource: str) -> int:
-    """What a node has, or its pool promises of it."""
+    """What a node has, with the overcommit of its pool."""
     facts = state.nodes[name].facts
     pool = state.pools.get(facts.pool)
     return facts.resources.get(resource, 0) * (pool.overcommit.get(resource, 100) if pool else 100) // 100
 
 
-def _asks(state: State, name: str) -> Iterator[tuple[tuple[str, int], ...]]:
+def _allocations(state: State, name: str) -> Iterator[Allocation]:
     for instance in state.allocated[name].values():
         if not instance.prefilled_behind:
-            yield state.spec_of(instance).policy.ask.resources
-    for allocation in state.liveness[name].orphans.values():
-        yield allocation.resources
+            yield allocation_of(state.spec_of(instance), instance)
+    yield from state.liveness[name].orphans.values()
 
 
-def _waiting(state: State) -> list[tuple[int, int, str]]:
-    """Who waits, as the lines tell it: those that have ended meanwhile do not count, and nobody counts twice."""
+def _pending(state: State) -> list[tuple[int, int, str]]:
+    """Pending instances from the classes and records, each once."""
     found: set[tuple[int, int, str]] = set()
     for line in state.queue.classes.values():
         found.update(
@@ -334,31 +319,27 @@ def _waiting(state: State) -> list[tuple[int, int, str]]:
         )
         found.update(entry[1:4] for entry in line.requeued if state.is_requeued(entry))
     for instance in state.instances.values():
-        if instance.state == InstanceState.QUEUED:  # after a load it waits for a timer that is due at once
+        if instance.state == InstanceState.QUEUED:  # after a load it has a timer that is due at once
             found.add((state.spec_of(instance).serial, instance.index, instance.workload))
     return sorted(found)
 
 
 def _used(state: State) -> dict[tuple[str, str], int]:
-    """What is in use without ghosts: those are told anew by agents."""
+    """The used resources without orphans: agents report those again."""
     used = {}
     for resource, column in state.fleet.used.items():
         for name, amount in zip(state.fleet.names, column.tolist(), strict=True):
-            haunted = sum(
-                dict(allocation.resources).get(resource, 0) for allocation in state.liveness[name].orphans.values()
-            )
-            if amount - haunted:
-                used[name, resource] = amount - haunted
+            orphans = state.liveness[name].orphans.values()
+            orphaned = sum(dict(allocation.resources).get(resource, 0) for allocation in orphans)
+            if amount - orphaned:
+                used[name, resource] = amount - orphaned
     return used
 
 
-def _progress(state: State) -> dict[str, tuple[int, dict[InstanceState, int]]]:
-    found = {}
-    for key, workload in state.workloads.items():
-        progress = state.progress.get(key)
-        counts = {count: number for count, number in sorted(progress.counts.items()) if number} if progress else {}
-        found[key] = (state.placed_count(workload), counts)
-    return found
+def _progress_of(state: State, workload: Workload) -> tuple[int, dict[InstanceState, int]]:
+    progress = state.progress.get(workload.key)
+    counts = {count: number for count, number in sorted(progress.counts.items()) if number} if progress else {}
+    return state.placed_count(workload), counts
 
 
 def _total(state: State) -> dict[tuple[str, str], int]:
@@ -370,20 +351,16 @@ def _total(state: State) -> dict[tuple[str, str], int]:
     }
 
 
-def _keyed(workloads: dict[str, Workload]) -> dict[str, Workload]:
-    return dict(sorted(workloads.items()))
-
-
 FACETS: dict[str, Callable[[State], object]] = {
-    "workloads": lambda state: _keyed(state.workloads),
+    "workloads": lambda state: dict(sorted(state.workloads.items())),
     "instances": lambda state: dict(sorted(state.instances.items())),
     "nodes": lambda state: dict(sorted(state.nodes.items())),
     "meta": lambda state: state.meta,
-    "progress": _progress,
+    "progress": lambda state: {key: _progress_of(state, workload) for key, workload in state.workloads.items()},
     "allocated": lambda state: {name: sorted(allocated) for name, allocated in sorted(state.allocated.items())},
     "used": _used,
     "total": _total,
-    "waiting": _waiting,
+    "waiting": _pending,
     "dependents": lambda state: {key: sorted(dependant) for key, dependant in sorted(state.dependents.items())},
     "schedules": lambda state: sorted(state.schedules),
     "runs": lambda state: {key: sorted(run) for key, run in sorted(state.runs.items())},

@@ -1,4 +1,4 @@
-"""What each node is to do: the deltas of a step, or the whole assignment when deltas do not follow."""
+"""Orders for nodes: the deltas of a step, or the whole assignment when deltas do not follow."""
 
 import re
 
@@ -12,9 +12,13 @@ from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
 from roost.model.states import InstanceState, WhenLost, WorkloadKind
 
+ADDRESSES_MAX = 100  # of one service: a client needs a few, and a variable has to fit into an environment
+VARIABLES_MAX = 64  # of one run, for all services it depends on
+_NOT_IN_NAMES = re.compile("[^A-Z0-9]")
+
 
 def hand_out(state: State, out: Step) -> None:
-    """Turn the orders of a step into one message per connected node. Others get everything when they come back."""
+    """Turn the orders of a step into one message per connected node. Others get all when they register again."""
     for name in sorted(out.orders.keys() | out.whole):
         node, contact = state.nodes.get(name), state.liveness.get(name)
         if node is None or contact is None or not contact.connected:
@@ -27,10 +31,9 @@ def hand_out(state: State, out: Step) -> None:
 
 
 def whole_assignment(state: State, name: str) -> tuple[Order, ...]:
-    """Everything a node shall run or stop; what it has beyond that it drops."""
+    """All that a node has to run or stop; it drops everything else."""
     orders: list[Order] = []
-    for token in sorted(state.allocated[name]):
-        instance = state.allocated[name][token]
+    for _, instance in sorted(state.allocated[name].items()):
         orders.append(run_order(state, instance))
         if instance.state == InstanceState.STOPPING:
             orders.append(stop_order(state, instance))
@@ -38,7 +41,7 @@ def whole_assignment(state: State, name: str) -> tuple[Order, ...]:
 
 
 def run_order(state: State, instance: Instance) -> Run:
-    """The order to run an attempt, with all an agent must know to run it and to tell a forgetful server of it."""
+    """The order to run an attempt, with all an agent needs to run it and to report it for adoption."""
     workload = state.spec_of(instance)
     policy = workload.policy
     return Run(
@@ -61,34 +64,19 @@ def run_order(state: State, instance: Instance) -> Run:
 
 
 def _variables(state: State, workload: Workload, index: int) -> tuple[tuple[str, str], ...]:
-    """What only this element is told, and where the services are that it waited for."""
+    """The addresses of the services it depends on, and the values of its own element of an array."""
     if not workload.values and not workload.policy.after:
         return ()
     own = workload.values[index] if index < len(workload.values) else ()
-    return address_variables(state, workload) + own  # what its user wrote comes last, and counts
+    return _address_variables(state, workload) + own  # the last one counts
 
 
 def stop_order(state: State, instance: Instance) -> Stop:
-    """The order to stop an attempt."""
-    return Stop(
-        instance.token,
-        state.spec_of(instance).policy.grace_ms,
-        instance.reason.code if instance.reason is not None else "",
-    )
-
-
-ADDRESSES_MAX = 100  # of one service: a client needs a few, and a variable has to fit into an environment
-
-
-VARIABLES_MAX = 64  # of one run, for all services that it waited for
-
-
-_NOT_IN_NAMES = re.compile("[^A-Z0-9]")
+    code = instance.reason.code if instance.reason is not None else ""
+    return Stop(instance.token, state.spec_of(instance).policy.grace_ms, code)
 
 
 class ServiceAddress(msgspec.Struct, frozen=True):
-    """Where an instance listens: its node's address, and its ports by name."""
-
     index: int
     node: str
     host: str
@@ -97,7 +85,7 @@ class ServiceAddress(msgspec.Struct, frozen=True):
 
 
 def addresses_of(state: State, workload: Workload) -> list[ServiceAddress]:
-    """Where the running instances of a workload are, by index; at most ADDRESSES_MAX of them."""
+    """The addresses of the running instances of a workload, by index; at most ADDRESSES_MAX."""
     found: list[ServiceAddress] = []
     for instance in instances_of(state, workload):
         if instance.state != InstanceState.RUNNING or instance.node not in state.nodes:
@@ -111,8 +99,8 @@ def addresses_of(state: State, workload: Workload) -> list[ServiceAddress]:
     return found
 
 
-def address_variables(state: State, workload: Workload) -> tuple[tuple[str, str], ...]:
-    """What a run is told of the services that it waited for: ROOST_DB_SQL is `host:port,host:port` of those ready."""
+def _address_variables(state: State, workload: Workload) -> tuple[tuple[str, str], ...]:
+    """Variables of the services a run depends on: ROOST_DB_SQL is `host:port,host:port` of the ready replicas."""
     found: dict[str, str] = {}
     for condition in workload.policy.after:
         other = state.workloads.get(condition.workload)
@@ -121,13 +109,9 @@ def address_variables(state: State, workload: Workload) -> tuple[tuple[str, str]
         ready = [address for address in addresses_of(state, other) if address.ready]
         for port in other.policy.ports:
             answer = [_joined(address.host, address.ports[port]) for address in ready if port in address.ports]
-            found.setdefault(variable_name(other.name, port), ",".join(answer))
+            name = _NOT_IN_NAMES.sub("_", f"ROOST_{other.name}_{port}".upper())
+            found.setdefault(name, ",".join(answer))
     return tuple(found.items())[:VARIABLES_MAX]
-
-
-def variable_name(name: str, port: str) -> str:
-    """ROOST_<NAME>_<PORT>: what is neither a letter nor a digit becomes a line below."""
-    return f"ROOST_{_NOT_IN_NAMES.sub('_', name.upper())}_{_NOT_IN_NAMES.sub('_', port.upper())}"
 
 
 def _joined(host: str, port: int) -> str:

@@ -1,4 +1,4 @@
-"""Records that are stored for others: tokens, certificates, secrets. All of a request, or nothing."""
+"""Opaque records (tokens, certificates, secrets) and the audit log. A request stores all of its records or none."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ TARGETS_MAX = 3  # named of a request that is about many
 
 
 def put_records(state: State, out: Step, event: PutRecords, now: int) -> None:
-    """Store or forget records, if each is as whoever asks has seen it."""
+    """Store or remove records, if each is as the request expects it."""
     for record in event.records:
         _check(state, record)
     for record in event.records:
@@ -23,7 +23,6 @@ def put_records(state: State, out: Step, event: PutRecords, now: int) -> None:
 
 
 def put(state: State, kind: str, name: str, value: bytes | None) -> None:
-    """Store or forget one record."""
     records = state.opaque_records.setdefault(kind, {})
     if value is not None:
         records[name] = value
@@ -49,15 +48,14 @@ def _check(state: State, record: OpaqueRecord) -> None:
 
 
 def note(state: State, by: By, event: happened.Request, now: int) -> None:
-    """Enter a request that was carried out into the log."""
     state.audited += 1
-    what = type(event).__name__
-    entry = Audit(state.audited, now, by.who, by.where, what.lower(), target_of(event), state.revision + 1)
+    what = type(event).__name__.lower()
+    entry = Audit(state.audited, now, by.who, by.where, what, target_of(event), state.revision + 1)
     put(state, "audit", str(state.audited % OPAQUE_KINDS["audit"]), _ENCODER.encode(entry))
 
 
 def target_of(event: happened.Request) -> str:
-    """What a request is about, in words. Names only: a value may be secret."""
+    """The names of what a request is about. Values may be secret."""
     match event:
         case happened.Submit():
             names: list[str] = [spec.key for spec in event.specs]

@@ -1,44 +1,44 @@
-"""The state from what is stored: followed change by change, and taken over when it is time to decide.
+"""The state from the store: mirrored, followed commit by commit, and taken over.
 
-There is one way for a server that starts, one that recovers and a standby: `mirror` what is stored, `follow` what is
-committed, `take_over`. The mirror has the records and what can be counted from them; queue, timers and leases are made
-by the take-over, because they are only of use to who decides, and depend on when it begins.
+A server that starts, one that recovers and a standby do the same: `mirror`, `follow`, `take_over`. The mirror has the
+records and what can be counted from them. The takeover makes queue, timers and leases: only the leader needs them, and
+they depend on when it begins.
 """
 
 from collections.abc import Iterable
 from sys import intern
 from typing import Any
 
-import msgspec
+from msgspec.msgpack import Decoder
+from msgspec.structs import replace
 
 from roost.core.placement.gpu.fragmentation import expect
+from roost.core.queue.gang import join_gang
+from roost.core.state.dependencies import link
 from roost.core.state.liveness import NodeLiveness
 from roost.core.state.records import SERIALS_PER_MS, Meta, Settings
 from roost.core.state.state import GONE_AFTER_MS, State
 from roost.core.state.timers import TimerKind
 from roost.core.state.versions import shrink
 from roost.core.transitions import prefill
-from roost.core.watch import join_schedule, watch_pool, watch_queue, watch_reservation, watch_schedule
+from roost.core.watch import watch_pool, watch_queue, watch_reservation, watch_schedule
 from roost.model.reasons.reason import share
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.records.opaque import OPAQUE_KINDS, Audit
 from roost.model.records.project import Pool, Project, Reservation
-from roost.model.records.transition import Transition
 from roost.model.records.workload import DEFAULT_RESTART, Workload
 from roost.model.states import ALLOCATED, InstanceState, NodeStatus, WhenFull, WorkloadKind
 from roost.ports.store import Change, Damaged, Snapshot, StoreError
 
 
 def load(snapshot: Snapshot, now: int, settings: Settings | None = None, *, unclean: bool = False) -> State:
-    """The state from what is stored, ready to decide."""
     state = mirror(snapshot, settings)
     take_over(state, now, unclean=unclean)
     return state
 
 
 def mirror(snapshot: Snapshot, settings: Settings | None = None) -> State:
-    """The records of a snapshot: good for reading and following, not for deciding."""
     state = State(settings)
     follow(state, snapshot.revision, snapshot.records)
     in_order = sorted(state.workloads.values(), key=lambda workload: workload.serial)
@@ -47,8 +47,8 @@ def mirror(snapshot: Snapshot, settings: Settings | None = None) -> State:
 
 
 def follow(state: State, revision: int, changes: Iterable[Change]) -> None:
-    """Let a mirror show what was committed since. An instance needs its workload and its node: it leaves before them
-    and comes after them."""
+    """Apply commits to a mirror. An instance needs its workload and its node: it is removed before them and added after
+    them."""
     instances: dict[str, bytes | None] = {}
     others: list[Change] = []
     for change in changes:
@@ -59,12 +59,15 @@ def follow(state: State, revision: int, changes: Iterable[Change]) -> None:
     for key in instances:
         old = state.instances.pop(key, None)
         if old is not None:
-            _leave(state, old)
+            state.progress[old.workload].counts[old.state] -= 1
+            if old.state in ALLOCATED:
+                state.release(state.spec_of(old), old)
     for kind, key, value in others:
         _RECORDS.get(kind, _follow_setting)(state, kind, key, value)
     for key, value in instances.items():
-        if value is None:
-            _shrink(state, key.rpartition(".")[0])
+        workload = key.rpartition(".")[0]
+        if value is None and workload in state.workloads and workload in state.progress:
+            shrink(state, state.workloads[workload])  # the instance was beyond the count
     for value in instances.values():
         if value is not None:
             _enter(state, _with_interned_strings(_INSTANCE.decode(value)))
@@ -72,8 +75,8 @@ def follow(state: State, revision: int, changes: Iterable[Change]) -> None:
 
 
 def take_over(state: State, now: int, *, unclean: bool = False) -> None:
-    """Begin to decide. Every node gets a whole lease to come back before it can be called lost. `unclean`: the leader
-    before has not let go and may still be answering agents, which then have some grace."""
+    """Become the leader. Every node gets a whole lease to register again before it can be lost. `unclean`: the last
+    leader has not released the lead and may still answer agents, which then have some grace."""
     state.now_ms = state.active_since_ms = now
     grace_ms = _grace_ms(state, now, unclean)
     if not state.meta.first_serial:
@@ -96,14 +99,11 @@ def take_over(state: State, now: int, *, unclean: bool = False) -> None:
         _await_workload(state, workload)
 
 
-# following
-
-
 def _follow_workload(state: State, _: str, key: str, value: bytes | None) -> None:
     workload = _WORKLOAD.decode(value) if value is not None else None
     existing = state.workloads.get(key)
     if existing is not None and (workload is None or workload.serial != existing.serial):
-        del state.workloads[key]  # another one of that name comes last
+        del state.workloads[key]  # a new one of that name comes last
         state.progress.pop(key, None)
     if workload is not None:
         workload.policy = state.intern_policy(workload.policy)
@@ -128,7 +128,7 @@ def _follow_node(state: State, _: str, key: str, value: bytes | None) -> None:
     node = state.nodes[key] = _NODE.decode(value)
     state.allocated.setdefault(key, {})
     in_touch = node.status not in (NodeStatus.SUSPECT, NodeStatus.LOST)
-    state.liveness.setdefault(key, NodeLiveness(0)).connected = in_touch  # with whoever leads
+    state.liveness.setdefault(key, NodeLiveness(0)).connected = in_touch  # with the leader
     state.join_fleet(key, node.facts)
     state.open_node(node)
 
@@ -172,27 +172,15 @@ def _enter(state: State, instance: Instance) -> None:
         state.allocate(workload, instance)
 
 
-def _leave(state: State, instance: Instance) -> None:
-    state.progress[instance.workload].counts[instance.state] -= 1
-    if instance.state in ALLOCATED:
-        state.release(state.spec_of(instance), instance)
-
-
-def _shrink(state: State, key: str) -> None:
-    """One is gone for good: of a workload that lives, it was beyond the count."""
-    if key in state.workloads and key in state.progress:
-        shrink(state, state.workloads[key])
-
-
 def _with_interned_strings(instance: Instance) -> Instance:
     """Decoding makes new strings for the same few words; shared, an instance takes half the memory."""
     instance.workload, instance.node = intern(instance.workload), intern(instance.node)
     instance.reason = share(instance.reason) if instance.reason is not None else None
     instance.story = tuple(
         [
-            Transition(
-                line.at_ms, intern(line.before), intern(line.state), share(line.reason), line.revision,
-                line.attempt, intern(line.node), line.exit_code, line.signal, line.version, line.log_size,
+            replace(
+                line, before=intern(line.before), state=intern(line.state),
+                reason=share(line.reason), node=intern(line.node),
             )
             for line in instance.story
         ]
@@ -200,11 +188,8 @@ def _with_interned_strings(instance: Instance) -> Instance:
     return instance
 
 
-# taking over
-
-
 def _grace_ms(state: State, now: int, unclean: bool) -> int:
-    """Also when the last leader has let go: one before it may not have. Clocks of servers may differ by a grace."""
+    """Also after a clean takeover: one before it may have been unclean. Clocks of servers may differ by a grace."""
     grace_ms, taken_ms = state.settings.grace_ms, state.meta.unclean_takeover_ms
     if unclean:
         state.meta.unclean_takeover_ms = now
@@ -213,7 +198,7 @@ def _grace_ms(state: State, now: int, unclean: bool) -> int:
 
 
 def _remember_lease(state: State, now: int) -> None:
-    """Leases may have been longer before a restart, and an agent that is out of touch counts on what it was given."""
+    """Leases may have been longer before a restart, and agents out of touch still have them."""
     if state.meta.lease_ms > state.settings.lease_ms:
         state.at(now + state.meta.lease_ms, TimerKind.SHORTER, "")
     elif state.meta.lease_ms < state.settings.lease_ms:
@@ -222,7 +207,6 @@ def _remember_lease(state: State, now: int) -> None:
 
 
 def _await_node(state: State, node: Node, now: int, grace_ms: int) -> None:
-    """Nobody is in touch yet."""
     lease = state.meta.lease_ms + state.settings.lease_margin_ms + grace_ms
     state.liveness[node.name] = NodeLiveness(now if node.status == NodeStatus.LOST else now + lease)
     state.open_node(node)
@@ -239,7 +223,7 @@ def _await_node(state: State, node: Node, now: int, grace_ms: int) -> None:
 def _await_instance(state: State, instance: Instance) -> None:
     if instance.state in ALLOCATED:
         if instance.prefilled_behind:
-            prefill(state, instance, msgspec.structs.replace(instance, token=instance.prefilled_behind))
+            prefill(state, instance, replace(instance, token=instance.prefilled_behind))
         if instance.state == InstanceState.STOPPING and instance.preempted_by:
             state.pending_preemptions[instance.preempted_by] = instance.node
         if instance.ready_since_ms and instance.ready_since_ms > state.now_ms:  # the clock was set back
@@ -249,17 +233,13 @@ def _await_instance(state: State, instance: Instance) -> None:
         spec = state.spec_of(instance)
         longest = state.now_ms + (spec.policy.restart or DEFAULT_RESTART).pause_max_ms
         longest = max(longest, state.adoption_deadline_ms()) if spec.adopted else longest
-        if instance.not_before_ms > longest:  # the clock was set back: nobody waits for that
+        if instance.not_before_ms > longest:  # the clock was set back
             instance.not_before_ms = longest
             state.touch_instance(instance)
         if not instance.blocked_on_dependency:
             state.at(max(instance.not_before_ms, state.now_ms), TimerKind.READY, instance.key)
-            policy = state.spec_of(instance).policy
-            if (
-                policy.when_full == WhenFull.REJECT
-                and not instance.attempt
-                and any(condition.each for condition in policy.after)
-            ):
+            is_released = not instance.attempt and any(condition.each for condition in spec.policy.after)
+            if is_released and spec.policy.when_full == WhenFull.REJECT:
                 state.rejectable.append(instance.key)
 
 
@@ -269,10 +249,9 @@ def _await_workload(state: State, workload: Workload) -> None:
         progress = state.progress_of(workload)
         progress.placed_count = max(progress.placed_count, workload.count)
         state.at(state.now_ms + state.settings.lease_ms + state.settings.lease_margin_ms, TimerKind.ADOPTED, key)
-    if workload.policy.gang:
-        state.gangs.setdefault(workload.policy.gang, {})[key] = None
+    join_gang(state, workload)
     if workload.parent:
-        join_schedule(state, workload)
+        link(state.runs, workload.parent, key)
     if workload.policy.schedule:
         state.schedules[key] = None
     if workload.finished_ms:
@@ -280,12 +259,12 @@ def _await_workload(state: State, workload: Workload) -> None:
         state.finished[key] = None
         state.finished_instances += sum(state.progress_of(workload).counts.values())
         if state.placed_count(workload) > workload.count:
-            state.mark_dirty(key)  # who stood in is still to be forgotten
+            state.mark_dirty(key)  # surge replicas are still to be removed
         return
     if workload.policy.kind == WorkloadKind.SERVICE:
         state.mark_dirty(key)
         if workload.rollout is not None and workload.rollout.progress_ms > state.now_ms:
-            workload.rollout = msgspec.structs.replace(workload.rollout, progress_ms=state.now_ms)
+            workload.rollout = replace(workload.rollout, progress_ms=state.now_ms)
             state.touch_workload(workload)
     _await_others(state, workload)
     if state.has_unstarted(workload):
@@ -296,7 +275,7 @@ def _await_workload(state: State, workload: Workload) -> None:
 
 
 def _await_others(state: State, workload: Workload) -> None:
-    """Note whom it waits for; whether they have come meanwhile is looked at in the first step. Schedules are timed."""
+    """Index the pending conditions, to be checked in the first step, and set the timer of a schedule."""
     waits, workload.pending_conditions = workload.pending_conditions, ()
     state.set_pending_conditions(workload, waits)
     for condition in waits:
@@ -305,15 +284,15 @@ def _await_others(state: State, workload: Workload) -> None:
         watch_schedule(state, workload)
 
 
-_INSTANCE = msgspec.msgpack.Decoder(Instance)
-_WORKLOAD = msgspec.msgpack.Decoder(Workload)
-_NODE = msgspec.msgpack.Decoder(Node)
-_META = msgspec.msgpack.Decoder(Meta)
-_AUDIT = msgspec.msgpack.Decoder(Audit)
-_SETTINGS: dict[str, tuple[str, msgspec.msgpack.Decoder[Any]]] = {
-    "project": ("projects", msgspec.msgpack.Decoder(Project)),
-    "pool": ("pools", msgspec.msgpack.Decoder(Pool)),
-    "reservation": ("reservations", msgspec.msgpack.Decoder(Reservation)),
+_INSTANCE = Decoder(Instance)
+_WORKLOAD = Decoder(Workload)
+_NODE = Decoder(Node)
+_META = Decoder(Meta)
+_AUDIT = Decoder(Audit)
+_SETTINGS: dict[str, tuple[str, Decoder[Any]]] = {
+    "project": ("projects", Decoder(Project)),
+    "pool": ("pools", Decoder(Pool)),
+    "reservation": ("reservations", Decoder(Reservation)),
 }
 _RECORDS = {
     "workload": _follow_workload,

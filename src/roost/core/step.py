@@ -1,7 +1,7 @@
-"""step(state, events, now): the whole of Roost's deciding. Pure: the same input gives the same output, always.
+"""step(state, events, now): every decision of Roost. Pure: the same input gives the same output.
 
-One pass, in order: what happened (events), what is due (expire), who goes where (place), what can go (sweep).
-The state is changed in place; a caller that cannot make the changes durable throws the state away and loads it again.
+One pass: events, timers (expire), services, dependencies, placement, retention (sweep). The state is changed in place;
+a caller that cannot make the changes durable discards the state and loads it again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ from roost.model.states import InstanceState
 
 
 def step(state: State, events: Sequence[happened.Event], now: int) -> Step:
-    """Let events happen at a time; say what changed and what is to be done about it."""
+    """Handle events at a time. Returns the changes, and the effects once they are durable."""
     out = Step()
     state.now_ms = now = max(now, state.now_ms)
     for event in events:
@@ -54,7 +54,6 @@ def step(state: State, events: Sequence[happened.Event], now: int) -> Step:
 
 
 def _handle(state: State, out: Step, event: happened.Event, now: int) -> None:
-    """Let one event happen; the frequent ones come first."""
     match event:
         case happened.ReportsReceived():
             reports.reports_received(state, out, event, now)
@@ -130,7 +129,7 @@ def _handle_operator_request(state: State, out: Step, event: happened.OperatorRe
 
 
 def _submit(state: State, out: Step, event: happened.Submit, now: int) -> None:
-    """Take in workloads. What was planned is checked on a copy and placed at once: exactly that happens, or nothing."""
+    """Add workloads. A plan is checked on a copy and placed at once: exactly that happens, or nothing."""
     if event.expected is None:
         commands.submit(state, out, event, now)
         return
@@ -147,7 +146,6 @@ def _submit(state: State, out: Step, event: happened.Submit, now: int) -> None:
 
 
 def _attributed(state: State, out: Step, event: happened.AttributedRequest, now: int) -> None:
-    """Carry out a request, and note who asked for it."""
     before = len(out.replies)
     out.principal = event.by.who
     with _refusals(out, event.event.request):
@@ -158,14 +156,14 @@ def _attributed(state: State, out: Step, event: happened.AttributedRequest, now:
 
 
 def _place_all(state: State, out: Step, now: int) -> bool:
-    """As many passes as a plan may take. True: they were not enough."""
+    """Returns True if the passes that a plan may take were not enough."""
     return all(place(state, out, now) for _ in range(PASSES_MAX))
 
 
 def reject_pending(state: State, out: Step, now: int) -> None:
-    """Workloads that do not want to wait end here if they were not placed whole."""
+    """Workloads that do not queue end here if not all of their instances were placed."""
     for key in state.rejectable:
-        instance = state.instances.get(key)  # one that was released by itself; names of workloads have no dots
+        instance = state.instances.get(key)  # released by itself; names of workloads have no dots
         if instance is not None and instance.state == InstanceState.QUEUED and not instance.attempt:
             reason = blockers_of(state, state.spec_of(instance)).reason()
             move(state, out, instance, InstanceState.REJECTED, reason, now)

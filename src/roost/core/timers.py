@@ -1,4 +1,4 @@
-"""What is due: leases, limits on waiting, pauses before a retry, drain deadlines, retention."""
+"""What each kind of timer does when it is due: leases, queue timeouts, back-off, drain deadlines, retention."""
 
 from collections.abc import Callable, Container
 from heapq import heapify, heappop
@@ -26,19 +26,17 @@ from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
 from roost.model.states import InstanceState, NodeStatus, WorkloadKind
 
-TIMERS_SPARE = 10_000  # timers of what has gone that may lie about; 200 bytes each
+TIMERS_SPARE = 10_000  # timers without an owner that may stay in the heap; 200 bytes each
 
 
 class Timer(NamedTuple):
-    """What a kind of timer does, whose it is, and whether it fires while maintenance holds everything up."""
-
     fire: Callable[[State, Step, str, int], None]
-    owner: str  # the part of the state that has its key; empty: it belongs to nothing that can go
-    in_maintenance: bool = False  # else it waits until the maintenance has ended
+    owner: str  # the part of the state that has its key; empty: none
+    in_maintenance: bool = False  # False: it is postponed until the maintenance has ended
 
 
 def expire(state: State, out: Step, now: int) -> None:
-    """Fire every timer whose time has come. A timer that has lost its meaning does nothing."""
+    """Fire every timer that is due. A timer that has lost its meaning does nothing."""
     while state.timers and state.timers[0][0] <= now:
         due = heappop(state.timers)
         timer = TIMERS[due[1]]
@@ -49,7 +47,7 @@ def expire(state: State, out: Step, now: int) -> None:
 
 
 def sweep_timers(state: State) -> None:
-    """Throw out the timers of what has gone: a job that is kept for a week may be forgotten within minutes."""
+    """Drop the timers of removed records: a job with a retention of a week may be removed within minutes."""
     if len(state.timers) + len(state.postponed) <= state.timers_limit:
         return
     owners: dict[TimerKind, Container[str]] = {
@@ -85,24 +83,23 @@ def _queue(state: State, out: Step, key: str, now: int) -> None:
         return
     queue_timeout = workload.policy.queue_timeout_ms
     if too_late(workload, now):
-        _expire_waiting(state, out, workload, lateness(workload, now), now, again=True)
+        _expire_pending(state, out, workload, lateness(workload, now), now, requeued=True)
     elif queue_timeout and waiting_since_ms(workload) + queue_timeout <= now:
-        _expire_waiting(state, out, workload, QueueTimeout(queue_timeout), now, again=False)
+        _expire_pending(state, out, workload, QueueTimeout(queue_timeout), now, requeued=False)
 
 
-def _expire_waiting(state: State, out: Step, workload: Workload, reason: Reason, now: int, *, again: bool) -> None:
-    waits_for_others = bool(workload.pending_conditions) and state.placed_count(workload) < workload.count
-    if state.has_unstarted(workload) or (waits_for_others and again and not workload.unstarted_end_state):
+def _expire_pending(state: State, out: Step, workload: Workload, reason: Reason, now: int, *, requeued: bool) -> None:
+    is_dependent = bool(workload.pending_conditions) and state.placed_count(workload) < workload.count
+    if state.has_unstarted(workload) or (is_dependent and requeued and not workload.unstarted_end_state):
         workload.unstarted_end_state, workload.reason = InstanceState.EXPIRED, reason
         state.touch_workload(workload)
     for instance in instances_of(state, workload):
-        if instance.state == InstanceState.QUEUED and (again or _is_overdue(workload, instance, now)):
+        if instance.state == InstanceState.QUEUED and (requeued or _is_overdue(workload, instance, now)):
             move(state, out, instance, InstanceState.EXPIRED, reason, now)
     finish_if_over(state, workload, now)
 
 
 def _is_overdue(workload: Workload, instance: Instance, now: int) -> bool:
-    """Whether an instance that never ran has waited for room too long: it may have been released later than others."""
     return (
         not instance.attempt
         and not instance.blocked_on_dependency
@@ -134,7 +131,7 @@ def _gone(state: State, out: Step, key: str, now: int) -> None:
         return
     if state.allocated[key]:
         state.at(now + GONE_AFTER_MS, TimerKind.GONE, key)
-    elif state.liveness[key].lease_until_ms + GONE_AFTER_MS <= now:  # otherwise it was back, and lost again since
+    elif state.liveness[key].lease_until_ms + GONE_AFTER_MS <= now:  # otherwise it came back and was lost again
         forget_node(state, out, node)
 
 
@@ -170,10 +167,6 @@ def _reconcile(state: State, out: Step, key: str, now: int) -> None:
         state.dirty_services[key] = None
 
 
-def _after(state: State, out: Step, key: str, now: int) -> None:
-    state.notify_dependents(key)
-
-
 def _shorter(state: State, out: Step, key: str, now: int) -> None:
     state.meta.lease_ms = state.settings.lease_ms
     state.touch_meta()
@@ -189,7 +182,7 @@ TIMERS: dict[TimerKind, Timer] = {
     TimerKind.ADOPTED: Timer(_adopted, "workloads", in_maintenance=True),
     TimerKind.SHORTER: Timer(_shorter, "", in_maintenance=True),
     TimerKind.RECONCILE: Timer(_reconcile, "reconciling"),
-    TimerKind.AFTER: Timer(_after, "workloads", in_maintenance=True),
+    TimerKind.AFTER: Timer(lambda state, out, key, now: state.notify_dependents(key), "workloads", in_maintenance=True),
     TimerKind.CRON: Timer(tick, "workloads"),
     TimerKind.CHECK_QUEUE: Timer(_check_queue, "", in_maintenance=True),
     TimerKind.RETRACT: Timer(_retract, "nodes"),

@@ -1,4 +1,4 @@
-"""The one place where an instance or a node changes its state: the table, the story, the room it takes, the counts."""
+"""Transitions of instances and nodes, with their stories, allocations and counts. Nothing else changes a state."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ from roost.ports.store import Change
 
 
 def move(state: State, out: Step, instance: Instance, to: InstanceState, reason: Reason, at_ms: int) -> None:
-    """Bring an instance into a state. Room is taken and given back here and nowhere else."""
+    """Bring an instance into a state, and allocate or release its resources."""
     before = instance.state
     assert to in MOVES[before], f"{instance.key} cannot go from {before} to {to} ({reason}): {instance.story}"
     spec = state.spec_of(instance)
@@ -35,7 +35,9 @@ def move(state: State, out: Step, instance: Instance, to: InstanceState, reason:
         activate(state, out, instance)
         instance.requeue_after_stop = False
         out.order(instance.node, Drop(instance.token))
-        _finish_drain(state, out, instance.node, at_ms)
+        node = state.nodes[instance.node]
+        if node.status == NodeStatus.DRAINING and not state.allocated[node.name]:
+            refresh_status(state, out, node, DrainCompleted(), at_ms)
     if before == InstanceState.RUNNING:
         instance.ready_since_ms, instance.health_message = 0, ""
     if to in _MILESTONES:
@@ -57,14 +59,14 @@ _MILESTONES = FINISHED | {InstanceState.RUNNING}  # dependents may wait for thes
 
 
 def stop(state: State, out: Step, instance: Instance, reason: Reason, now: int, *, requeue: bool = False) -> None:
-    """First phase of stopping: tell the agent. Room is kept until it confirms, or until its node is lost."""
+    """Order the agent to stop an attempt. The allocation stays until the agent confirms, or the node is lost."""
     instance.requeue_after_stop = requeue
     move(state, out, instance, InstanceState.STOPPING, reason, now)
     out.order(instance.node, stop_order(state, instance))
 
 
 def note_instance(state: State, instance: Instance, before: str, reason: Reason, at_ms: int) -> None:
-    """Add a line to the story of an instance, as it is now; the oldest lines go."""
+    """Add a line to the story of an instance; the oldest lines are dropped."""
     line = Transition(
         at_ms, before, instance.state, reason, state.revision + 1, instance.attempt, instance.node,
         instance.exit_code, instance.signal, instance.version, instance.log_size,
@@ -73,7 +75,6 @@ def note_instance(state: State, instance: Instance, before: str, reason: Reason,
 
 
 def note_node(state: State, node: Node, before: str, reason: Reason, at_ms: int) -> None:
-    """Add a line to the story of a node, as it is now; the oldest lines go."""
     line = Transition(at_ms, before, node.status, reason, state.revision + 1, node=node.name)
     node.story = (*node.story[1 - STORY_MAX :], line)
 
@@ -89,7 +90,6 @@ def new_transitions(state: State) -> list[Transitioned]:
 
 
 def latest_transitions(state: State, kind: str, key: str, story: Story) -> list[Transitioned]:
-    """The lines of a story that this step has added."""
     revision, first = state.revision + 1, len(story)
     while first and story[first - 1].revision == revision:
         first -= 1
@@ -97,7 +97,7 @@ def latest_transitions(state: State, kind: str, key: str, story: Story) -> list[
 
 
 def followed_transitions(state: State, changes: Sequence[Change], since: int) -> list[Transitioned]:
-    """What another server's commits after a revision did to instances and nodes, from their stories."""
+    """The transitions in commits of another server after a revision, from the stories."""
     found: list[Transitioned] = []
     for kind, key, value in changes:
         if kind == "node" and value is None:
@@ -110,7 +110,7 @@ def followed_transitions(state: State, changes: Sequence[Change], since: int) ->
 
 
 def finish_if_over(state: State, workload: Workload, at_ms: int) -> None:
-    """A workload of which nothing lives and nothing will start is finished, once."""
+    """Finish a workload if all its instances have finished and none will start."""
     if workload.finished_ms or not is_over(state, workload):
         return
     key = workload.key
@@ -126,7 +126,6 @@ def finish_if_over(state: State, workload: Workload, at_ms: int) -> None:
 
 
 def reopen(state: State, workload: Workload) -> None:
-    """A workload that was finished lives again."""
     if workload.finished_ms:
         workload.finished_ms = 0
         state.finished.pop(workload.key)
@@ -135,9 +134,8 @@ def reopen(state: State, workload: Workload) -> None:
 
 
 def refresh_status(state: State, out: Step, node: Node, reason: Reason, at_ms: int, *, is_lost: bool = False) -> None:
-    """The status of a node from what is known of it: out of touch, leaving service, or ready; lost is told by lose."""
-    contact = state.liveness[node.name]
-    if not contact.in_touch:
+    """Derive the status of a node: out of touch, leaving service, or ready. `is_lost`: its lease has ended."""
+    if not state.liveness[node.name].in_touch:
         to = NodeStatus.LOST if node.status == NodeStatus.LOST or is_lost else NodeStatus.SUSPECT
     elif node.draining:
         to = NodeStatus.DRAINING if state.allocated[node.name] else NodeStatus.DRAINED
@@ -152,25 +150,18 @@ def refresh_status(state: State, out: Step, node: Node, reason: Reason, at_ms: i
     watch_pool(state, node.facts.pool)
 
 
-def _finish_drain(state: State, out: Step, name: str, at_ms: int) -> None:
-    node = state.nodes[name]
-    if node.status == NodeStatus.DRAINING and not state.allocated[name]:
-        refresh_status(state, out, node, DrainCompleted(), at_ms)
-
-
 def liveness_of(state: State, name: str, session: int) -> NodeLiveness | None:
-    """The contact of a node if this is still its session; words of an older session are not heard."""
+    """The liveness of a node if this is its session; messages of older sessions are ignored."""
     node = state.nodes.get(name)
     if node is None or node.session != session or node.status == NodeStatus.LOST:
         return None
     return state.liveness[name]
 
 
-RETRACT_AFTER_MS = 500  # who stands behind somebody for longer than this was wrong there
+RETRACT_AFTER_MS = 500  # a prefilled attempt is retracted after this
 
 
-def prefill(state: "State", instance: Instance, other: Instance) -> None:
-    """An instance waits for the room of another on its node."""
+def prefill(state: State, instance: Instance, other: Instance) -> None:
     assert other.token not in state.prefilled, f"somebody stands behind {other.key} already"
     instance.prefilled_behind = other.token
     state.prefilled[other.token] = instance
@@ -179,8 +170,8 @@ def prefill(state: "State", instance: Instance, other: Instance) -> None:
         state.at(state.now_ms + RETRACT_AFTER_MS, TimerKind.RETRACT, other.node)
 
 
-def activate(state: "State", out: "Step", gone: Instance) -> None:
-    """Somebody holds no room any more: who stood behind it has its room now, or stands behind whom it stood behind."""
+def activate(state: State, out: Step, gone: Instance) -> None:
+    """After an attempt has ended, its successor gets the allocation, or is prefilled behind the predecessor."""
     follower = state.prefilled.pop(gone.token, None)
     if gone.prefilled_behind:
         state.prefilled.pop(gone.prefilled_behind, None)

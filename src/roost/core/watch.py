@@ -1,11 +1,8 @@
-"""Schedules and their runs: when one is due next, and which runs belong to it."""
+"""Timers of schedules, reservations, pending workloads and pools."""
 
 import numpy as np
 
-from roost.core.state.queue import (
-    FOREVER,
-    start_by_ms,
-)
+from roost.core.state.queue import FOREVER, start_by_ms
 from roost.core.state.state import State
 from roost.core.state.timers import TimerKind
 from roost.core.state.versions import instances_of
@@ -16,7 +13,7 @@ from roost.model.states import InstanceState
 
 
 def reschedule(state: State, workload: Workload, now: int, before: Schedule | None = None) -> None:
-    """A schedule begins, or has become another one: from now on it is due by its own line. The same one goes on."""
+    """Start a schedule. One that differs from `before` counts from now; the same one goes on."""
     state.schedules[workload.key] = None
     if workload.policy.schedule != before:
         workload.tick_ms = max(workload.tick_ms, now)
@@ -25,41 +22,26 @@ def reschedule(state: State, workload: Workload, now: int, before: Schedule | No
 
 
 def watch_schedule(state: State, workload: Workload) -> None:
-    """Look at a schedule when it is due. Ticks up to the last one that was dealt with never come again, whatever the
-    clock says."""
+    """Set the timer of the next tick. Ticks up to the last handled one never come again, whatever the clock says."""
     assert workload.policy.schedule is not None, f"{workload.key} has no schedule"
     tick = next_tick(workload.policy.schedule, workload.tick_ms)
     if tick is not None:
         state.at(tick, TimerKind.CRON, workload.key)
 
 
-def join_schedule(state: State, run: Workload) -> None:
-    """Remember a run with its schedule."""
-    state.runs.setdefault(run.parent, {})[run.key] = None
-
-
-def leave_schedule(state: State, run: Workload) -> None:
-    """A run is forgotten."""
-    runs = state.runs.get(run.parent, {})
-    runs.pop(run.key, None)
-    if not runs:
-        state.runs.pop(run.parent, None)
-
-
 def format_tick(schedule: Schedule, moment_ms: int) -> str:
-    """A tick as its zone's clocks show it, and how far those are from UTC."""
+    """A tick in the time zone of its schedule, with the offset from UTC."""
     return local_time(schedule, moment_ms).isoformat(" ", "minutes")
 
 
 def watch_reservation(state: State, reservation: Reservation) -> None:
-    """Look at a reservation when it begins and when it ends."""
     for moment in (reservation.start_ms, reservation.end_ms):
         if moment:
             state.at(max(moment, state.now_ms), TimerKind.RESERVATION, reservation.name)
 
 
 def watch_queue(state: State, workload: Workload) -> None:
-    """Set the timers for what may not wait for ever. A schedule may: each of its runs has limits of its own."""
+    """Set the timers of the queue timeout and the deadline. The runs of a schedule have their own."""
     if workload.policy.schedule:
         return
     start_by = start_by_ms(workload)
@@ -67,7 +49,7 @@ def watch_queue(state: State, workload: Workload) -> None:
     if timeout_ms:
         state.at(waiting_since_ms(workload) + timeout_ms, TimerKind.QUEUE, workload.key)
     if timeout_ms and any(condition.each for condition in workload.policy.after):
-        for instance in instances_of(state, workload):  # each was released at a time of its own
+        for instance in instances_of(state, workload):  # released one by one
             if instance.state == InstanceState.QUEUED and not instance.blocked_on_dependency:
                 state.at(instance.since_ms + timeout_ms, TimerKind.QUEUE, workload.key)
     if start_by != FOREVER:
@@ -75,12 +57,12 @@ def watch_queue(state: State, workload: Workload) -> None:
 
 
 def waiting_since_ms(workload: Workload) -> int:
-    """Since when it waits for nothing but room."""
+    """Since when it is pending without pending conditions."""
     return max(workload.submitted_ms, workload.released_ms)
 
 
 def watch_pool(state: State, name: str) -> None:
-    """Note since when no node of a pool is in touch, and look at it again when that has been for too long."""
+    """Note since when no node of a pool is in touch, and set the timer after which the pool fails."""
     pool = state.pools.get(name)
     if pool is None or not pool.fail_after_ms or in_touch(state, name):
         state.silent_pools.pop(name, None)
@@ -90,7 +72,6 @@ def watch_pool(state: State, name: str) -> None:
 
 
 def in_touch(state: State, name: str) -> bool:
-    """Whether a node of a pool is in touch."""
     fleet = state.fleet
     own = fleet.cached_mask(("of pool", name), lambda _, facts: facts.pool == name)
     return bool(np.any(own & fleet.online))

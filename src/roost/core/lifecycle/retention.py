@@ -1,13 +1,12 @@
 """Retention: finished workloads are forgotten after their time, and the oldest first when there are too many."""
 
 from roost.core.dependencies.release import release_forgotten
-from roost.core.queue.gang import leave_gang
+from roost.core.state.dependencies import unlink
 from roost.core.state.outcome import Forgotten, Step
 from roost.core.state.records import Progress
 from roost.core.state.state import State
 from roost.core.state.versions import forget_version, versions_of
 from roost.core.transitions import latest_transitions
-from roost.core.watch import leave_schedule
 from roost.model.keys import instance_key
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
@@ -38,10 +37,10 @@ def forget(state: State, out: Step, workload: Workload) -> None:
             drop_instance(state, out, instance)
     for number in versions_of(state, workload):
         forget_version(state, workload, number)
-    leave_gang(state, workload)
+    unlink(state.gangs, workload.policy.gang, workload.key)
     state.schedules.pop(key, None)
     if workload.parent:
-        leave_schedule(state, workload)
+        unlink(state.runs, workload.parent, workload.key)
     del state.workloads[key]
     state.finished.pop(key, None)
     state.dirty["workload", key] = None

@@ -8,10 +8,11 @@ import msgspec
 
 from roost.core.dependencies.release import wait
 from roost.core.lifecycle.commands import cancel_all, submit
+from roost.core.state.dependencies import link
 from roost.core.state.outcome import Step
 from roost.core.state.state import State
 from roost.core.state.timers import TimerKind
-from roost.core.watch import join_schedule, watch_schedule
+from roost.core.watch import watch_schedule
 from roost.model.errors import Conflict, RoostError
 from roost.model.events import RunNow, Submit, WorkloadSpec
 from roost.model.keys import workload_key
@@ -105,7 +106,7 @@ def _run(state: State, out: Step, workload: Workload, moment: int, now: int) -> 
         return TickSkipped(moment, "refused", error=str(error)[:TEXT_LENGTH_MAX])
     run = state.workloads[wanted.key]
     run.parent, run.tick_ms = workload.key, moment
-    join_schedule(state, run)
+    link(state.runs, run.parent, run.key)
     if before and schedule.overlap in (Overlap.WAIT, Overlap.REPLACE):
         named = {condition.workload for condition in run.pending_conditions}
         others = tuple(After(other.key, Milestone.FINISHED) for other in before if other.key not in named)

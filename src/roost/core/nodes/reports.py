@@ -7,7 +7,7 @@ from roost.core.nodes.pools import node_came
 from roost.core.queue.prefill import record_run_length
 from roost.core.state.allocation import Allocation, make_allocation
 from roost.core.state.liveness import NodeLiveness
-from roost.core.state.outcome import IgnoredReport, Step
+from roost.core.state.outcome import IgnoredBecause, IgnoredReport, Step
 from roost.core.state.state import State, in_maintenance
 from roost.core.transitions import liveness_of, move, note_instance, refresh_status
 from roost.model.errors import Conflict, NoService, NotFound
@@ -74,7 +74,7 @@ def reports_received(state: State, out: Step, event: ReportsReceived, now: int) 
     """Reports move attempts forward; late, repeated and foreign ones are ignored and listed."""
     contact = liveness_of(state, event.node, event.session)
     if contact is None:
-        out.ignored.append(IgnoredReport(event.node, "old_session"))
+        out.ignored.append(IgnoredReport(event.node, IgnoredBecause.OLD_SESSION))
         return
     for report in event.reports:
         instance = state.allocated[event.node].get(report.token)
@@ -147,7 +147,7 @@ def apply_report(state: State, out: Step, instance: Instance, report: Report, no
         _update_readiness(state, instance, report, turned)
         return
     if report.state != AttemptState.ENDED:
-        out.ignored.append(IgnoredReport(instance.node, "unknown_state", report.token, report.state))
+        out.ignored.append(IgnoredReport(instance.node, IgnoredBecause.UNKNOWN_STATE, report.token, report.state))
         return
     if is_new and report.cause in (EndCause.EXITED, EndCause.TIMED_OUT):
         instance.started_ms = began
@@ -292,7 +292,7 @@ def _track_orphan(state: State, node: Node, run: Run, *, has_room: bool) -> None
 def _orphan_report(state: State, out: Step, name: str, contact: NodeLiveness, report: Report) -> None:
     allocation = contact.orphans.get(report.token)
     if allocation is None:
-        out.ignored.append(IgnoredReport(name, "not_its_attempt", report.token))
+        out.ignored.append(IgnoredReport(name, IgnoredBecause.NOT_ITS_ATTEMPT, report.token))
     elif report.state == AttemptState.ENDED:
         del contact.orphans[report.token]
         state.fleet.take(name, allocation, -1)

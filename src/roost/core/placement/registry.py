@@ -1,4 +1,4 @@
-"""What others may add to the core: strategies and filters under names of their own, before anything is decided."""
+"""What plug-ins add to the core before the first decision: strategies and filters."""
 
 from roost.core.placement.filters import AFFINITY, DYNAMIC, STATIC, DynamicFilter, StaticFilter
 from roost.core.placement.strategies import STRATEGIES, Strategy
@@ -8,14 +8,14 @@ from roost.model.spec.names import check_name
 
 
 class Registry:
-    """What one plug-in adds. Nothing of it counts until `install`, so a plug-in that fails half-way leaves nothing."""
+    """What one plug-in adds. It takes effect with `install`, so a plug-in that fails half-way changes nothing."""
 
     def __init__(self) -> None:
         self.strategies: list[Strategy] = []
         self.filters: list[StaticFilter | DynamicFilter] = []
 
     def add_strategy(self, strategy: Strategy) -> None:
-        """A way to choose among the nodes that will do. Workloads, pools and servers ask for it by its name."""
+        """Workloads, pools and servers choose a strategy by its name."""
         if not isinstance(strategy, Strategy):
             raise Invalid("strategy", f"this is a {type(strategy).__name__}, not a Strategy", code="plugin")
         _check_new(strategy.name, "strategy", [*STRATEGIES, *(strategy.name for strategy in self.strategies)])
@@ -30,7 +30,7 @@ class Registry:
         self.strategies.append(strategy)
 
     def add_filter(self, item: StaticFilter | DynamicFilter) -> None:
-        """One more to say no: Static if only the node's own facts matter, Dynamic if each placement may change it."""
+        """A static filter depends on the facts of a node only; each placement may change a dynamic one."""
         if not isinstance(item, StaticFilter | DynamicFilter):
             raise Invalid("filter", f"this is a {type(item).__name__}, not a Static or Dynamic", code="plugin")
         existing = [node_filter.name for node_filter in (*STATIC, *DYNAMIC, *AFFINITY, *self.filters)]
@@ -38,14 +38,10 @@ class Registry:
         self.filters.append(item)
 
     def install(self) -> None:
-        """From now on all of it counts. Blockers of filters that were added are told last."""
-        for strategy in self.strategies:
-            STRATEGIES[strategy.name] = strategy
-        for node_filter in self.filters:
-            if isinstance(node_filter, StaticFilter):
-                STATIC.append(node_filter)
-            else:
-                DYNAMIC.append(node_filter)
+        """Blockers of added filters are reported last."""
+        STRATEGIES.update({strategy.name: strategy for strategy in self.strategies})
+        STATIC.extend(item for item in self.filters if isinstance(item, StaticFilter))
+        DYNAMIC.extend(item for item in self.filters if isinstance(item, DynamicFilter))
 
 
 def _check_new(name: str, noun: str, existing: list[str]) -> None:

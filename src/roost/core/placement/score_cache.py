@@ -1,4 +1,4 @@
-"""Shortlists: one score vector per ask, kept up to date by looking only at rows that changed."""
+"""Score caches: one score vector per ask, updated only in the rows that changed."""
 
 from collections import OrderedDict
 
@@ -10,7 +10,7 @@ from roost.core.placement.filters.rules import evaluate_on_nodes
 from roost.core.placement.filters.spread import fewest
 from roost.core.placement.scorers import SCORE_MAX, blend
 from roost.core.placement.strategies import Strategy
-from roost.core.state.fleet import Fleet, Ints, Mask, Scores
+from roost.core.state.fleet import Fleet, Ints, Mask, Scores, all_of
 from roost.core.state.topology import NO_DOMAIN
 from roost.model.records.node import FLAKY
 from roost.model.records.workload import Ask
@@ -21,41 +21,28 @@ SCORE_CACHES_MAX = 512  # 8 bytes a node each: 40 MB at 10,000 nodes
 ONE_BY_ONE_MIN = 8  # so many rows are always scored one by one, 3 us each: a scan of any fleet costs 30 us at least
 ONE_BY_ONE_SHARE = 64  # in large fleets one row costs as much as scanning this many
 WEIGHT_FULL = 100  # the weight of the strategy's own score
-FLAKY_WEIGHT = 400  # of staying away from a node where runs fail: more than all a strategy has to say, for such a node
-# looks better the more fails there; less than a hard rule, for it may be all there is
-SOFT_TAINT = 50  # the weight of staying away from a node with a soft taint
+# The weight of avoiding a flaky node: more than a strategy has, because such a node looks better the more fails there;
+# less than a hard rule, because it may be the only node.
+FLAKY_WEIGHT = 400
+SOFT_TAINT = 50  # the weight of avoiding a node with a soft taint
 
 
 class ScoreCache:
-    """Scores of all nodes for one ask and strategy; NOT_ELIGIBLE where a filter says no."""
-
-    __slots__ = (
-        "ask",
-        "dynamic",
-        "eligible",
-        "fits",
-        "layout",
-        "position",
-        "scores",
-        "strategy",
-        "preference_weight",
-        "preferences",
-    )
+    """Scores of all nodes for one ask and strategy; NOT_ELIGIBLE where a filter refuses."""
 
     def __init__(self, ask: Ask, strategy: Strategy) -> None:
         self.ask = ask
         self.strategy = strategy
-        self.dynamic = tuple([node_filter for node_filter in DYNAMIC if node_filter.concerns(ask)])
+        self.dynamic = [node_filter for node_filter in DYNAMIC if node_filter.concerns(ask)]
         self.preferences: Ints | None = None
         self.preference_weight = 0
         self.layout = -1
         self.position = 0
         self.fits: Mask = np.zeros(0, np.bool_)
         self.scores: Scores = np.zeros(0, np.int32)
-        self.eligible = 0  # how many nodes every filter says yes to
+        self.eligible = 0  # how many nodes pass every filter
 
     def refresh(self, fleet: Fleet) -> None:
-        """Bring the scores up to now."""
         rows = fleet.changed_since(self.position) if self.layout == fleet.layout else None
         if rows is None or len(rows) > max(ONE_BY_ONE_MIN, len(fleet) // ONE_BY_ONE_SHARE):
             self._scan(fleet)
@@ -110,34 +97,26 @@ def cached_scores(caches: ScoreCaches, ask: Ask, strategy: Strategy) -> ScoreCac
 
 def fits_when_empty(fleet: Fleet, ask: Ask) -> Mask:
     """Nodes that could take the ask if they were empty and in service."""
-    result = np.ones(len(fleet), np.bool_)
-    for node_filter in STATIC:
-        mask = node_filter.mask(fleet, ask)
-        if mask is not None:
-            result &= mask
-    return result
+    found = all_of(node_filter.mask(fleet, ask) for node_filter in STATIC)
+    return np.ones(len(fleet), np.bool_) if found is None else found
 
 
-Preferences = tuple[
-    Ints | None, int
-]  # the sum of weight times 0..ONE per row, and the sum of weights; nothing wished: None, 0
+#: The sum of weight times 0..SCORE_MAX per row, and the sum of weights; without preferences: None, 0.
+Preferences = tuple[Ints | None, int]
 
 
 def node_preferences(fleet: Fleet, ask: Ask) -> Preferences:
-    """What is wished of nodes; it only changes when the nodes do."""
-    total: Ints | None = None
-    weights = 0
-    for rule, weight in ask.prefer:
-        total, weights = _add(total, weights, evaluate_on_nodes(fleet, rule), weight)
+    """Preferences for nodes; they only change when the nodes do."""
+    parts = [(evaluate_on_nodes(fleet, rule), weight) for rule, weight in ask.prefer]
     clean = fleet.cached_mask(
         ("soft", ask.tolerate), lambda name, facts: not facts.taints or _is_clean(ask, facts.taints)
     )
     if not clean.all():
-        total, weights = _add(total, weights, clean, SOFT_TAINT)
+        parts.append((clean, SOFT_TAINT))
     steady = fleet.cached_mask(("steady",), lambda name, facts: FLAKY not in facts.taints)
     if not steady.all():
-        total, weights = _add(total, weights, steady, FLAKY_WEIGHT)
-    return total, weights
+        parts.append((steady, FLAKY_WEIGHT))
+    return _summed([(mask * SCORE_MAX, weight) for mask, weight in parts])
 
 
 def _is_clean(ask: Ask, taints: tuple[str, ...]) -> bool:
@@ -145,29 +124,25 @@ def _is_clean(ask: Ask, taints: tuple[str, ...]) -> bool:
 
 
 def affinity_preferences(fleet: Fleet, ask: Ask, fits: Mask) -> Preferences:
-    """What is wished of those who are there."""
-    total: Ints | None = None
-    weights = 0
     if ask.affinity is None:
-        return total, weights
+        return None, 0
+    parts = []
     for rule in ask.affinity.rules:
         if rule.weight:
             there = fleet.count_in_domain(rule.selector, rule.by) > 0
-            weight = rule.weight if rule.kind == "near" else -rule.weight
-            total, weights = _add(total, weights, there, weight)
+            parts.append((there * SCORE_MAX, rule.weight if rule.kind == "near" else -rule.weight))
     for spread in ask.affinity.spread:
         if spread.weight:
             above = fleet.count_in_domain(ask.affinity.selector, spread.by) - fewest(fleet, ask, spread, fits)
             even = SCORE_MAX // (1 + np.maximum(above, 0))
-            total, weights = _add(
-                total, weights, np.where(fleet.domains(spread.by) == NO_DOMAIN, 0, even), spread.weight
-            )
-    return total, weights
+            parts.append((np.where(fleet.domains(spread.by) == NO_DOMAIN, 0, even), spread.weight))
+    return _summed(parts)
 
 
-def _add(total: Ints | None, weights: int, granted: Ints | Mask, weight: int) -> tuple[Ints, int]:
-    share = granted * SCORE_MAX if granted.dtype == np.bool_ else granted
-    if weight < 0:
-        share = SCORE_MAX - share
-    added = share * abs(weight)
-    return (added if total is None else total + added), weights + abs(weight)
+def _summed(parts: list[tuple[Ints, int]]) -> Preferences:
+    """A negative weight counts what a row lacks of SCORE_MAX."""
+    total: Ints | None = None
+    for shares, weight in parts:
+        added = (shares if weight >= 0 else SCORE_MAX - shares) * abs(weight)
+        total = added if total is None else total + added
+    return total, sum(abs(weight) for _, weight in parts)

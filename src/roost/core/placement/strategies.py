@@ -1,4 +1,4 @@
-"""Strategies: a name, scorers with weights, and a way to pick among what they leave."""
+"""Strategies: a name, scorers with weights, and a way to pick among eligible nodes."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from roost.core.state.fleet import Fleet, Ints, Scores
 from roost.model.errors import Invalid
 from roost.model.records.workload import Ask
 
-#: From scores (below 0: not eligible), the row chosen last (-1: none) and a number drawn by chance: the row to take.
+#: From scores (below 0: not eligible), the row chosen last (-1: none) and a random number: the row to take.
 Pick = Callable[[Scores, int, int], int]
 
 #: The GPUs to take on a row.
@@ -21,25 +21,22 @@ DEFAULT = "least_loaded"
 
 
 class Strategy(NamedTuple):
-    """How a node is chosen among those that are eligible."""
-
     name: str
     scorers: tuple[tuple[Scorer, int], ...]
     pick: Pick
     cursor: bool = False  # remembers the node it chose last
-    chance: bool = False  # picks by a number that is drawn
-    typical: bool = False  # wants to know what work usually asks for
+    chance: bool = False  # picks by a random number
+    typical: bool = False  # needs the typical mix of work
     devices: Devices = devices_of  # which GPUs of the node are taken
 
     def score(self, fleet: Fleet, ask: Ask) -> Ints:
-        """The weighted mean of the scorers for all rows, in 0..ONE."""
+        """The weighted mean of the scorers for all rows, in 0..SCORE_MAX."""
         total = np.zeros(len(fleet), np.int64)
         for scorer, weight in self.scorers:
             total += weight * scorer.score(fleet, ask)
         return total // max(1, sum(weight for _, weight in self.scorers))
 
     def score_one(self, fleet: Fleet, ask: Ask, row: int) -> int:
-        """The same for one row."""
         total = weights = 0
         for scorer, weight in self.scorers:
             total += weight * scorer.score_one(fleet, ask, row)
@@ -54,7 +51,7 @@ def pick_best(scores: Scores, last: int, drawn: int) -> int:
 
 
 def pick_after(scores: Scores, last: int, drawn: int) -> int:
-    """The next eligible row after the one chosen last, round the end if need be."""
+    """The next eligible row after the one chosen last; after the last row, the first."""
     return _from(scores, last + 1)
 
 
@@ -64,7 +61,6 @@ def pick_onward(scores: Scores, last: int, drawn: int) -> int:
 
 
 def pick_drawn(scores: Scores, last: int, drawn: int) -> int:
-    """Uniform over the eligible rows."""
     eligible = np.flatnonzero(scores >= 0)
     return int(eligible[drawn % len(eligible)]) if len(eligible) else -1
 
@@ -73,10 +69,8 @@ def _from(scores: Scores, start: int) -> int:
     eligible = scores >= 0
     start = start if start < len(scores) else 0
     for part, offset in ((eligible[start:], start), (eligible[:start], 0)):
-        if len(part):
-            row = int(part.argmax())
-            if part[row]:
-                return row + offset
+        if len(part) and part[row := int(part.argmax())]:
+            return row + offset
     return -1
 
 
@@ -99,12 +93,11 @@ STRATEGIES = {
 
 
 def strategy_named(name: str) -> Strategy:
-    """A strategy by its name. One that came with a plug-in which is gone is stood in for by the default."""
     return STRATEGIES.get(name) or STRATEGIES[DEFAULT]
 
 
 def check_strategy(name: str, path: str) -> None:
-    """Refuse a strategy nobody knows, naming those that are known. No name is fine: the default is used."""
+    """Refuse an unknown strategy. An empty name is valid: the default is used."""
     if name and name not in STRATEGIES:
         existing = ", ".join(sorted(STRATEGIES))
         raise Invalid(path, f"there is no strategy {name!r:.80}; known are {existing}", code="invalid_strategy")

@@ -1,7 +1,7 @@
-"""Places kept for somebody: by a reservation, or for the head of a line that has waited long enough.
+"""Reserved nodes: by an operator's reservation, or for the head of a class that has been pending for long.
 
-A head that has lost patience gets the node where it can start soonest. Others may pass it there only if they are sure
-to be gone by then, or take no more than it leaves over: that is EASY backfill, node by node. Nothing here is stored.
+Such a head gets the node where it can start soonest. Others may start there only if they end before its shadow time,
+or take no more than it leaves over: EASY backfill, node by node. Nothing here is stored.
 """
 
 import numpy as np
@@ -23,6 +23,7 @@ from roost.core.state.queue import (
     rank_of,
 )
 from roost.core.state.state import State
+from roost.core.watch import waiting_since_ms
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Ask, Workload
 from roost.model.states import InstanceState, WorkloadKind
@@ -30,17 +31,17 @@ from roost.model.states import InstanceState, WorkloadKind
 BACKFILL_RESERVATIONS_MAX = 16  # at a time: each keeps a node from others, and is checked for every placement
 ROWS_MAX = 32  # nodes whose running work is looked at for a new head: those with the most room, 2 us an instance
 STARTS_APART_MS = 10_000  # starts that are closer are the same to others until something else changes
-GUESS_MIN_MS = 1_000  # a run of unknown length is taken to last as long again as it has, but at least this
-GANGS_MAX = 2  # for which nodes are kept at a time: each may keep much of a fleet from others
+GUESS_MIN_MS = 1_000  # a run of unknown length is assumed to last as long again as it has, but at least this
+GANGS_MAX = 2  # gangs with a reservation at a time: each may keep much of a fleet from others
 
 
 def order_of(workload: Workload) -> Order:
-    """Who comes before whom, whatever their projects' shares are at the moment."""
+    """The order of workloads, whatever the shares of their projects are at the moment."""
     return -workload.policy.priority, *rank_of(workload)
 
 
 def unreserved_mask(state: State, line: EquivalenceClass, workload: Workload, now: int) -> Mask | None:
-    """Nodes that are not kept for somebody else, as far as this workload goes; None: nothing is kept."""
+    """Nodes that are not reserved for others, as far as this workload goes; None: all."""
     own = open_to(state.fleet, line.project)
     if not state.backfill_reservations and not state.reservations and not state.gang_reservations:
         return own
@@ -50,22 +51,30 @@ def unreserved_mask(state: State, line: EquivalenceClass, workload: Workload, no
     for reservation in state.reservations.values():
         over = reservation.end_ms and reservation.end_ms <= now
         if reservation.project != line.project and not over and ends_ms > reservation.start_ms:
-            for name in reservation.nodes:
-                if (row := fleet.row(name)) >= 0:
-                    allowed[row] = False
+            allowed[_rows(state, reservation.nodes)] = False
     borrows = not is_entitled(state, workload.project, policy.ask)
     for gang, gang_reservation in state.gang_reservations.items():
         if gang is not line and (gang_reservation.order < order or borrows) and ends_ms > gang_reservation.shadow_ms:
-            allowed[[row for name in gang_reservation.nodes if (row := fleet.row(name)) >= 0]] = False
+            allowed[_rows(state, gang_reservation.nodes)] = False
     for other, reserved in state.backfill_reservations.items():
         minds = other is not line and (reserved.order <= order or (reserved.by_preemption and borrows))
-        if minds and not _can_backfill(reserved, policy.ask, ends_ms) and (row := fleet.row(reserved.node)) >= 0:
-            allowed[row] = False
+        if minds and not _can_backfill(reserved, policy.ask, ends_ms):
+            allowed[_rows(state, (reserved.node,))] = False
     return None if allowed.all() else allowed
 
 
+def _rows(state: State, nodes: tuple[str, ...]) -> list[int]:
+    return [row for name in nodes if (row := state.fleet.row(name)) >= 0]
+
+
+def _can_backfill(reservation: BackfillReservation, ask: Ask, ends_ms: int) -> bool:
+    if ends_ms <= reservation.shadow_ms:
+        return True
+    return not ask.gpu_count and all(reservation.extra.get(resource, 0) >= amount for resource, amount in ask.resources)
+
+
 def consume_extra(state: State, line: EquivalenceClass, node: str, ask: Ask, timeout_ms: int, now: int) -> None:
-    """Somebody was placed: who outlasts a reserved start uses up what is left over there."""
+    """A placed instance that ends after the shadow time uses up what is left over there."""
     ends_ms = now + timeout_ms if timeout_ms else FOREVER
     for other, reserved in state.backfill_reservations.items():
         if other is not line and reserved.node == node and ends_ms > reserved.shadow_ms:
@@ -76,27 +85,43 @@ def consume_extra(state: State, line: EquivalenceClass, node: str, ask: Ask, tim
 
 
 def wants_reservation(state: State, line: EquivalenceClass, head: PendingHead, now: int) -> bool:
-    """Whether a place is to be kept for a head that did not fit: room is being made for it, or it waits too long."""
+    """Whether a head that did not fit gets a reservation: after a preemption, or if it is pending for too long."""
     if head.key in state.pending_preemptions or line in state.backfill_reservations:
         return True
-    return len(state.backfill_reservations) < BACKFILL_RESERVATIONS_MAX and _is_starving(state, line, head, now)
+    since = state.instances[head.key].since_ms if head.is_requeued else waiting_since_ms(head.workload)
+    return len(state.backfill_reservations) < BACKFILL_RESERVATIONS_MAX and _is_overdue(state, since, now)
+
+
+def _is_overdue(state: State, since_ms: int, now: int) -> bool:
+    """Whether it is time for a reservation; if not, the queue is checked again when it is."""
+    until = since_ms + state.settings.backfill_after_ms
+    if until > now:
+        state.check_queue_at(until)
+    return until <= now
 
 
 def drop_stale(state: State) -> None:
-    """Whoever does not wait any more needs no place."""
+    """Drop reservations and preemptions for instances and gangs that are no longer pending."""
     for line, reserved in list(state.backfill_reservations.items()):
-        head = state.head_of(line) if state.queue.classes.get(line.key) is line else None
+        head = _pending_head(state, line)
         if head is None or reserved.instance != head.key:
+            release(state, line)
+    for line in list(state.gang_reservations):
+        if _pending_head(state, line) is None:
             release(state, line)
     for key, node in list(state.pending_preemptions.items()):
         going = state.allocated.get(node, {}).values()
-        if not _waits(state, key) or not any(
+        if not _is_pending(state, key) or not any(
             instance.state == InstanceState.STOPPING and instance.preempted_by == key for instance in going
         ):
             del state.pending_preemptions[key]
 
 
-def _waits(state: State, key: str) -> bool:
+def _pending_head(state: State, line: EquivalenceClass) -> PendingHead | None:
+    return state.head_of(line) if state.queue.classes.get(line.key) is line else None
+
+
+def _is_pending(state: State, key: str) -> bool:
     workload_key, _, index = key.rpartition(".")
     workload, instance = state.workloads.get(workload_key), state.instances.get(key)
     if workload is None:
@@ -105,12 +130,12 @@ def _waits(state: State, key: str) -> bool:
 
 
 def reserve_node(state: State, line: EquivalenceClass, head: PendingHead, fits: Mask, now: int) -> None:
-    """Keep a place for a head that did not fit: where room is being made for it, or where it can start soonest."""
+    """Reserve a node for a head that did not fit: where it preempts others, or where it can start soonest."""
     key = head.key
     made = state.pending_preemptions.get(key)
     others = {other: reserved for other, reserved in state.backfill_reservations.items() if other is not line}
-    # Where others are being stopped for it, who comes after it and only waits there has to look for another place:
-    # otherwise those who were stopped would take the room again, and be stopped again, for ever.
+    # Where instances are being stopped for it, later reservations move elsewhere. Otherwise the stopped ones would
+    # be placed there again, and stopped again, for ever.
     after = order_of(head.workload)
     yielding = [other for other, reserved in others.items() if reserved.node == made and reserved.order > after]
     taken = {reserved.node for other, reserved in others.items() if other not in yielding}
@@ -140,9 +165,9 @@ def reserve_node(state: State, line: EquivalenceClass, head: PendingHead, fits: 
 
 
 def reserved_earlier(state: State, line: EquivalenceClass, workload: Workload) -> set[str]:
-    """Nodes on which an earlier line waits for room: this workload may backfill there, but cannot reserve them.
+    """Nodes reserved for an earlier class: this workload may backfill there, but cannot reserve them.
 
-    Where room is being made for the earlier line, it starts as soon as that is done, and its reservation ends.
+    A reservation by preemption does not count: it ends as soon as the stopped instances have ended.
     """
     order, others = order_of(workload), state.backfill_reservations.items()
     return {
@@ -153,14 +178,17 @@ def reserved_earlier(state: State, line: EquivalenceClass, workload: Workload) -
 
 
 def release(state: State, line: EquivalenceClass) -> None:
-    """The head has its place, or does not want it any more: whoever was kept from it is looked at again."""
     reserved = state.backfill_reservations.pop(line, None)
     if reserved is not None:
         state.fleet.touch(reserved.node)
+    gang_reservation = state.gang_reservations.pop(line, None)
+    if gang_reservation is not None:
+        for node in gang_reservation.nodes:
+            state.fleet.touch(node)
 
 
 def end_ms(state: State, instance: Instance, now: int) -> int:
-    """When an instance ends, as far as one can say: by its expected length, else its timeout, else as long again."""
+    """When an instance will end: by its expected length, else its timeout, else after as long again."""
     policy = state.spec_of(instance).policy
     if instance.state == InstanceState.STOPPING:
         return now + policy.grace_ms
@@ -174,7 +202,7 @@ def end_ms(state: State, instance: Instance, now: int) -> int:
 
 
 def _visible_part(reservation: BackfillReservation) -> tuple[str, str, bool, int, dict[str, int]]:
-    """What others see of a hold: a start that is only guessed moves all the time, and nobody need look for a second."""
+    """What others see of a reservation: a guessed start moves all the time, and a second makes no difference."""
     return (
         reservation.node,
         reservation.instance,
@@ -184,24 +212,7 @@ def _visible_part(reservation: BackfillReservation) -> tuple[str, str, bool, int
     )
 
 
-def _can_backfill(reservation: BackfillReservation, ask: Ask, ends_ms: int) -> bool:
-    if ends_ms <= reservation.shadow_ms:
-        return True
-    return not ask.gpu_count and all(reservation.extra.get(resource, 0) >= amount for resource, amount in ask.resources)
-
-
-def _is_starving(state: State, line: EquivalenceClass, head: PendingHead, now: int) -> bool:
-    since = max(head.workload.submitted_ms, head.workload.released_ms)
-    if head.is_requeued:
-        since = state.instances[head.key].since_ms
-    until = since + state.settings.backfill_after_ms
-    if until > now:
-        state.check_queue_at(until)
-    return until <= now
-
-
 def _nodes(state: State, ask: Ask, fits: Mask) -> list[str]:
-    """The nodes that could take it; of many, those with the most room."""
     fleet = state.fleet
     rows = np.flatnonzero(fits & fleet.open)
     if len(rows) > ROWS_MAX:
@@ -213,16 +224,14 @@ def _nodes(state: State, ask: Ask, fits: Mask) -> list[str]:
 
 
 def _start_on(state: State, name: str, key: str, workload: Workload, now: int) -> BackfillReservation | None:
-    """When an instance fits on one node if what runs there ends as it says."""
+    """When an instance fits on one node if what runs there ends in time."""
     fleet, row, ask = state.fleet, state.fleet.row(name), workload.policy.ask
     ends = sorted(
-        [
-            (end, token, instance)
-            for token, instance in state.allocated[name].items()
-            if not instance.prefilled_behind and (end := end_ms(state, instance, now)) != FOREVER
-        ]
+        (end, token, instance)
+        for token, instance in state.allocated[name].items()
+        if not instance.prefilled_behind and (end := end_ms(state, instance, now)) != FOREVER
     )
-    extra = {resource: total.item(row) - fleet.used[resource].item(row) for resource, total in fleet.total.items()}
+    extra = {resource: fleet.free_one(resource, row) for resource in fleet.total}
     back = [(end, dict(state.spec_of(instance).policy.ask.resources)) for end, _, instance in ends]
     start = now
     for resource, amount in ask.resources:
@@ -232,12 +241,10 @@ def _start_on(state: State, name: str, key: str, workload: Workload, now: int) -
         start = max(start, found.shadow)
         extra[resource] -= amount
     if ask.gpu_count:
-        devices = _devices_free(
-            state, fleet.devices[row].tolist(), ask, [(end, instance) for end, _, instance in ends], now
-        )
-        if devices is None:
+        devices_ms = _devices_free_ms(state, row, ask, [(end, instance) for end, _, instance in ends], now)
+        if devices_ms is None:
             return None
-        start = max(start, devices)
+        start = max(start, devices_ms)
     for end, freed in back:
         if end <= start:
             for resource, amount in freed.items():
@@ -245,8 +252,8 @@ def _start_on(state: State, name: str, key: str, workload: Workload, now: int) -
     return BackfillReservation(name, key, start, extra, order_of(workload))
 
 
-def _devices_free(state: State, free: list[int], ask: Ask, ends: list[tuple[int, Instance]], now: int) -> int | None:
-    """When the devices allow it."""
+def _devices_free_ms(state: State, row: int, ask: Ask, ends: list[tuple[int, Instance]], now: int) -> int | None:
+    free = state.fleet.devices[row].tolist()
     if sum(left >= ask.gpu_milli for left in free) >= ask.gpu_count:
         return now
     for end, instance in ends:
@@ -258,7 +265,7 @@ def _devices_free(state: State, free: list[int], ask: Ask, ends: list[tuple[int,
 
 
 class _EmptiedNode:
-    """What a node has once all that ends has ended."""
+    """What a node has once all jobs on it have ended."""
 
     def __init__(self, state: State, name: str, now: int) -> None:
         row = state.fleet.row(name)
@@ -276,7 +283,6 @@ class _EmptiedNode:
                 self.free[resource] -= amount
 
     def take(self, ask: Ask) -> bool:
-        """Whether an ask goes in there, too."""
         if any(self.free.get(resource, 0) < amount for resource, amount in ask.resources):
             return False
         for resource, amount in ask.resources:
@@ -285,73 +291,44 @@ class _EmptiedNode:
 
 
 def reserve_for_gang(state: State, line: EquivalenceClass, waiting: list[PendingHead], now: int) -> None:
-    """Keep nodes for a gang that does not fit, if it has waited long enough and all of it would fit on empty nodes."""
-    gang_reservation = state.gang_reservations.get(line)
-    if not waiting or (gang_reservation is not None and _is_still_valid(state, gang_reservation)):
+    """Reserve nodes for a gang that is pending for long, if all of it would fit on empty nodes."""
+    existing = state.gang_reservations.get(line)
+    if not waiting or (existing is not None and _are_open(state, existing.nodes)):
         return
-    since = min(max(head.workload.submitted_ms, head.workload.released_ms) for head in waiting)
-    until = since + state.settings.backfill_after_ms
-    if until > now:
-        state.check_queue_at(until)
+    if not _is_overdue(state, min(waiting_since_ms(head.workload) for head in waiting), now):
         return
-    release_gang(state, line)
+    release(state, line)
     if len(state.gang_reservations) >= GANGS_MAX:
         return
     chosen = _enough(state, waiting, now)
     if chosen:
-        start_ms = max(room.empty_ms for room in chosen)
+        start_ms = max(node.empty_ms for node in chosen)
         order = min(order_of(head.workload) for head in waiting)
-        nodes = tuple(sorted(room.name for room in chosen))
+        nodes = tuple(sorted(node.name for node in chosen))
         state.gang_reservations[line] = GangReservation(nodes, line.isolated, start_ms, order)
 
 
-def release_gang(state: State, line: EquivalenceClass) -> None:
-    """The gang has its place, or is not there any more."""
-    gang_reservation = state.gang_reservations.pop(line, None)
-    for node in gang_reservation.nodes if gang_reservation is not None else ():
-        state.fleet.touch(node)
-
-
-def drop_stale_gangs(state: State) -> None:
-    """A gang that does not wait any more needs no nodes."""
-    for line in list(state.gang_reservations):
-        if state.queue.classes.get(line.key) is not line or state.head_of(line) is None:
-            release_gang(state, line)
-
-
-def _is_still_valid(state: State, reservation: GangReservation) -> bool:
-    fleet = state.fleet
-    return all((row := fleet.row(name)) >= 0 and fleet.open[row] for name in reservation.nodes)
+def _are_open(state: State, nodes: tuple[str, ...]) -> bool:
+    rows = _rows(state, nodes)
+    return len(rows) == len(nodes) and bool(state.fleet.open[rows].all())
 
 
 def _enough(state: State, waiting: list[PendingHead], now: int) -> list[_EmptiedNode]:
-    """The nodes that are empty soonest and hold all of a gang; none if all nodes together would not."""
+    """The nodes that are empty soonest and have room for all of a gang; none if all nodes together have not."""
     fleet = state.fleet
-    stored = {name for gang_reservation in state.gang_reservations.values() for name in gang_reservation.nodes}
-    closed = sorted(
-        (
-            _EmptiedNode(state, name, now)
-            for row, name in enumerate(fleet.names)
-            if fleet.open[row] and name not in stored
-        ),
-        key=lambda room: (room.empty_ms, room.name),
-    )
-    fits = {
-        ask: fits_when_empty(fleet, without_affinity(ask))
-        for ask in {head.workload.policy.ask: None for head in waiting}
-    }
+    reserved = {name for gang_reservation in state.gang_reservations.values() for name in gang_reservation.nodes}
     own = open_to(fleet, waiting[0].workload.project)
-    if own is not None:
-        closed = [room for room in closed if own[fleet.row(room.name)]]
+    usable = fleet.open if own is None else fleet.open & own
+    names = [name for row, name in enumerate(fleet.names) if usable[row] and name not in reserved]
+    unused = sorted((_EmptiedNode(state, name, now) for name in names), key=lambda node: (node.empty_ms, node.name))
+    asks = [head.workload.policy.ask for head in waiting]
+    fits = {ask: fits_when_empty(fleet, without_affinity(ask)) for ask in dict.fromkeys(asks)}
     chosen: list[_EmptiedNode] = []
-    for head in waiting:
-        ask = head.workload.policy.ask
-        for room in (*chosen, *closed):
-            if fits[ask][fleet.row(room.name)] and room.take(ask):
-                break
-        else:
+    for ask in asks:
+        found = next((node for node in (*chosen, *unused) if fits[ask][fleet.row(node.name)] and node.take(ask)), None)
+        if found is None:
             return []
-        if room in closed:
-            closed.remove(room)
-            chosen.append(room)
+        if found in unused:
+            unused.remove(found)
+            chosen.append(found)
     return chosen

@@ -1,4 +1,4 @@
-"""What each project holds: its share of the fleet, and how far it is from its quota."""
+"""The usage of projects: their share of the fleet, and how far they are from their quotas."""
 
 from roost.core.placement.scorers import SCORE_MAX
 from roost.core.state.fleet import Fleet
@@ -10,12 +10,11 @@ Amounts = dict[str, int]  # resource -> amount, and how many instances
 
 
 def totals_of(fleet: Fleet) -> dict[str, int]:
-    """What all nodes that are online have together."""
     return {resource: int(column[fleet.online].sum()) for resource, column in fleet.total.items()}
 
 
 def share_of(state: State, project: str, totals: dict[str, int]) -> int:
-    """The largest share that a project has of any resource, by its weight; ONE is all of it at weight 1."""
+    """The largest share that a project has of any resource, divided by its weight; SCORE_MAX is all."""
     allocated = state.project_usage.get(project)
     if allocated is None:
         return 0
@@ -24,11 +23,11 @@ def share_of(state: State, project: str, totals: dict[str, int]) -> int:
         for resource, total in totals.items()
         if total and resource in allocated
     ]
-    return max(shares, default=0) // _weight(state, project)
+    return max(shares, default=0) // (state.projects[project].weight if project in state.projects else 1)
 
 
 def quota_excess(state: State, project: str, ask: Ask, count: int = 1) -> dict[str, int]:
-    """By how much a project would pass its quota with so many more of an ask; empty: it would not, or may."""
+    """By how much a project would exceed its quota with `count` more of an ask; empty: it may have them."""
     existing = _with_quota(state, project)
     if existing is None:
         return {}
@@ -41,7 +40,7 @@ def quota_excess(state: State, project: str, ask: Ask, count: int = 1) -> dict[s
 
 
 def exceeds_quota(state: State, project: str) -> bool:
-    """Whether a project holds more than its quota: it has borrowed what others may want back."""
+    """Whether a project has borrowed, which others may reclaim."""
     existing = state.projects.get(project)
     if existing is None or not existing.borrow or existing.counted:
         return False
@@ -50,7 +49,7 @@ def exceeds_quota(state: State, project: str) -> bool:
 
 
 def borrowed(state: State) -> set[int]:
-    """The attempts that hold what their project borrowed: the youngest, until the rest is within the quota."""
+    """The attempts with borrowed allocations: the youngest of a project, until the rest is within the quota."""
     over: dict[str, Amounts] = {}
     for name in state.projects:
         if exceeds_quota(state, name):
@@ -80,7 +79,7 @@ def borrowed(state: State) -> set[int]:
 
 
 def is_entitled(state: State, project: str, ask: Ask) -> bool:
-    """Whether a project would still be within its quota with one more, those counted for whom room is being made."""
+    """Whether a project would be within its quota with one more, and with its pending preemptions."""
     existing = _with_quota(state, project)
     if existing is None:
         return True
@@ -109,15 +108,9 @@ def _over(project: Project, allocated: Amounts, ask: Ask, count: int) -> dict[st
 
 
 def _lendable(state: State) -> dict[str, int]:
-    """What all quotas together leave, resource by resource."""
     left: dict[str, int] = {}
     for name, project in state.projects.items():
         allocated = state.project_usage.get(name, {})
         for resource, most in project.quota.items():
             left[resource] = left.get(resource, 0) + most - allocated.get(resource, 0)
     return left
-
-
-def _weight(state: State, project: str) -> int:
-    existing = state.projects.get(project)
-    return existing.weight if existing else 1

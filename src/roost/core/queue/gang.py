@@ -1,9 +1,12 @@
 """Gangs: instances that start together or not at all, of one workload or of several that share a name.
 
-Whoever of a gang has to start again makes all of it start again: the others are stopped first.
+If one member of a gang has to start again, all start again: the others are stopped first.
 """
 
+from collections import Counter
+
 from roost.core.queue.fair_share import totals_of
+from roost.core.state.dependencies import link
 from roost.core.state.queue import EquivalenceClass, PendingHead, rank_of
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of
@@ -12,22 +15,12 @@ from roost.model.states import ALLOCATED, InstanceState
 
 
 def join_gang(state: State, workload: Workload) -> None:
-    """Remember a workload with its gang."""
     if workload.policy.gang:
-        state.gangs.setdefault(workload.policy.gang, {})[workload.key] = None
-
-
-def leave_gang(state: State, workload: Workload) -> None:
-    """A workload is forgotten."""
-    gang = workload.policy.gang
-    if gang in state.gangs:
-        state.gangs[gang].pop(workload.key, None)
-        if not state.gangs[gang]:
-            del state.gangs[gang]
+        link(state.gangs, workload.policy.gang, workload.key)
 
 
 def pending_members(state: State, line: EquivalenceClass) -> list[PendingHead]:
-    """All of a gang, if all of it is there and waits; empty: somebody is missing, or still holds room."""
+    """All of a gang, if all of it is pending; empty: a member is not submitted yet, or still has an allocation."""
     found: list[PendingHead] = []
     size = wanted = 0
     for workload in members(state, line.isolated):
@@ -41,24 +34,22 @@ def pending_members(state: State, line: EquivalenceClass) -> list[PendingHead]:
 
 
 def members(state: State, gang: str) -> list[Workload]:
-    """The workloads of a gang that are not over, the oldest first."""
     existing = [state.workloads[key] for key in state.gangs.get(gang, ()) if key in state.workloads]
     return sorted((workload for workload in existing if not workload.finished_ms), key=lambda item: item.serial)
 
 
 def missing(state: State, gang: str) -> int:
-    """How many instances of a gang have not been submitted yet."""
     found = members(state, gang)
     size = max((workload.policy.gang_size for workload in found), default=0)
     return max(0, size - sum(workload.count for workload in found))
 
 
 def capacity_shortfall(state: State, gang: str) -> dict[str, tuple[int, int]]:
-    """What all of a gang needs and all nodes that are online together have, where that is less."""
-    needed: dict[str, int] = {}
+    """What all of a gang needs and all online nodes together have, where that is less."""
+    needed: Counter[str] = Counter()
     for workload in members(state, gang):
         for resource, amount in workload.policy.ask.resources:
-            needed[resource] = needed.get(resource, 0) + amount * workload.count
+            needed[resource] += amount * workload.count
     there = totals_of(state.fleet)
     return {name: (n, there.get(name, 0)) for name, n in needed.items() if n > there.get(name, 0)}
 

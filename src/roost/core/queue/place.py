@@ -1,6 +1,7 @@
 """The placement pass: equivalence classes by priority, share and age; each placement sees those before it."""
 
 from bisect import bisect_left
+from collections import Counter
 from heapq import heappop, heappush
 
 from roost.core.orders import run_order
@@ -11,7 +12,6 @@ from roost.core.placement.score_cache import NOT_ELIGIBLE, fits_when_empty
 from roost.core.placement.select import Choice, affinity_mask, choose, without_affinity
 from roost.core.placement.strategies import Strategy, strategy_named
 from roost.core.queue import backfill
-from roost.core.queue.backfill import drop_stale_gangs, release_gang, reserve_for_gang
 from roost.core.queue.fair_share import quota_excess, share_of, totals_of
 from roost.core.queue.gang import pending_members
 from roost.core.queue.preemption import could_preempt, preempt, preempt_gang
@@ -43,7 +43,6 @@ def place(state: State, out: Step, now: int) -> bool:
         return False
     fleet, queue = state.fleet, state.queue
     backfill.drop_stale(state)
-    drop_stale_gangs(state)
     lines = [line for line in queue.due(fleet) if line.blocked_at != fleet.freed or line.depends_on_affinity]
     is_whole = len(lines) == len(queue.classes)
     totals = totals_of(fleet) if len({line.project for line in lines}) > 1 else {}
@@ -70,7 +69,6 @@ def place(state: State, out: Step, now: int) -> bool:
         if done:
             placed += done
             backfill.release(state, line)
-            release_gang(state, line)
             _push_head(state, heads, line, totals)
         elif (line.is_gang or not line.has_isolated(head)) and not line.unsatisfiable:
             first = first or line
@@ -144,7 +142,6 @@ def _push_head(state: State, heads: list[Turn], line: EquivalenceClass, totals: 
     if head is None:
         state.queue.forget(line)
         backfill.release(state, line)
-        release_gang(state, line)
         return
     share = share_of(state, line.project, totals) if totals else 0
     heappush(heads, ((-head.workload.policy.priority, share, *head.rank, head.number), line, head))
@@ -208,13 +205,9 @@ def _place_gang(state: State, out: Step, line: EquivalenceClass, now: int) -> in
     fleet = state.fleet
     line.block(fleet, by_nodes=False)
     waiting = pending_members(state, line)
-    if not _is_enough(state, waiting):
-        preempt_gang(state, out, line, waiting, now)
-        reserve_for_gang(state, line, waiting, now)
-        return 0
     tried: list[tuple[PendingHead, Choice, Allocation]] = []
     serial = state.serial
-    for head in waiting:
+    for head in waiting if _is_enough(state, waiting) else ():
         workload, policy = head.workload, head.workload.policy
         allowed = backfill.unreserved_mask(state, line, workload, now)
         choice = _choose(state, head, allowed) if not quota_excess(state, line.project, policy.ask) else None
@@ -233,7 +226,7 @@ def _place_gang(state: State, out: Step, line: EquivalenceClass, now: int) -> in
     line.position = fleet.position
     if len(tried) < len(waiting):
         preempt_gang(state, out, line, waiting, now)
-        reserve_for_gang(state, line, waiting, now)
+        backfill.reserve_for_gang(state, line, waiting, now)
         return 0
     for head, choice, _ in tried:
         _assign(state, out, line, head, choice, now)
@@ -242,10 +235,10 @@ def _place_gang(state: State, out: Step, line: EquivalenceClass, now: int) -> in
 
 def _is_enough(state: State, waiting: list[PendingHead]) -> bool:
     """Whether all nodes together have what a gang needs: a cheap check before each member is tried."""
-    needed: dict[str, int] = {}
+    needed: Counter[str] = Counter()
     for head in waiting:
         for resource, amount in head.workload.policy.ask.resources:
-            needed[resource] = needed.get(resource, 0) + amount
+            needed[resource] += amount
     fleet = state.fleet
     return all(int(fleet.free(name)[fleet.open].sum()) >= amount for name, amount in needed.items())
 
@@ -295,7 +288,6 @@ def _selectors(workload: Workload) -> tuple[str, ...]:
 
 
 def _order_run(state: State, out: Step, instance: Instance, row: int, by: str) -> None:
-    """Order the node to run it, and note how full the node is now."""
     out.order(instance.node, run_order(state, instance))
     used, total = state.fleet.used, state.fleet.total
     resources = [(name, used[name].item(row), total[name].item(row)) for name in state.fleet.facts[row].resources]
@@ -319,15 +311,17 @@ def _begin_attempt(state: State, head: PendingHead, node: str, decision: bytes) 
 
 def _decision(fleet: Fleet, choice: Choice) -> Decision:
     """The node taken and the best of the others; of equal ones the first by name."""
-    left, row = choice.scores.copy(), choice.row
-    candidates = []
-    while (score := left.item(row)) >= 0:
-        candidates.append((fleet.names[row], score))
-        if len(candidates) == CANDIDATES_MAX:
+    scores, left = choice.scores, choice.scores.copy()
+    rows = [choice.row]
+    for _ in range(min(choice.eligible, CANDIDATES_MAX)):
+        best = int(left.argmax())  # some scans are cheaper than sorting
+        if left[best] < 0:  # of a gang, members tried later may have changed the scores
             break
-        left[row] = NOT_ELIGIBLE
-        row = int(left.argmax())  # some scans are cheaper than sorting
-    return Decision(choice.strategy.name, choice.eligible, len(left), tuple(candidates))
+        left[best] = NOT_ELIGIBLE
+        if best != choice.row:
+            rows.append(best)
+    candidates = tuple([(fleet.names[row], scores.item(row)) for row in rows[:CANDIDATES_MAX]])
+    return Decision(choice.strategy.name, choice.eligible, len(scores), candidates)
 
 
 def _last_row(fleet: Fleet, name: str) -> int:

@@ -1,9 +1,10 @@
 """Preemption: a higher priority, by a margin, may stop the smallest set of attempts on one node.
 
-What is stopped waits again, with its own priority, and never stops whom it was stopped for. The room is kept for
-whoever it was made for (see hold). A project within its quota may also take back what others borrowed.
+A preempted instance is requeued with its own priority, and never preempts its preemptor. What it releases is reserved
+for the preemptor (see backfill). A project within its quota may also reclaim what others borrowed.
 """
 
+from collections.abc import Container, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
@@ -33,11 +34,10 @@ from roost.model.states import ALLOCATED, InstanceState
 
 EXACT_UNITS = 16  # up to so many candidates on a node, all sets of up to EXACT_SIZE are tried: 700 at most
 EXACT_SIZE = 3
-STOPPED_MAX = 100  # instances of a workload that are asked by whom they were stopped
+STOPPED_MAX = 100  # instances of a workload whose preemptors are looked up
 NODES_MAX = 256  # looked at for one head; some 100 us each
-MEMBERS_MAX = 64  # of a gang for which others are stopped; each may look at hundreds of nodes
+MEMBERS_MAX = 64  # of a gang that preempts; each may look at hundreds of nodes
 GANG_NODES_MAX = 64
-FIRST_FIT = "first_fit"  # where those go that fit anyway does not matter here
 
 
 class PreemptionUnit(NamedTuple):
@@ -48,6 +48,14 @@ class PreemptionUnit(NamedTuple):
     on_node: tuple[Instance, ...]
 
 
+class Eviction(NamedTuple):
+    """The units to preempt on a node."""
+
+    cost: tuple[int, ...]
+    node: str
+    units: tuple[PreemptionUnit, ...]
+
+
 class PreemptionScope(NamedTuple):
     """What a workload may preempt: attempts with borrowed quota; never a workload that preempted it."""
 
@@ -55,60 +63,65 @@ class PreemptionScope(NamedTuple):
     protected: set[str]
 
 
-def preempt(state: State, out: Step, line: EquivalenceClass, head: PendingHead, fits: Mask, now: int) -> bool:
-    """Stop what has to go for the head of a line, if anything may."""
-    key = head.key
-    if key in state.pending_preemptions:
-        return False
-    reach = scope_of(state, head.workload)
-    best: tuple[tuple[int, ...], str, tuple[PreemptionUnit, ...]] | None = None
+def preempt(state: State, out: Step, line: EquivalenceClass, head: PendingHead, fits: Mask, now: int) -> None:
+    """Stop the smallest set of attempts for the head of a class, if there is one."""
+    if head.key in state.pending_preemptions:
+        return
     rows = np.flatnonzero(fits & state.fleet.open)[:NODES_MAX]
-    # Room that cannot be reserved for the head goes back to the instances that were stopped, which are stopped again.
+    # A node that cannot be reserved for the head would go back to the stopped instances, which would be stopped again.
     reserved = reserved_earlier(state, line, head.workload)
-    for name in [name for row in rows.tolist() if (name := state.fleet.names[row]) not in reserved]:
-        units = preemptible_on(state, head.workload, name, reach)
-        chosen = smallest(state, name, line.ask, units) if units else None
-        if chosen and (best is None or (cost_of(chosen), name) < best[:2]):
-            best = (cost_of(chosen), name, chosen)
-    if best is None:
-        return False
-    _, node, victims = best
-    for unit in victims:
-        for victim in unit.all_instances:
-            stop_for(state, out, victim, head.workload, key, now)
-    state.pending_preemptions[key] = node
-    return True
+    names = [name for row in rows.tolist() if (name := state.fleet.names[row]) not in reserved]
+    best = _cheapest(state, head.workload, names, scope_of(state, head.workload))
+    if best is not None:
+        for unit in best.units:
+            for victim in unit.all_instances:
+                stop_for(state, out, victim, head.workload, head.key, now)
+        state.pending_preemptions[head.key] = best.node
+
+
+def _cheapest(
+    state: State, winner: Workload, nodes: list[str], scope: PreemptionScope, evicted: Container[int] = ()
+) -> Eviction | None:
+    """The node on which a preemption costs least, without units of which something is evicted already."""
+    best: Eviction | None = None
+    for name in nodes:
+        units = [
+            unit
+            for unit in preemptible_on(state, winner, name, scope)
+            if not any(instance.token in evicted for instance in unit.all_instances)
+        ]
+        chosen = smallest(state, name, winner.policy.ask, units) if units else None
+        if chosen and (best is None or (cost_of(chosen), name) < (best.cost, best.node)):
+            best = Eviction(cost_of(chosen), name, chosen)
+    return best
 
 
 def could_preempt(state: State, winner: Workload) -> bool:
-    """Whether there may be anything to stop for somebody: a quick look before a long one."""
+    """Whether there may be anything to preempt: a cheap check before a search."""
     margin = state.settings.preempt_margin
-    if margin and state.lowest_priority() + margin <= winner.policy.priority:
+    if margin and state.priorities and min(state.priorities) + margin <= winner.policy.priority:
         return True
     return any(exceeds_quota(state, name) for name, project in state.projects.items() if project.borrow)
 
 
 def stop_for(state: State, out: Step, victim: Instance, winner: Workload, key: str, now: int) -> None:
-    """Stop an instance, and who stands behind it, for somebody."""
     loser = state.spec_of(victim)
     state.preemption_cycles += loser.key in preempted_for(state, winner)
     state.preemptions += 1
     priority, own_priority = winner.policy.priority, loser.policy.priority
     over_quota = ProjectRef(loser.project) if own_priority >= priority else None
     reason = Preempted(InstanceRef.of(key), priority, own_priority, over_quota)
-    for instance in [*reversed(prefill_chain(state, victim)), victim]:  # the room is not for who stands behind
+    for instance in [*reversed(prefill_chain(state, victim)), victim]:  # the allocation is not for its successor
         if instance.state != InstanceState.STOPPING:
             instance.preempted_by = key
             stop(state, out, instance, reason, now, requeue=True)
 
 
 def scope_of(state: State, winner: Workload) -> PreemptionScope:
-    """What has to be known of a workload before it stops others."""
     return PreemptionScope(borrowed(state), preempted_for(state, winner))
 
 
 def preempted_for(state: State, workload: Workload) -> set[str]:
-    """The workloads for which something of a workload was stopped last."""
     found = set()
     for index in range(min(state.placed_count(workload), STOPPED_MAX)):
         instance = state.instances.get(f"{workload.key}.{index}")
@@ -118,7 +131,7 @@ def preempted_for(state: State, workload: Workload) -> set[str]:
 
 
 def preemptible_on(state: State, winner: Workload, node: str, reach: PreemptionScope) -> list[PreemptionUnit]:
-    """What may be stopped on a node for somebody, the least important and the youngest first."""
+    """What a workload may preempt on a node, the least important and the youngest first."""
     units: dict[str, PreemptionUnit] = {}
     for token in sorted(state.allocated[node], reverse=True):
         instance = state.allocated[node][token]
@@ -139,11 +152,10 @@ def preemptible_on(state: State, winner: Workload, node: str, reach: PreemptionS
 
 
 def may_preempt(state: State, winner: Workload, loser: Workload, instance: Instance, reach: PreemptionScope) -> bool:
-    """Whether one may stop what runs of the other: it matters more by the margin, or wants back what was borrowed.
+    """Whether a workload may preempt an instance: by a higher priority, or to reclaim what was borrowed.
 
-    Whoever would only borrow the room itself cannot take it from somebody who is entitled to it, and whoever was
-    stopped for somebody does not stop that one: otherwise the two would stop each other in turn, one by its priority
-    and the other by its quota.
+    A workload that would itself borrow cannot preempt one within its quota, and no workload preempts its preemptor:
+    otherwise the two would preempt each other in turn, one by its priority and the other by its quota.
     """
     margin = state.settings.preempt_margin
     if loser.key == winner.key or not loser.policy.preemptible or loser.key in reach.protected:
@@ -158,12 +170,12 @@ def may_preempt(state: State, winner: Workload, loser: Workload, instance: Insta
 def _gang(
     state: State, winner: Workload, workload: Workload, node: str, reach: PreemptionScope
 ) -> PreemptionUnit | None:
-    """A gang goes whole: every member must be one that may be stopped."""
+    """A gang is preempted as a whole: every member must be preemptible."""
     all_of_it = []
     for member in members(state, workload.policy.gang):
         for instance in [one for one in instances_of(state, member) if one.state in ALLOCATED]:
             if instance.state == InstanceState.STOPPING or not may_preempt(state, winner, member, instance, reach):
-                return None  # what stops is about to start again as it is
+                return None  # a gang that is stopping starts again anyway
             all_of_it.append(instance)
     priority = max(state.spec_of(instance).policy.priority for instance in all_of_it)
     on_node = tuple(instance for instance in all_of_it if instance.node == node)
@@ -171,7 +183,7 @@ def _gang(
 
 
 def smallest(state: State, node: str, ask: Ask, units: list[PreemptionUnit]) -> tuple[PreemptionUnit, ...] | None:
-    """The fewest units that make enough room: exactly for few, else the least important first without the needless."""
+    """The fewest units that free enough: exact for few, else the least important first, without the unnecessary."""
     if not _fits_without(state, node, ask, units):
         return None
     few = units[:EXACT_UNITS]
@@ -198,49 +210,52 @@ def cost_of(units: tuple[PreemptionUnit, ...]) -> tuple[int, ...]:
     return count, max(unit.priority for unit in units), sum(unit.priority for unit in units), -age
 
 
-def _fits_without(
-    state: State, node: str, ask: Ask, units: "tuple[PreemptionUnit, ...] | list[PreemptionUnit]"
-) -> bool:
-    """Whether an ask fits on a node once some of what runs there has gone, and what is going already has."""
+def _fits_without(state: State, node: str, ask: Ask, units: Sequence[PreemptionUnit]) -> bool:
+    """Whether an ask fits on a node once some units and all stopping instances have ended."""
     fleet, row = state.fleet, state.fleet.row(node)
     going = [
         instance
         for instance in state.allocated[node].values()
         if instance.state == InstanceState.STOPPING and not instance.prefilled_behind
     ]
-    gone = [one for unit in units for one in unit.on_node] + going
-    claims = [allocation_of(state.spec_of(instance), instance) for instance in gone]
-    back: dict[str, int] = {}
-    for claim in claims:
-        for resource, amount in claim.resources:
-            back[resource] = back.get(resource, 0) + amount
-    if any(fleet.free(resource).item(row) + back.get(resource, 0) < amount for resource, amount in ask.resources):
-        return False
+    free = {resource: fleet.free_one(resource, row) for resource, _ in ask.resources}
     devices = fleet.devices[row].tolist()
     ports = dict(fleet.ports.get(node, {}))
-    for claim in claims:
+    for instance in [*(one for unit in units for one in unit.on_node), *going]:
+        claim = allocation_of(state.spec_of(instance), instance)
+        for resource, amount in claim.resources:
+            if resource in free:
+                free[resource] += amount
         for device in claim.devices:
             devices[device] += claim.device_milli
         for port in claim.ports:
             ports.pop(port, None)
+    if any(free[resource] < amount for resource, amount in ask.resources):
+        return False
     if sum(left >= ask.gpu_milli for left in devices) < ask.gpu_count:
         return False
     return not any(port in ports for port in ask.ports)
 
 
 class _Trial:
-    """What was put and taken away on trial; `undo` leaves nothing of it."""
+    """Allocations made and released on trial; `undo` reverts all of them."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._done: list[tuple[str, Allocation, int]] = []
-        self.evicted: set[int] = set()
-        self.victims: list[tuple[PendingHead, str, tuple[PreemptionUnit, ...]]] = []
+        self.evicted: set[int] = set()  # never iterated
+        self.victims: list[tuple[PendingHead, Eviction]] = []
         self.nodes: set[str] = set()
 
     def take(self, node: str, allocated: Allocation, sign: int = 1) -> None:
         self._state.fleet.take(node, allocated, sign, is_trial=True)
         self._done.append((node, allocated, sign))
+
+    def evict(self, head: PendingHead, eviction: Eviction) -> None:
+        for victim in [instance for unit in eviction.units for instance in unit.all_instances]:
+            self.take(victim.node, allocation_of(self._state.spec_of(victim), victim), -1)
+            self.evicted.add(victim.token)
+        self.victims.append((head, eviction))
 
     def undo(self) -> None:
         for node, allocation, sign in reversed(self._done):
@@ -248,7 +263,7 @@ class _Trial:
 
 
 def preempt_gang(state: State, out: Step, line: EquivalenceClass, waiting: list[PendingHead], now: int) -> None:
-    """Stop what has to go for all of a gang, if that is possible."""
+    """Stop the attempts that keep a gang from starting, if all of it fits then."""
     keys = [head.key for head in waiting]
     if not waiting or len(waiting) > MEMBERS_MAX or any(key in state.pending_preemptions for key in keys):
         return
@@ -262,12 +277,11 @@ def preempt_gang(state: State, out: Step, line: EquivalenceClass, waiting: list[
     trial.undo()
     if not enough:
         return
-    for head, node, units in trial.victims:
-        key = head.key
-        state.pending_preemptions[key] = node
-        for victim in [instance for unit in units for instance in unit.all_instances]:
+    for head, eviction in trial.victims:
+        state.pending_preemptions[head.key] = eviction.node
+        for victim in [instance for unit in eviction.units for instance in unit.all_instances]:
             if victim.state != InstanceState.STOPPING:
-                stop_for(state, out, victim, head.workload, key, now)
+                stop_for(state, out, victim, head.workload, head.key, now)
     order = min(order_of(head.workload) for head in waiting)
     state.gang_reservations[line] = GangReservation(tuple(sorted(trial.nodes)), line.isolated, now, order)
 
@@ -280,48 +294,23 @@ def _place_member(
     reaches: dict[str, PreemptionScope],
     now: int,
 ) -> bool:
-    """Put one of the gang where it fits, or where it would if somebody went."""
     fleet, workload, ask = state.fleet, head.workload, head.workload.policy.ask
     subjects = selectors_of(workload.project, workload.key, workload.policy.labels)
     allowed = unreserved_mask(state, line, workload, now)
-    row = choose(fleet, state.score_caches, ask, STRATEGIES[FIRST_FIT], subjects, allowed=allowed).row
+    row = choose(fleet, state.score_caches, ask, STRATEGIES["first_fit"], subjects, allowed=allowed).row
     if row < 0:
         fits = fits_when_empty(fleet, without_affinity(ask)) & fleet.open
         for mask in (allowed, affinity_mask(fleet, ask, subjects, fits)):
             fits = fits if mask is None else fits & mask
-        row = _evict_smallest(
-            state, head, [int(item) for item in np.flatnonzero(fits)[:GANG_NODES_MAX]], trial, reaches
-        )
-        if row < 0:
+        names = [fleet.names[row] for row in np.flatnonzero(fits)[:GANG_NODES_MAX].tolist()]
+        eviction = _cheapest(state, workload, names, reaches[workload.key], trial.evicted)
+        if eviction is None:
             return False
+        trial.evict(head, eviction)
+        row = fleet.row(eviction.node)
     name = fleet.names[row]
-    devices = devices_of(fleet, ask, row) if ask.gpu_count and gpu_allows(fleet, ask, row) else ()
-    ports = ports_of(fleet, ask, row) if ask.ports else ()
+    devices = devices_of(fleet, ask, row) if gpu_allows(fleet, ask, row) else ()
+    ports = ports_of(fleet, ask, row)
     trial.take(name, make_allocation(workload.project, workload.key, workload.policy, devices, ports))
     trial.nodes.add(name)
     return True
-
-
-def _evict_smallest(
-    state: State, head: PendingHead, rows: list[int], trial: _Trial, reaches: dict[str, PreemptionScope]
-) -> int:
-    """Take the smallest set away from the node on which it is smallest; the row of that node, or -1."""
-    best: tuple[tuple[int, ...], int, tuple[PreemptionUnit, ...]] | None = None
-    for row in rows:
-        name = state.fleet.names[row]
-        units = [
-            unit
-            for unit in preemptible_on(state, head.workload, name, reaches[head.workload.key])
-            if not any(instance.token in trial.evicted for instance in unit.all_instances)
-        ]
-        chosen = smallest(state, name, head.workload.policy.ask, units) if units else None
-        if chosen and (best is None or (cost_of(chosen), row) < best[:2]):
-            best = (cost_of(chosen), row, chosen)
-    if best is None:
-        return -1
-    _, row, units_gone = best
-    for victim in [instance for unit in units_gone for instance in unit.all_instances]:
-        trial.take(victim.node, allocation_of(state.spec_of(victim), victim), -1)
-        trial.evicted.add(victim.token)
-    trial.victims.append((head, state.fleet.names[row], units_gone))
-    return row

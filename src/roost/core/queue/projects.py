@@ -1,6 +1,8 @@
-"""What operators set: projects, reservations; see pools.py for pools. Each takes effect with the pass that follows."""
+"""Settings of operators: projects and reservations (`pools.py` has pools). They take effect in the same step."""
 
 from typing import Any
+
+from msgspec.structs import replace
 
 from roost.core.state.outcome import Step
 from roost.core.state.state import State
@@ -16,7 +18,7 @@ from roost.model.states import InstanceState, NodeStatus
 
 
 def set_project(state: State, out: Step, event: SetProject, now: int) -> None:
-    """Weight and quota of a project. What it holds already beyond a new quota it keeps."""
+    """Set the weight and quota of a project. It keeps what it has allocated beyond a new quota."""
     if event.project.name not in state.projects and len(state.projects) >= limits.PROJECTS_MAX:
         raise Conflict(f"there are {limits.PROJECTS_MAX:,} projects already", code="too_many")
     state.projects[event.project.name] = event.project
@@ -26,14 +28,13 @@ def set_project(state: State, out: Step, event: SetProject, now: int) -> None:
 
 
 def reserve(state: State, out: Step, event: Reserve, now: int) -> None:
-    """Set nodes aside. At the start whatever others run there is moved; until then only what is gone in time comes."""
+    """Reserve nodes. At the start other work is moved; until then only work that ends in time is placed there."""
     reservation = event.reservation
     name = reservation.name
     if name in state.reservations:
         raise Conflict(f"there is a reservation {name} already", code="name_in_use", path="name")
     if len(state.reservations) >= limits.RESERVATIONS_MAX:
-        message = f"there are {limits.RESERVATIONS_MAX:,} reservations already"
-        raise Conflict(message, code="too_many")
+        raise Conflict(f"there are {limits.RESERVATIONS_MAX:,} reservations already", code="too_many")
     if reservation.end_ms and reservation.end_ms <= max(now, reservation.start_ms):
         raise Invalid("end", "it would be over before it begins")
     nodes = reservation.nodes or _choose(state, event)
@@ -47,8 +48,7 @@ def reserve(state: State, out: Step, event: Reserve, now: int) -> None:
         message = f"{event.count} nodes are wanted, {len(nodes)} can be reserved then"
         facts = {"wanted": event.count, "available": len(nodes)}
         raise Conflict(message, code="insufficient_resources", path="count", params=facts)
-    start = max(reservation.start_ms, now)
-    made = Reservation(name, reservation.project, tuple(sorted(nodes)), start, reservation.end_ms)
+    made = replace(reservation, nodes=tuple(sorted(nodes)), start_ms=max(reservation.start_ms, now))
     state.reservations[name] = made
     state.dirty["reservation", name] = made
     watch_reservation(state, made)
@@ -57,7 +57,6 @@ def reserve(state: State, out: Step, event: Reserve, now: int) -> None:
 
 
 def unset(state: State, out: Step, event: Unset, now: int) -> None:
-    """Forget a setting."""
     existing: dict[str, dict[str, Any]] = {
         "project": state.projects, "pool": state.pools, "reservation": state.reservations,
     }  # fmt: skip
@@ -72,7 +71,7 @@ def unset(state: State, out: Step, event: Unset, now: int) -> None:
 
 
 def check_reservation(state: State, out: Step, name: str, now: int) -> None:
-    """A reservation begins: others go. It ends: it is forgotten."""
+    """When a reservation begins, other work is stopped; when it ends, it is removed."""
     reservation = state.reservations.get(name)
     if reservation is None:
         return
@@ -93,7 +92,7 @@ def check_reservation(state: State, out: Step, name: str, now: int) -> None:
 
 
 def _choose(state: State, event: Reserve) -> tuple[str, ...]:
-    """The first nodes, those that run nothing of others before the rest."""
+    """The first nodes, those with the least work of other projects first."""
     project = event.reservation.project
 
     def foreign(name: str) -> int:
@@ -111,7 +110,6 @@ def _choose(state: State, event: Reserve) -> tuple[str, ...]:
 
 
 def _conflicting(state: State, wanted: Reservation, nodes: tuple[str, ...]) -> str:
-    """Who has one of the nodes at the same time."""
     for name, other in state.reservations.items():
         before = bool(other.end_ms) and other.end_ms <= wanted.start_ms
         after = bool(wanted.end_ms) and wanted.end_ms <= other.start_ms

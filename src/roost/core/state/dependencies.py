@@ -1,4 +1,4 @@
-"""Which workloads wait for which, the runs of schedules, and the services that are to be reconciled."""
+"""Workloads with their dependents, schedules with their runs, and the services that are to be reconciled."""
 
 from roost.model.records.workload import After, Workload
 from roost.model.states import Milestone
@@ -6,12 +6,24 @@ from roost.model.states import Milestone
 ALL = -1  # in place of an index: all of a workload
 
 
+def link(index: dict[str, dict[str, None]], key: str, member: str) -> None:
+    index.setdefault(key, {})[member] = None
+
+
+def unlink(index: dict[str, dict[str, None]], key: str, member: str) -> None:
+    """Remove a member, and its key with the last one."""
+    members = index.get(key, {})
+    members.pop(member, None)
+    if not members:
+        index.pop(key, None)
+
+
 class Dependencies:
     """Indexes over workloads that follow others, and what changed since it was last processed."""
 
     def __init__(self) -> None:
-        self.dependents: dict[str, dict[str, None]] = {}  # workload -> those that wait for it
-        self.instance_dependents: dict[str, dict[str, None]] = {}  # of these, those that wait for single instances
+        self.dependents: dict[str, dict[str, None]] = {}  # workload -> its dependents
+        self.instance_dependents: dict[str, dict[str, None]] = {}  # of these, the dependents of single instances
         self.dependency_changes: dict[str, dict[int, None]] = {}  # workload -> instances that came further; ALL
         self.schedules: dict[str, None] = {}  # workloads that run by a schedule
         self.runs: dict[str, dict[str, None]] = {}  # schedule -> its runs
@@ -19,40 +31,24 @@ class Dependencies:
         self.reconciling: dict[str, int] = {}  # services that are not as they are to be -> when that was checked last
         self.dirty_services: dict[str, None] = {}  # those of them that changed since
 
-    def copy_dependencies(self, origin: "Dependencies") -> None:
-        """Begin as another."""
-        self.dependents = _copied(origin.dependents)
-        self.instance_dependents = _copied(origin.instance_dependents)
-        self.dependency_changes = {key: dict(indexes) for key, indexes in origin.dependency_changes.items()}
-        self.schedules, self.runs = dict(origin.schedules), _copied(origin.runs)
-        self.ended_runs = dict(origin.ended_runs)
-        self.reconciling, self.dirty_services = dict(origin.reconciling), dict(origin.dirty_services)
-
     def set_pending_conditions(self, workload: Workload, waits: tuple[After, ...]) -> None:
-        """Let a workload wait for these and nothing else: the one place where it is noted who waits for whom."""
+        """Replace the pending conditions of a workload. Nothing else changes the indexes of dependents."""
         key = workload.key
         for condition in workload.pending_conditions:
-            for index in (self.dependents, self.instance_dependents):
-                others = index.get(condition.workload, {})
-                others.pop(key, None)
-                if not others:
-                    index.pop(condition.workload, None)
+            unlink(self.dependents, condition.workload, key)
+            unlink(self.instance_dependents, condition.workload, key)
         for condition in waits:
-            self.dependents.setdefault(condition.workload, {})[key] = None
+            link(self.dependents, condition.workload, key)
             if condition.each or condition.when == Milestone.STARTED:
-                self.instance_dependents.setdefault(condition.workload, {})[key] = None
+                link(self.instance_dependents, condition.workload, key)
         workload.pending_conditions = waits
 
     def notify_dependents(self, key: str, index: int = ALL) -> None:
-        """Something became of a workload, or of one of its instances, that may matter to those who wait for it."""
+        """A workload, or one of its instances, came to a state that its dependents may require."""
         if key in (self.dependents if index == ALL else self.instance_dependents):
             self.dependency_changes.setdefault(key, {})[index] = None
 
     def mark_dirty(self, key: str) -> None:
-        """Something of a service is to be replaced, moved or retired: it is looked at until that is done."""
+        """A service is to be reconciled until nothing of it has to be replaced, moved or retired."""
         self.reconciling[key] = 0
         self.dirty_services[key] = None
-
-
-def _copied(index: dict[str, dict[str, None]]) -> dict[str, dict[str, None]]:
-    return {key: dict(others) for key, others in index.items()}

@@ -1,15 +1,16 @@
 """The nodes as columns: a filter is a mask over all rows, a scorer a vector. Rows are in order of name."""
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from roost.core.state.allocation import Allocation
-from roost.core.state.shared import Shared
+from roost.core.state.shared import Shared, V
 from roost.core.state.topology import NO_DOMAIN, TopologyIndex
 from roost.core.state.workload_mix import NOTHING_TYPICAL, WorkloadMix
 from roost.model.limits import GPUS_MAX
@@ -19,7 +20,6 @@ from roost.model.records.node import Facts
 Ints = NDArray[np.int64]
 Scores = NDArray[np.int32]  # half as wide as amounts: looking for the best among thousands takes half the time
 Mask = NDArray[np.bool_]
-Kind = TypeVar("Kind", bound=np.generic)
 
 GPU = 1_000  # thousandths in a whole device
 MEASURED = ("cpu", "memory")
@@ -31,11 +31,20 @@ CHANGE_MIN = WHOLE // 100  # a share that moved by less is not passed on: each c
 HALVINGS_MAX = 40  # after so many half-lives nothing is left of what was
 
 
+def all_of(masks: Iterable[Mask | None]) -> Mask | None:
+    """The rows that pass every mask; None is a mask that all rows pass."""
+    result: Mask | None = None
+    for mask in masks:
+        if mask is not None:
+            result = mask if result is None else result & mask
+    return result
+
+
 class Fleet:
     """Totals and use per resource, kept by three functions: join, leave and take.
 
     `layout` counts changes of the rows themselves, `freed` the moments at which something that did not fit may fit.
-    `log` holds the rows whose use or openness changed, `dropped` how many entries were cut off its front.
+    `log` has the rows whose use or openness changed.
     """
 
     def __init__(self) -> None:
@@ -48,9 +57,7 @@ class Fleet:
         self.owners: dict[str, tuple[str, ...]] = {}  # pools that are not for everybody -> the projects they are for
         self.total: dict[str, Ints] = {}
         self.used: dict[str, Ints] = {}
-        self.measured: dict[str, Ints] = {
-            resource: np.zeros(0, np.int64) for resource in MEASURED
-        }  # smoothed, in millionths
+        self.measured: dict[str, Ints] = {name: np.zeros(0, np.int64) for name in MEASURED}  # smoothed, in millionths
         self.device_total: Ints = np.zeros((0, 0), np.int64)  # a row of GPUs per node, 1,000 each
         self.devices: Ints = np.zeros((0, 0), np.int64)  # what is free of each
         self.ports: dict[str, dict[int, int]] = {}  # node -> port -> how many hold it
@@ -60,12 +67,12 @@ class Fleet:
         self.layout = 0
         self.freed = 0
         self.log: list[int] = []
-        self.dropped = 0
+        self.position = 0  # how many entries the log has had; its front is cut off
         self._requests = (-1, -1)
         self._changed_rows: tuple[int, ...] | None = None
         self._masks: dict[tuple[Any, ...], Mask] = {}
         self._masks_layout = -1
-        self._places: dict[str, tuple[int, Ints, list[str]]] = {}
+        self._domains: dict[str, tuple[int, Ints, int]] = {}
         self._gauges: dict[str, Gauge] = {}
 
     def __copy__(self) -> "Fleet":
@@ -78,7 +85,7 @@ class Fleet:
         made.device_total, made.devices = self.device_total.copy(), self.devices.copy()
         made.ports = {name: dict(ports) for name, ports in self.ports.items()}
         made.topology = copy(self.topology)
-        made.derived, made._places = {}, {}  # what was derived is derived again
+        made.derived, made._domains = {}, {}  # derived again when needed
         made._masks = dict(self._masks)  # masks never change
         made._gauges = Shared(self._gauges, copy)
         return made
@@ -91,8 +98,13 @@ class Fleet:
         row = bisect_left(self.names, name)
         return row if row < len(self.names) and self.names[row] == name else -1
 
+    def _known_row(self, name: str) -> int:
+        row = self.row(name)
+        assert row >= 0, f"{name} is not in the fleet"
+        return row
+
     def join(self, name: str, facts: Facts, overcommit: dict[str, int] | None = None) -> None:
-        """Add a node, or let a known one tell anew what it offers. Use is kept. Overcommit is in percent."""
+        """Add a node, or change what a known one offers. Use is kept. Overcommit is in percent."""
         percent = overcommit or {}
         totals = {resource: amount * percent.get(resource, 100) // 100 for resource, amount in facts.resources.items()}
         row = self.row(name)
@@ -100,15 +112,7 @@ class Fleet:
             row = bisect_left(self.names, name)
             self.names.insert(row, name)
             self.facts.insert(row, facts)
-            self.open = _with_row(self.open, row)
-            self.online = _with_row(self.online, row)
-            for resource in self.total:
-                self.total[resource] = _with_row(self.total[resource], row)
-                self.used[resource] = _with_row(self.used[resource], row)
-            for resource in MEASURED:
-                self.measured[resource] = _with_row(self.measured[resource], row)
-            self.device_total = _with_row(self.device_total, row)
-            self.devices = _with_row(self.devices, row)
+            self._edit_columns(lambda column: _with_row(column, row))
         elif self.facts[row] == facts and all(self.total[total].item(row) == totals[total] for total in totals):
             return
         self.facts[row] = facts
@@ -119,25 +123,22 @@ class Fleet:
         self._layout_changed()
 
     def leave(self, name: str) -> None:
-        """Forget a node."""
-        row = self.row(name)
-        assert row >= 0, f"{name} is not in the fleet"
+        row = self._known_row(name)
         del self.names[row], self.facts[row]
-        self.open = np.delete(self.open, row)
-        self.online = np.delete(self.online, row)
-        for resource in self.total:
-            self.total[resource] = np.delete(self.total[resource], row)
-            self.used[resource] = np.delete(self.used[resource], row)
-        for resource in MEASURED:
-            self.measured[resource] = np.delete(self.measured[resource], row)
+        self._edit_columns(lambda column: np.delete(column, row, axis=0))
         self._gauges.pop(name, None)
         self.closed.pop(name, None)
-        self.device_total = np.delete(self.device_total, row, axis=0)
-        self.devices = np.delete(self.devices, row, axis=0)
         self._layout_changed()
 
+    def _edit_columns(self, edit: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+        self.open, self.online = edit(self.open), edit(self.online)
+        self.device_total, self.devices = edit(self.device_total), edit(self.devices)
+        for columns in (self.total, self.used, self.measured):
+            for resource, column in columns.items():
+                columns[resource] = edit(column)
+
     def take(self, name: str, claim: Allocation, sign: int = 1, *, is_trial: bool = False) -> None:
-        """Count what a claim holds as used on a node; with sign -1, give it back. After a trial nothing is freed."""
+        """Count an allocation as used on a node; with sign -1, release it. The end of a trial frees nothing."""
         row = self.row(name)
         assert row >= 0, f"{name} is not in the fleet"
         for resource, amount in claim.resources:
@@ -162,12 +163,11 @@ class Fleet:
         self._changed(row)
 
     def measure(self, name: str, usage: Usage, now_ms: int) -> None:
-        """What a node says it really uses. Shortlists look at it again only if that moved by more than a little."""
-        row = self.row(name)
-        assert row >= 0, f"{name} is not in the fleet"
+        """Take in the measured usage of a node. Score caches see a change of more than CHANGE_MIN only."""
+        row = self._known_row(name)
         has = self.facts[row].resources
-        shares = {"cpu": share_of(usage.cpu_milli, has.get("cpu", 0))}
-        shares["memory"] = share_of(usage.memory, has.get("memory", 0))
+        measured = (("cpu", usage.cpu_milli), ("memory", usage.memory))
+        shares = {resource: share_of(used, has.get(resource, 0)) for resource, used in measured}
         gauge = self._gauges.setdefault(name, Gauge())
         if gauge.update(shares, now_ms):
             for resource in MEASURED:
@@ -175,7 +175,7 @@ class Fleet:
             self._changed(row)
 
     def touch(self, name: str) -> None:
-        """Something else about a node changed that may let somebody in."""
+        """Something else about a node changed, so that an ask may fit there now."""
         row = self.row(name)
         if row >= 0:
             self.freed += 1
@@ -183,45 +183,38 @@ class Fleet:
 
     def set_open(self, name: str, *, is_open: bool, is_online: bool, closed: str = "") -> None:
         """Whether a node may take new work, and whether it is in touch at all; `closed`: why not, though it is."""
-        row = self.row(name)
-        assert row >= 0, f"{name} is not in the fleet"
-        if closed:
-            self.closed[name] = closed
-        else:
-            self.closed.pop(name, None)
-        if self.open[row] == is_open and self.online[row] == is_online:
-            return
-        self.open[row] = is_open
-        self.online[row] = is_online
-        self.freed += 1
-        self._changed(row)
+        row = self._known_row(name)
+        _set_or_pop(self.closed, name, closed)
+        if self.open[row] != is_open or self.online[row] != is_online:
+            self.open[row], self.online[row] = is_open, is_online
+            self.freed += 1
+            self._changed(row)
 
     def set_pool(self, name: str, fallback: str, owners: tuple[str, ...]) -> None:
-        """Which pool stands in for a pool just now, and for whom it is; empty: none, and for everybody."""
-        if self.fallbacks.get(name, "") == fallback and self.owners.get(name, ()) == owners:
-            return
-        self.fallbacks.pop(name, None)
-        self.owners.pop(name, None)
-        if fallback:
-            self.fallbacks[name] = fallback
-        if owners:
-            self.owners[name] = owners
-        self._layout_changed()
+        """The fallback of a pool at the moment (empty: none), and the projects it is for (empty: all)."""
+        if self.fallbacks.get(name, "") != fallback or self.owners.get(name, ()) != owners:
+            _set_or_pop(self.fallbacks, name, fallback)
+            _set_or_pop(self.owners, name, owners)
+            self._layout_changed()
 
     def expect(self, typical: WorkloadMix) -> None:
-        """From now on this is what work usually asks for; whoever scored by something else starts anew."""
+        """From now on this is the typical mix of work; all scores are computed again."""
         self.typical = typical
         self.derived.clear()
         self.layout += 1
 
     def free(self, resource: str) -> Ints:
-        """Free amounts, row by row; a resource nobody has is 0 everywhere."""
+        """Free amounts, row by row; 0 for a resource that no node has."""
         if resource not in self.total:
             return np.zeros(len(self.names), np.int64)
         return self.total[resource] - self.used[resource]
 
+    def free_one(self, resource: str, row: int) -> int:
+        total = self.total.get(resource)
+        return total.item(row) - self.used[resource].item(row) if total is not None else 0
+
     def cached_mask(self, key: tuple[Any, ...], says: Callable[[str, Facts], bool]) -> Mask:
-        """What is said of each node by its name and facts; remembered under a key until the nodes change."""
+        """What `says` answers for each node, by its name and facts; cached under a key until the nodes change."""
         if self._masks_layout != self.layout or len(self._masks) >= MASKS_MAX:
             self._masks.clear()
             self._masks_layout = self.layout
@@ -232,16 +225,15 @@ class Fleet:
         return existing
 
     def domains(self, by: str) -> Ints:
-        """The place of each row: its own, or the number of its rack, zone or region; NOWHERE if it does not say."""
-        return self._places_of(by)[1]
+        """The domain of each row: its own, or the number of its rack, zone or region; NO_DOMAIN if it has none."""
+        return self._domains_of(by)[1]
 
     def domain_count(self, by: str) -> int:
-        """How many places of a kind there are."""
-        return len(self._places_of(by)[2])
+        return self._domains_of(by)[2]
 
     def count_in_domain(self, subject: str, by: str, *, repelled: bool = False) -> Ints:
-        """How many of a subject (or of those who are apart from it) are in the place of each row."""
-        counts = self.topology.domain_counts(self, subject, by, repelled=repelled).counts
+        """How many match a selector (or are `apart` from it) in the domain of each row."""
+        counts = self.topology.domain_counts(self, subject, by, repelled=repelled)
         if by == "node":
             return counts
         places = self.domains(by)
@@ -252,18 +244,13 @@ class Fleet:
     def changed_since(self, position: int) -> tuple[int, ...] | None:
         """Rows changed since a position of the log, each once; None when that is too long ago.
 
-        The last answer is kept, because a thousand lines ask the same question one after the other.
+        The last answer is kept, because a thousand classes ask the same question one after the other.
         """
         if self._requests != (position, self.position):
-            start = position - self.dropped
+            start = position - self.position + len(self.log)
             self._changed_rows = None if start < 0 else tuple(dict.fromkeys(self.log[start:]))
             self._requests = (position, self.position)
         return self._changed_rows
-
-    @property
-    def position(self) -> int:
-        """Where the log stands now."""
-        return self.dropped + len(self.log)
 
     def _column(self, resource: str) -> Ints:
         if resource not in self.used:
@@ -271,17 +258,18 @@ class Fleet:
             self.used[resource] = np.zeros(len(self.names), np.int64)
         return self.used[resource]
 
-    def _places_of(self, by: str) -> tuple[int, Ints, list[str]]:
-        existing = self._places.get(by)
+    def _domains_of(self, by: str) -> tuple[int, Ints, int]:
+        """The layout for which this was computed, the domain of each row, and the number of domains."""
+        existing = self._domains.get(by)
         if existing is None or existing[0] != self.layout:
             if by == "node":
-                existing = (self.layout, np.arange(len(self.names)), self.names)
+                existing = (self.layout, np.arange(len(self.names)), len(self.names))
             else:
-                text = [getattr(facts, by) for facts in self.facts]
-                names = sorted({item for item in text if item})
-                number = {name: index for index, name in enumerate(names)}
-                existing = (self.layout, np.array([number.get(item, NO_DOMAIN) for item in text], np.int64), names)
-            self._places[by] = existing
+                names = [getattr(facts, by) for facts in self.facts]
+                number = {name: index for index, name in enumerate(sorted(set(names) - {""}))}
+                rows = np.array([number.get(name, NO_DOMAIN) for name in names], np.int64)
+                existing = (self.layout, rows, len(number))
+            self._domains[by] = existing
         return existing
 
     def _set_devices(self, row: int, count: int) -> None:
@@ -304,29 +292,23 @@ class Fleet:
 
     def _changed(self, row: int) -> None:
         self.log.append(row)
+        self.position += 1
         if len(self.log) > LOG_MAX:
-            cut = LOG_MAX // 2
-            del self.log[:cut]
-            self.dropped += cut
+            del self.log[: LOG_MAX // 2]
 
 
-class Gauge:
-    """The measured shares of one node: as smoothed, and as last told."""
+class Gauge(Struct):
+    """The measured shares of one node: as smoothed, and as last reported."""
 
-    __slots__ = ("at_ms", "smooth", "reported")
-
-    def __init__(self) -> None:
-        self.at_ms = -1
-        self.smooth: dict[str, int] = {}
-        self.reported: dict[str, int] = {}
+    at_ms: int = -1
+    smooth: dict[str, int] = {}
+    reported: dict[str, int] = {}
 
     def __copy__(self) -> "Gauge":
-        made = Gauge()
-        made.at_ms, made.smooth, made.reported = self.at_ms, dict(self.smooth), dict(self.reported)
-        return made
+        return Gauge(self.at_ms, dict(self.smooth), dict(self.reported))
 
     def update(self, shares: dict[str, int], now_ms: int) -> bool:
-        """Take in a measurement; whether a share moved far enough to be told."""
+        """Take in a measurement. Returns True if a share moved far enough to be reported."""
         stored = decay(now_ms - self.at_ms) if self.at_ms >= 0 else 0
         self.at_ms = max(now_ms, self.at_ms)
         for resource, share in shares.items():
@@ -344,9 +326,9 @@ def share_of(used: int, total: int) -> int:
 
 
 def decay(past_ms: int) -> int:
-    """How much of an old value counts after a time: a half to the power of the half-lives gone by, in 0..WHOLE.
+    """How much of an old value counts after a time: 0.5 to the power of the half-lives, in 0..WHOLE.
 
-    Between two halvings the power is drawn by the parabola 1 - (4x - x*x) / 6, which is off by less than 1 %.
+    Between two halvings the power is the parabola 1 - (4x - x*x) / 6, which is off by less than 1 %.
     """
     if past_ms <= 0:
         return WHOLE
@@ -357,11 +339,18 @@ def decay(past_ms: int) -> int:
     return WHOLE * (square - 4 * rest * HALF_LIFE_MS + rest * rest) // square >> halvings
 
 
+def _set_or_pop(mapping: dict[str, V], key: str, value: V) -> None:
+    if value:
+        mapping[key] = value
+    else:
+        mapping.pop(key, None)
+
+
 def _copied(columns: dict[str, Ints]) -> dict[str, Ints]:
     return {resource: column.copy() for resource, column in columns.items()}
 
 
-def _with_row(column: NDArray[Kind], row: int) -> NDArray[Kind]:
+def _with_row(column: NDArray[Any], row: int) -> NDArray[Any]:
     """With an empty row. np.insert takes eight times as long, and a restart adds every node."""
     wider = np.zeros((len(column) + 1, *column.shape[1:]), column.dtype)
     wider[:row], wider[row + 1 :] = column[:row], column[row:]

@@ -1,55 +1,42 @@
-"""What is known of nodes and pools only while the server lives: streams, leases, recent failures."""
+"""What only the running server knows of nodes and pools: streams, leases, recent failures. It is not stored."""
 
 from copy import copy
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from roost.core.state.allocation import Allocation
 from roost.core.state.shared import Shared
 from roost.model.protocol import Usage
 
 
-class NodeLiveness:
-    """What is known of a node only while the server lives: its stream, its lease, its measured use."""
-
-    __slots__ = ("connected", "generation", "orphans", "lease_until_ms", "silent", "usage")
-
-    def __init__(self, lease_until_ms: int) -> None:
-        self.connected = False
-        self.silent = False  # its stream is there, but nothing was heard for a lease, and it was not given up
-        self.lease_until_ms = lease_until_ms
-        self.generation = 0
-        self.orphans: dict[int, Allocation] = {}  # attempts that were given away and still take room until they end
-        self.usage: Usage | None = None
+class NodeLiveness(Struct):
+    lease_until_ms: int
+    connected: bool = False
+    silent: bool = False  # connected, but without a heartbeat for a lease, and not lost yet
+    generation: int = 0
+    orphans: dict[int, Allocation] = {}  # attempts without an instance, which have it until they end
+    usage: Usage | None = None
 
     @property
     def in_touch(self) -> bool:
-        """Whether orders can be sent to it."""
         return self.connected and not self.silent
 
     def __copy__(self) -> "NodeLiveness":
-        made = NodeLiveness(self.lease_until_ms)
-        made.connected, made.silent, made.generation = self.connected, self.silent, self.generation
-        made.orphans, made.usage = dict(self.orphans), self.usage
-        return made
+        return replace(self, orphans=dict(self.orphans))
 
 
-class NodeFailures:
-    """Runs on one node that ended badly soon after their start, since one went well there."""
+class NodeFailures(Struct):
+    """Runs on one node that ended badly soon after their start, since the last good run there."""
 
-    __slots__ = ("ends", "times")
-
-    def __init__(self) -> None:
-        self.ends: list[tuple[int, str]] = []  # when, and of which workload
-        self.times = 0  # how often it was called flaky without a good run in between
+    ends: list[tuple[int, str]] = []  # when, and of which workload
+    times: int = 0  # how often it was marked flaky without a good run in between
 
     def __copy__(self) -> "NodeFailures":
-        made = NodeFailures()
-        made.ends, made.times = list(self.ends), self.times
-        return made
+        return NodeFailures(list(self.ends), self.times)
 
 
 class Liveness:
-    """Nodes by name, as they are heard of."""
-
     def __init__(self) -> None:
         self.liveness: dict[str, NodeLiveness] = {}
         self.silent_pools: dict[str, int] = {}  # pools of which no node is in touch -> since when
@@ -57,7 +44,6 @@ class Liveness:
         self.node_failures: dict[str, NodeFailures] = {}  # runs that failed, maybe because of the node
 
     def copy_liveness(self, origin: "Liveness") -> None:
-        """Begin as another."""
         self.liveness = Shared(origin.liveness, copy)
         self.silent_pools = dict(origin.silent_pools)
         self.recent_failures = Shared(origin.recent_failures, dict)

@@ -1,4 +1,4 @@
-"""The records: what is stored, what a step changed of it, and what can be counted from it."""
+"""The stored records, what a step changed of them, and what can be counted from them."""
 
 from copy import copy
 from typing import Any
@@ -20,11 +20,11 @@ from roost.ports.store import Change
 
 SERIALS_RESERVED = 100_000  # serials promised per write of the meta record: one extra row in 100,000 placements
 SERIALS_PER_MS = 1_000  # an empty store begins at now * this, so a server without memory never reuses a token
-POLICIES_MAX = 10_000  # shared at a time, some 5 MB; whoever needs more gains little by sharing
+POLICIES_MAX = 10_000  # shared at a time, some 5 MB; more would gain little
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What an operator chose. The inequality beat < lease is checked where settings are read."""
+    """The settings of an operator. Heartbeat < lease is checked where settings are read."""
 
     strategy: str = "least_loaded"
     lease_ms: int = 4_000
@@ -34,49 +34,42 @@ class Settings(msgspec.Struct, frozen=True):
     placements_max: int = 2_000  # per pass: bounds a commit to some hundred kilobytes
     backfill_after_ms: int = 30_000  # a head that is pending for longer gets a backfill reservation
     preempt_margin: int = 20  # by how much a priority must be higher to stop what runs; 0: it never does
-    prefill_max: int = 8  # short runs that may stand behind one that runs
-    adopts: bool = True  # a node is believed what it runs of an earlier life: only for a store that forgets
+    prefill_max: int = 8  # short runs that may be prefilled behind a running one
+    adopts: bool = True  # adopt running attempts that agents report: only for the in-memory store
     finished_max: int = 200_000  # finished instances kept in memory, about 200 MB; the oldest workloads go first
 
 
 class Meta(msgspec.Struct):
-    """The few facts that belong to no object."""
-
-    first_serial: int = 0  # the first serial of this state; smaller tokens were given out by an earlier life
+    first_serial: int = 0  # the first serial of this state; smaller tokens are of an earlier store
     reserved: int = 0  # serials below this may be in use
     cursors: dict[str, str] = {}  # strategy -> node it chose last
-    typical: Shapes = ()  # what work usually asks for, where a strategy wants to know
-    typical_due_ms: int = 0  # when to look again
+    typical: Shapes = ()  # the typical mix of work, where a strategy needs it
+    typical_due_ms: int = 0  # when to learn it again
     lease_ms: int = 0  # the longest lease that an agent may hold: of this server, or of one before it
-    unclean_takeover_ms: int = 0  # when the lead was last taken from somebody who had not let go
-    maintenance: str = ""  # why nothing is placed, moved or given up; empty: there is no maintenance
+    unclean_takeover_ms: int = 0  # when the last unclean takeover was
+    maintenance: str = ""  # its reason; empty: there is no maintenance
     maintenance_since_ms: int = 0
-    maintenance_until_ms: int = 0  # 0: until somebody ends it
+    maintenance_until_ms: int = 0  # 0: until an operator ends it
 
 
-class Progress:
-    """How far a workload has come: indexes below `placed_count` have records; how many of them are in which state."""
+class Progress(msgspec.Struct):
+    """Instances of a workload by state. Indexes below `placed_count` have records."""
 
-    __slots__ = ("placed_count", "counts")
-
-    def __init__(self) -> None:
-        self.placed_count = 0
-        self.counts: dict[InstanceState, int] = {}
+    placed_count: int = 0
+    counts: dict[InstanceState, int] = {}
 
     def __copy__(self) -> "Progress":
-        made = Progress()
-        made.placed_count, made.counts = self.placed_count, self.counts.copy()
-        return made
+        return Progress(self.placed_count, dict(self.counts))
 
 
 class StoredRecords:
-    """Records by key. `dirty` gathers what a step changed until `flush` turns it into changes."""
+    """Records by key. `dirty` has what a step changed until `flush` turns it into changes."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         self.revision = 0
         self.now_ms = 0
-        self.active_since_ms = 0  # since when things can happen: this server leads, and there is no maintenance
+        self.active_since_ms = 0  # since when this server leads without maintenance
         self.meta = Meta()
         self.serial = 0
         self.workloads: dict[str, Workload] = {}
@@ -95,40 +88,33 @@ class StoredRecords:
         self.dirty: dict[tuple[str, str], Any] = {}
 
     def copy_records(self, origin: "StoredRecords") -> None:
-        """Begin as another; each record is copied when it is first read."""
+        """Copy another; each record is copied when it is first read."""
         StoredRecords.__init__(self, origin.settings)
-        self.revision, self.now_ms, self.serial = origin.revision, origin.now_ms, origin.serial
-        self.active_since_ms, self.audited = origin.active_since_ms, origin.audited
+        for name in ("revision", "now_ms", "serial", "active_since_ms", "audited", "finished_instances"):
+            setattr(self, name, getattr(origin, name))
+        for name in ("workloads", "versions", "instances", "nodes", "progress"):
+            setattr(self, name, Shared(getattr(origin, name), copy))
+        for name in ("projects", "pools", "reservations", "finished", "policies"):
+            setattr(self, name, dict(getattr(origin, name)))
+        self.opaque_records = origin.opaque_records
         self.meta = msgspec.structs.replace(origin.meta, cursors=dict(origin.meta.cursors))
-        self.workloads = Shared(origin.workloads, copy)
-        self.versions = Shared(origin.versions, copy)
-        self.instances = Shared(origin.instances, copy)
-        self.nodes = Shared(origin.nodes, copy)
-        self.projects, self.pools = dict(origin.projects), dict(origin.pools)
-        self.reservations, self.opaque_records = dict(origin.reservations), origin.opaque_records
-        self.progress = Shared(origin.progress, copy)
-        self.finished, self.finished_instances = dict(origin.finished), origin.finished_instances
-        self.policies = dict(origin.policies)
 
     def known_workload(self, key: str) -> Workload:
-        """A workload by its key; raises NotFound."""
         if key not in self.workloads:
             raise NotFound(f"there is no workload {key}", params={"workload": key})
         return self.workloads[key]
 
     def known_node(self, name: str) -> Node:
-        """A node by its name; raises NotFound."""
         if name not in self.nodes:
             raise NotFound(f"there is no node {name}", params={"node": name})
         return self.nodes[name]
 
     def placed_count(self, workload: Workload) -> int:
-        """The first index that has never been placed."""
         progress = self.progress.get(workload.key)
         return progress.placed_count if progress else 0
 
     def first_unstarted(self, workload: Workload) -> int:
-        """The first index that was never placed and still shall be; -1 if there is none."""
+        """The first index that was never placed and is pending; -1 if there is none."""
         key = workload.key
         if (
             workload.unstarted_end_state
@@ -142,11 +128,10 @@ class StoredRecords:
         return begun if begun < workload.count else -1
 
     def has_unstarted(self, workload: Workload) -> bool:
-        """Whether some of its instances were never placed and still shall be."""
         return self.first_unstarted(workload) >= 0
 
     def is_requeued(self, entry: Entry) -> bool:
-        """Whether an instance in the queue is still waiting for another attempt, and of this version."""
+        """Whether an entry of the queue is still pending, and of the version of its instance."""
         _, serial, index, key, version = entry
         workload = self.workloads.get(key)
         if workload is None or workload.serial != serial:
@@ -157,14 +142,14 @@ class StoredRecords:
         return instance.not_before_ms <= self.now_ms and not instance.blocked_on_dependency
 
     def spec_of(self, instance: Instance) -> Workload:
-        """What an instance runs, or is to run: its workload as it is, or as it was at an earlier version."""
+        """The workload of an instance, in the version that the instance runs or is to run."""
         workload = self.workloads[instance.workload]
         if instance.version == workload.version:
             return workload
         return self.versions[f"{instance.workload}@{instance.version}"]
 
     def next_serial(self) -> int:
-        """The next token or age. They only grow, also over restarts."""
+        """The next token or age. Serials only grow, also over restarts."""
         self.serial += 1
         if self.serial >= self.meta.reserved:
             self.meta.reserved = self.serial + SERIALS_RESERVED
@@ -172,29 +157,26 @@ class StoredRecords:
         return self.serial
 
     def adoption_deadline_ms(self) -> int:
-        """When every lease has ended that a server before this one, of which nothing is known, may have given."""
+        """When every lease has ended that a server before this store was made may have granted."""
         return self.meta.first_serial // SERIALS_PER_MS + self.settings.lease_ms + self.settings.lease_margin_ms
 
     def progress_of(self, workload: Workload) -> Progress:
-        """The progress of a workload, made on first use: what only waits has none."""
         progress = self.progress.get(workload.key)
         if progress is None:
             progress = self.progress[workload.key] = Progress()
         return progress
 
     def new_instance(self, workload: Workload, index: int, reason: Reason, at_ms: int) -> Instance:
-        """The record of an instance that is queued."""
         instance = Instance(workload.key, index, version=workload.version)
-        line = Transition(at_ms, "", instance.state, reason, self.revision + 1)
-        instance.story = (line,)
+        instance.story = (Transition(at_ms, "", instance.state, reason, self.revision + 1),)
         self.instances[instance.key] = instance
         progress = self.progress_of(workload)
         progress.counts[instance.state] = progress.counts.get(instance.state, 0) + 1
-        progress.placed_count = max(progress.placed_count, index + 1)
+        if progress.placed_count <= index:
+            progress.placed_count = index + 1
         return instance
 
     def intern_policy(self, policy: Policy) -> Policy:
-        """One object for equal policies."""
         if policy not in self.policies and len(self.policies) >= POLICIES_MAX:
             self.policies.clear()
         return self.policies.setdefault(policy, policy)
@@ -212,11 +194,10 @@ class StoredRecords:
         self.dirty["meta", "meta"] = self.meta
 
     def encoded_record(self, kind: str, key: str) -> Change:
-        """A record that changed, as it is now."""
         return Change(kind, key, _ENCODER.encode(self.dirty[kind, key]))
 
     def flush(self) -> list[Change]:
-        """What changed since the last flush, encoded now because records are changed in place."""
+        """The changes since the last flush, encoded now because records are changed in place."""
         encode = _ENCODER.encode
         changes = [
             Change(kind, key, None if record is None else encode(record)) for (kind, key), record in self.dirty.items()

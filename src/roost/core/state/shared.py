@@ -1,21 +1,34 @@
-"""A mapping that shares its values with another one until they are read."""
+"""How parts of the state are copied: at once, or value by value when they are read."""
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
+def copy_part(target: object, origin: object, part: type) -> None:
+    """Copy the attributes of one part of the state. Values inside two levels of containers are shared."""
+    for name in vars(part()):
+        setattr(target, name, _copied(getattr(origin, name)))
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: copy(inner) if isinstance(inner, dict) else inner for key, inner in value.items()}
+    return copy(value) if isinstance(value, list | set) else value
+
+
 class Shared(dict[K, V]):
-    """A mapping that begins as another one. Each value is copied when it is first looked at, so both stay apart."""
+    """A copy of a mapping. Each value is copied when it is first read, so that the original never changes."""
 
     __slots__ = ("_copy", "_own")
 
     def __init__(self, origin: dict[K, V], copied: Callable[[V], V]) -> None:
         super().__init__(origin)
         self._copy = copied
-        self._own: set[K] = set()  # only ever asked for members
+        self._own: set[K] = set()  # never iterated
 
     def __getitem__(self, key: K) -> V:
         value = super().__getitem__(key)

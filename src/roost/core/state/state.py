@@ -1,4 +1,4 @@
-"""The state: records, and the indexes derived from them, in parts that each copy themselves."""
+"""The state: records, and the indexes derived from them, in parts."""
 
 from collections import OrderedDict
 from copy import copy
@@ -13,7 +13,7 @@ from roost.core.state.fleet import Fleet
 from roost.core.state.liveness import Liveness
 from roost.core.state.queue import FOREVER, EquivalenceClass, PendingHead, PendingWork, rank_of
 from roost.core.state.records import Settings, StoredRecords
-from roost.core.state.shared import Shared
+from roost.core.state.shared import Shared, copy_part
 from roost.core.state.timers import TimerKind, Timers
 from roost.model.records.instance import Instance
 from roost.model.records.node import FLAKY, Facts, Node
@@ -25,8 +25,6 @@ GONE_AFTER_MS = 86_400_000  # a lost node that holds nothing is forgotten after 
 
 
 class Allocations:
-    """What is in use: by node, project and priority."""
-
     def __init__(self) -> None:
         self.fleet = Fleet()
         self.score_caches: OrderedDict[tuple[Ask, str], Any] = OrderedDict()  # of `placement`
@@ -36,7 +34,7 @@ class Allocations:
         self.priorities: dict[int, int] = {}  # priority -> how many allocated instances have it
 
     def copy_allocations(self, origin: "Allocations", instances: dict[str, Instance]) -> None:
-        """Begin as another; `instances` are the copies. Scores are computed again."""
+        """Copy another; `instances` are the copies. Scores are computed again."""
         Allocations.__init__(self)
         self.fleet = copy(origin.fleet)
 
@@ -50,15 +48,13 @@ class Allocations:
 
 
 class State(StoredRecords, Allocations, PendingWork, Liveness, Timers, Dependencies):
-    """Everything the core knows."""
-
     def __init__(self, settings: Settings | None = None) -> None:
         StoredRecords.__init__(self, settings)
         for part in (Allocations, PendingWork, Liveness, Timers, Dependencies):
             part.__init__(self)
 
     def head_of(self, line: EquivalenceClass) -> PendingHead | None:
-        """The most urgent of a line that is still pending; what has ended meanwhile is dropped on the way."""
+        """The most urgent instance of a class that is still pending; those that have ended are dropped on the way."""
         index = -1
         while line.unstarted and (index := self.first_unstarted(line.unstarted[0])) < 0:
             line.unstarted.popleft()
@@ -69,12 +65,10 @@ class State(StoredRecords, Allocations, PendingWork, Liveness, Timers, Dependenc
         if line.requeued and (fresh is None or line.requeued[0][:2] <= rank):
             start_by, serial, index, key, _ = line.requeued[0]
             return PendingHead((start_by, serial), self.spec_of(self.instances[f"{key}.{index}"]), index, True)
-        if fresh is None:
-            return None
-        return PendingHead(rank, fresh, index, False)
+        return PendingHead(rank, fresh, index, False) if fresh is not None else None
 
     def allocate(self, workload: Workload, instance: Instance) -> None:
-        """An instance takes room on its node; one that stands behind another takes none yet."""
+        """Count the allocation of an instance; a prefilled one has none yet."""
         self.allocated[instance.node][instance.token] = instance
         if instance.prefilled_behind:
             return
@@ -84,7 +78,6 @@ class State(StoredRecords, Allocations, PendingWork, Liveness, Timers, Dependenc
         self.priorities[priority] = self.priorities.get(priority, 0) + 1
 
     def release(self, workload: Workload, instance: Instance) -> None:
-        """It gives the room back."""
         del self.allocated[instance.node][instance.token]
         if instance.prefilled_behind:
             return
@@ -96,20 +89,17 @@ class State(StoredRecords, Allocations, PendingWork, Liveness, Timers, Dependenc
             del self.priorities[priority]
 
     def charge(self, project: str, ask: Ask, sign: int) -> None:
-        """An instance of a project has an allocation now, or has released it."""
-        usage = self.project_usage.setdefault(project, {INSTANCES: 0})
+        usage = self.project_usage.get(project)
+        if usage is None:
+            usage = self.project_usage[project] = {INSTANCES: 0}
         for resource, amount in ask.resources:
             usage[resource] = usage.get(resource, 0) + sign * amount
         usage[INSTANCES] += sign
         if not usage[INSTANCES]:
             del self.project_usage[project]
 
-    def lowest_priority(self) -> int:
-        """The least that matters of all that holds room; above all if nothing does."""
-        return min(self.priorities, default=101)
-
     def join_fleet(self, name: str, facts: Facts) -> None:
-        """Let a node tell what it offers; its pool may promise more than there is, and says what it does not say."""
+        """Add what a node offers to the fleet, with the overcommit, labels and taints of its pool."""
         pool, node = self.pools.get(facts.pool), self.nodes.get(name)
         facts = facts_in_pool(facts, pool) if pool else facts
         if node is not None and node.flaky_until_ms:
@@ -117,7 +107,7 @@ class State(StoredRecords, Allocations, PendingWork, Liveness, Timers, Dependenc
         self.fleet.join(name, facts, pool.overcommit if pool else {})
 
     def open_node(self, node: Node) -> None:
-        """Let a node take new work or not: by its own status, and by that of its pool."""
+        """Whether a node takes new work follows from its own status and from that of its pool."""
         pool, in_touch = self.pools.get(node.facts.pool), self.liveness[node.name].in_touch
         status = NodeStatus.DRAINING if node.status == NodeStatus.DRAINED else node.status
         closed = "" if status == NodeStatus.READY else str(status)
@@ -128,7 +118,6 @@ class State(StoredRecords, Allocations, PendingWork, Liveness, Timers, Dependenc
         self.fleet.set_open(node.name, is_open=is_open, is_online=in_touch, closed=closed if in_touch else "")
 
     def apply_pool(self, name: str) -> None:
-        """A pool has changed: so have its nodes, and who may go there."""
         pool = self.pools.get(name)
         fallback = pool.fallback if pool is not None and pool.status == PoolStatus.FAILED else ""
         self.fleet.set_pool(name, fallback, pool.projects if pool is not None else ())
@@ -138,14 +127,13 @@ class State(StoredRecords, Allocations, PendingWork, Liveness, Timers, Dependenc
                 self.open_node(node)
 
     def check_queue_at(self, when_ms: int) -> None:
-        """Look at the queue again at a time, whatever happens until then."""
         if when_ms > self.now_ms and (not self.queue_check_ms or when_ms < self.queue_check_ms):
             self.queue_check_ms = when_ms
             self.at(when_ms, TimerKind.CHECK_QUEUE, "")
 
     def watch_lease(self, name: str) -> None:
-        """Look at a node again when its lease ends; one timer per node is enough, it is set again when it fires. After
-        a grace leases are shorter again, so no timer is further away than a lease."""
+        """Set the lease timer of a node, one at a time: it is set again when it fires. After a grace, leases are
+        shorter again, so no timer is further away than a lease."""
         if name not in self.lease_timers:
             self.lease_timers.add(name)
             longest = self.now_ms + self.meta.lease_ms + self.settings.lease_margin_ms
@@ -153,8 +141,7 @@ class State(StoredRecords, Allocations, PendingWork, Liveness, Timers, Dependenc
 
 
 def overlay(state: State) -> State:
-    """A copy on which the core can be asked what it would do. It is good until the state changes: records are shared
-    until they are read."""
+    """A copy for trials, valid until the state changes: records are shared until they are read."""
     new = State.__new__(State)
     new.copy_records(state)
     new.copy_allocations(state, new.instances)
@@ -165,26 +152,21 @@ def overlay(state: State) -> State:
 
     new.copy_pending(state, twin)
     new.copy_liveness(state)
-    new.copy_timers(state)
-    new.copy_dependencies(state)
+    copy_part(new, state, Timers)
+    copy_part(new, state, Dependencies)
     return new
 
 
 def is_over(state: State, workload: Workload) -> bool:
-    """Whether nothing of a workload lives or will ever start again."""
-    progress = state.progress.get(workload.key)
-    if not workload.unstarted_end_state and (
-        not _can_end(workload) or progress is None or progress.placed_count < workload.count
-    ):
-        return False
+    """Whether all instances of a workload have finished and none will start again."""
+    progress, restart = state.progress.get(workload.key), workload.policy.restart
+    if not workload.unstarted_end_state:
+        can_end = workload.policy.kind == WorkloadKind.JOB or (restart and restart.when != RestartWhen.ALWAYS)
+        if not can_end or progress is None or progress.placed_count < workload.count:
+            return False
     return progress is None or all(state in FINISHED or not number for state, number in progress.counts.items())
 
 
-def _can_end(workload: Workload) -> bool:
-    restart = workload.policy.restart
-    return workload.policy.kind == WorkloadKind.JOB or (restart is not None and restart.when != RestartWhen.ALWAYS)
-
-
 def in_maintenance(state: State) -> bool:
-    """Whether there is maintenance: nothing is placed, moved, updated or given up."""
+    """During maintenance nothing is placed, moved, updated or lost."""
     return bool(state.meta.maintenance)

@@ -1,12 +1,10 @@
-"""The kinds of timers. What each does, whose it is and whether maintenance delays it is in the table of `timers`."""
+"""The heap of timers, and their kinds. The table in `core/timers.py` has what each kind does."""
 
 from enum import StrEnum
 from heapq import heappush
 
 
 class TimerKind(StrEnum):
-    """What is due when a timer fires."""
-
     LEASE = "lease"
     QUEUE = "queue"
     READY = "ready"
@@ -39,12 +37,5 @@ class Timers:
         self.lease_timers: set[str] = set()  # nodes that have a lease timer; never iterated
         self.retract_timers: set[str] = set()  # nodes that have a timer for prefilled attempts; never iterated
 
-    def copy_timers(self, origin: "Timers") -> None:
-        """Begin as another."""
-        self.timers, self.postponed = list(origin.timers), list(origin.postponed)
-        self.timers_limit = origin.timers_limit
-        self.lease_timers, self.retract_timers = set(origin.lease_timers), set(origin.retract_timers)
-
     def at(self, when_ms: int, kind: TimerKind, key: str) -> None:
-        """Fire a timer at a time."""
         heappush(self.timers, (when_ms, kind, key))

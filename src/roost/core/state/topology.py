@@ -1,7 +1,7 @@
-"""Who is where: how many instances of each subject are on each node, and so in each rack, zone or region.
+"""How many instances match each selector on each node, and so in each rack, zone or region.
 
-A subject is a workload (PROJECT/NAME) or a label of workloads (PROJECT?NAME or PROJECT?NAME=VALUE). Counts by place are
-made when a rule first asks for them and kept up to date from then on.
+A selector is a workload (PROJECT/NAME) or a label of workloads (PROJECT?NAME or PROJECT?NAME=VALUE). Counts by domain
+are made when a rule first asks for them and kept up to date from then on.
 """
 
 from typing import Any, Protocol
@@ -15,13 +15,12 @@ Ints = NDArray[np.int64]
 Counts = dict[str, int]  # node -> how many
 
 DOMAIN_KINDS = ("node", "rack", "zone", "region")
-NO_DOMAIN = -1  # the place of a node that does not say in which rack, zone or region it is
+NO_DOMAIN = -1  # the domain of a node without a rack, zone or region
+_NONE: Ints = np.zeros(0, np.int64)
 DOMAIN_COUNTS_MAX = 4_096  # kept at a time, 8 bytes a node each at most; all go when there are more
 
 
 class FleetDomains(Protocol):
-    """What of a fleet says where its nodes are."""
-
     layout: int
 
     def row(self, name: str) -> int: ...
@@ -31,24 +30,12 @@ class FleetDomains(Protocol):
     def domain_count(self, by: str) -> int: ...
 
 
-class DomainCounts:
-    """How many of one subject are in each place. Some more, one for all: `version` counts the changes."""
-
-    __slots__ = ("counts", "layout", "version")
-
-    def __init__(self) -> None:
-        self.layout = -1
-        self.version = 0
-        self.counts: Ints = np.zeros(0, np.int64)
-
-
 class TopologyIndex:
-    """Subjects and where they are. `members` counts them; `repelled` counts those who must not meet them."""
-
     def __init__(self) -> None:
         self.members: dict[str, Counts] = {}
-        self.anti_affinity: dict[tuple[str, str], Counts] = {}  # (subject, by) -> nodes of those who are apart from it
-        self._domain_counts: dict[tuple[str, str, bool], DomainCounts] = {}
+        self.anti_affinity: dict[tuple[str, str], Counts] = {}  # (selector, by) -> nodes of those `apart` from it
+        # The layout for which it was counted, and how many match a selector in each domain.
+        self._domain_counts: dict[tuple[str, str, bool], tuple[int, Ints]] = {}
 
     def __copy__(self) -> "TopologyIndex":
         made = TopologyIndex()
@@ -58,7 +45,6 @@ class TopologyIndex:
     def take(
         self, fleet: FleetDomains, name: str, subjects: tuple[str, ...], apart: tuple[tuple[str, str], ...], sign: int
     ) -> None:
-        """Somebody came to a node, or left it."""
         for subject in subjects:
             _count(self.members, subject, name, sign)
             if self._domain_counts:
@@ -68,34 +54,28 @@ class TopologyIndex:
             _count(self.anti_affinity, (subject, by), name, sign)
             self._recount(fleet, (subject, by, True), name, sign)
 
-    def domain_counts(self, fleet: FleetDomains, subject: str, by: str, *, repelled: bool = False) -> DomainCounts:
-        """How many of a subject (or of those who are apart from it) are in each place of a kind."""
+    def domain_counts(self, fleet: FleetDomains, subject: str, by: str, *, repelled: bool = False) -> Ints:
+        """How many match a selector (or are `apart` from it) in each domain of a kind."""
         key = (subject, by, repelled)
-        census = self._domain_counts.get(key)
-        if census is None:
+        layout, counts = self._domain_counts.get(key, (-1, _NONE))
+        if layout != fleet.layout:
             if len(self._domain_counts) >= DOMAIN_COUNTS_MAX:
                 self._domain_counts.clear()
-            census = self._domain_counts[key] = DomainCounts()
-        if census.layout != fleet.layout:
-            places = fleet.domains(by)
-            census.counts = np.zeros(fleet.domain_count(by), np.int64)
+            domains, counts = fleet.domains(by), np.zeros(fleet.domain_count(by), np.int64)
             existing = self.anti_affinity.get((subject, by), {}) if repelled else self.members.get(subject, {})
             for name, number in existing.items():
                 row = fleet.row(name)
-                if row >= 0 and places[row] != NO_DOMAIN:
-                    census.counts[places[row]] += number
-            census.layout = fleet.layout
-            census.version += 1
-        return census
+                if row >= 0 and domains[row] != NO_DOMAIN:
+                    counts[domains[row]] += number
+            self._domain_counts[key] = (fleet.layout, counts)
+        return counts
 
     def _recount(self, fleet: FleetDomains, key: tuple[str, str, bool], name: str, sign: int) -> None:
-        census = self._domain_counts.get(key)
-        if census is None or census.layout != fleet.layout:
-            return
-        place = fleet.domains(key[1])[fleet.row(name)]
-        census.version += 1
-        if place != NO_DOMAIN:
-            census.counts[place] += sign
+        layout, counts = self._domain_counts.get(key, (-1, _NONE))
+        if layout == fleet.layout:
+            domain = fleet.domains(key[1])[fleet.row(name)]
+            if domain != NO_DOMAIN:
+                counts[domain] += sign
 
 
 def _count(counts: dict[Any, Counts], key: object, name: str, sign: int) -> None:

@@ -1,4 +1,4 @@
-"""What work usually asks for: the shapes of asks with their weights, as far as placement has learnt them."""
+"""The typical mix of work: the shapes of asks with their weights."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Shape(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False, cache_hash=True):
-    """An ask as far as it says how much: two workloads of one shape use up a node in the same way."""
+    """The amounts of an ask: two workloads of one shape use up a node in the same way."""
 
     cpu: int = 0
     memory: int = 0
@@ -17,7 +17,6 @@ class Shape(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False, 
 
     @property
     def gpu(self) -> int:
-        """Thousandths of all its devices."""
         return self.gpu_milli * self.gpu_count
 
 
@@ -25,10 +24,7 @@ Shapes = tuple[tuple[Shape, int], ...]  # with their weights
 
 
 class WorkloadMix(msgspec.Struct, frozen=True, eq=False):
-    """What work usually asks for: shapes with weights, and the kinds of devices they make.
-
-    It never changes, so copies of a fleet share one; the kinds are worked out when they are asked for first.
-    """
+    """Shapes with weights. It never changes, so copies of a fleet share one; `kinds` and `alike` are caches."""
 
     shapes: Shapes = ()
     asked: Shapes = ()  # all shapes, also the rare ones: few large asks may be what uses a resource up

@@ -1,4 +1,4 @@
-"""Filters: each says no in words a user can read. Their order here is the order in which blockers are told."""
+"""Filters: each refuses nodes, with a message for users. Blockers are reported in this order."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from roost.model.records.workload import Ask
 
 
 class StaticFilter(NamedTuple):
-    """A filter by its name: a mask over all rows (None: all say yes), and words for the rows that say no."""
+    """A mask over all rows (None: all pass), and a message for the rows that fail."""
 
     name: str
     mask: Callable[[Fleet, Ask], Mask | None]
@@ -23,13 +23,13 @@ class DynamicFilter(NamedTuple):
     mask: Callable[[Fleet, Ask], Mask]
     explain: Callable[[Fleet, Ask, Mask], str]
     allows: Callable[[Fleet, Ask, int], bool]
-    concerns: Callable[[Ask], bool] = lambda ask: True  # whether it can say no to an ask at all
+    concerns: Callable[[Ask], bool] = lambda ask: True  # whether it can refuse an ask at all
 
 
 class AffinityFilter(NamedTuple):
-    """A filter about who else is where: one placement changes the answer for a whole zone, so it is always asked anew.
+    """A filter about other instances: a placement changes the answer for a whole zone, so it is never cached.
 
-    It is told by which subjects the instance is known, and which nodes could take it if they were empty.
+    Its arguments include the selectors that match the instance, and the nodes that could take it if they were empty.
     """
 
     name: str
@@ -37,19 +37,23 @@ class AffinityFilter(NamedTuple):
     explain: Callable[[Fleet, Ask, tuple[str, ...], Mask], str]
 
 
-#: What only changes when a node joins, leaves or tells of itself anew: who fails here will never do as it is.
+#: These change only when a node joins, leaves or changes its facts: a node that fails here can never take the ask.
 STATIC: list[StaticFilter] = [
     StaticFilter("pool", location.pool_mask, location.explain_pool),
-    StaticFilter("region", location.region_mask, location.explain_region),
-    StaticFilter("driver", location.driver_mask, location.explain_driver),
+    StaticFilter("region", location.region_mask, lambda _, ask, __: f"region: not in {' or '.join(ask.regions)}"),
+    StaticFilter("driver", location.driver_mask, lambda _, ask, __: f"driver: has no {ask.driver} driver"),
     StaticFilter("require", rules.require_mask, rules.explain_require),
     StaticFilter("taints", availability.taints_mask, availability.explain_taints),
-    StaticFilter("gpu_model", gpu.gpu_model_mask, gpu.explain_gpu_model),
+    StaticFilter(
+        "gpu_model", gpu.gpu_model_mask, lambda _, ask, __: f"gpu_model: has no {' or '.join(ask.gpu_models)}"
+    ),
     StaticFilter("capacity", resources.capacity_mask, resources.explain_capacity),
 ]
-#: What changes with every placement.
+#: These change with every placement.
 DYNAMIC: list[DynamicFilter] = [
-    DynamicFilter("status", availability.status_mask, availability.explain_status, availability.status_allows),
+    DynamicFilter(
+        "status", lambda fleet, _: fleet.open, availability.explain_status, lambda fleet, _, row: fleet.open.item(row)
+    ),
     DynamicFilter("resources", resources.resources_mask, resources.explain_resources, resources.resources_allows),
     DynamicFilter("gpu", gpu.gpu_mask, gpu.explain_gpu, gpu.gpu_allows, lambda ask: ask.gpu_count > 0),
     DynamicFilter("ports", ports.ports_mask, ports.explain_ports, ports.ports_allows, lambda ask: bool(ask.ports)),

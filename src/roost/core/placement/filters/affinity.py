@@ -1,24 +1,23 @@
-"""Affinity: near what is named, and apart from what is named or from what is apart from this."""
+"""Affinity: `near` a selector, `apart` from it, and apart from instances with such a rule."""
 
 import numpy as np
 
-from roost.core.state.fleet import Fleet, Mask
+from roost.core.state.fleet import Fleet, Mask, all_of
 from roost.core.state.topology import DOMAIN_KINDS, NO_DOMAIN
 from roost.model.records.workload import AffinityRule, Ask
 
 
 def near_mask(fleet: Fleet, ask: Ask, subjects: tuple[str, ...], fits: Mask) -> Mask | None:
-    """Nodes in places where somebody of each subject is. Who is to be near its own kind may begin in any."""
-    result: Mask | None = None
-    for rule in _near_rules(ask):
-        begins = _begins(fleet, rule, subjects)
-        yes = _could_begin(fleet, rule) if begins else fleet.count_in_domain(rule.selector, rule.by) > 0
-        result = yes if result is None else result & yes
-    return result
+    """Nodes in domains with an instance of each selector. The first of its own kind may start in any."""
+    return all_of(
+        _could_begin(fleet, rule)
+        if _begins(fleet, rule, subjects)
+        else fleet.count_in_domain(rule.selector, rule.by) > 0
+        for rule in _near_rules(ask)
+    )
 
 
 def explain_near(fleet: Fleet, ask: Ask, subjects: tuple[str, ...], failing: Mask) -> str:
-    """Who is not there."""
     parts = []
     for rule in _near_rules(ask):
         if _begins(fleet, rule, subjects):
@@ -36,28 +35,25 @@ def _near_rules(ask: Ask) -> list[AffinityRule]:
 
 
 def _begins(fleet: Fleet, rule: AffinityRule, subjects: tuple[str, ...]) -> bool:
-    """Whether this is about its own kind, and nobody of it is there yet."""
     return rule.selector in subjects and rule.selector not in fleet.topology.members
 
 
 def _could_begin(fleet: Fleet, rule: AffinityRule) -> Mask:
-    """Others are to follow, so it must be known which place that is."""
+    """Others are to follow, so the domain must be known."""
     return np.asarray(fleet.domains(rule.by) != NO_DOMAIN)
 
 
 def apart_mask(fleet: Fleet, ask: Ask, subjects: tuple[str, ...], fits: Mask) -> Mask | None:
-    """Nodes in places where nobody is of whom the ask is apart, and nobody who is apart from it."""
-    result: Mask | None = None
+    """Nodes in domains without instances that the ask is apart from, or that are apart from it."""
+    masks = []
     for subject, by, repelled in _apart_rules(fleet, ask, subjects):
-        yes = fleet.count_in_domain(subject, by, repelled=repelled) == 0
+        masks.append(fleet.count_in_domain(subject, by, repelled=repelled) == 0)
         if not repelled and by != "node":
-            yes &= fleet.domains(by) != NO_DOMAIN
-        result = yes if result is None else result & yes
-    return result
+            masks.append(fleet.domains(by) != NO_DOMAIN)
+    return all_of(masks)
 
 
 def explain_apart(fleet: Fleet, ask: Ask, subjects: tuple[str, ...], failing: Mask) -> str:
-    """Who is there."""
     parts = []
     for subject, by, repelled in _apart_rules(fleet, ask, subjects):
         if bool((fleet.count_in_domain(subject, by, repelled=repelled)[failing] > 0).any()):

@@ -1,4 +1,4 @@
-"""Whether a node takes new work at all: it is in service, and its taints are tolerated."""
+"""Whether a node takes new work at all: its status, and its taints."""
 
 import numpy as np
 
@@ -8,14 +8,12 @@ from roost.model.spec.placement import SOFT
 
 
 def taints_mask(fleet: Fleet, ask: Ask) -> Mask | None:
-    """Nodes without a taint, or with taints that are all tolerated."""
     return fleet.cached_mask(
         ("taints", ask.tolerate), lambda name, facts: not facts.taints or not _untolerated(facts.taints, ask)
     )
 
 
 def explain_taints(fleet: Fleet, ask: Ask, failing: Mask) -> str:
-    """Which taints are not tolerated."""
     found: dict[str, None] = {}
     for row in np.flatnonzero(failing):
         found.update(dict.fromkeys(_untolerated(fleet.facts[int(row)].taints, ask)))
@@ -23,7 +21,7 @@ def explain_taints(fleet: Fleet, ask: Ask, failing: Mask) -> str:
 
 
 def tolerates(ask: Ask, taint: str) -> bool:
-    """Whether an ask lives with a taint: `KEY` or `KEY=VALUE` by name, `KEY` for any value of it, `*` for all."""
+    """A toleration is `KEY=VALUE`, `KEY` for any value of it, or `*` for all taints."""
     taint = taint.removesuffix(SOFT)
     return any(toleration in (taint, taint.partition("=")[0], "*") for toleration in ask.tolerate)
 
@@ -32,18 +30,7 @@ def _untolerated(taints: tuple[str, ...], ask: Ask) -> list[str]:
     return [taint for taint in taints if not taint.endswith(SOFT) and not tolerates(ask, taint)]
 
 
-def status_mask(fleet: Fleet, ask: Ask) -> Mask:
-    """Nodes that are open for work."""
-    return fleet.open
-
-
-def status_allows(fleet: Fleet, ask: Ask, row: int) -> bool:
-    """Whether one node is open for work."""
-    return fleet.open.item(row)
-
-
 def explain_status(fleet: Fleet, ask: Ask, failing: Mask) -> str:
-    """Offline, cordoned, draining and a pool that has failed are different troubles."""
     offline = int(np.count_nonzero(failing & ~fleet.online))
     parts = [f"{offline} offline"] if offline else []
     why: dict[str, list[str]] = {}

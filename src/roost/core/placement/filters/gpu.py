@@ -8,7 +8,6 @@ from roost.model.spec.units import show_cpu
 
 
 def gpu_mask(fleet: Fleet, ask: Ask) -> Mask:
-    """Nodes whose devices allow it."""
     if not ask.gpu_count:
         return np.ones(len(fleet), np.bool_)
     if ask.gpu_milli < GPU:
@@ -17,7 +16,6 @@ def gpu_mask(fleet: Fleet, ask: Ask) -> Mask:
 
 
 def gpu_allows(fleet: Fleet, ask: Ask, row: int) -> bool:
-    """Whether the devices of one node allow it."""
     if not ask.gpu_count:
         return True
     fitting = 0
@@ -30,7 +28,6 @@ def gpu_allows(fleet: Fleet, ask: Ask, row: int) -> bool:
 
 
 def explain_gpu(fleet: Fleet, ask: Ask, failing: Mask) -> str:
-    """What is wanted of the devices, and the most that one of these nodes has."""
     devices = fleet.devices[failing]
     if ask.gpu_milli < GPU:
         most = max(0, int(devices.max(initial=0)))
@@ -40,7 +37,7 @@ def explain_gpu(fleet: Fleet, ask: Ask, failing: Mask) -> str:
 
 
 def devices_of(fleet: Fleet, ask: Ask, row: int) -> tuple[int, ...]:
-    """The devices to take on a node: the first free ones, or for a share the tightest that has it left."""
+    """The devices to take on a node: the first free ones, or for a share the fullest that still fits it."""
     if not ask.gpu_count:
         return ()
     free = fleet.devices[row].tolist()
@@ -50,12 +47,6 @@ def devices_of(fleet: Fleet, ask: Ask, row: int) -> tuple[int, ...]:
 
 
 def gpu_model_mask(fleet: Fleet, ask: Ask) -> Mask | None:
-    """Nodes with devices of a model that will do."""
     if not ask.gpu_models:
         return None
     return fleet.cached_mask(("gpu_model", ask.gpu_models), lambda name, facts: facts.gpu_model in ask.gpu_models)
-
-
-def explain_gpu_model(fleet: Fleet, ask: Ask, failing: Mask) -> str:
-    """Which model was wanted."""
-    return f"gpu_model: has no {' or '.join(ask.gpu_models)}"

@@ -1,11 +1,11 @@
-"""Where a node is: pools, which may be for some projects only, regions, and the driver that a node must have."""
+"""Pools, which may be for some projects only, regions, and drivers of nodes."""
 
 from roost.core.state.fleet import Fleet, Mask
 from roost.model.records.workload import Ask
 
 
 def pool_mask(fleet: Fleet, ask: Ask) -> Mask | None:
-    """Nodes of the pools asked for, or of those that stand in for them."""
+    """Nodes of the pools of the ask, or of their fallbacks."""
     if not ask.pools:
         return None
     accepted = accepted_by(fleet, ask)
@@ -13,14 +13,13 @@ def pool_mask(fleet: Fleet, ask: Ask) -> Mask | None:
 
 
 def explain_pool(fleet: Fleet, ask: Ask, failing: Mask) -> str:
-    """Which pool was wanted, and which would do instead."""
     others = [name for name in accepted_by(fleet, ask) if name not in ask.pools]
     instead = f", nor in {' or '.join(others)} in its place" if others else ""
     return f"pool: not in {' or '.join(ask.pools)}{instead}"
 
 
 def accepted_by(fleet: Fleet, ask: Ask) -> dict[str, None]:
-    """The pools an ask names, and those that take what asked for one that has failed, and so on."""
+    """The pools that an ask names, and the fallbacks of those that have failed."""
     found: dict[str, None] = {}
     for name in ask.pools:
         while name and name not in found:
@@ -30,7 +29,7 @@ def accepted_by(fleet: Fleet, ask: Ask) -> dict[str, None]:
 
 
 def open_to(fleet: Fleet, project: str) -> Mask | None:
-    """Nodes of pools that are for everybody, or for this project; None: all are."""
+    """Nodes of pools that are for all projects, or for this one; None: all nodes."""
     if not fleet.owners:
         return None
     owners = fleet.owners
@@ -38,22 +37,10 @@ def open_to(fleet: Fleet, project: str) -> Mask | None:
 
 
 def region_mask(fleet: Fleet, ask: Ask) -> Mask | None:
-    """Nodes of the regions asked for."""
     if not ask.regions:
         return None
     return fleet.cached_mask(("region", ask.regions), lambda name, facts: facts.region in ask.regions)
 
 
-def explain_region(fleet: Fleet, ask: Ask, failing: Mask) -> str:
-    """Which region was wanted."""
-    return f"region: not in {' or '.join(ask.regions)}"
-
-
 def driver_mask(fleet: Fleet, ask: Ask) -> Mask:
-    """Nodes that have the driver."""
     return fleet.cached_mask(("driver", ask.driver), lambda name, facts: ask.driver in facts.drivers)
-
-
-def explain_driver(fleet: Fleet, ask: Ask, failing: Mask) -> str:
-    """Which driver is missing."""
-    return f"driver: has no {ask.driver} driver"

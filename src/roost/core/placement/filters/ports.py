@@ -1,4 +1,4 @@
-"""Ports asked for by number must be free on the node; those that may be any are chosen when it is placed."""
+"""Ports: fixed numbers must be free on the node; the others are chosen when the instance is placed."""
 
 import numpy as np
 
@@ -7,7 +7,6 @@ from roost.model.records.workload import Ask
 
 
 def ports_mask(fleet: Fleet, ask: Ask) -> Mask:
-    """Nodes on which nobody has these ports."""
     result = np.ones(len(fleet), np.bool_)
     if ask.ports:
         for name in fleet.ports:
@@ -18,7 +17,6 @@ def ports_mask(fleet: Fleet, ask: Ask) -> Mask:
 
 
 def ports_allows(fleet: Fleet, ask: Ask, row: int) -> bool:
-    """Whether one node has these ports free."""
     if not ask.ports:
         return True
     allocated = fleet.ports.get(fleet.names[row])
@@ -30,7 +28,6 @@ def ports_allows(fleet: Fleet, ask: Ask, row: int) -> bool:
 
 
 def explain_ports(fleet: Fleet, ask: Ask, failing: Mask) -> str:
-    """Which ports are taken."""
     wanted = dict.fromkeys(port for port in ask.ports if port)
     taken = {
         port: None
@@ -42,7 +39,7 @@ def explain_ports(fleet: Fleet, ask: Ask, failing: Mask) -> str:
 
 
 def ports_of(fleet: Fleet, ask: Ask, row: int) -> tuple[int, ...]:
-    """The ports to take on a node: those asked for, and the first free ones where any will do."""
+    """The ports to take on a node: fixed numbers, and the first free ones for a 0."""
     if not ask.ports:
         return ()
     allocated = fleet.ports.get(fleet.names[row], {})

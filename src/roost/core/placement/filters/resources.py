@@ -1,4 +1,4 @@
-"""Resources: what is asked for must be free on a node, and a node that is too small when empty never fits."""
+"""Resources: the amounts of the ask must be free on a node, and not above its totals."""
 
 import numpy as np
 
@@ -8,7 +8,6 @@ from roost.model.spec.units import show_bytes, show_cpu
 
 
 def resources_mask(fleet: Fleet, ask: Ask) -> Mask:
-    """Nodes with room."""
     result = np.ones(len(fleet), np.bool_)
     for resource, amount in ask.resources:
         result &= fleet.free(resource) >= amount
@@ -16,7 +15,6 @@ def resources_mask(fleet: Fleet, ask: Ask) -> Mask:
 
 
 def resources_allows(fleet: Fleet, ask: Ask, row: int) -> bool:
-    """Whether one node has room."""
     for resource, amount in ask.resources:
         total = fleet.total.get(resource)
         if total is None or total.item(row) - fleet.used[resource].item(row) < amount:
@@ -25,7 +23,6 @@ def resources_allows(fleet: Fleet, ask: Ask, row: int) -> bool:
 
 
 def explain_resources(fleet: Fleet, ask: Ask, failing: Mask) -> str:
-    """Each resource that is short, and the most that is free among those nodes."""
     parts = []
     for resource, amount in ask.resources:
         free = fleet.free(resource)[failing]
@@ -36,30 +33,20 @@ def explain_resources(fleet: Fleet, ask: Ask, failing: Mask) -> str:
 
 
 def format_amount(resource: str, amount: int) -> str:
-    """An amount with its unit, as a person would say it."""
-    if resource == "cpu":
-        return f"{show_cpu(amount)} cpu"
-    if resource in ("memory", "disk"):
-        return f"{show_bytes(amount)} {resource}"
-    if resource == "gpu":
-        return f"{show_cpu(amount)} gpu"
-    return f"{amount} {resource}"
+    """An amount with its unit, for messages."""
+    if resource in ("cpu", "gpu"):
+        return f"{show_cpu(amount)} {resource}"
+    return f"{show_bytes(amount) if resource in ('memory', 'disk') else amount} {resource}"
 
 
 def capacity_mask(fleet: Fleet, ask: Ask) -> Mask:
-    """Nodes whose totals are large enough."""
     result = np.ones(len(fleet), np.bool_)
     for resource, amount in ask.resources:
-        total = fleet.total.get(resource)
-        if total is None:
-            result[:] = False
-        else:
-            result &= total >= amount
+        result &= fleet.total[resource] >= amount if resource in fleet.total else False
     return result
 
 
 def explain_capacity(fleet: Fleet, ask: Ask, failing: Mask) -> str:
-    """By how much the largest of them is too small."""
     parts = []
     for resource, amount in ask.resources:
         total = fleet.total.get(resource)

@@ -1,11 +1,11 @@
-"""Rules that a user wrote about nodes: about lasting facts, and about what is in use now."""
+"""Rules of users about nodes: about their facts, and about their current use."""
 
 from functools import lru_cache
 
 import msgspec
 import numpy as np
 
-from roost.core.state.fleet import Fleet, Mask
+from roost.core.state.fleet import Fleet, Mask, all_of
 from roost.model.records.workload import Ask
 from roost.model.spec.rules import cache_key, holds
 
@@ -13,17 +13,10 @@ RESULTS_MAX = 65_536  # remembered: a rule about the names of 10,000 nodes takes
 
 
 def require_mask(fleet: Fleet, ask: Ask) -> Mask | None:
-    """Nodes for which every rule says yes."""
-    if not ask.require:
-        return None
-    result = np.ones(len(fleet), np.bool_)
-    for rule in ask.require:
-        result &= evaluate_on_nodes(fleet, rule)
-    return result
+    return all_of(evaluate_on_nodes(fleet, rule) for rule in ask.require)
 
 
 def explain_require(fleet: Fleet, ask: Ask, failing: Mask) -> str:
-    """The rules that say no, as they were written."""
     broken: dict[str, None] = {}
     for rule in ask.require:
         for row in np.flatnonzero(failing):
@@ -34,38 +27,35 @@ def explain_require(fleet: Fleet, ask: Ask, failing: Mask) -> str:
 
 
 def evaluate_on_nodes(fleet: Fleet, rule: str) -> Mask:
-    """What one rule says of each node. Nodes that are alike in all it speaks of are asked about once."""
+    """Nodes that are equal in all fields of a rule are evaluated once."""
     return fleet.cached_mask(
         ("require", rule), lambda name, facts: evaluate_rule(rule, cache_key(rule, name, facts))[0]
     )
 
 
 def violation_of(rule: str, received: bytes) -> str:
-    """The rule as it was written if it says no, with what kept it from being evaluated; nothing if it says yes."""
+    """The rule as written if it does not hold, with the error of its evaluation; empty if it holds."""
     yes, trouble = evaluate_rule(rule, received)
     return "" if yes else f"{rule} ({trouble})" if trouble else rule
 
 
 @lru_cache(maxsize=RESULTS_MAX)
 def evaluate_rule(rule: str, received: bytes) -> tuple[bool, str]:
-    """What a rule says of nodes that are alike in all it speaks of, and why it could not be evaluated if so."""
+    """Whether a rule holds for nodes with these fields, and the error of its evaluation."""
     return holds(rule, msgspec.msgpack.decode(received))
 
 
 def use_mask(fleet: Fleet, ask: Ask) -> Mask:
-    """Nodes for which every such rule says yes now."""
     if not ask.require_now:
         return np.ones(len(fleet), np.bool_)
     return np.array([use_allows(fleet, ask, row) for row in range(len(fleet))], np.bool_)
 
 
 def use_allows(fleet: Fleet, ask: Ask, row: int) -> bool:
-    """Whether they do for one node."""
     return not ask.require_now or not _broken_now(fleet, ask, row)
 
 
 def explain_use(fleet: Fleet, ask: Ask, failing: Mask) -> str:
-    """The rules that say no, as they were written."""
     broken: dict[str, None] = {}
     for row in np.flatnonzero(failing):
         broken.update(dict.fromkeys(_broken_now(fleet, ask, int(row))))

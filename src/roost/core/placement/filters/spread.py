@@ -1,40 +1,34 @@
-"""Even distribution of one workload: spread over places, and a limit per node."""
+"""Even distribution of one workload: spread over domains, and a limit per node."""
 
 import numpy as np
 
-from roost.core.state.fleet import Fleet, Mask
+from roost.core.state.fleet import Fleet, Mask, all_of
 from roost.core.state.topology import NO_DOMAIN
 from roost.model.records.workload import Ask, SpreadRule
 
 
 def per_node_mask(fleet: Fleet, ask: Ask, subjects: tuple[str, ...], fits: Mask) -> Mask | None:
-    """Nodes that have fewer than the limit."""
     if ask.affinity is None or not ask.affinity.per_node:
         return None
     return np.asarray(fleet.count_in_domain(ask.affinity.selector, "node") < ask.affinity.per_node)
 
 
 def explain_per_node(fleet: Fleet, ask: Ask, subjects: tuple[str, ...], failing: Mask) -> str:
-    """The limit."""
     assert ask.affinity is not None
     return f"per_node: has {ask.affinity.per_node} of it already"
 
 
 def spread_mask(fleet: Fleet, ask: Ask, subjects: tuple[str, ...], fits: Mask) -> Mask | None:
-    """Nodes in places that may have one more. Only places count that have a node which could take it at all."""
-    result: Mask | None = None
+    """Nodes in domains that may have one more. Only domains with a node that could take it count."""
+    masks = []
     for rule in _spread_rules(ask):
         assert ask.affinity is not None
-        yes = (
-            fleet.count_in_domain(ask.affinity.selector, rule.by) + 1 - fewest(fleet, ask, rule, fits) <= rule.skew_max
-        )
-        yes &= fleet.domains(rule.by) != NO_DOMAIN
-        result = yes if result is None else result & yes
-    return result
+        above = fleet.count_in_domain(ask.affinity.selector, rule.by) + 1 - fewest(fleet, ask, rule, fits)
+        masks += [above <= rule.skew_max, fleet.domains(rule.by) != NO_DOMAIN]
+    return all_of(masks)
 
 
 def explain_spread(fleet: Fleet, ask: Ask, subjects: tuple[str, ...], failing: Mask) -> str:
-    """Which evenness would be broken."""
     parts = []
     for rule in _spread_rules(ask):
         existing = fleet.domains(rule.by)[failing] != NO_DOMAIN
@@ -46,7 +40,7 @@ def explain_spread(fleet: Fleet, ask: Ask, subjects: tuple[str, ...], failing: M
 
 
 def fewest(fleet: Fleet, ask: Ask, rule: SpreadRule, fits: Mask) -> int:
-    """How many are in the place that has the fewest. A place all of whose nodes are out of service does not count."""
+    """The fewest instances in a domain. A domain without open nodes does not count."""
     assert ask.affinity is not None
     places = fleet.domains(rule.by)
     counts = fleet.count_in_domain(ask.affinity.selector, rule.by)[fits & fleet.open & (places != NO_DOMAIN)]

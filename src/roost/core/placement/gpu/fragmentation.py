@@ -1,9 +1,10 @@
-"""Room that is free but of little use: what typical work cannot run on, and what shares of a device leave over.
+"""Fragmentation: free GPUs that typical work cannot use, and what shares of a device leave over.
 
-A scorer asks how much of a node's free GPU would be lost to typical work before and after placing. All in integers:
-a loss is told times the summed weight of the shapes, so nothing is rounded before two losses are compared.
+A scorer compares how much of a node's free GPU is lost to typical work before and after placing. All in integers: a
+loss is multiplied by the summed weight of the shapes, so nothing is rounded before two losses are compared.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,35 +12,29 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from roost.core.state.fleet import GPU, Ints
 from roost.core.state.state import State
 from roost.core.state.workload_mix import Shape, Shapes, WorkloadMix
 from roost.model.records.workload import Ask
 
-Ints = NDArray[np.int64]
-
-GPU = 1_000  # thousandths in a whole device
-COVER_PERCENT = 95  # shapes rarer than the last twentieth say nothing about what is typical
+COVER_PERCENT = 95  # shapes rarer than the last twentieth are not typical
 SHAPES_MAX = 256  # each costs a comparison per node; the most varied trace we know has 127 for its 95 %
 WEIGHT_MAX = 1_000_000  # a summed weight times 64 devices of 1,000 stays far below 63 bits
-UNFIT_MAX = 65_536  # answers kept per kind of device, some MB; then they are forgotten and worked out again
-SHARP = 1_000  # leftovers are worked out in thousandths of a thousandth, told in thousandths
-OFTEN_MS = 60_000  # while little is known
-SELDOM_MS = 3_600_000  # all shortlists are made anew after each time
-MANY = 1_000  # instances that are wanted: enough to tell what is typical
+UNFIT_MAX = 65_536  # answers cached per class of devices, some MB
+SHARP = 1_000  # leftovers are computed in thousandths of a thousandth, returned in thousandths
+OFTEN_MS = 60_000  # while there are few workloads
+SELDOM_MS = 3_600_000  # all score caches are made again after each time
+MANY = 1_000  # instances: enough to know what is typical
 STORED_SHAPES_MAX = 1_024  # stored: some 50 KB
 
 
 class FreeResources(NamedTuple):
-    """What is free on one node."""
-
     cpu: int
     memory: int
     devices: tuple[int, ...]
 
 
 class FreeColumns(NamedTuple):
-    """What is free on many nodes."""
-
     cpu: Ints
     memory: Ints
     devices: Ints  # a row of devices per node
@@ -47,7 +42,6 @@ class FreeColumns(NamedTuple):
 
 @lru_cache(maxsize=1_024)
 def shape_of(ask: Ask) -> Shape:
-    """The shape of an ask."""
     wants = dict(ask.resources)
     return Shape(
         wants.get("cpu", 0), wants.get("memory", 0), wants.get("disk", 0), ask.gpu_milli, ask.gpu_count, ask.gpu_models
@@ -55,12 +49,10 @@ def shape_of(ask: Ask) -> Shape:
 
 
 class DeviceClass:
-    """What typical work is to the devices of one model: the shapes that may run there, and the weight of the others."""
+    """Typical work for the devices of one model: the shapes that may run there, and the weight of the others."""
 
     def __init__(self, shapes: Shapes, never: int, idle: int) -> None:
-        self.shapes = [
-            (shape.cpu, shape.memory, shape.gpu_milli, shape.gpu_count, weight) for shape, weight in shapes
-        ]  # fmt: skip
+        self.shapes = [(shape.cpu, shape.memory, shape.gpu_milli, shape.gpu_count, weight) for shape, weight in shapes]
         self.never = never  # weight of shapes that want other models
         self.idle = idle  # weight of shapes that want no GPU at all
         self.wanting = never + sum(weight for _, weight in shapes)  # weight of all shapes that want a GPU
@@ -87,7 +79,6 @@ class DeviceClass:
         return found
 
     def runs(self, rooms: FreeColumns) -> NDArray[np.bool_]:
-        """Which shape could run on which node."""
         whole = np.count_nonzero(rooms.devices >= GPU, axis=1)[:, None]
         most = rooms.devices.max(axis=1, initial=0)[:, None]
         fits = np.where(self.milli >= GPU, whole >= self.count, most >= self.milli)
@@ -97,7 +88,7 @@ class DeviceClass:
     def lost_now(self, room: FreeResources) -> int:
         """Free GPU that the next typical ask cannot use, times the weight of all shapes: FGD's measure.
 
-        Whoever cannot run here loses all that is free, whoever can loses the devices that have too little left.
+        A shape that cannot run here loses all that is free, others lose the devices that have too little left.
         """
         free = sum(room.devices)
         lost = (self.never + self.idle) * free
@@ -111,7 +102,6 @@ class DeviceClass:
         return lost
 
     def lost_now_all(self, rooms: FreeColumns) -> Ints:
-        """The same for many nodes."""
         free = rooms.devices.sum(axis=1)
         if not self.shapes:
             return np.asarray((self.wanting + self.idle) * free)
@@ -123,7 +113,7 @@ class DeviceClass:
     def lost_late(self, room: FreeResources) -> int:
         """Free GPU that stays unused in the end, times the weight of shapes wanting a GPU.
 
-        Who cannot run here loses all that is free; for the others a shared device loses what is left over at last.
+        A shape that cannot run here loses all that is free; for others a shared device loses its leftover.
         """
         whole, most = sum(device >= GPU for device in room.devices), max(room.devices, default=0)
         unfit = self.unfit(room.cpu, room.memory, whole, most)
@@ -131,7 +121,6 @@ class DeviceClass:
         return unfit * sum(room.devices) + (self.wanting - unfit) * left
 
     def lost_late_all(self, rooms: FreeColumns) -> Ints:
-        """The same for many nodes."""
         unfit = self.wanting - np.where(self.runs(rooms), self.weight, 0).sum(axis=1)
         left = self.leftovers[np.clip(rooms.devices, 0, GPU)].sum(axis=1)
         lost: Ints = unfit * rooms.devices.sum(axis=1) + (self.wanting - unfit) * left
@@ -139,10 +128,12 @@ class DeviceClass:
 
 
 def device_class(mix: WorkloadMix, model: str) -> DeviceClass:
-    """The class of devices of a model; models wanted by the same shapes are of one class."""
+    """The class of a model; models wanted by the same shapes are of one class."""
     found: DeviceClass | None = mix.kinds.get(model)
     if found is None:
-        mine = tuple([shape.gpu_count > 0 and _suits(shape, model) for shape, _ in mix.shapes])
+        mine = tuple(
+            [shape.gpu_count > 0 and (not shape.gpu_models or model in shape.gpu_models) for shape, _ in mix.shapes]
+        )
         found = mix.alike.get(mine)
         if found is None:
             shapes = tuple([pair for pair, suits in zip(mix.shapes, mine, strict=True) if suits])
@@ -154,16 +145,14 @@ def device_class(mix: WorkloadMix, model: str) -> DeviceClass:
 
 
 def typical_of(asks: Iterable[tuple[Ask, int]]) -> WorkloadMix:
-    """The shapes that together make up 95 % of what is asked for, commonest first; equal input, equal output."""
-    counted: dict[Shape, int] = {}
+    """The shapes that together make up 95 % of the asks, the most frequent first; equal input, equal output."""
+    counted: Counter[Shape] = Counter()
     for ask, count in asks:
-        shape = shape_of(ask)
-        counted[shape] = counted.get(shape, 0) + count
+        counted[shape_of(ask)] += count
     return typical_shapes(counted)
 
 
 def typical_shapes(counted: Mapping[Shape, int]) -> WorkloadMix:
-    """The same from shapes that were counted."""
     total = sum(counted.values())
     divisor = max(1, -(-total // WEIGHT_MAX))
     asked = sorted(counted.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -179,25 +168,21 @@ def typical_shapes(counted: Mapping[Shape, int]) -> WorkloadMix:
 
 @lru_cache(maxsize=1_024)
 def only_ask(ask: Ask) -> WorkloadMix:
-    """Where nothing is known about work, the ask itself is what is typical."""
+    """Where there is no typical mix, the ask itself is typical."""
     shapes = ((shape_of(ask), 1),)
     return WorkloadMix(shapes, shapes)
 
 
-def _suits(shape: Shape, model: str) -> bool:
-    return not shape.gpu_models or model in shape.gpu_models
-
-
 def _leftovers(shapes: Shapes) -> list[int]:
-    """What is left of a device in the end, by what is free of it now, if typical shares keep coming until none fits.
+    """What is left of a device in the end, by what is free of it now, if typical shares are placed until none fits.
 
-    The mean over which share comes next: left(free) = sum of weight * left(free - share) / sum of weight, over shares
-    that fit; all of it where none does. A device that is wholly free is not lost to anybody.
+    The mean over the next share: left(free) = sum of weight * left(free - share) / sum of weight, over shares that
+    fit; all of it if none does. A device that is wholly free is not lost.
     """
-    weights: dict[int, int] = {}
+    weights: Counter[int] = Counter()
     for shape, weight in shapes:
         if shape.gpu_milli < GPU:
-            weights[shape.gpu_milli] = weights.get(shape.gpu_milli, 0) + weight
+            weights[shape.gpu_milli] += weight
     sharp: list[int] = []
     for free in range(GPU):
         fitting = [(size, weight) for size, weight in weights.items() if size <= free]
@@ -210,21 +195,18 @@ def _leftovers(shapes: Shapes) -> list[int]:
 
 
 def learn_typical(state: State) -> None:
-    """Look at all workloads that are not over. What was learnt is stored, so that a restart changes no decision."""
-    counts: dict[Ask, int] = {}
+    """Learn the typical mix from unfinished workloads. It is stored, so that a restart changes no decision."""
+    counts: Counter[Ask] = Counter()
     for workload in state.workloads.values():
         if not workload.finished_ms:
-            ask = workload.policy.ask
-            counts[ask] = counts.get(ask, 0) + workload.count
-    typical = typical_of(counts.items())
-    pause_ms = SELDOM_MS if sum(counts.values()) >= MANY else OFTEN_MS
-    state.meta.typical_due_ms = state.now_ms + pause_ms
-    if typical.asked[:STORED_SHAPES_MAX] != state.meta.typical:
-        state.meta.typical = typical.asked[:STORED_SHAPES_MAX]
+            counts[workload.policy.ask] += workload.count
+    typical = typical_of(counts.items()).asked[:STORED_SHAPES_MAX]
+    state.meta.typical_due_ms = state.now_ms + (SELDOM_MS if counts.total() >= MANY else OFTEN_MS)
+    if typical != state.meta.typical:
+        state.meta.typical = typical
         expect(state)
     state.touch_meta()
 
 
 def expect(state: State) -> None:
-    """Tell the fleet what is stored."""
     state.fleet.expect(typical_shapes(dict(state.meta.typical)))

@@ -1,4 +1,4 @@
-"""What the devices of each node would look like after placing, for scorers that compare before and after."""
+"""How much a placement lessens fragmentation, and what the GPUs of a model are worth."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -17,31 +17,28 @@ from roost.core.state.fleet import GPU, Fleet, Ints
 from roost.core.state.workload_mix import WorkloadMix
 from roost.model.records.workload import Ask
 
-#: What is lost of the free GPU: of one node, or of many.
+#: The free GPU that is lost: of one node, or of many.
 LostOne = Callable[[DeviceClass, FreeResources], int]
 LostAll = Callable[[DeviceClass, FreeColumns], Ints]
 
-DERIVED_MAX = 1_024  # one entry per ask where nothing is typical; as many as asks are remembered by `alone`
+DERIVED_MAX = 1_024  # one entry per ask where nothing is typical; as many as `only_ask` caches
 PRICE = 1_000  # thousandths: the price of a model that typical work bound to it would fill
-PRICE_MAX = 10_000  # ten times what there is: dearer makes no difference, and products stay small
+PRICE_MAX = 10_000  # ten times what there is: more makes no difference, and products stay small
 RESOURCES = ("cpu", "memory", "disk")
 
 
 class Gains(NamedTuple):
-    """By how much placing lessens what is lost, on the rows of one kind where the ask fits."""
-
     kind: DeviceClass
     rows: Ints
     gains: Ints
 
 
 def typical_for(fleet: Fleet, ask: Ask) -> WorkloadMix:
-    """What is typical for a fleet; where nobody has said, the ask itself."""
     return fleet.typical if fleet.typical.shapes else only_ask(ask)
 
 
 def gains_of(fleet: Fleet, ask: Ask, lost: LostAll) -> list[Gains]:
-    """The best gain of each row that has devices and room for the ask, kind by kind."""
+    """The best gain of each row that has devices and fits the ask, kind by kind."""
     shape = shape_of(ask)
     typical = typical_for(fleet, ask)
     cpu, memory = fleet.free("cpu"), fleet.free("memory")
@@ -63,13 +60,13 @@ def gains_of(fleet: Fleet, ask: Ask, lost: LostAll) -> list[Gains]:
 
 
 def gain_of(fleet: Fleet, ask: Ask, row: int, lost: LostOne) -> tuple[DeviceClass, list[tuple[int, int]]]:
-    """The gain on one row by the device that is taken, of devices alike the first; nothing where the ask does not fit.
+    """The gain on one row by the device that is taken, of equal devices the first; empty if the ask does not fit.
 
-    Whole devices are taken as the first that are free: their entry bears the number of the first.
+    Whole devices are the first free ones: their entry has the number of the first.
     """
     shape = shape_of(ask)
     kind = device_class(typical_for(fleet, ask), fleet.facts[row].gpu_model)
-    cpu, memory = _free_one(fleet, "cpu", row) - shape.cpu, _free_one(fleet, "memory", row) - shape.memory
+    cpu, memory = fleet.free_one("cpu", row) - shape.cpu, fleet.free_one("memory", row) - shape.memory
     devices = fleet.devices[row].tolist() if fleet.devices.shape[1] else []
     if cpu < 0 or memory < 0 or not fleet.device_total[row].any():
         return kind, []
@@ -111,7 +108,6 @@ def _after(devices: Ints, milli: int, count: int) -> tuple[Ints, Ints]:
 
 
 def _rows_by_kind(fleet: Fleet, typical: WorkloadMix) -> list[tuple[DeviceClass, Ints]]:
-    """The rows that have devices, kind by kind."""
     key = ("kinds", typical)
     found: list[tuple[DeviceClass, Ints]] | None = fleet.derived.get(key)
     if found is None:
@@ -128,23 +124,8 @@ def _rows_by_kind(fleet: Fleet, typical: WorkloadMix) -> list[tuple[DeviceClass,
     return found
 
 
-def _free_one(fleet: Fleet, resource: str, row: int) -> int:
-    total = fleet.total.get(resource)
-    return total.item(row) - fleet.used[resource].item(row) if total is not None else 0
-
-
-def price(fleet: Fleet, row: int) -> int:
-    """The price of the GPUs of one node."""
-    return _prices(fleet)[0].get(fleet.facts[row].gpu_model, 0)
-
-
-def prices(fleet: Fleet) -> Ints:
-    """The price of the GPUs of each node."""
-    return _prices(fleet)[1]
-
-
 def scarcest(fleet: Fleet, ask: Ask) -> str:
-    """Of cpu, memory and disk the one of which typical work takes the largest part of all there is; "" for none."""
+    """Of cpu, memory and disk the one of which typical work takes the largest part; "" for none."""
     key = "scarcest" if fleet.typical.shapes else ("scarcest", ask)
     found: str | None = fleet.derived.get(key)
     if found is None:
@@ -159,10 +140,10 @@ def scarcest(fleet: Fleet, ask: Ask) -> str:
     return found
 
 
-def _prices(fleet: Fleet) -> tuple[dict[str, int], Ints]:
-    """By model and by row: the part of a model's GPUs that typical work takes which must have it.
+def prices(fleet: Fleet) -> tuple[dict[str, int], Ints]:
+    """By model and by row: the part of a model's GPUs that typical work bound to it takes.
 
-    Typical work is taken to ask for as many GPUs as there are; what may run on several models is spread over them.
+    Typical work is assumed to ask for as many GPUs as there are; shapes for several models are spread over them.
     """
     found: tuple[dict[str, int], Ints] | None = fleet.derived.get("prices")
     if found is None:

@@ -1,16 +1,16 @@
-"""What keeps most room useful: on nodes with GPUs what stays unused in the end, on others what is scarcest.
+"""Keep free resources useful: on nodes with GPUs by their fragmentation, on others by the scarcest resource.
 
-With GPUs, the gain is how much less of the free GPU stays unused at last (typical shares keep coming until none fits),
-less half the price of the model: what typical work that must have it would take of it. In steps of a tenth of a GPU,
-so that nodes which hardly differ are equal and fill up in order. Nodes without GPUs are all one step above a loss,
-and among them the one is best that is left with least of the resource typical work uses up first.
+With GPUs, the gain is how much less of the free GPU stays unused in the end (typical shares are placed until none
+fits), less half the price of the model: what typical work bound to it would take. In steps of a tenth of a GPU, so that
+similar nodes are equal and fill up in order. Nodes without GPUs are all one step above a loss; the best of them has the
+least left of the resource that typical work uses up first.
 """
 
 import numpy as np
 
 from roost.core.placement.filters.gpu import devices_of
 from roost.core.placement.gpu.fragmentation import DeviceClass, shape_of
-from roost.core.placement.gpu.fragmentation_gain import PRICE, gain_of, gains_of, price, prices, scarcest
+from roost.core.placement.gpu.fragmentation_gain import PRICE, gain_of, gains_of, prices, scarcest
 from roost.core.placement.scorers import SCORE_MAX
 from roost.core.state.fleet import GPU, Fleet, Ints
 from roost.model.records.workload import Ask
@@ -22,13 +22,12 @@ HALF = 2  # a price counts half: at full price a scarce model stays empty while 
 
 
 def score(fleet: Fleet, ask: Ask) -> Ints:
-    """The scores of all rows."""
     has = fleet.device_total.any(axis=1)
     scores = np.where(has, 0, LEVELS // 2 * FINE + _tightness(fleet, ask))
     if not has.any():
         return scores
     wanted = shape_of(ask).gpu
-    cost = prices(fleet) * wanted
+    cost = prices(fleet)[1] * wanted
     for kind, rows, gains in gains_of(fleet, ask, DeviceClass.lost_late_all):
         weight = max(1, kind.wanting)
         worth = (gains * (HALF * PRICE) - cost[rows] * weight) // (HALF * PRICE * STEP * weight)
@@ -37,7 +36,6 @@ def score(fleet: Fleet, ask: Ask) -> Ints:
 
 
 def score_one(fleet: Fleet, ask: Ask, row: int) -> int:
-    """The score of one row."""
     if not fleet.device_total[row].any():
         return LEVELS // 2 * FINE + _tightness_one(fleet, ask, row)
     kind, gains = gain_of(fleet, ask, row, DeviceClass.lost_late)
@@ -45,7 +43,7 @@ def score_one(fleet: Fleet, ask: Ask, row: int) -> int:
         return 0
     weight = max(1, kind.wanting)
     gain = max([gain for _, gain in gains])
-    cost = price(fleet, row) * shape_of(ask).gpu
+    cost = prices(fleet)[0][fleet.facts[row].gpu_model] * shape_of(ask).gpu
     worth = (gain * (HALF * PRICE) - cost * weight) // (HALF * PRICE * STEP * weight)
     return min(max(worth + LEVELS // 2, 0), LEVELS - 1) * FINE
 
@@ -70,5 +68,5 @@ def _tightness(fleet: Fleet, ask: Ask) -> Ints:
 def _tightness_one(fleet: Fleet, ask: Ask, row: int) -> int:
     resource = scarcest(fleet, ask)
     total = fleet.total[resource].item(row) if resource else 0
-    left = total - fleet.used[resource].item(row) - dict(ask.resources).get(resource, 0) if total else 0
+    left = fleet.free_one(resource, row) - dict(ask.resources).get(resource, 0) if total else 0
     return (FINE - 1) - (FINE - 1) * min(max(left, 0), total) // total if total else 0

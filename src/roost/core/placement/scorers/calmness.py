@@ -1,6 +1,6 @@
-"""How little of a node is really in use: 1 - the mean of cpu and memory, as measured, but half the promises at least.
+"""How little of a node is used: 1 - the mean of cpu and memory as measured, at least half of what is allocated.
 
-Work that was placed a moment ago has not been measured yet; without that floor a whole batch would go to one node.
+New work has not been measured yet; without that floor a whole batch would go to one node.
 """
 
 import numpy as np
@@ -9,11 +9,10 @@ from roost.core.placement.scorers import SCORE_MAX, share, share_one
 from roost.core.state.fleet import MEASURED, Fleet, Ints
 from roost.model.records.workload import Ask
 
-FLOOR = 2  # what is promised counts this many times less than what is measured
+FLOOR = 2  # allocated resources count this many times less than measured ones
 
 
 def score(fleet: Fleet, ask: Ask) -> Ints:
-    """The scores of all rows."""
     busy = np.zeros(len(fleet), np.int64)
     for resource in MEASURED:
         floor = share(fleet.used[resource], fleet.total[resource]) // FLOOR if resource in fleet.total else 0
@@ -22,7 +21,6 @@ def score(fleet: Fleet, ask: Ask) -> Ints:
 
 
 def score_one(fleet: Fleet, ask: Ask, row: int) -> int:
-    """The score of one row."""
     busy = 0
     for resource in MEASURED:
         floor = 0

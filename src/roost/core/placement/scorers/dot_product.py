@@ -1,7 +1,7 @@
-"""How little free room and demand point the same way: 1 - the mean of free times asked over resources.
+"""How little free and asked resources point the same way: 1 - the mean of free times asked over resources.
 
-Each is a share of the largest node's total. In steps of a hundredth: nodes that hardly differ are equal and fill up
-in order; finer steps scatter the work over all of them.
+Each is a share of the largest node's total. In steps of a hundredth: similar nodes are equal and fill up in order;
+finer steps scatter the work over all of them.
 """
 
 import numpy as np
@@ -15,7 +15,6 @@ STEP = SCORE_MAX // 100
 
 
 def score(fleet: Fleet, ask: Ask) -> Ints:
-    """The scores of all rows."""
     along = np.zeros(len(fleet), np.int64)
     parts = _parts(fleet, ask)
     for resource, largest, wanted in parts:
@@ -25,12 +24,10 @@ def score(fleet: Fleet, ask: Ask) -> Ints:
 
 
 def score_one(fleet: Fleet, ask: Ask, row: int) -> int:
-    """The score of one row."""
     along = 0
     parts = _parts(fleet, ask)
     for resource, largest, wanted in parts:
-        free = max(fleet.total[resource].item(row) - fleet.used[resource].item(row), 0)
-        along += share_one(free, largest) * wanted // SCORE_MAX
+        along += share_one(max(fleet.free_one(resource, row), 0), largest) * wanted // SCORE_MAX
     return (SCORE_MAX - along // max(1, len(parts))) // STEP * STEP
 
 

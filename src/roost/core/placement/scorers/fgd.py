@@ -1,7 +1,7 @@
-"""How much placing lessens fragmentation (fragmentation gradient descent): free GPU that typical work cannot use now.
+"""Fragmentation gradient descent: how much a placement lessens the free GPU that typical work cannot use now.
 
-100 sigmoid(gain in whole GPUs), cut to whole hundredths. The steps matter: nodes that gain nearly the same are equal
-and fill up in order, without them work scatters and whole nodes are used up early.
+100 sigmoid(gain in whole GPUs), cut to whole hundredths. The steps matter: nodes with similar gains are equal and fill
+up in order; without steps work scatters and whole nodes are used up early.
 """
 
 from bisect import bisect_right
@@ -23,7 +23,6 @@ STEP = SCORE_MAX // 100
 
 
 def score(fleet: Fleet, ask: Ask) -> Ints:
-    """The scores of all rows."""
     scores = np.zeros(len(fleet), np.int64)
     for kind, rows, gains in gains_of(fleet, ask, DeviceClass.lost_now_all):
         scores[rows] = np.searchsorted(STEPS, gains * FINE // max(1, kind.wanting + kind.idle), side="right") * STEP
@@ -31,7 +30,6 @@ def score(fleet: Fleet, ask: Ask) -> Ints:
 
 
 def score_one(fleet: Fleet, ask: Ask, row: int) -> int:
-    """The score of one row."""
     kind, gains = gain_of(fleet, ask, row, DeviceClass.lost_now)
     return _steps(kind, max([gain for _, gain in gains])) * STEP if gains else 0
 

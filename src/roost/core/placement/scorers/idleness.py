@@ -1,4 +1,4 @@
-"""How little of a node is in use now: 1 - (0.4 cpu + 0.4 memory + 0.2 disk), each as a share before placing."""
+"""How little of a node is allocated: 1 - (0.4 cpu + 0.4 memory + 0.2 disk), each as a share of its total."""
 
 import numpy as np
 
@@ -8,7 +8,6 @@ from roost.model.records.workload import Ask
 
 
 def score(fleet: Fleet, ask: Ask) -> Ints:
-    """The scores of all rows."""
     busy = np.zeros(len(fleet), np.int64)
     for resource, weight in WEIGHTS:
         if resource in fleet.total:
@@ -17,7 +16,6 @@ def score(fleet: Fleet, ask: Ask) -> Ints:
 
 
 def score_one(fleet: Fleet, ask: Ask, row: int) -> int:
-    """The score of one row."""
     busy = 0
     for resource, weight in WEIGHTS:
         if resource in fleet.total:

@@ -1,4 +1,4 @@
-"""How little would be left over on a node after placing: 1 - what remains, each as a share of its own total."""
+"""How little would be left on a node after a placement: 1 - what remains, each as a share of its total."""
 
 import numpy as np
 
@@ -8,7 +8,6 @@ from roost.model.records.workload import Ask
 
 
 def score(fleet: Fleet, ask: Ask) -> Ints:
-    """The scores of all rows."""
     left = np.zeros(len(fleet), np.int64)
     asked = dict(ask.resources)
     for resource, weight in WEIGHTS:
@@ -19,7 +18,6 @@ def score(fleet: Fleet, ask: Ask) -> Ints:
 
 
 def score_one(fleet: Fleet, ask: Ask, row: int) -> int:
-    """The score of one row."""
     left = 0
     asked = dict(ask.resources)
     for resource, weight in WEIGHTS:
