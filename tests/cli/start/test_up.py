@@ -1,10 +1,10 @@
 """roost up itself: what it starts, keeps, refuses, survives, and leaves behind (nothing)."""
 
 import os
+import resource
 import signal
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from roost.server.config import API_PORT
 from tests.cli.serving import DEADLINE_S, ROOST, serving, up, wait_until
 from tests.components.ports import free_ports
 
-FIRST_TASK_S_MAX = 6.0  # half a second is the goal and 1.5 the promise on a quiet machine; this one may be shared
+FIRST_TASK_CPU_S_MAX = 3.0  # of server, keeper, agent and client together, start and stop; 1.5 s are usual
 
 
 def node_dirs(home: Path) -> list[Path]:
@@ -36,12 +36,17 @@ def test_the_port_in_the_help_is_the_servers_own() -> None:
     assert LISTEN == f"127.0.0.1:{API_PORT}"
 
 
-@pytest.mark.serial
-def test_the_first_task_is_done_soon(tmp_path: Path) -> None:
-    began = time.monotonic()
+def test_the_first_task_costs_little(tmp_path: Path) -> None:
+    before = _cpu_of_children_s()
     with serving(tmp_path, "up") as served:
         assert served.roost("run", "--", "true").returncode == 0
-        assert time.monotonic() - began < FIRST_TASK_S_MAX
+    assert _cpu_of_children_s() - before < FIRST_TASK_CPU_S_MAX
+
+
+def _cpu_of_children_s() -> float:
+    """CPU time, not wall time: the machine may be shared."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -130,9 +130,9 @@ def _check_report(report: Report) -> None:
     check_text(report.error, f"{path}.error")
 
 
-def _check_bounds(said: Run | Report, bounds: dict[str, tuple[int, int]], path: str) -> None:
+def _check_bounds(message: Run | Report, bounds: dict[str, tuple[int, int]], path: str) -> None:
     for name, (least, most) in bounds.items():
-        _between(getattr(said, name) or 0, least, most, f"{path}.{name}")
+        _between(getattr(message, name) or 0, least, most, f"{path}.{name}")
 
 
 def _between(number: int, least: int, most: int, path: str) -> None:

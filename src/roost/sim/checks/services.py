@@ -105,10 +105,10 @@ class ServiceCheckers:
     def _not_too_many(self, run: Run) -> None:
         """Counts runs with an allocation, not those that were rescheduled and go on out of reach."""
         runs = [live.run for live in self._truth.live.values()]
-        same = [each for each in runs if (each.workload, each.serial) == (run.workload, run.serial)]
-        live = [each for each in same if self._disk.holds(f"{run.workload}.{each.index}", each.token)]
+        same = [other for other in runs if (other.workload, other.serial) == (run.workload, run.serial)]
+        live = [other for other in same if self._disk.holds(f"{run.workload}.{other.index}", other.token)]
         present = self._disk.workload(run.workload)
-        versions = {each.version for each in live} | ({present.version} if present is not None else set())
+        versions = {other.version for other in live} | ({present.version} if present is not None else set())
         most = max((self._most.get((run.workload, run.serial, version), 0) for version in versions), default=0)
         if len(live) > most > 0:
             raise Wrong(f"{len(live)} of {run.workload} run at once, at most {most} may")
