@@ -40,7 +40,7 @@ check-lint: $(READY)
 	@$(BIN)/ruff check --quiet .
 
 check-types: $(READY)
-	@echo "check: types (mypy; strict in model, core, ports, agent)"
+	@echo "check: types (mypy --strict)"
 	@$(BIN)/mypy --no-error-summary
 
 check-imports: $(READY)

@@ -33,7 +33,7 @@ def compile_one(source: Path, out: Path) -> int:
     """Run protoc in this process; the mypy plugins are programs beside our Python."""
     programs = Path(sys.executable).parent
     well_known = Path(protoc.__file__).parent / "_proto"
-    return protoc.main(
+    code: int = protoc.main(
         [
             "protoc",
             f"-I{PACKAGE}={source.parent}",
@@ -47,6 +47,7 @@ def compile_one(source: Path, out: Path) -> int:
             f"{PACKAGE}/{source.name}",
         ]
     )
+    return code
 
 
 if __name__ == "__main__":

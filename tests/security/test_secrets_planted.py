@@ -28,6 +28,7 @@ HASHES = "".join(f"{sha256(value).hexdigest()}  -\n" for value in (FIRST, SECOND
 ENV = {"FIRST": {"secret": "first"}, "SECOND": {"secret": "second"}}
 FILES_BYTES_MAX = 64 << 20  # of one file: what a test of seconds writes is far smaller
 STREAM_S = 0.5  # how long to listen to an answer that has no end
+ANSWER_S_MAX = 60.0  # against hanging: an answer takes milliseconds on an idle machine
 PLACES = {"project": "default", "name": "hashed", "index": "0", "node": "node-1", "pool": "default", "serial": "1"}
 
 
@@ -79,7 +80,7 @@ def answers(served: Served) -> Iterator[tuple[str, bytes]]:
     """What every GET of the API answers; of streams, what comes within a moment, from the beginning on."""
     config = read_config(served.config)
     headers = {"authorization": f"Bearer {config.token}", "last-event-id": "0"}
-    with httpx.Client(base_url=config.url, headers=headers, timeout=httpx.Timeout(10, read=STREAM_S)) as client:
+    with httpx.Client(base_url=config.url, headers=headers, timeout=ANSWER_S_MAX) as client:
         described = client.get("/schema/openapi.json").json()
         for path in (path for path, operations in described["paths"].items() if "get" in operations):
             filled = re.sub(r"\{(\w+)\}", lambda match: PLACES.get(match[1], "default"), path)
@@ -90,6 +91,10 @@ def pieces(client: httpx.Client, path: str) -> Iterator[bytes]:
     with client.stream("GET", path) as answer:
         assert answer.status_code in (200, 404, 409), f"{path}: {answer.status_code}"
         yield str(answer.headers).encode()
+        if answer.headers["content-type"] != "text/event-stream":
+            yield answer.read()
+            return
+        answer.request.extensions["timeout"]["read"] = STREAM_S
         until = time.monotonic() + STREAM_S
         with suppress(httpx.ReadTimeout):
             for piece in answer.iter_raw():

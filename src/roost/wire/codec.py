@@ -1,6 +1,7 @@
 """Between protobuf messages and the frames of the model. Both sides use these two pairs of functions."""
 
 from collections.abc import Iterable
+from typing import cast
 
 import msgspec
 
@@ -8,6 +9,7 @@ from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
 from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
 from roost.model.records.node import Facts
 from roost.model.records.secret import Handed
+from roost.model.states import AttemptState, EndCause
 from roost.wire import agent_pb2 as pb
 
 
@@ -148,8 +150,10 @@ def _pack_report(report: Report) -> pb.Report:
 
 
 def _unpack_report(report: pb.Report) -> Report:
+    # What a newer agent reports may be unknown here: the gateway checks both words before anything else reads them.
+    state, cause = cast(AttemptState, report.state), cast(EndCause, report.cause)
     return Report(
-        report.token, report.state, report.started_ago_ms, report.ended_ago_ms, report.cause,
+        report.token, state, report.started_ago_ms, report.ended_ago_ms, cause,
         report.code if report.HasField("code") else None, report.signal if report.HasField("signal") else None,
         report.step, report.error, not report.unready, report.log_size,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from roost.model.events import Event
 from roost.model.protocol import Usage
 from roost.ports.store import ANYBODY, Change, Committed, Fenced, InDoubt, LeadTaken, News, Unavailable
 from roost.server.cluster.election import LeaderTiming, ServerIdentity
+from roost.server.cluster.machine import Load
 from roost.server.engine import machine as engine
 from roost.server.engine.machine import EngineMachine
 from roost.sim.checks.requests import EffectiveRequests
@@ -272,7 +273,7 @@ class SimulatedServer:
                 world.tell(self.name, "leads no more (fenced)")
                 self.leadership.release(epoch, successor)
                 self._carry_out(self.machine.released())
-            case engine.Load():
+            case Load():
                 world.after(world.between(0, RELOAD_MS[0]), self.awake, self._open, self.life)
             case engine.StandBy():
                 assert self.leadership is not None

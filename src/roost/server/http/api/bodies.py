@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ BODY_BYTES_MAX = 8 << 20  # ten thousand documents of 800 bytes
 YAML_BYTES_MAX = 1 << 20
 BODY_S_MAX = 30.0  # 8 MiB over a slow line; without it, a few idle senders would hold all connections
 DEPTH_MAX = 64  # a document needs 4; deeper is an attack on the code that walks it
+OPEN_BRACKETS_MAX = 1_000  # more than any script leaves open; the parser needs some 5 ms for so many
 MESSAGE_LENGTH_MAX = 300
 
 BYTES_MAX: dict[type, int] = {
@@ -81,6 +83,7 @@ def decode_yaml(body: bytes) -> Any:
         raise TooMuch(f"a body in YAML may have {YAML_BYTES_MAX:,} bytes; send JSON, which may have {BODY_BYTES_MAX:,}")
     try:
         text = body.decode()
+        _refuse_open_brackets(text)
         if "*" in text and "&" in text:
             _refuse_aliases(ryaml, text)
         data = ryaml.loads(text)
@@ -175,6 +178,15 @@ def _refuse_aliases(ryaml: Any, text: str) -> None:
             raise Unreadable("aliases (*name) are not taken here; write the part out where it is meant") from None
 
 
+def _refuse_open_brackets(text: str) -> None:
+    """The parser takes quadratic time for brackets that are not closed. Those in texts count: there are few of them."""
+    depth = 0
+    for found in _BRACKETS.finditer(text):
+        depth += 1 if found.group() in "[{" else -1
+        if depth > OPEN_BRACKETS_MAX:
+            raise _too_deep()
+
+
 def _check_depth(data: Any) -> None:
     level = [data] if isinstance(data, dict | list) else []
     for _ in range(DEPTH_MAX):
@@ -202,4 +214,5 @@ def _once(pairs: list[tuple[str, Any]]) -> None:
             seen.add(key)
 
 
+_BRACKETS = re.compile(r"[\[\]{}]")
 _TWICE = json.JSONDecoder(object_pairs_hook=_once)
