@@ -21,13 +21,13 @@ from roost.core.state.state import State
 from roost.core.state.timers import TimerKind
 from roost.model.errors import NoService
 from roost.model.events import NodeDisconnected, ReportsReceived
+from roost.model.protocol import Beat
 from roost.model.reasons.attempts import StreamClosed
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.states import ALLOCATED, FINISHED, InstanceState, NodeStatus
 from roost.ports.store import CommitFailure
-from roost.server.agents import machine as sessions
-from roost.server.agents.machine import SessionMachine
+from roost.server.agents.machine import BeatReply, Session, SessionMachine
 from roost.server.cluster.machine import Elected, LeadershipMachine
 from roost.server.engine import machine
 from roost.server.engine.machine import CommitChanges, Effect, EngineMachine, SleepUntil
@@ -131,11 +131,12 @@ def answers_lost_nodes(_: Rule, self: EngineMachine, node: str, session: int, *g
     return known is not None and known.session == session and self.is_leading
 
 
-without(
-    "beats_may_be_missing",
-    "The acknowledgement of a beat covers those before it, also one that never came.",
-    (sessions, "_are_missing", lambda session, sequence: False),
-)
+@mutant(SessionMachine, "beat")
+def beats_may_be_missing(beat: Rule, self: SessionMachine, session: Session, received: Beat, now: int) -> BeatReply:
+    """The acknowledgement of a beat covers those before it, also one that never came."""
+    session.sequence = max(session.sequence, received.sequence - 1)
+    reply: BeatReply = beat(self, session, received, now)
+    return reply
 
 
 # leases
