@@ -13,7 +13,7 @@ from roost.model.events import NodeConnected
 from roost.model.protocol import Answer, Drop, Hello, Report, Run, Welcome
 from roost.model.reasons.attempts import MissingOnNode
 from roost.model.records.node import Facts
-from roost.ports.driver import RunRequest, Started, StepCommand
+from roost.ports.driver import Ended, RunRequest, Started, StepCommand
 from tests.core.prefill_scene import brief, chain, waiting
 from tests.core.scene import Scene, facts_of, job, said, service
 
@@ -292,7 +292,7 @@ def test_an_end_between_hello_and_welcome_is_told_before_it_is_forgotten() -> No
     actor.started(1, 102, 102)
     actor.parted()
     actor.hello(200)
-    actor.ended(1, "exited", 0, None, 0, "", 300, 300)
+    actor.ended(Ended("1", "exited", 300, 0), 300)
     actions = actor.welcomed(Welcome(8, 200, 4_000, 1, ()), 400)
     assert actions == [Lease(4_200)]
     beat = actor.beat(400)
