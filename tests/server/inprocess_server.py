@@ -38,6 +38,7 @@ from tests.certified import authority
 
 TOKEN = "the-token-of-the-roost"
 KEY = bytes(32)  # of the seal
+LEASE_MS = 600_000  # agents that are played by hand send no heartbeats, and no node is lost on a busy machine
 DEADLINE_S = 60.0  # against hanging: what is waited for takes milliseconds on an idle machine
 
 
@@ -211,7 +212,9 @@ async def inprocess_server(
     store: Store | None = None, watch: Watch | None = None, history: History | None = None, **settings: Any
 ) -> AsyncIterator[InprocessServer]:
     """A server that runs as long as the block. A history is started and ended with it."""
-    made = InprocessServer(store or MemoryStore(), Settings(**settings), watch or Watch(), history)
+    made = InprocessServer(
+        store or MemoryStore(), Settings(**{"lease_ms": LEASE_MS, **settings}), watch or Watch(), history
+    )
     if history is not None:
         history.start()
     await made.engine.open("roost")
