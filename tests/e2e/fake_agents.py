@@ -15,6 +15,7 @@ from roost.agent.connection.stream import OPTIONS
 from roost.model.protocol import Answer, Run, Welcome
 from roost.model.records.enrolment import Bundle, read_token
 from roost.model.records.node import Facts
+from roost.ports.driver import Ended
 from roost.wire import agent_pb2_grpc
 from roost.wire.codec import pack_agent, unpack_server
 
@@ -90,10 +91,10 @@ class FakeAgent:
             if isinstance(action, Start):
                 actor.started(action.run.token, now, now)
                 if self._breaks(action.run):
-                    actor.ended(action.run.token, "exited", 1, None, 0, "", now, now)
+                    actor.ended(Ended(str(action.run.token), "exited", now, 1), now)
                 update.set()
             elif isinstance(action, Halt):
-                actor.ended(action.token, "stopped", None, 15, 0, "", now, now)
+                actor.ended(Ended(str(action.token), "stopped", now, signal=15), now)
                 update.set()
 
 
