@@ -375,7 +375,7 @@ async def test_news_of_one_moment_share_a_frame(tmp_path: Path) -> None:
 
 
 async def test_a_hello_may_hold_many_attempts(tmp_path: Path) -> None:
-    async with gateway_server() as server:
+    async with gateway_server(lease_ms=60_000) as server:
         driver = PacedDriver(for_ever)
         offer = {"cpu": 1_000_000}
         async with agent(server.port, tmp_path, driver=driver, resources=offer):

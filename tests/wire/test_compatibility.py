@@ -77,6 +77,7 @@ RunFrame.log = 2 LogPiece
 RunFrame.result = 3 Result
 RunFrame.position = 4 Position
 RunFrame.gap = 5 bool
+RunFrame.log_missing = 9 int64
 RunFrame.project = 6 string
 RunFrame.name = 7 string
 RunFrame.index = 8 uint32

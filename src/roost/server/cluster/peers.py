@@ -12,6 +12,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from roost import __version__
+from roost.model.errors import NoService
 from roost.server.agents.log_store import LOG_BYTES_MAX, LogHub
 from roost.server.agents.validation import is_log
 from roost.server.cluster.election import ServerIdentity
@@ -153,7 +154,10 @@ class Peers:
 
     async def forward(self, leader: ServerIdentity, forwarded: pb.ForwardedCall) -> AsyncIterator[pb.ForwardedReply]:
         """The leader's answer to an operation, in pieces."""
-        call = (await self._channel(leader.agents)).unary_stream(f"/{SERVICE}/Forward")(forwarded.SerializeToString())
+        channel = await self._channel(leader.agents)
+        if not await _is_connected(channel):  # nothing was sent, so the client may try again
+            raise NoService(f"the leader at {leader.agents} cannot be reached; try again")
+        call = channel.unary_stream(f"/{SERVICE}/Forward")(forwarded.SerializeToString())
         try:
             while (data := await call.read()) is not grpc.aio.EOF:
                 yield pb.ForwardedReply.FromString(data)
@@ -193,6 +197,18 @@ class Peers:
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()
+
+
+async def _is_connected(channel: grpc.aio.Channel) -> bool:
+    """Whether the other server can be reached now. Connects first where that was not done yet."""
+    waiting = (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING)
+    try:
+        async with asyncio.timeout(KNOCK_S_MAX):
+            while (state := channel.get_state(try_to_connect=True)) in waiting:
+                await channel.wait_for_state_change(state)
+    except TimeoutError:
+        return False
+    return state is grpc.ChannelConnectivity.READY
 
 
 async def is_gone(address: str) -> bool:
