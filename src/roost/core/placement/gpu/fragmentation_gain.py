@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from roost.core.placement.filters.gpu import devices_of
 from roost.core.placement.gpu.fragmentation import (
     DeviceClass,
     FreeColumns,
@@ -88,6 +89,16 @@ def gain_of(fleet: Fleet, ask: Ask, row: int, lost: LostOne) -> tuple[DeviceClas
             gains.append((number, before - lost(kind, FreeResources(cpu, memory, tuple(devices)))))
             devices[number] = free
     return kind, gains
+
+
+def best_device(
+    fleet: Fleet, ask: Ask, row: int, lost: LostOne, worth: Callable[[DeviceClass, int], int]
+) -> tuple[int, ...]:
+    """For a share the device whose gain is worth most, of equal ones the first; whole devices as they come."""
+    if not ask.gpu_count or ask.gpu_milli >= GPU:
+        return devices_of(fleet, ask, row)
+    kind, gains = gain_of(fleet, ask, row, lost)
+    return (max(gains, key=lambda gain: (worth(kind, gain[1]), -gain[0]))[0],)
 
 
 def _after(devices: Ints, milli: int, count: int) -> tuple[Ints, Ints]:

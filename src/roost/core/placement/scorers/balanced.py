@@ -8,9 +8,8 @@ least left of the resource that typical work uses up first.
 
 import numpy as np
 
-from roost.core.placement.filters.gpu import devices_of
 from roost.core.placement.gpu.fragmentation import DeviceClass, shape_of
-from roost.core.placement.gpu.fragmentation_gain import PRICE, gain_of, gains_of, prices, scarcest
+from roost.core.placement.gpu.fragmentation_gain import PRICE, best_device, gain_of, gains_of, prices, scarcest
 from roost.core.placement.scorers import SCORE_MAX
 from roost.core.state.fleet import GPU, Fleet, Ints
 from roost.model.records.workload import Ask
@@ -49,11 +48,7 @@ def score_one(fleet: Fleet, ask: Ask, row: int) -> int:
 
 
 def devices(fleet: Fleet, ask: Ask, row: int) -> tuple[int, ...]:
-    """For a share the device that gains most, of equal ones the first; whole devices as they come."""
-    if not ask.gpu_count or ask.gpu_milli >= GPU:
-        return devices_of(fleet, ask, row)
-    _, gains = gain_of(fleet, ask, row, DeviceClass.lost_late)
-    return (max(gains, key=lambda gain: (gain[1], -gain[0]))[0],)
+    return best_device(fleet, ask, row, DeviceClass.lost_late, lambda _, gain: gain)
 
 
 def _tightness(fleet: Fleet, ask: Ask) -> Ints:

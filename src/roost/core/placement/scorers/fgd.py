@@ -9,9 +9,8 @@ from math import ceil, log
 
 import numpy as np
 
-from roost.core.placement.filters.gpu import devices_of
 from roost.core.placement.gpu.fragmentation import DeviceClass
-from roost.core.placement.gpu.fragmentation_gain import gain_of, gains_of
+from roost.core.placement.gpu.fragmentation_gain import best_device, gain_of, gains_of
 from roost.core.placement.scorers import SCORE_MAX
 from roost.core.state.fleet import GPU, Fleet, Ints
 from roost.model.records.workload import Ask
@@ -35,11 +34,7 @@ def score_one(fleet: Fleet, ask: Ask, row: int) -> int:
 
 
 def devices(fleet: Fleet, ask: Ask, row: int) -> tuple[int, ...]:
-    """For a share the device that gains most, of equal ones the first; whole devices as they come."""
-    if not ask.gpu_count or ask.gpu_milli >= GPU:
-        return devices_of(fleet, ask, row)
-    kind, gains = gain_of(fleet, ask, row, DeviceClass.lost_now)
-    return (max(gains, key=lambda gain: (_steps(kind, gain[1]), -gain[0]))[0],)
+    return best_device(fleet, ask, row, DeviceClass.lost_now, _steps)
 
 
 def _steps(kind: DeviceClass, gain: int) -> int:
