@@ -84,4 +84,4 @@ def _affinity_scores(
 
 def affinity_mask(fleet: Fleet, ask: Ask, subjects: tuple[str, ...], fits: Mask) -> Mask | None:
     """Nodes that satisfy every affinity rule; None: there is no such rule."""
-    return all_of(node_filter.mask(fleet, ask, subjects, fits) for node_filter in AFFINITY)
+    return all_of([node_filter.mask(fleet, ask, subjects, fits) for node_filter in AFFINITY])

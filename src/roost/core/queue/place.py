@@ -311,17 +311,16 @@ def _begin_attempt(state: State, head: PendingHead, node: str, decision: bytes) 
 
 def _decision(fleet: Fleet, choice: Choice) -> Decision:
     """The node taken and the best of the others; of equal ones the first by name."""
-    scores, left = choice.scores, choice.scores.copy()
-    rows = [choice.row]
-    for _ in range(min(choice.eligible, CANDIDATES_MAX)):
-        best = int(left.argmax())  # some scans are cheaper than sorting
-        if left[best] < 0:  # of a gang, members tried later may have changed the scores
+    scores, left, row = choice.scores, choice.scores.copy(), choice.row
+    score = scores.item(row)  # of a gang, members tried later may have made it ineligible
+    candidates = [(fleet.names[row], score)]
+    while len(candidates) < CANDIDATES_MAX:
+        left[row] = NOT_ELIGIBLE
+        row = int(left.argmax())  # some scans are cheaper than sorting
+        if (score := left.item(row)) < 0:
             break
-        left[best] = NOT_ELIGIBLE
-        if best != choice.row:
-            rows.append(best)
-    candidates = tuple([(fleet.names[row], scores.item(row)) for row in rows[:CANDIDATES_MAX]])
-    return Decision(choice.strategy.name, choice.eligible, len(scores), candidates)
+        candidates.append((fleet.names[row], score))
+    return Decision(choice.strategy.name, choice.eligible, len(scores), tuple(candidates))
 
 
 def _last_row(fleet: Fleet, name: str) -> int:

@@ -234,12 +234,7 @@ class Fleet:
     def count_in_domain(self, subject: str, by: str, *, repelled: bool = False) -> Ints:
         """How many match a selector (or are `apart` from it) in the domain of each row."""
         counts = self.topology.domain_counts(self, subject, by, repelled=repelled)
-        if by == "node":
-            return counts
-        places = self.domains(by)
-        if not len(counts):
-            return np.zeros(len(places), np.int64)
-        return np.where(places == NO_DOMAIN, 0, counts[places])
+        return counts[:-1] if by == "node" else counts[self.domains(by)]
 
     def changed_since(self, position: int) -> tuple[int, ...] | None:
         """Rows changed since a position of the log, each once; None when that is too long ago.

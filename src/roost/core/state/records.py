@@ -167,10 +167,11 @@ class StoredRecords:
         return progress
 
     def new_instance(self, workload: Workload, index: int, reason: Reason, at_ms: int) -> Instance:
-        instance = Instance(workload.key, index, version=workload.version)
+        key = workload.key
+        instance = Instance(key, index, version=workload.version)
         instance.story = (Transition(at_ms, "", instance.state, reason, self.revision + 1),)
-        self.instances[instance.key] = instance
-        progress = self.progress_of(workload)
+        self.instances[f"{key}.{index}"] = instance
+        progress = self.progress.get(key) or self.progress_of(workload)
         progress.counts[instance.state] = progress.counts.get(instance.state, 0) + 1
         if progress.placed_count <= index:
             progress.placed_count = index + 1
