@@ -16,7 +16,7 @@ from roost.model.records.enrolment import Bundle
 from roost.ports.blobs import Blobs
 from roost.server.agents.gateway import SERVICE, Gateway
 from roost.server.cluster.forwarding import answer
-from roost.server.cluster.member import ClusterMember
+from roost.server.cluster.peers import ClusterMember
 from roost.server.config import ServerConfig
 from roost.server.feed.change_log import Watch
 from roost.server.pki.certificates import Certificates

@@ -17,9 +17,8 @@ from roost.ports.blobs import Blobs
 from roost.ports.store import Store, StoreError
 from roost.server.agents.gateway import Gateway
 from roost.server.agents.log_store import LogHub
-from roost.server.cluster.member import ClusterMember, make_member
+from roost.server.cluster.peers import ClusterMember, make_member
 from roost.server.config import ServerConfig, check_config
-from roost.server.controller.listen import choose_port, controller_address
 from roost.server.engine.engine import Clock, Engine, unless
 from roost.server.engine.executor import Executor
 from roost.server.engine.recording import Journal
@@ -29,7 +28,7 @@ from roost.server.http.server import Web, listen
 from roost.server.observability import logging
 from roost.server.observability.metrics import CountCache, Metrics
 from roost.server.pki.authority import AuthorityUnavailable
-from roost.server.pki.bootstrap import Enrol, agents_addresses, secure
+from roost.server.pki.bootstrap import Enrol, agents_addresses, choose_port, controller_address, secure
 from roost.server.pki.enrolment import Joining
 from roost.server.pki.secrets import Secrets
 from roost.server.pki.tls import ServerTls

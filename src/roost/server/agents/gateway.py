@@ -22,7 +22,7 @@ from roost.server.agents.log_store import LogHub
 from roost.server.agents.machine import BeatReply, Session, SessionMachine
 from roost.server.agents.outbox import Outbox
 from roost.server.agents.validation import RUNS_MAX, check_beat, check_hello
-from roost.server.cluster.member import ClusterMember
+from roost.server.cluster.peers import ClusterMember
 from roost.server.engine.engine import Engine
 from roost.server.pki.certificates import Certificates, NodeCredential
 from roost.server.pki.secrets import Secrets

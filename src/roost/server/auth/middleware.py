@@ -8,10 +8,9 @@ from hmac import compare_digest
 from typing import Any
 
 from roost.model.errors import NoService, Refused, RoostError
-from roost.server.auth.members import Members
 from roost.server.auth.oidc import Issuer, Person
 from roost.server.auth.principal import ALL, PRINCIPAL, Principal
-from roost.server.auth.tokens import PREFIX, Tokens
+from roost.server.auth.tokens import PREFIX, Members, Tokens
 from roost.server.engine.engine import Engine
 from roost.server.http.api.errors import RETRY_AFTER_S, encode_error
 from roost.server.observability import logging

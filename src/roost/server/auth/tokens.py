@@ -1,4 +1,4 @@
-"""API tokens: made, admitted, and the time of their last use.
+"""API tokens: made, admitted, and the time of their last use; and members, the persons with roles in projects.
 
 A token is `roost_NAME_SECRET`: the name it is stored under, and 32 random bytes. Only its SHA-256 is stored. A slow
 hash is for passwords, which can be guessed; 256 bits cannot, and every request would pay for a slow one.
@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from roost.core.state.state import State
 from roost.model.events import PutRecords
-from roost.model.records.access import Token
+from roost.model.records.access import Member, Token
 from roost.model.records.opaque import OpaqueRecord
-from roost.server.auth.principal import Access
+from roost.server.auth.principal import NOTHING, Access
 from roost.server.engine.engine import Engine
 
 PREFIX = "roost_"
@@ -99,3 +100,36 @@ def digest_of(text: str) -> bytes:
 
 encode_token = msgspec.msgpack.Encoder().encode
 decode_token = msgspec.msgpack.Decoder(Token).decode
+
+
+class Members:
+    """The roles of persons, by subject. Compiled again when the records differ, which is checked once per commit."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._state: State | None = None
+        self._revision = -1
+        self._seen: dict[str, bytes] = {}
+        self._access: dict[str, Access] = {}
+
+    def access(self, subject: str) -> Access:
+        state = self._engine.state
+        if state is not self._state or state.revision != self._revision:
+            stored = state.opaque_records.get("member", {})
+            # Equal records are the same object: ten thousand are compared in a fraction of a millisecond.
+            if stored != self._seen:
+                self._compile(stored)
+            self._state, self._revision = state, state.revision
+        return self._access.get(subject, NOTHING)
+
+    def _compile(self, stored: dict[str, bytes]) -> None:
+        roles: dict[str, dict[str, str]] = {}
+        for key, value in stored.items():
+            project, _, subject = key.partition("/")
+            roles.setdefault(subject, {})[project] = decode_member(value).role
+        self._access = {subject: Access(role) for subject, role in roles.items()}
+        self._seen = dict(stored)
+
+
+encode_member = msgspec.msgpack.Encoder().encode
+decode_member = msgspec.msgpack.Decoder(Member).decode

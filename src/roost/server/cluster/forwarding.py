@@ -18,9 +18,8 @@ from roost.server.cluster.election import ServerIdentity
 from roost.server.cluster.peers import Peers
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging
-from roost.server.operations.codec import codec_of
 from roost.server.operations.context import Call, Context
-from roost.server.operations.dispatch import redacted
+from roost.server.operations.dispatch import codec_of, redacted
 from roost.server.operations.permit import Scope, permit
 from roost.server.operations.table import OPERATIONS, RULES
 from roost.wire import servers_pb2 as pb

@@ -22,7 +22,7 @@ from roost.server.controller.calls import Caller, check_names, document_of, subm
 from roost.server.controller.encode import message_of, stages_of
 from roost.server.controller.errors import Slow
 from roost.server.operations.work import logs
-from roost.server.operations.work.log_follower import LogEvent
+from roost.server.operations.work.logs import LogEvent
 from roost.server.views.work import never_ran
 from roost.wire import controller_pb2 as pb
 

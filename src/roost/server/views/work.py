@@ -5,6 +5,9 @@ else `stopping` if one is stopping, else `queued`. Once it is over: the first of
 and cancelled that any instance ended in, else `succeeded`. What never ran counts as what the workload made of it.
 """
 
+import difflib
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -14,16 +17,18 @@ from roost.core.dependencies.conditions import pending_text
 from roost.core.explain.why import node_report
 from roost.core.lifecycle.restarts import CRASH_LOOP
 from roost.core.placement.scorers import SCORE_MAX
+from roost.core.state import versions
 from roost.core.state.state import State
-from roost.model.errors import NotFound
+from roost.model.errors import Invalid, NotFound
 from roost.model.keys import split_workload_key
 from roost.model.reasons.attempts import SUBMITTED
 from roost.model.records.instance import Decision, Instance
 from roost.model.records.transition import Transition
-from roost.model.records.workload import Workload
-from roost.model.states import FINISHED, WORST_FIRST, InstanceState, WorkloadKind
+from roost.model.records.workload import Rollout, Workload
+from roost.model.states import ALLOCATED, FINISHED, WORST_FIRST, InstanceState, WorkloadKind
 from roost.schema.nodes import NodeDetail, NodeView, ResourceUse, UsageView
 from roost.schema.reason_text import Visible, message_of, reason_view, render, render_text
+from roost.schema.rollouts import RolloutView, VersionView
 from roost.schema.work import (
     CandidateView,
     DecisionView,
@@ -33,7 +38,6 @@ from roost.schema.work import (
     WorkloadDetail,
     WorkloadView,
 )
-from roost.server.views.rollouts import rollout_view
 from roost.server.views.view_of import view_of
 
 RUNNING = (InstanceState.RUNNING, InstanceState.STARTING, InstanceState.PLACED)
@@ -277,3 +281,77 @@ class _Labelled(msgspec.Struct):
 
 
 _LABELS = msgspec.msgpack.Decoder(_Labelled)
+
+
+LINES_MAX = 2_000  # of a document that is compared with another: a longer one would hold up the server
+VERSIONS = re.compile(r"([0-9]{1,9})\.\.([0-9]{1,9})")
+
+
+def rollout_view(rollout: Rollout | None, visible: Visible | None = None) -> RolloutView | None:
+    if rollout is None:
+        return None
+    return view_of(
+        RolloutView,
+        rollout,
+        before=rollout.before or None,
+        message=message_of(rollout.reason, visible),
+        reason=reason_view(rollout.reason, visible),
+    )
+
+
+def version_views(state: State, workload: Workload, *, compared: bool, visible: Visible | None = None
+) -> Iterator[VersionView]:  # fmt: skip
+    """The versions of a workload that are known, the newest first; `compared`: each with what it changed."""
+    existing = [item for item in versions.versions_of(state, workload) if item != workload.version]
+    running = Counter(
+        instance.version for instance in versions.instances_of(state, workload) if instance.state in ALLOCATED
+    )
+    for number, before in zip([workload.version, *existing], [*existing, 0], strict=True):
+        version = found(state, workload, number)
+        yield VersionView(
+            version=number,
+            at_ms=version.changed_ms or version.submitted_ms,
+            change=render(version.change or SUBMITTED, visible),
+            change_reason=reason_view(version.change or SUBMITTED, visible),
+            present=version is workload,
+            instances=running[number],
+            rollout=rollout_view(version.rollout, visible),
+            document=msgspec.msgpack.decode(version.document),
+            diff=difference(found(state, workload, before), version) if before and compared else [],
+        )
+
+
+def asked_for(diff: str) -> tuple[int, int]:
+    asked = VERSIONS.fullmatch(diff)
+    if asked is None:
+        raise Invalid("diff", "two versions, such as 1..3, or `each`")
+    return int(asked[1]), int(asked[2])
+
+
+def found(state: State, workload: Workload, number: int) -> Workload:
+    """A workload at a version. Raises NotFound."""
+    version = versions.version_of(state, workload, number)
+    if version is None:
+        existing = ", ".join(map(str, sorted({*versions.versions_of(state, workload), workload.version})))
+        message = f"version {number} of {workload.key} is not known; those known are {existing}"
+        raise NotFound(message, code="no_such_version")
+    return version
+
+
+def difference(old: Workload, new: Workload) -> list[str]:
+    if old.document == new.document:
+        return []
+    before, after = _lines(old), _lines(new)
+    if max(len(before), len(after)) > LINES_MAX:
+        return [f"# more than {LINES_MAX:,} lines; compare the documents themselves"]
+    names = (f"version {old.version}", f"version {new.version}")
+    return [line.rstrip("\n") for line in difflib.unified_diff(before, after, *names, lineterm="")]
+
+
+def _lines(version: Workload) -> list[str]:
+    """A document as text, with sorted keys."""
+    import ryaml  # only where versions are compared
+
+    document = msgspec.to_builtins(msgspec.msgpack.decode(version.document), order="deterministic")
+    text: str = ryaml.dumps(document)
+    return text.splitlines()

@@ -23,8 +23,7 @@ from roost.server.operations.fleet import servers
 from roost.server.operations.parameters import OFFSET_MAX
 from roost.server.operations.work import events, logs, workloads
 from roost.server.operations.work.events import ID_MAX, EventBatch
-from roost.server.operations.work.log_follower import LogEvent
-from roost.server.operations.work.logs import LogSlice
+from roost.server.operations.work.logs import LogEvent, LogSlice
 
 EVENT_STREAM = "text/event-stream"
 EVENT_STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}

@@ -31,7 +31,7 @@ async def kept_alive(source: AsyncGenerator[bytes, None], pulse_s: float = PULSE
     following: asyncio.Task[bytes | None] | None = None
     try:
         while True:
-            following = following or asyncio.ensure_future(_next(source))
+            following = following or asyncio.ensure_future(anext(source, None))
             await asyncio.wait({following}, timeout=pulse_s)
             if not following.done():
                 yield PULSE
@@ -45,7 +45,3 @@ async def kept_alive(source: AsyncGenerator[bytes, None], pulse_s: float = PULSE
             following.cancel()
             await asyncio.wait({following})
         await source.aclose()
-
-
-async def _next(source: AsyncGenerator[bytes, None]) -> bytes | None:
-    return await anext(source, None)

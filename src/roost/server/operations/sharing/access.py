@@ -9,7 +9,7 @@ from roost.model.errors import NotFound
 from roost.model.records.access import Member, check_place, check_role, subject_of
 from roost.model.records.opaque import Audit, OpaqueRecord
 from roost.schema.access import AuditPage, LoginView, MemberPage, Membership, MemberView, WhoamiView
-from roost.server.auth.members import decode_member, encode_member
+from roost.server.auth.tokens import decode_member, encode_member
 from roost.server.operations.context import Call
 from roost.server.operations.parameters import PAGE_MAX, After, Limit, page_of
 from roost.server.views.view_of import view_of

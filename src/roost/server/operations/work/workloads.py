@@ -26,9 +26,16 @@ from roost.server.operations.parameters import After, At, Limit, MustExist, Plan
 from roost.server.operations.permit import permit_wanted
 from roost.server.operations.sharing.secrets import require_secrets
 from roost.server.views.explain import plan_view, why_view
-from roost.server.views.rollouts import asked_for, difference, found, version_views
 from roost.server.views.view_of import view_of
-from roost.server.views.work import live_view, workload_detail, workload_view
+from roost.server.views.work import (
+    asked_for,
+    difference,
+    found,
+    live_view,
+    version_views,
+    workload_detail,
+    workload_view,
+)
 
 BATCH_MAX = 10_000  # documents in one request: one step of the engine, some hundred milliseconds
 CHECKED_AT_ONCE = 200  # documents checked before others get their turn: some milliseconds

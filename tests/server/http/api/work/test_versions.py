@@ -11,7 +11,7 @@ from roost.model.reasons.subjects import InstanceRef
 from roost.model.records.workload import Rollout
 from roost.schema.reason_text import HIDDEN
 from roost.server.auth.principal import Access, Redactor
-from roost.server.views.rollouts import rollout_view
+from roost.server.views.work import rollout_view
 from tests.server.inprocess_server import InprocessServer, Played, Stop, inprocess_server
 
 ONE = {"name": "web", "kind": "service", "command": "serve 1", "count": 2, "resources": {"cpu": "100m"},

@@ -8,7 +8,7 @@ import pytest
 
 from roost.model.errors import Invalid
 from roost.server.config import ServerConfig, check_config
-from roost.server.controller.listen import choose_port, controller_address
+from roost.server.pki.bootstrap import choose_port, controller_address
 
 
 def config(**fields: Any) -> ServerConfig:
