@@ -181,7 +181,7 @@ async def test_a_restarted_server_finds_everything_as_it_was_and_starts_nothing_
             await server.gateway.stop(0)
             server.engine.stop()
             async with gateway_server(MemoryStore(memory), port=port) as again:
-                await again.until(lambda: again.gateway.connected == 1)
+                await again.until(lambda: len(again.gateway.machine.sessions) == 1)
                 assert again.states() == ["running"] * 3
                 assert len(driver.did("start")) == 3 and not driver.did("stop")
                 await again.submit(name="next")
@@ -258,7 +258,7 @@ async def test_a_server_that_stops_answering_is_left(tmp_path: Path, monkeypatch
 
 async def test_a_lost_delta_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with gateway_server() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
-        await server.until(lambda: server.gateway.connected == 1)
+        await server.until(lambda: len(server.gateway.machine.sessions) == 1)
         received = service.actor.answered
         lost: list[Answer] = []
 
@@ -281,7 +281,7 @@ async def test_a_lost_delta_is_made_up_for(tmp_path: Path, monkeypatch: pytest.M
 
 async def test_asked_to_stop_with_nothing_running_it_says_goodbye(tmp_path: Path) -> None:
     async with gateway_server() as server, agent(server.port, tmp_path) as (service, _):
-        await server.until(lambda: server.gateway.connected == 1)
+        await server.until(lambda: len(server.gateway.machine.sessions) == 1)
         began = time.monotonic()
         service.stop()
         await server.until(lambda: server.engine.state.nodes["n1"].status == "lost")
@@ -360,7 +360,7 @@ async def test_full_work_directories_of_forgotten_runs_are_removed(
 async def test_news_of_one_moment_share_a_frame(tmp_path: Path) -> None:
     beats: list[Beat] = []
     async with gateway_server() as server, agent(server.port, tmp_path, resources={"cpu": 50_000}) as (service, _):
-        await server.until(lambda: server.gateway.connected == 1)
+        await server.until(lambda: len(server.gateway.machine.sessions) == 1)
         log_line = service.actor.beat
 
         def remember(*args: object, **fields: object) -> Beat:
@@ -382,7 +382,7 @@ async def test_a_hello_may_hold_many_attempts(tmp_path: Path) -> None:
             await server.submit(count=1_000)
             await server.until(lambda: server.states() == ["running"] * 1_000)
         async with agent(server.port, tmp_path, driver=driver, resources=offer) as (service, _):
-            await server.until(lambda: server.gateway.connected == 1)
+            await server.until(lambda: len(server.gateway.machine.sessions) == 1)
             await until(lambda: service.actor.session)
             assert server.states() == ["running"] * 1_000
             assert len(driver.did("start")) == 1_000

@@ -55,7 +55,7 @@ class Port:
 async def port_of(made: InprocessServer, tls: ssl.SSLContext | None = None) -> AsyncIterator[Port]:
     """The server as it is served."""
     web = Web(made.door, grace_s=0.2)
-    web.show(tls)
+    web.tls = tls
     listener = listen("127.0.0.1", 0)
     async with asyncio.TaskGroup() as group:
         group.create_task(web.serve(sockets=[listener]))

@@ -45,7 +45,7 @@ class SecuredServer(InprocessServer):
         if blobs is not None:
             self.logs._blobs = blobs
         self.gateway = Gateway(self.engine, self.logs, self.secrets)
-        self.perform.attach(self.gateway)
+        self.perform.streams = self.gateway
         self.team = ClusterMember(
             store, ServerConfig(store="etcd://server", data=Path("."), admin_token=TOKEN), 1, self.engine.clock.now_ms
         )

@@ -229,7 +229,7 @@ async def test_an_agent_that_never_reads_its_orders_is_ended(
         async with played(made.port) as agent:
             await agent.hello()
             beating = asyncio.ensure_future(beats(agent))
-            await made.until(lambda: not made.gateway.connected)
+            await made.until(lambda: not len(made.gateway.machine.sessions))
             beating.cancel()
             await asyncio.wait({beating})
     assert refusals(report) == [("ipv4:127.0.0.1", "node n1 does not read its orders")]
@@ -247,7 +247,7 @@ async def test_many_streams_at_once_leave_one_of_each_node(made: SecuredServer) 
     async with asyncio.timeout(DEADLINE_S):
         while sum(end.done() for end in ends) < len(ends) - 1:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED, timeout=0.1)
-    assert made.gateway.connected == 1
+    assert len(made.gateway.machine.sessions) == 1
     codes = {end.result() for end in ends if end.done()}
     assert codes <= {grpc.StatusCode.ABORTED, grpc.StatusCode.UNAVAILABLE}
     assert sum(end.done() for end in ends) == len(ends) - 1

@@ -41,7 +41,7 @@ class GatewayServer:
         self.engine = Engine(store, settings, self, Clock())
         self.logs = LogHub(blobs, settle_s=0.2, stall_s=0.5)
         self.secrets = Secrets(self.engine)
-        self.secrets.begin(Seal(bytes(32)))
+        self.secrets.seal = Seal(bytes(32))
         self.gateway = Gateway(self.engine, self.logs, self.secrets)
         # Whoever has a certificate of the CA is known, as after a restart that forgot; strict: who has joined.
         self.certificates = Certificates(self.engine, authority(), forgetful=not strict)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -54,7 +55,7 @@ class Streams:
         self.acknowledged: dict[str, int] = {}
         self.closed: list[str] = []
         self.resets = 0
-        self.connected = 0
+        self.machine = SimpleNamespace(sessions={})
 
     def send(self, orders: Orders) -> None:
         self.sent.append(orders)
@@ -119,15 +120,15 @@ class InprocessServer:
         self.logs = LogHub(MemoryBlobs(), settle_s=0.0, stall_s=0.5)
         self.perform = Executor(self.watch, self.logs, history)
         self.streams = Streams()
-        self.perform.attach(self.streams)
+        self.perform.streams = self.streams
         self.engine = Engine(store, settings, self.perform, Clock())
         census = CountCache()
         metrics = Metrics(self.engine, self.perform, census)
         self.auth = Auth(self.engine, TOKEN)
         self.secrets = Secrets(self.engine)
-        self.secrets.begin(Seal(KEY))
+        self.secrets.seal = Seal(KEY)
         self.hooks = self.perform.hooks = Hooks(self.engine, to_loopback=True)  # told of all, silent until it is run
-        self.hooks.begin(Seal(KEY))
+        self.hooks.seal = Seal(KEY)
         self.context = Context(
             self.engine,
             self.watch,
@@ -138,8 +139,8 @@ class InprocessServer:
             self._joining(),
             self.secrets,
             Questions(self.engine),
+            self.hooks,
             history,
-            hooks=self.hooks,
         )
         self.dispatcher = Dispatcher(self.context)
         self.api = _spare_apis.pop() if _spare_apis else make_api(self.dispatcher)

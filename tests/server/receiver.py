@@ -105,7 +105,7 @@ async def telling(made: InprocessServer) -> AsyncIterator[None]:
 def equip(made: InprocessServer, *commands: Command, timing: RetryTiming = QUICK, **fields: Any) -> None:
     """Hooks for a server, other than its own: they try again soon, and forget nothing."""
     made.hooks = Hooks(made.engine, commands, to_loopback=True, timing=timing, store_s=0.0, **fields)
-    made.hooks.begin(Seal(KEY))
+    made.hooks.seal = Seal(KEY)
     made.perform.hooks = made.hooks
     made.context = made.dispatcher.context = made.context._replace(hooks=made.hooks)
 

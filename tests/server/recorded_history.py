@@ -58,9 +58,9 @@ class RecordedHistory:
 
     async def differs(self, at: str, revision: int) -> list[str]:
         """Where the past as it is shown differs from what it was."""
-        past = await self.history.at(at, self.state.now_ms)
-        assert past.state.revision == revision, (at, past.moment)
-        return differences(past.state, mirror(Snapshot(revision, self.was[revision]), Settings()))
+        past, moment = await self.history.at(at, self.state.now_ms)
+        assert past.revision == revision, (at, moment)
+        return differences(past, mirror(Snapshot(revision, self.was[revision]), Settings()))
 
     def _note(self) -> None:
         self.was[self.state.revision] = records_of(self.state)

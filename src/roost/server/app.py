@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -121,9 +121,9 @@ async def serve(
         # What was imported and loaded stays: it need not be looked at again whenever garbage is sought.
         gc.freeze()
         if opened is not None:
-            # SIGHUP reads the operator's certificate again, if there is one.
-            reloading = {signal.SIGHUP: opened[0].reload} if opened[0].is_operators else {}
-            stack.enter_context(_handling(reloading))
+            operators = opened[0].operators
+            reload = {signal.SIGHUP: partial(operators.refresh, always=True)} if operators is not None else {}
+            stack.enter_context(_handling(reload))
             await _live(parts, listener, *opened, deciding, on_ready, stopping)
     log.info("stopped", revision=parts.engine.state.revision)
 
@@ -136,7 +136,7 @@ async def _live(
     async with asyncio.TaskGroup() as group:
         group.create_task(_until_over(deciding))
         renewing = group.create_task(transport.run())
-        parts.web.show(transport.api_context())
+        parts.web.tls = transport.api.context if transport.api is not None else None
         hooking = group.create_task(parts.hooks.run())
         serving = group.create_task(parts.web.serve(sockets=[listener]))
         await parts.web.ready.wait()
@@ -178,7 +178,7 @@ def _assemble(
     engine = Engine(store, config.settings(), perform, clock, journal, team.leadership if team else None)
     secrets = Secrets(engine)
     gateway = Gateway(engine, logs, secrets)
-    perform.attach(gateway)
+    perform.streams = gateway
     census = CountCache()
     issuer = (
         Issuer(config.oidc_issuer, config.oidc_client_id, config.oidc_claim, engine.clock.now_ms)
@@ -191,7 +191,7 @@ def _assemble(
     metrics = Metrics(engine, perform, census)
     hooks = perform.hooks = Hooks(engine, config.hook_commands(), to_loopback=config.hooks_to_loopback)
     context = Context(
-        engine, watch, logs, census, metrics, auth, joining, secrets, Questions(engine), history, peers, hooks,
+        engine, watch, logs, census, metrics, auth, joining, secrets, Questions(engine), hooks, history, peers,
         controller_address(config),
     )  # fmt: skip
     if peers is not None:
@@ -253,20 +253,19 @@ async def _open_gateway(
 ) -> tuple[ServerTls, int]:
     with _starting(AuthorityUnavailable, Invalid), _starting(OSError, hint="; choose another --agents-port"):
         secured = await secure(config, parts.engine, parts.joining, api_port)
-        parts.secrets.begin(secured.seal)
-        parts.hooks.begin(secured.seal)
+        parts.secrets.seal = parts.hooks.seal = secured.seal
         if parts.team is not None:
-            parts.team.secured(secured.transport)
+            parts.team.transport = secured.transport
         if enrol is not None:
             await enrol(secured.certificates)
-        credentials = secured.transport.server.grpc_credentials()
+        credentials = secured.transport.server.grpc_credentials(secured.certificates.authority.certificate)
         port = await parts.gateway.start(
             config.agents_host, config.agents_port, secured.certificates, credentials, parts.team
         )  # fmt: skip
     if parts.controllers is not None and config.controller_listen is not None:
         with _starting(OSError, hint="; choose another --controller-listen"):
-            credentials = secured.transport.controller_credentials()
-            await parts.controllers.start(*config.controller_listen, credentials)
+            api = secured.transport.api
+            await parts.controllers.start(*config.controller_listen, api.grpc_credentials() if api else None)
     addresses, team = agents_addresses(config, port), parts.team
     secured.certificates.servers = lambda: tuple(dict.fromkeys((*addresses, *(team.addresses if team else ()))))
     if team is not None:
@@ -294,7 +293,7 @@ def _starting(*errors: type[Exception], hint: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def _handling(handlers: dict[signal.Signals, Callable[[], None]]) -> Iterator[None]:
+def _handling(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator[None]:
     """Handle signals in the main thread. In another one, its owner stops the server."""
     loop = asyncio.get_running_loop()
     if threading.current_thread() is not threading.main_thread():

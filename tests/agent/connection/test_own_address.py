@@ -26,11 +26,11 @@ async def test_the_address_is_that_of_the_way_to_the_server(server: str, found: 
 
 async def test_a_server_is_told_the_address(tmp_path: Path) -> None:
     async with gateway_server() as server, agent(server.port, tmp_path):
-        await server.until(lambda: server.gateway.connected == 1)
+        await server.until(lambda: len(server.gateway.machine.sessions) == 1)
         assert server.engine.state.nodes["n1"].facts.address == "127.0.0.1"
 
 
 async def test_what_an_operator_says_is_not_looked_for(tmp_path: Path) -> None:
     async with gateway_server() as server, agent(server.port, tmp_path, address="gpu-1.example"):
-        await server.until(lambda: server.gateway.connected == 1)
+        await server.until(lambda: len(server.gateway.machine.sessions) == 1)
         assert server.engine.state.nodes["n1"].facts.address == "gpu-1.example"

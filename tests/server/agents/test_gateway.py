@@ -33,7 +33,7 @@ async def test_hello_is_answered_with_the_session_the_lease_and_the_whole_assign
         assert (welcome.echo_ms, welcome.lease_ms) == (77, 3_000)
         assert welcome.session == server.engine.state.nodes["n1"].session
         assert [run.workload for run in runs_of(welcome)] == ["default/job"]
-        assert server.gateway.connected == 1
+        assert len(server.gateway.machine.sessions) == 1
         await agent.quiet()
 
 
@@ -103,7 +103,7 @@ async def test_a_broken_stream_is_told_at_once() -> None:
         async with played(server.port) as agent:
             await agent.hello()
         await server.until(lambda: server.engine.state.nodes["n1"].status == "suspect")
-        assert server.gateway.connected == 0
+        assert len(server.gateway.machine.sessions) == 0
 
 
 async def test_a_goodbye_ends_the_node_at_once_and_its_last_reports_count() -> None:
@@ -127,7 +127,7 @@ async def test_a_second_hello_of_the_same_machine_takes_the_place_of_the_first()
         assert code == grpc.StatusCode.ABORTED and "newer stream" in message
         assert second.session > first.session
         assert server.engine.state.nodes["n1"].status == "ready"
-        assert server.gateway.connected == 1
+        assert len(server.gateway.machine.sessions) == 1
         await second.quiet()
 
 
@@ -138,7 +138,7 @@ async def test_two_hellos_of_one_machine_in_one_step_leave_one_stream() -> None:
             for agent in (first, second)
         ]
         await asyncio.gather(*hellos)
-        await server.until(lambda: server.gateway.connected == 1)
+        await server.until(lambda: len(server.gateway.machine.sessions) == 1)
         done, _ = await asyncio.wait(
             [asyncio.ensure_future(agent.ending()) for agent in (first, second)],
             return_when=asyncio.FIRST_COMPLETED,
@@ -156,7 +156,7 @@ async def test_a_name_in_use_by_another_machine_is_refused_and_free_again_when_i
             code, message = await stranger.ending()
             assert code == grpc.StatusCode.ALREADY_EXISTS and "n1 is connected" in message
             await agent.quiet()
-        await server.until(lambda: server.gateway.connected == 0)
+        await server.until(lambda: len(server.gateway.machine.sessions) == 0)
         async with played(server.port) as successor:
             await successor.hello("two")
 
@@ -282,7 +282,7 @@ async def test_garbage_on_the_port_disturbs_nobody(sent: bytes) -> None:
         for _, writer in connections:
             writer.transport.abort()
         await agent.quiet()
-        assert server.gateway.connected == 1
+        assert len(server.gateway.machine.sessions) == 1
 
 
 async def test_tls_on_the_port_disturbs_nobody() -> None:

@@ -8,7 +8,7 @@ import pytest
 from roost.model.protocol import Hello, Report, Run
 from roost.model.records.node import Facts
 from roost.model.spec.document import encode_document, read_document
-from roost.server.agents.validation import check_hello, is_log
+from roost.server.agents.validation import LOG_NAME, check_hello
 from tests.server.gateway_server import gateway_server, played
 
 
@@ -106,7 +106,7 @@ def test_a_hello_with_an_attempt_is_fine() -> None:
 
 @pytest.mark.parametrize("name", ["a/b/1/0.1", "a-b/c_d/1763243412345001/999999.12"])
 def test_logs_have_names_like_these(name: str) -> None:
-    assert is_log(name)
+    assert LOG_NAME.fullmatch(name)
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ def test_logs_have_names_like_these(name: str) -> None:
     ["", "a/b/1", "a/b/1/0", "a/b/1/0.1/", "/a/b/1/0.1", "../b/1/0.1", "a/b/1/0.1\n", "a/b/x/0.1", "a.b/c/1/0.1"],
 )
 def test_and_not_like_these(name: str) -> None:
-    assert not is_log(name)
+    assert not LOG_NAME.fullmatch(name)

@@ -268,7 +268,7 @@ async def test_a_dead_leader_is_followed_at_once_when_its_death_is_seen() -> Non
 
 async def test_a_fenced_epoch_commits_nothing_whatever_it_believes() -> None:
     async with servers("one", "two") as (one, two):
-        old = one.engine.epoch
+        old = one.engine.machine.epoch
         one.engine.let_go("two")
         await until(lambda: two.engine.ready)
         assert isinstance(await one.store.commit(old, [Change("node", "x", b"")]), Fenced)

@@ -149,7 +149,7 @@ async def test_it_is_encrypted_as_the_api_is_with_the_same_certificate(kind: str
         (tmp_path / "key.pem").write_text(own.bundle.key)
         shown = OperatorCertificate(tmp_path / "cert.pem", tmp_path / "key.pem")
     async with controller_server() as opened:
-        port = await opened.controllers.start("127.0.0.1", 0, shown.open_credentials())
+        port = await opened.controllers.start("127.0.0.1", 0, shown.grpc_credentials())
         credentials = grpc.ssl_channel_credentials(authority().certificate.encode())
         async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options=OPTIONS) as channel:
             reply = await Visitor(channel, TOKEN).schedule(job("a"))

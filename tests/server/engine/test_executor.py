@@ -26,7 +26,7 @@ def performing(streams: Streams | None = None) -> tuple[Executor, Streams, Dropp
     logs = Dropped()
     perform = Executor(Watch(), logs)
     streams = streams or Streams()
-    perform.attach(streams)
+    perform.streams = streams
     return perform, streams, logs
 
 

@@ -323,8 +323,8 @@ async def test_a_server_that_only_follows_keeps_the_same_history(tmp_path: Path)
         was[leader.revision] = records_of(leader)
     await until(lambda: history.standing().revision == leader.revision)
     for revision, records in was.items():
-        past = await history.at(f"@{revision}", leader.now_ms)
-        assert differences(past.state, mirror(Snapshot(revision, records))) == []
+        past, _ = await history.at(f"@{revision}", leader.now_ms)
+        assert differences(past, mirror(Snapshot(revision, records))) == []
     take_over(mirrored, leader.now_ms)
     done = step(mirrored, [Submit(1, (wanted({**JOB, "name": "two"}),))], leader.now_ms + 10)
     history.take(mirrored, done.changes, done.transitions, done.forgotten)

@@ -104,7 +104,7 @@ async def test_a_secret_that_is_gone_fails_its_run_in_words_and_no_other() -> No
 async def test_a_wrong_key_fails_runs_that_need_it_and_is_marked() -> None:
     async with gateway_server() as server, played(server.port) as agent:
         await keep(server)
-        server.secrets.begin(Seal(NEW))
+        server.secrets.seal = Seal(NEW)
         await server.submit(env={"PASSWORD": {"secret": "db"}})
         (run,) = runs_of(await agent.hello())
         assert handed(run).values == {}
@@ -155,15 +155,15 @@ async def test_everything_is_sealed_again_with_the_newest_key_batch_by_batch(mon
         for number in range(5):
             await keep(server, f"web/s{number}")
         lost = Secrets(server.engine)
-        lost.begin(Seal(bytes([9] * 32)))
+        lost.seal = Seal(bytes([9] * 32))
         foreign = lost.record("web/lost", VALUE, "ann")
         await server.engine.ask(lambda request: PutRecords(request, (foreign,)))
-        server.secrets.begin(Seal(NEW, OLD))
+        server.secrets.seal = Seal(NEW, OLD)
         before = server.engine.state.revision
         done = await server.secrets.reseal(server.engine.ask)
         assert (done.resealed, done.unreadable) == (5, ["web/lost"])
         assert server.engine.state.revision - before == 3
-        server.secrets.begin(Seal(NEW))
+        server.secrets.seal = Seal(NEW)
         stored = server.engine.state.opaque_records["secret"]
         views = [server.secrets.view(key, stored[key]) for key in sorted(stored) if key != "web/lost"]
         assert all(view.readable and view.newest_key and view.changed_by == "ann" for view in views)
@@ -173,7 +173,7 @@ async def test_everything_is_sealed_again_with_the_newest_key_batch_by_batch(mon
 async def test_what_somebody_sets_while_it_is_sealed_again_wins() -> None:
     async with gateway_server() as server:
         await keep(server)
-        server.secrets.begin(Seal(NEW, OLD))
+        server.secrets.seal = Seal(NEW, OLD)
         calls = 0
 
         async def ask(make: Any) -> Any:
@@ -190,7 +190,7 @@ async def test_what_somebody_sets_while_it_is_sealed_again_wins() -> None:
         async def never(make: Any) -> Any:
             raise Conflict("changed")
 
-        server.secrets.begin(Seal(bytes([2] * 32), NEW))
+        server.secrets.seal = Seal(bytes([2] * 32), NEW)
         with pytest.raises(Conflict, match="being changed"):
             await server.secrets.reseal(never)
 

@@ -19,7 +19,7 @@ from roost.server.config import CERTIFICATE_MS
 from roost.server.http import server as http_server
 from roost.server.http.server import Web, listen
 from roost.server.pki import tls
-from roost.server.pki.tls import OperatorCertificate, ServerCertificate, ServerTls, advertised
+from roost.server.pki.tls import OperatorCertificate, ServerCertificate, advertised
 from tests.certified import another_authority, authority, new_bundle, node_bundle
 from tests.server.inprocess_server import DEADLINE_S, TOKEN, inprocess_server
 
@@ -35,7 +35,7 @@ async def serving(shown: ServerCertificate | OperatorCertificate | None, data: P
     """A server that is spoken to over TLS; its port."""
     async with inprocess_server() as made:
         server = Web(made.door, grace_s=2.0)
-        server.show(ServerTls(certificate(data), shown).api_context())
+        server.tls = shown.context if shown is not None else None
         listener = listen("127.0.0.1", 0)
         async with asyncio.TaskGroup() as group:
             group.create_task(server.serve(sockets=[listener]))
@@ -179,7 +179,7 @@ async def test_agents_that_connect_later_are_shown_the_renewed_one(
         return content
 
     server = grpc.aio.server()
-    port = server.add_secure_port("127.0.0.1:0", own.grpc_credentials())
+    port = server.add_secure_port("127.0.0.1:0", own.grpc_credentials(authority().certificate))
     await server.start()
     try:
         first = await shown(port)

@@ -310,10 +310,10 @@ async def test_metrics_count_what_became_of_events() -> None:
 async def test_a_secret_of_an_older_key_is_sealed_again() -> None:
     old, new = os.urandom(32), os.urandom(32)
     async with inprocess_server() as made:
-        made.hooks.begin(Seal(old))
+        made.hooks.seal = Seal(old)
         await set_hook(made, "default/ends", "https://h.example/", secret=SECRET)
         before = made.engine.state.opaque_records["hook"]["default/ends"]
-        made.hooks.begin(Seal(new, old))
+        made.hooks.seal = Seal(new, old)
         assert await made.post("/v1/secrets/reseal") == {"resealed": 1, "unreadable": []}
         assert made.engine.state.opaque_records["hook"]["default/ends"] != before
         assert await made.post("/v1/secrets/reseal") == {"resealed": 0, "unreadable": []}

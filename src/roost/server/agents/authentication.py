@@ -1,14 +1,18 @@
 """Authentication on the agents' port: which node calls, whether it is accepted, and how a call is refused."""
 
-from typing import Any, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from roost.model.errors import Conflict, Invalid, Refused, RoostError, TooMuch
 from roost.server.observability import logging
 from roost.server.pki.certificates import Certificates, NodeCredential, Peer, peer_of
 from roost.wire import agent_pb2 as pb
+
+M = TypeVar("M", bound=Message)
 
 
 class GrpcRefusal(Exception):
@@ -26,15 +30,23 @@ CODES = {
 }
 
 
-def to_grpc_refusal(error: RoostError | GrpcRefusal | DecodeError) -> GrpcRefusal:
-    if isinstance(error, GrpcRefusal):
-        return error
-    if isinstance(error, DecodeError):
-        return GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, "this is not a request for a certificate")
-    for kind, code in CODES.items():
-        if isinstance(error, kind):
-            return GrpcRefusal(code, str(error))
-    return GrpcRefusal(grpc.StatusCode.UNAVAILABLE, error.message)
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Raise errors of Roost as refusals."""
+    try:
+        yield
+    except RoostError as error:
+        code = next((code for kind, code in CODES.items() if isinstance(error, kind)), None)
+        refusal = GrpcRefusal(code, str(error)) if code else GrpcRefusal(grpc.StatusCode.UNAVAILABLE, error.message)
+        raise refusal from None
+
+
+def parsed(kind: type[M], data: bytes, message: str) -> M:
+    """Raises GrpcRefusal with this message."""
+    try:
+        return kind.FromString(data)
+    except DecodeError:
+        raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, message) from None
 
 
 #: Faults of the caller that an operator wants to know of.
@@ -50,10 +62,8 @@ class AgentAuthenticator:
         self._refused = logging.RateLimitedLogger("gateway")
 
     async def admit(self, context: "grpc.aio.ServicerContext[Any, Any]") -> NodeCredential:
-        try:
+        with refusing():
             return await self.certificates.admit(peer_in(context))
-        except RoostError as error:
-            raise to_grpc_refusal(error) from None
 
     async def refuse(
         self,
@@ -77,9 +87,10 @@ class AgentAuthenticator:
     async def renew(self, data: bytes, context: "grpc.aio.ServicerContext[Any, Any]") -> bytes:
         """The handler of Renew: the next certificate of a node, for the key of its request."""
         try:
-            given = await self.certificates.renew(peer_in(context), pb.Renewal.FromString(data).request)
-        except (RoostError, GrpcRefusal, DecodeError) as error:
-            refusal = to_grpc_refusal(error)
+            with refusing():
+                asked = parsed(pb.Renewal, data, "this is not a request for a certificate")
+                given = await self.certificates.renew(peer_in(context), asked.request)
+        except GrpcRefusal as refusal:
             self._refused.warning("certificate not renewed", peer=context.peer(), reason=refusal.message)
             await context.abort(refusal.code, refusal.message)
         return pb.Renewed(

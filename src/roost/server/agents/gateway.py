@@ -6,17 +6,16 @@ probes are off on both sides: they send a ping with every message and cost a thi
 
 import asyncio
 import resource
+from dataclasses import dataclass
 from typing import assert_never
 
 import grpc
 import msgspec
-from google.protobuf.message import DecodeError
 
 from roost.core.state.outcome import Orders
-from roost.model.errors import Invalid, RoostError
 from roost.model.events import NodeConnected
 from roost.model.protocol import Beat, Hello
-from roost.server.agents.authentication import AgentAuthenticator, GrpcRefusal, to_grpc_refusal
+from roost.server.agents.authentication import AgentAuthenticator, GrpcRefusal, parsed, refusing
 from roost.server.agents.log_ingest import Shipping
 from roost.server.agents.log_store import LogHub
 from roost.server.agents.machine import BeatReply, Session, SessionMachine
@@ -36,6 +35,7 @@ FILES_WANTED = 16_384  # one descriptor per agent's connection; many systems beg
 ORDERS_MAX = 4 * RUNS_MAX  # that an agent has not read: each of its attempts run, stopped and dropped, and some
 MESSAGE_BYTES_MAX = 64 << 20  # a hello with 8,192 attempts of 8 KiB; agents keep below it
 SIGN_BYTES_MAX = 64  # four numbers; a beat that is longer says more than that its agent lives
+NO_FRAME = "this is not a frame of an agent"
 PAUSE_S_PER_AGENT, PAUSE_S_MAX = 20e-6, 20e-3  # 1,000 agents at rest: twenty answers go out together and share wake-ups
 
 OPTIONS = (
@@ -54,30 +54,27 @@ OPTIONS = (
 )
 
 
+@dataclass(slots=True, eq=False)
 class GatewayStream:
     """The stream of one session: wakes its writer when there is something to write."""
 
-    __slots__ = ("_is_closed", "_waiter", "is_due", "refusal", "session")
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.refusal: GrpcRefusal | None = None
-        self.is_due = False
-        self._is_closed = False
-        self._waiter: asyncio.Future[None] | None = None
+    session: Session
+    refusal: GrpcRefusal | None = None
+    is_due: bool = False
+    _is_closed: bool = False
+    _waiter: "asyncio.Future[None] | None" = None
 
     def end(self, code: grpc.StatusCode, message: str) -> None:
-        """Let the agent go; it says hello again."""
+        """End the session: its agent registers again."""
         self.refusal = self.refusal or GrpcRefusal(code, message)
         self.close()
 
     def close(self) -> None:
-        """Nothing more will come; what is here is still to be written."""
+        """Write what is pending, and nothing after it."""
         self._is_closed = True
         self.wake()
 
     def wake(self) -> None:
-        """Something is to be written now."""
         self.is_due = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -103,11 +100,6 @@ class Gateway:
         self._resting: list[GatewayStream] = []  # answers that can wait for the next pause
         self._server: grpc.aio.Server | None = None
         self._team: ClusterMember | None = None
-
-    @property
-    def connected(self) -> int:
-        """How many agents are connected."""
-        return len(self.machine.sessions)
 
     # for the server
 
@@ -138,7 +130,6 @@ class Gateway:
         return bound
 
     async def stop(self, grace_s: float) -> None:
-        """Let all agents go and stop listening."""
         self._end_all("the server is stopping")
         if self._server is not None:
             await self._server.stop(grace_s)
@@ -146,20 +137,19 @@ class Gateway:
     # for the performer: on the loop's thread, after the commit, never blocking
 
     def send(self, orders: Orders) -> None:
-        """Orders for one node. If its stream is gone, so is the node."""
         session = self.machine.ordered(orders)
         if session is not None:
             self._streams[session.node].wake()
 
     def acknowledge(self, sequences: dict[str, int]) -> None:
-        """What these nodes reported, up to these beats, is durable."""
+        """The reports of these nodes, up to these beats, are durable."""
         for node, sequence in sequences.items():
             session = self.machine.acknowledged(node, sequence)
             if session is not None:
                 self._streams[session.node].wake()
 
     def close(self, node: str) -> None:
-        """A node was lost or removed: its agent has to say hello again."""
+        """A node was lost or removed: its agent registers again."""
         session = self.machine.lost(node)
         if session is not None:
             self._streams[session.node].end(
@@ -167,7 +157,7 @@ class Gateway:
             )
 
     def reset(self) -> None:
-        """The state is being loaded anew; sessions of the old one mean nothing."""
+        """The state is loaded again: its sessions are void."""
         self._end_all("the server loads its state again")
 
     # one agent
@@ -175,7 +165,8 @@ class Gateway:
     async def _connect(self, _: object, context: grpc.aio.ServicerContext) -> None:
         try:
             status = await self._door.admit(context)
-            self._check_leads()
+            if self._team is not None and not self._engine.ready:
+                raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, self._engine.failed or "this server does not lead")
             hello = await self._hello(status, context)
             outbox = await self._join(hello)
             await self._serve(status, hello, outbox, context)
@@ -184,13 +175,8 @@ class Gateway:
             answer = (("roost-leader", leader.agents),) if leader is not None and not self._engine.ready else ()
             await self._door.refuse(refusal, context, answer)
 
-    def _check_leads(self) -> None:
-        """Nodes are for the leader; another server says who that is."""
-        if self._team is not None and not self._engine.ready:
-            raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, self._engine.failed or "this server does not lead")
-
     async def _who(self, _: bytes, context: grpc.aio.ServicerContext) -> bytes:
-        """Whether this server leads: for an agent whose own one no longer knows."""
+        """Whether this server leads, for an agent whose server does not know."""
         try:
             await self._door.admit(context)
         except GrpcRefusal as refusal:
@@ -204,13 +190,11 @@ class Gateway:
                 data = await context.read()
         except TimeoutError:
             raise GrpcRefusal(grpc.StatusCode.DEADLINE_EXCEEDED, f"no hello within {HELLO_S_MAX} s") from None
-        frame = unpack_agent(_parsed(data)) if data is not grpc.aio.EOF else None
+        frame = unpack_agent(parsed(pb.AgentFrame, data, NO_FRAME)) if data is not grpc.aio.EOF else None
         if not isinstance(frame, Hello):
             raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, "the first frame of an agent is its hello")
-        try:
+        with refusing():
             check_hello(frame)
-        except Invalid as error:
-            raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         if frame.node != status.node:
             message = f"the certificate is of node {status.node}, and the agent says that it is {frame.node}"
             raise GrpcRefusal(grpc.StatusCode.PERMISSION_DENIED, message)
@@ -224,10 +208,9 @@ class Gateway:
         session: int | None = None
         self.machine.greeted(hello.node)
         try:
-            self._shipping.hello(hello)
-            session = await self._engine.ask(lambda request: NodeConnected(request, hello))
-        except RoostError as error:
-            raise to_grpc_refusal(error) from None
+            with refusing():
+                self._shipping.hello(hello)
+                session = await self._engine.ask(lambda request: NodeConnected(request, hello))
         finally:
             outbox = self.machine.decided(hello.node, session)
         if outbox is None:
@@ -280,7 +263,7 @@ class Gateway:
     async def _read(self, stream: GatewayStream, standing: NodeCredential, context: grpc.aio.ServicerContext) -> None:
         session = stream.session
         while (data := await context.read()) is not grpc.aio.EOF:
-            frame = _parsed(data)
+            frame = parsed(pb.AgentFrame, data, NO_FRAME)
             self._door.check(standing)
             if session.outbox.waiting > ORDERS_MAX:
                 raise GrpcRefusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"node {session.node} does not read its orders")
@@ -291,7 +274,7 @@ class Gateway:
                 raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, "an agent says hello once per stream")
 
     def _sign(self, stream: GatewayStream, beat: pb.Beat) -> bool:
-        """A beat that says only that its agent lives: most do, so they take the short way. False: it says more."""
+        """The short way for a beat that only renews the lease, as most do. False: it has more."""
         if (
             beat.reports
             or beat.lacking
@@ -305,10 +288,8 @@ class Gateway:
 
     def _beat(self, stream: GatewayStream, beat: Hello | Beat | None) -> None:
         assert isinstance(beat, Beat)
-        try:
+        with refusing():
             check_beat(beat)
-        except Invalid as error:
-            raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         reply = self.machine.beat(stream.session, beat, self._engine.clock.now_ms())
         match reply:
             case BeatReply.MISSING_BEATS:
@@ -347,15 +328,7 @@ class Gateway:
             await self._door.refuse(refusal, context)
 
 
-def _parsed(data: bytes) -> pb.AgentFrame:
-    try:
-        return pb.AgentFrame.FromString(data)
-    except DecodeError:
-        raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, "this is not a frame of an agent") from None
-
-
 def _allow_files() -> None:
-    """Raise the soft limit on open files as far as we need and may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < most:

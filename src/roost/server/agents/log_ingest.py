@@ -7,11 +7,10 @@ that has forgotten everything believes what a node says in its hello, as long as
 from collections.abc import Container
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from roost.core.state.state import State
 from roost.model.protocol import Hello
-from roost.server.agents.authentication import AgentAuthenticator, GrpcRefusal
+from roost.server.agents.authentication import AgentAuthenticator, GrpcRefusal, parsed
 from roost.server.agents.log_store import ENOUGH, LogHub
 from roost.server.agents.validation import LOG_NAME
 from roost.server.engine.engine import Engine
@@ -19,12 +18,12 @@ from roost.server.observability import logging
 from roost.server.pki.certificates import NodeCredential
 from roost.wire import agent_pb2 as pb
 
+NO_CHUNKS = "these are not chunks of logs"
+
 log = logging.logger("shipping")
 
 
 class Shipping:
-    """The logs' way in."""
-
     def __init__(self, engine: Engine, logs: LogHub, connected: Container[str]) -> None:
         self._engine = engine
         self._logs = logs
@@ -47,7 +46,7 @@ class Shipping:
         """One stream; each batch is answered with how far each of its logs is kept."""
         while (data := await context.read()) is not grpc.aio.EOF:
             door.check(status)
-            sizes = [self._keep(status.node, chunk) for chunk in _chunks(data).chunks]
+            sizes = [self._keep(status.node, chunk) for chunk in parsed(pb.LogChunks, data, NO_CHUNKS).chunks]
             await context.write(pb.LogSizes(sizes=sizes).SerializeToString())
 
     def _keep(self, node: str, chunk: pb.LogChunk) -> pb.LogSize:
@@ -83,10 +82,3 @@ def owner_of(state: State, name: str) -> str | None:
     if number == instance.attempt and instance.node:
         return instance.node
     return next((line.node for line in instance.story if line.attempt == number and line.node), None)
-
-
-def _chunks(data: bytes) -> pb.LogChunks:
-    try:
-        return pb.LogChunks.FromString(data)
-    except DecodeError:
-        raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, "these are not chunks of logs") from None

@@ -29,7 +29,7 @@ REPORT_BOUNDS = {
 }  # fmt: skip
 # One spelling for each log: no zeros in front, and no digits of other scripts, which \d would take.
 _NUMBER = "0|[1-9][0-9]{0,%d}"
-LOG_NAME = re.compile(
+LOG_NAME = re.compile(  # PROJECT/NAME/SERIAL/INDEX.ATTEMPT
     r"([A-Za-z0-9_-]{1,63})/([A-Za-z0-9_-]{1,63})"
     rf"/({_NUMBER % 18})/({_NUMBER % 6})\.({_NUMBER % 6})"
 )
@@ -82,11 +82,6 @@ def check_beat(beat: Beat) -> None:
         raise Invalid("reports", f"an agent may hold {RUNS_MAX:,} attempts; this beat tells of {len(beat.reports):,}")
     for report in beat.reports:
         _check_report(report)
-
-
-def is_log(name: str) -> bool:
-    """Whether this is the name of a log: PROJECT/NAME/SERIAL/INDEX.ATTEMPT."""
-    return LOG_NAME.fullmatch(name) is not None
 
 
 def _check_run(run: Run) -> None:

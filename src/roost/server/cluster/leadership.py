@@ -55,7 +55,7 @@ class Leadership:
         if not isinstance(snapshot, port.Snapshot):
             return snapshot
         try:
-            follower.mirrored(snapshot)
+            follower.machine.mirrored(snapshot)
             self.machine.loaded()
             return await self._compete(follower, snapshot.revision)
         except port.StoreError as error:  # a record that this release cannot read

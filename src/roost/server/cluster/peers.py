@@ -16,7 +16,7 @@ from roost import __version__
 from roost.model.errors import NoService
 from roost.ports.store import SharedStore, Store
 from roost.server.agents.log_store import LOG_BYTES_MAX, LogHub
-from roost.server.agents.validation import is_log
+from roost.server.agents.validation import LOG_NAME
 from roost.server.cluster.election import ServerIdentity
 from roost.server.cluster.leadership import Leadership
 from roost.server.config import ServerConfig
@@ -116,7 +116,7 @@ class Peers:
 
     async def _fetched(self, request: pb.LogRequest) -> AsyncIterator[pb.LogPiece]:
         offset = max(0, request.offset)
-        while is_log(request.log) and (data := self._logs.read(request.log, offset, PIECE_BYTES)):
+        while LOG_NAME.fullmatch(request.log) and (data := self._logs.read(request.log, offset, PIECE_BYTES)):
             offset += len(data)
             yield pb.LogPiece(data=data)
 
@@ -235,7 +235,7 @@ async def is_gone(address: str) -> bool:
 class ClusterMember:
     def __init__(self, store: SharedStore, config: ServerConfig, api_port: int, now_ms: Callable[[], int]) -> None:
         self.peers: Peers | None = None
-        self._transport: ServerTls | None = None
+        self.transport: ServerTls | None = None  # None: no certificates yet, so no server can be called
         identity = ServerIdentity(
             config.name or socket.gethostname(),
             os.urandom(8).hex(),
@@ -248,10 +248,6 @@ class ClusterMember:
     def begin(self, engine: Engine, logs: LogHub) -> Peers:
         self.peers = Peers(engine, logs, self._channel)
         return self.peers
-
-    def secured(self, transport: ServerTls) -> None:
-        """Certificates are there: other servers can be called."""
-        self._transport = transport
 
     async def close(self) -> None:
         if self.peers is not None:
@@ -267,13 +263,13 @@ class ClusterMember:
         return tuple(identity.api for identity in self.peers.attending.values()) if self.peers is not None else ()
 
     async def _attend(self, leader: ServerIdentity) -> bool:
-        if self.peers is None or self._transport is None:
+        if self.peers is None or self.transport is None:
             return False
         return await self.peers.attend(leader)
 
     async def _channel(self, address: str) -> grpc.aio.Channel:
-        assert self._transport is not None, "the others are spoken to before there are certificates"
-        bundle = self._transport.server.bundle
+        assert self.transport is not None, "the others are spoken to before there are certificates"
+        bundle = self.transport.server.bundle
         credentials = grpc.ssl_channel_credentials(
             bundle.authority.encode(), bundle.key.encode(), bundle.certificate.encode()
         )

@@ -173,7 +173,7 @@ class Controllers:
         """Serving: it leads, or follows a leader, as for /readyz."""
         from grpc_health.v1.health_pb2 import HealthCheckResponse
 
-        is_ready = not self._watch.closed and (self._engine.ready or self._engine.is_following)
+        is_ready = not self._watch.closed and (self._engine.ready or self._engine.machine.is_following)
         status = HealthCheckResponse.SERVING if is_ready else HealthCheckResponse.NOT_SERVING
         for service in ("", SERVICE):
             await servicer.set(service, status)

@@ -112,16 +112,8 @@ class Engine:
         return self.machine.is_leading
 
     @property
-    def epoch(self) -> int:
-        return self.machine.epoch
-
-    @property
     def readable(self) -> bool:
         return self.machine.is_readable
-
-    @property
-    def is_following(self) -> bool:
-        return self.machine.is_following
 
     @property
     def failed(self) -> str:
@@ -303,9 +295,6 @@ class Engine:
         self.machine.overtaken(fenced)
 
     # for the leadership, while another server leads
-
-    def mirrored(self, snapshot: port.Snapshot) -> None:
-        self.machine.mirrored(snapshot)
 
     def followed(self, update: port.News) -> None:
         self._carry_out(self.machine.followed(update))

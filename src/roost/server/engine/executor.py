@@ -33,7 +33,7 @@ class Executor:
         self.history = history
         self._logs = logs
         self.hooks: Hooks | None = None  # they need the engine, which needs this
-        self._streams: Gateway | None = None
+        self.streams: Gateway | None = None  # as the hooks
         self._log = logging.logger("server").bind()
         self._tells = logging.is_enabled("info")
         self._state: State | None = None
@@ -43,18 +43,14 @@ class Executor:
         self.ignored = 0
         self.failed = 0
 
-    def attach(self, streams: "Gateway") -> None:
-        """The gateway needs the engine, which needs this, so it comes last."""
-        self._streams = streams
-
     @property
     def connected(self) -> int:
-        return self._streams.connected if self._streams else 0
+        return len(self.streams.machine.sessions) if self.streams else 0
 
     def act(self, state: State, done: Step) -> None:
         if state is not self._state:
             self._begin(state, state.revision - bool(done.changes))
-        streams = self._streams
+        streams = self.streams
         if streams is not None:
             for orders in done.assignments:  # an agent that registers again gets everything
                 if not self._try(streams.send, orders):
@@ -93,8 +89,8 @@ class Executor:
         self._try(self.watch.forget)
         if self.history is not None:
             self._try(self.history.reset)
-        if self._streams is not None:
-            self._try(self._streams.reset)
+        if self.streams is not None:
+            self._try(self.streams.reset)
 
     def _begin(self, state: State, since: int) -> None:
         """A state was loaded; the next changes were committed after `since`."""
@@ -113,11 +109,11 @@ class Executor:
             tell(f"node {name} is {status}", cause=render(line.reason))
             node = state.nodes.get(name)
             if (
-                self._streams is not None
+                self.streams is not None
                 and status in (NodeStatus.LOST, NodeStatus.GONE)
                 and (node is None or node.status == NodeStatus.LOST)
             ):
-                self._try(self._streams.close, name)
+                self._try(self.streams.close, name)
 
     def _tell_ignored(self, reports: list[IgnoredReport]) -> None:
         self.ignored += len(reports)

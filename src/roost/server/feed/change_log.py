@@ -135,7 +135,7 @@ class Watch:
         self._changes = 0
         self._bytes = 0
         self._life = 0  # 0: nothing is loaded
-        self._revision = 0
+        self.revision = 0
         self._generation = 0  # grows when the ring is emptied: positions from before mean nothing
         self._owners: dict[str, str] = {}  # projects of reservations: the state does not have deleted ones
         self._published = asyncio.Event()  # set and cleared at once; stays set when the server stops
@@ -147,7 +147,7 @@ class Watch:
         """A state was loaded; changes before it are unknown. `owners`: the project of each reservation."""
         self.forget()
         self._owners = owners or {}
-        self._life, self._revision = life, revision
+        self._life, self.revision = life, revision
         self._wake()
 
     def forget(self) -> None:
@@ -158,11 +158,11 @@ class Watch:
 
     def publish(self, state: State, changes: Sequence[Change]) -> None:
         """A commit is durable. It may stand for several commits that a standby followed at once."""
-        commit = CommittedChanges(state, changes, before=self._revision, owners=self._owners)
-        for revision in range(self._revision + 1, commit.revision):
+        commit = CommittedChanges(state, changes, before=self.revision, owners=self._owners)
+        for revision in range(self.revision + 1, commit.revision):
             self._commits.append(CommittedChanges(state, (), revision, owners={}))
         self._commits.append(commit)
-        self._revision = commit.revision
+        self.revision = commit.revision
         self._changes += len(changes)
         self._bytes += commit.size
         if self._changes > self._changes_max or self._bytes > self._bytes_max:
@@ -171,10 +171,6 @@ class Watch:
         if self._waiting_for:
             for change in changes:
                 _resolve(self._waiting_for.get(change.key, ()))
-
-    @property
-    def revision(self) -> int:
-        return self._revision
 
     @property
     def generation(self) -> int:
@@ -188,7 +184,7 @@ class Watch:
 
     def after(self, position: int) -> "list[CommittedChanges] | None":
         """Some commits after a revision, oldest first; None: it has fallen off the end."""
-        start = len(self._commits) - (self._revision - position)
+        start = len(self._commits) - (self.revision - position)
         return self._commits[start : start + BURST_MAX] if position >= self._oldest() else None
 
     def mark(self, revision: int) -> str:
@@ -233,7 +229,7 @@ class Watch:
                     if not self._life:
                         await self._published.wait()
                         continue
-                    marked = position = self._revision
+                    marked = position = self.revision
                     generation = self._generation
                     yield FeedUpdate(id=self.mark(position), reset_at=position)
                 for commit in commits or ():
@@ -249,7 +245,7 @@ class Watch:
                             yield FeedUpdate(commit, own)
                         await asyncio.sleep(0)
                     position = commit.revision
-                if position == self._revision and generation == self._generation:
+                if position == self.revision and generation == self._generation:
                     await self._published.wait()
             raise NoService("the server is stopping")
         finally:
@@ -257,17 +253,17 @@ class Watch:
 
     def _position(self, since: str) -> int | None:
         if not since:
-            return self._revision
+            return self.revision
         revision, _, life = since.partition("-")
         if not (revision.isascii() and revision.isdigit() and len(revision) <= 18):
             return None
-        if (life and life != str(self._life)) or int(revision) > self._revision:
+        if (life and life != str(self._life)) or int(revision) > self.revision:
             return None
         return int(revision)
 
     def _oldest(self) -> int:
         """The oldest revision to resume from."""
-        return self._revision - len(self._commits)
+        return self.revision - len(self._commits)
 
     def _trim(self) -> None:
         dropped = 0

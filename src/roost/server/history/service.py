@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import apsw
 
@@ -48,11 +48,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Past(NamedTuple):
-    state: State
-    moment: Moment
-
-
 class History:
     """The engine's side and the readers' side. The executor calls `begin`, `take` and `reset`, in order."""
 
@@ -70,10 +65,10 @@ class History:
         self._number = 0  # commits handed over
         self._marked = 0  # the last scan that has its mark
         self._queued_changes = self._queued_bytes = 0
-        self._past: Past | None = None
+        self._past: tuple[State, Moment] | None = None
         self._past_ends: asyncio.TimerHandle | None = None
         self._rebuilding = asyncio.Lock()
-        self._written = asyncio.Event()  # set and cleared at once; stays set when the server stops
+        self.written = asyncio.Event()  # set and cleared at once; stays set when the server stops
         self.closed = False
 
     def start(self) -> None:
@@ -93,7 +88,7 @@ class History:
     def leave(self) -> None:
         """The server is stopping: followers end."""
         self.closed = True
-        self._written.set()
+        self.written.set()
 
     # the engine's side
 
@@ -165,25 +160,17 @@ class History:
     async def moment(self, at: str, now_ms: int) -> Moment:
         return await self.read(find_moment, at, now_ms)
 
-    async def at(self, at: str, now_ms: int) -> Past:
+    async def at(self, at: str, now_ms: int) -> tuple[State, Moment]:
         """The state as it was. One is made at a time, and the last is kept for a while. Raises Invalid, NotFound."""
         moment = await self.moment(at, now_ms)
         async with self._rebuilding:
-            if self._past is None or self._past.moment.token != moment.token:
+            if self._past is None or self._past[1].token != moment.token:
                 self._past = None  # two of them at once would be twice the memory
-                state = await self.read(state_at, moment, self._settings)
-                self._past = Past(state, moment)
+                self._past = await self.read(state_at, moment, self._settings), moment
             if self._past_ends is not None:
                 self._past_ends.cancel()
-            self._past_ends = asyncio.get_running_loop().call_later(PAST_S, self._forget_past)
-            return Past(self._past.state, moment)
-
-    async def next_rows(self) -> None:
-        """Wait until something was written, or the server stops."""
-        await self._written.wait()
-
-    def _forget_past(self) -> None:
-        self._past = None
+            self._past_ends = asyncio.get_running_loop().call_later(PAST_S, setattr, self, "_past", None)
+            return self._past[0], moment
 
     def _wake_from_thread(self) -> None:
         loop = self._loop
@@ -191,9 +178,9 @@ class History:
             loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        self._written.set()
+        self.written.set()
         if not self.closed:
-            self._written.clear()
+            self.written.clear()
 
 
 def _time_of(state: State) -> int:

@@ -178,14 +178,10 @@ class Web(uvicorn.Server):
         self.servers: list[asyncio.base_events.Server] = []
         self.ready = asyncio.Event()
         self._leaving = asyncio.Event()
-        self._tls: ssl.SSLContext | None = None
+        self.tls: ssl.SSLContext | None = None  # its certificate may be changed while it is in use
         self._refused = observability_logging.RateLimitedLogger("web")
         # Its warnings are about what clients do, without their addresses and without a limit: ours are instead.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-
-    def show(self, tls: ssl.SSLContext | None) -> None:
-        """Use TLS with this context; its certificate may be changed while it is in use."""
-        self._tls = tls
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until `leave`. Nothing is left in the loop afterwards."""
@@ -204,10 +200,10 @@ class Web(uvicorn.Server):
         """As uvicorn's for given sockets, with a time limit for handshakes."""
         await self.lifespan.startup()
         loop = asyncio.get_running_loop()
-        bound_s = HANDSHAKE_S_MAX if self._tls is not None else None
+        bound_s = HANDSHAKE_S_MAX if self.tls is not None else None
         for sock in sockets or ():
             server = await loop.create_server(
-                self._protocol, sock=sock, backlog=BACKLOG, ssl=self._tls, ssl_handshake_timeout=bound_s
+                self._protocol, sock=sock, backlog=BACKLOG, ssl=self.tls, ssl_handshake_timeout=bound_s
             )
             self.servers.append(server)
         self.started = True

@@ -104,13 +104,9 @@ class Metrics:
 
     def __init__(self, engine: "Engine", perform: "Executor", census: CountCache) -> None:
         self._engine = engine
-        self._perform = perform
+        self.perform = perform
         self._census = census
         self._registry: CollectorRegistry | None = None
-
-    @property
-    def connected(self) -> int:
-        return self._perform.connected
 
     def page(self) -> bytes:
         from prometheus_client import CollectorRegistry, generate_latest  # imported on the first request
@@ -137,7 +133,7 @@ class Metrics:
         yield seconds
 
     def _tables(self) -> Iterator[Table]:
-        engine, perform, state = self._engine, self._perform, self._engine.state
+        engine, perform, state = self._engine, self.perform, self._engine.state
         counts = self._census.of(state)
         flaky = sum(bool(node.flaky_until_ms) for node in state.nodes.values())
         yield gauge("roost_ready", "1 on the leader, when it can decide.", engine.ready)

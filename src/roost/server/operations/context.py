@@ -39,9 +39,9 @@ class Context(NamedTuple):
     joining: Joining
     secrets: Secrets
     questions: Questions
+    hooks: Hooks
     history: History | None = None
     peers: Peers | None = None  # the other servers, where there can be some
-    hooks: Hooks | None = None
     controller: str = ""  # where controllers connect, HOST:PORT
     plans: Plans = Plans()
 
@@ -112,8 +112,7 @@ async def state_at(call: Call, at: str) -> Seen:
     """The state of a time, without what is not durable; valid until the next await."""
     if not at:
         return Seen(await call.state())
-    past = await needed(call.context.history).at(at, call.now_ms)
-    return Seen(past.state, past.moment)
+    return Seen(*await needed(call.context.history).at(at, call.now_ms))
 
 
 async def search(call: Call, query: Callable[..., Found], *wanted: Any) -> Found:

@@ -38,14 +38,12 @@ class StoredSecret(msgspec.Struct, frozen=True):
 
 
 class Secrets:
-    """Seals new secrets and opens those that a run needs. `begin` sets the key, before the first request."""
+    """Seals new secrets and opens those that a run needs."""
+
+    seal: Seal  # set before the first request
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._seal: Seal | None = None
-
-    def begin(self, seal: Seal) -> None:
-        self._seal = seal
 
     def record(self, key: str, value: bytes, by: str) -> OpaqueRecord:
         """A secret (PROJECT/NAME) as it is to be stored. Raises Invalid, TooMuch."""
@@ -56,7 +54,7 @@ class Secrets:
             raise Invalid("value", "a secret goes into a process's environment, which cannot hold a NUL byte")
         if len(value) > SECRET_BYTES_MAX:
             raise TooMuch(f"a secret may have {SECRET_BYTES_MAX:,} bytes; this one has {len(value):,}", path="value")
-        sealed = self._keys.seal(_bound(key), value)
+        sealed = self.seal.seal(_bound(key), value)
         return OpaqueRecord(KIND, key, _encode(StoredSecret(sealed, len(value), self._engine.clock.now_ms(), by)))
 
     def view(self, key: str, record: bytes) -> SecretView:
@@ -64,7 +62,7 @@ class Secrets:
         stored = _decode(record)
         return SecretView(
             project=project, name=name, size=stored.size, changed_ms=stored.changed_ms, changed_by=stored.changed_by,
-            readable=isinstance(self._open(key, record), bytes), newest_key=self._keys.is_newest(stored.sealed),
+            readable=isinstance(self._open(key, record), bytes), newest_key=self.seal.is_newest(stored.sealed),
         )  # fmt: skip
 
     def hand_over(self, frame: Due, allocated: Container[int] = ()) -> Due:
@@ -105,7 +103,7 @@ class Secrets:
         if record is None:
             return f"it is no longer there; `roost secrets set {key}`"
         try:
-            return self._keys.open(_bound(key), _decode(record).sealed)
+            return self.seal.open(_bound(key), _decode(record).sealed)
         except msgspec.MsgspecError:
             return f"its record is damaged; `roost secrets set {key}`"
         except Unsealable as error:
@@ -114,17 +112,12 @@ class Secrets:
 
     def _resealed(self, key: str, record: bytes) -> bytes | None:
         stored = _decode(record)
-        if self._keys.is_newest(stored.sealed):
+        if self.seal.is_newest(stored.sealed):
             return None
         value = self._open(key, record)
         if isinstance(value, str):
             raise Unsealable(value)
-        return _encode(msgspec.structs.replace(stored, sealed=self._keys.seal(_bound(key), value)))
-
-    @property
-    def _keys(self) -> Seal:
-        assert self._seal is not None, "keys are known before the first request"
-        return self._seal
+        return _encode(msgspec.structs.replace(stored, sealed=self.seal.seal(_bound(key), value)))
 
 
 def check_key(key: str) -> None:

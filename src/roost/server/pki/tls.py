@@ -29,9 +29,21 @@ class Certificate:
         self.context = _context()
         self.pair = (b"", b"")  # key and certificate
 
-    def open_credentials(self) -> grpc.ServerCredentials:
-        """TLS for gRPC clients that show a token instead of a certificate."""
-        return _grpc_credentials(self)
+    def grpc_credentials(self, authority: str = "") -> grpc.ServerCredentials:
+        """TLS for gRPC; a renewed pair is used at once. With `authority`, clients need a certificate of that CA."""
+        shown, roots = self.pair, authority.encode() or None
+
+        def configuration() -> grpc.ServerCertificateConfiguration | None:
+            """gRPC calls this for every new connection, on a thread of its own; None: unchanged."""
+            nonlocal shown
+            pair = self.pair
+            if pair == shown:
+                return None
+            shown = pair
+            return grpc.ssl_server_certificate_configuration([pair], roots)
+
+        first = grpc.ssl_server_certificate_configuration([shown], roots)
+        return grpc.dynamic_ssl_server_credentials(first, configuration, require_client_authentication=bool(roots))
 
 
 class ServerCertificate(Certificate):
@@ -46,10 +58,6 @@ class ServerCertificate(Certificate):
         self.path = data / FILE
         stored = _read(self.path)
         self.bundle = self._show(stored if stored is not None and self._is_good(stored) else self._issue())
-
-    def grpc_credentials(self) -> grpc.ServerCredentials:
-        """mTLS: peers without a certificate of our CA are refused."""
-        return _grpc_credentials(self, self._authority.certificate.encode())
 
     def refresh(self) -> None:
         if not self._is_good(self.bundle):
@@ -111,31 +119,16 @@ class ServerTls:
 
     def __init__(self, server: ServerCertificate, api: Certificate | None) -> None:
         self.server = server
-        self._api = api  # None: no TLS for the API
-
-    def api_context(self) -> ssl.SSLContext | None:
-        return self._api.context if self._api is not None else None
-
-    def controller_credentials(self) -> grpc.ServerCredentials | None:
-        return self._api.open_credentials() if self._api is not None else None
-
-    @property
-    def is_operators(self) -> bool:
-        """Whether the API shows the operator's own certificate."""
-        return isinstance(self._api, OperatorCertificate)
-
-    def reload(self) -> None:
-        """On SIGHUP."""
-        if isinstance(self._api, OperatorCertificate):
-            self._api.refresh(always=True)
+        self.api = api  # None: no TLS for the API
+        self.operators = api if isinstance(api, OperatorCertificate) else None
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
             try:
                 self.server.refresh()
-                if isinstance(self._api, OperatorCertificate):
-                    self._api.refresh()
+                if self.operators is not None:
+                    self.operators.refresh()
             except OSError as error:
                 log.error("a certificate could not be renewed; it is tried again", error=str(error))
 
@@ -173,23 +166,6 @@ def _context() -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     return context
-
-
-def _grpc_credentials(certificate: Certificate, authority: bytes | None = None) -> grpc.ServerCredentials:
-    """TLS for gRPC; a renewed pair is used at once. With `authority`, clients must show a certificate of this CA."""
-    shown = certificate.pair
-
-    def configuration() -> grpc.ServerCertificateConfiguration | None:
-        """gRPC calls this for every new connection, on a thread of its own; None: unchanged."""
-        nonlocal shown
-        pair = certificate.pair
-        if pair == shown:
-            return None
-        shown = pair
-        return grpc.ssl_server_certificate_configuration([pair], authority)
-
-    first, mutual = grpc.ssl_server_certificate_configuration([shown], authority), authority is not None
-    return grpc.dynamic_ssl_server_credentials(first, configuration, require_client_authentication=mutual)
 
 
 def _read(path: Path) -> Bundle | None:

@@ -53,7 +53,9 @@ log = logging.logger("hooks")
 
 
 class Hooks:
-    """All hooks of a server. `begin` sets the key, before the first request."""
+    """All hooks of a server."""
+
+    seal: Seal  # set before the first request
 
     def __init__(
         self, engine: Engine, commands: Sequence[Command] = (), *, to_loopback: bool = False,
@@ -67,7 +69,6 @@ class Hooks:
         self._store_s = store_s
         self._poster = poster or Poster(to_loopback=to_loopback)
         self._runner = runner or Commands()
-        self._seal: Seal | None = None
         self._gate = asyncio.Semaphore(CONNECTIONS_MAX)
         self._testing = 0
         self._wake = asyncio.Event()
@@ -86,19 +87,11 @@ class Hooks:
         self.channels: dict[str, Channel] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def begin(self, seal: Seal) -> None:
-        self._seal = seal
-
     @property
     def _leads(self) -> bool:
         """Whether this server leads, and no other server can have taken over."""
         team = self._engine.leadership
         return self._engine.ready and (team is None or team.is_sure())
-
-    @property
-    def seal(self) -> Seal:
-        assert self._seal is not None, "keys are known before the first request"
-        return self._seal
 
     # the engine's side
 
@@ -155,7 +148,7 @@ class Hooks:
             self._rest()
             return
         state = await engine.settled()
-        if self._term is None or self._term[0] != engine.epoch or self._term[1] is not state:
+        if self._term is None or self._term[0] != engine.machine.epoch or self._term[1] is not state:
             await self._begin_term(state, group)
         if self._stale:
             self._sync(await engine.settled(), group)
@@ -180,7 +173,7 @@ class Hooks:
     async def _begin_term(self, state: State, group: TaskGroup) -> None:
         """This server has become the leader: continue where the previous leader ended."""
         self._rest()
-        self._term = (self._engine.epoch, state)
+        self._term = (self._engine.machine.epoch, state)
         self._reader = WebhookReader(state.meta.first_serial)
         record = state.opaque_records.get(POSITION, {}).get(POSITIONS)
         self._stored = _POSITIONS.decode(record) if record is not None else {}

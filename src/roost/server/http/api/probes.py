@@ -24,7 +24,7 @@ async def livez(request: ApiRequest) -> Alive:
 async def readyz(request: ApiRequest) -> Ready:
     """Whether the server is ready: it is the leader, or follows one. Otherwise the reason."""
     engine = dispatcher_of(request).context.engine
-    if not engine.ready and not engine.is_following:
+    if not engine.ready and not engine.machine.is_following:
         raise NoService(engine.failed or "the server is starting")
     return Ready()
 

@@ -32,7 +32,7 @@ async def list_servers(call: Call) -> ServersView:
             name="server", role="leader" if engine.ready else "unknown", api="", agents="", revision=state.revision,
             now_ms=call.now_ms, version=__version__, failed=engine.failed,
         )  # fmt: skip
-        return ServersView(epoch=engine.epoch, items=[alone])
+        return ServersView(epoch=engine.machine.epoch, items=[alone])
     items = [
         ServerView(
             name=presence.name, role=presence.role or "unknown", api=presence.api, agents=presence.agents,
@@ -41,7 +41,7 @@ async def list_servers(call: Call) -> ServersView:
         )
         for presence in await peers.statuses()
     ]  # fmt: skip
-    return ServersView(epoch=engine.epoch, items=items, timing=TimingView(**engine.leadership.timing._asdict()))
+    return ServersView(epoch=engine.machine.epoch, items=items, timing=TimingView(**engine.leadership.timing._asdict()))
 
 
 async def transfer_leader(call: Call, fields: LeaderTransfer) -> LeaderView:
@@ -56,8 +56,7 @@ async def transfer_leader(call: Call, fields: LeaderTransfer) -> LeaderView:
     if successor and successor not in standing_by:
         raise NotFound(f"no server {successor} stands by; there are {', '.join(sorted(standing_by))}", path="to")
     log.info("leadership is transferred", to=successor or "the first standby", by=call.principal.name)
-    if context.hooks is not None:
-        await context.hooks.leave()  # so that the next leader sends nothing twice
+    await context.hooks.leave()  # so that the next leader sends nothing twice
     context.engine.let_go(successor or ANYBODY)
     return LeaderView(leads=True, name=team.identity.name, api=team.identity.api)
 
@@ -80,7 +79,7 @@ async def status(call: Call) -> StatusView:
         ready=context.engine.ready,
         now_ms=call.now_ms,
         strategies=sorted(STRATEGIES),
-        agents_connected=context.metrics.connected,
+        agents_connected=context.metrics.perform.connected,
         maintenance=maintenance_view(state, call.redactor.visible),
         history=context.history.standing() if context.history is not None else None,
         controllers=[address for address in (context.controller, *others) if address],

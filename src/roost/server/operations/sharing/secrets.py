@@ -47,8 +47,6 @@ async def reseal_secrets(call: Call) -> Resealed:
     """Encrypt the secrets of all projects again with the newest key. Afterwards older keys are not needed."""
     context = call.context
     done = await context.secrets.reseal(call.ask)
-    if context.hooks is None:
-        return done
     more = await reseal(call.engine, call.ask, HOOK, partial(resealed_hook, context.hooks.seal))
     return Resealed(done.resealed + more.resealed, [*done.unreadable, *map(bound, more.unreadable)])
 

@@ -19,7 +19,7 @@ from roost.server.webhooks.http import literal_of, refusal_of
 
 async def list_hooks(call: Call, limit: Limit = PAGE_MAX, after: After = "") -> HookPage:
     """List the webhooks of projects in which you are an operator."""
-    kept, hooks, access = await call.records(KIND), hooks_of(call), call.principal.access
+    kept, hooks, access = await call.records(KIND), call.context.hooks, call.principal.access
     own = (key for key in (*kept, *hooks.commands) if access.covers((key.partition("/")[0],), OPERATOR))
     keys, following = page_of(own, limit, after)
     return HookPage(call.engine.state.revision, [_view(hooks, key, kept.get(key)) for key in keys], following)
@@ -27,7 +27,7 @@ async def list_hooks(call: Call, limit: Limit = PAGE_MAX, after: After = "") -> 
 
 async def get_hook(call: Call, project: str, name: str) -> HookView:
     """One webhook and its deliveries. Project `*`: a hook of all projects."""
-    hooks, key = hooks_of(call), f"{project}/{name}"
+    hooks, key = call.context.hooks, f"{project}/{name}"
     record = (await call.records(KIND)).get(key)
     if record is None and key not in hooks.commands:
         raise _unknown(project, name)
@@ -36,7 +36,7 @@ async def get_hook(call: Call, project: str, name: str) -> HookView:
 
 async def set_hook(call: Call, project: str, name: str, given: HookBody) -> HookView:
     """Set a webhook. It receives events from now on; an existing one keeps its pending events."""
-    hooks, key = hooks_of(call), f"{project}/{name}"
+    hooks, key = call.context.hooks, f"{project}/{name}"
     hook = Hook(given.url, given.events, given.workload, given.enabled)
     check_hook(project, name, hook)
     _check_place(given.url, hooks)
@@ -66,14 +66,8 @@ async def remove_hook(call: Call, project: str, name: str) -> None:
 
 async def test_hook(call: Call, project: str, name: str) -> HookTried:
     """Send a ping at once and return the status of the answer."""
-    outcome, took_ms = await hooks_of(call).test(f"{project}/{name}")
+    outcome, took_ms = await call.context.hooks.test(f"{project}/{name}")
     return HookTried(ok=outcome.ok, code=outcome.code or None, message=outcome.message, took_ms=took_ms)
-
-
-def hooks_of(call: Call) -> Hooks:
-    hooks = call.context.hooks
-    assert hooks is not None, "a server that serves has hooks"
-    return hooks
 
 
 def _check_place(url: str, hooks: Hooks) -> None:

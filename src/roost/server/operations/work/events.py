@@ -76,7 +76,7 @@ async def _follow(
 ) -> AsyncGenerator[EventBatch, None]:
     yield EventBatch([], position)
     while not history.closed:
-        update = asyncio.ensure_future(history.next_rows())  # before the search: what comes meanwhile is not missed
+        update = asyncio.ensure_future(history.written.wait())  # before the search: what comes meanwhile is not missed
         try:
             items, seen = await history.read(events_after, wanted, position, BURST_MAX, projects)
             if seen > position:
