@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, assert_never
 
 from roost.ports import store as port
 from roost.server.cluster.election import LeaderTiming, ServerIdentity
 from roost.server.cluster.machine import Elected, LeadershipMachine, Renew, Take
 from roost.server.observability import logging
+from roost.server.waiting import cancel, wait_for
 
 if TYPE_CHECKING:  # the engine needs its leadership
     from roost.server.engine.engine import Engine
@@ -73,9 +73,7 @@ class Leadership:
                 return self._elected.result()
             return listening.result() if listening.done() else taking.result()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel(*tasks)
 
     async def _listen(self, follower: "Engine", revision: int) -> port.Behind | port.LoadFailure:
         async for update in self._store.follow(revision):
@@ -93,7 +91,8 @@ class Leadership:
         while True:
             effect = self.machine.due(self._now_ms())
             if not isinstance(effect, Take):
-                await self._wait(None if effect.at_ms is None else (effect.at_ms - self._now_ms()) / 1_000)
+                self._news.clear()
+                await wait_for(self._news, None if effect.at_ms is None else (effect.at_ms - self._now_ms()) / 1_000)
                 continue
             outcome = await self._store.lead(effect.identity, effect.seen)
             match outcome:
@@ -109,12 +108,6 @@ class Leadership:
     def _lead(self, elected: Elected | None) -> None:
         if elected is not None:
             self._elected.set_result(elected)
-
-    async def _wait(self, seconds: float | None) -> None:
-        self._news.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
 
     async def _attend_leaders(self) -> None:
         """Hold a stream to the leader: when its process ends, the ttl need not pass."""
@@ -143,9 +136,7 @@ class Leadership:
             await asyncio.wait((attending, changing), return_when=asyncio.FIRST_COMPLETED)
             return attending.done() and attending.result()
         finally:
-            for task in (attending, changing):
-                task.cancel()
-            await asyncio.gather(attending, changing, return_exceptions=True)
+            await cancel(attending, changing)
 
     # while leading
 

@@ -16,7 +16,6 @@ from roost.model.limits import STORY_MAX
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
 from roost.model.states import FINISHED
-from roost.schema.feed import EndingView
 from roost.server.auth.principal import Redactor
 from roost.server.controller.calls import Caller, check_names, document_of, submit_one
 from roost.server.controller.encode import message_of, stages_of
@@ -24,6 +23,7 @@ from roost.server.controller.errors import Slow
 from roost.server.operations.work import logs
 from roost.server.operations.work.logs import LogEvent
 from roost.server.views.work import never_ran
+from roost.server.waiting import cancel
 from roost.wire import controller_pb2 as pb
 
 WRITE_S_MAX = 300.0  # a frame that is not read for so long: the reader is gone. Less would cut off slow ones
@@ -66,7 +66,6 @@ class FollowedRun:
         self._caller = caller
         self._engine = context.engine
         self._watch = context.watch
-        self._principal = caller.principal
         self._write = write
         self._redactor = Redactor(caller.principal.access)
         self._project, self._name = request.project, request.name
@@ -91,7 +90,7 @@ class FollowedRun:
                     await self._send(pb.RunFrame())
                 if self._watch.closed:
                     raise NoService("the server is stopping")
-                if not self._principal.still():
+                if not self._caller.principal.still():
                     raise Refused("your token expired or your roles changed; reconnect")
                 if not piece.done() or any(item.done() for item in changed):
                     _cancel(changed)
@@ -103,25 +102,19 @@ class FollowedRun:
                     piece = asyncio.ensure_future(anext(source, None))
         finally:
             _cancel(changed)
-            piece.cancel()
-            await asyncio.gather(piece, return_exceptions=True)
+            await cancel(piece)
             await source.aclose()
 
     async def _begin(self) -> None:
-        workload = await self._known()
-        position = self._position
+        if not await self._until(lambda state: self._workload in state.workloads):
+            raise NotFound(f"there is no workload {self._workload}", params={"workload": self._workload})
+        workload, position = self._engine.state.workloads[self._workload], self._position
         if position.serial and position.serial != workload.serial:
             message = f"{self._workload} is another one than before: the one that you followed was deleted"
             raise Conflict(message, code="another_run", path="position.serial")
         position.serial = workload.serial
         await self._send(pb.RunFrame(project=self._project, name=self._name, index=self._index))
         await self._tell_stages()
-
-    async def _known(self) -> Workload:
-        """The leader knows it, so this server will soon."""
-        if not await self._until(lambda state: self._workload in state.workloads):
-            raise NotFound(f"there is no workload {self._workload}", params={"workload": self._workload})
-        return self._engine.state.workloads[self._workload]
 
     async def _until(self, holds: Callable[[State], bool]) -> bool:
         """Wait until this server's state meets a condition; False: it does not in time."""
@@ -214,7 +207,9 @@ class FollowedRun:
         if event is None:
             raise NoService("the log has broken off: attach again, from your position")
         if event.ending is not None:
-            await self._end(event.ending)
+            await self._until(self._is_over)
+            await self._tell_stages()
+            await self._send(pb.RunFrame(result=message_of(event.ending, pb.Result)))
             return True
         if event.attempt:
             self._position.log_attempt, self._position.log_offset = event.attempt, event.offset
@@ -224,11 +219,6 @@ class FollowedRun:
             start = event.offset - len(event.data)
             await self._send(pb.RunFrame(log=pb.LogPiece(attempt=event.attempt, offset=start, data=event.data)))
         return False
-
-    async def _end(self, ending: EndingView) -> None:
-        await self._until(self._is_over)
-        await self._tell_stages()
-        await self._send(pb.RunFrame(result=message_of(ending, pb.Result)))
 
     def _is_over(self, state: State) -> bool:
         workload, instance = state.workloads.get(self._workload), state.instances.get(self._key)

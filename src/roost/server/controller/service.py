@@ -25,6 +25,7 @@ from roost.server.controller.watch import Hub, WatchReader
 from roost.server.http.api.bodies import BODY_BYTES_MAX
 from roost.server.observability import logging
 from roost.server.operations.dispatch import Dispatcher
+from roost.server.waiting import cancel
 from roost.wire import controller_pb2 as pb
 
 SERVICE = "roost.controller.v1.Controller"
@@ -89,8 +90,7 @@ class Controllers:
 
     async def stop(self, grace_s: float) -> None:
         if self._telling is not None:
-            self._telling.cancel()
-            await asyncio.gather(self._telling, return_exceptions=True)
+            await cancel(self._telling)
         if self._server is not None:
             await self._server.stop(grace_s)
 

@@ -32,6 +32,7 @@ from roost.server.engine.machine import (
 from roost.server.engine.recording import Journal, records_of
 from roost.server.observability import logging
 from roost.server.observability.metrics import Histogram
+from roost.server.waiting import cancel, wait_for
 
 TICK_MS = 20  # how exact timers are: a thousand leases looked at in turn are fifty steps a second, not two hundred
 
@@ -148,8 +149,7 @@ class Engine:
                     renewing.result()  # raises what is a bug
         finally:
             if renewing is not None:
-                renewing.cancel()
-                await asyncio.gather(renewing, return_exceptions=True)
+                await cancel(renewing)
 
     async def _wait_for(self, effect: Effect) -> list[Effect]:
         """Carry out an effect that takes time, and tell the machine its outcome."""
@@ -258,9 +258,7 @@ class Engine:
         if self._wake.is_set() or (delay is not None and delay <= 0):
             await asyncio.sleep(0)
             return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay):
-                await self._wake.wait()
+        await wait_for(self._wake, delay)
 
     async def _open(self) -> port.Fenced | port.LoadFailure | None:
         taken = await self._store.lead(self._identity)

@@ -39,8 +39,8 @@ FILE_BYTES_MIN = 1 << 16
 BUFFER_BYTES = 1 << 16  # beats between two commits
 FRAME_BYTES_MAX = (1 << 32) - 1  # what the length can say
 
-_HEAD = struct.Struct("<IIH")  # length, checksum of the content, checksum of these eight bytes
-_CHECKED = struct.Struct("<II")
+HEAD = struct.Struct("<IIH")  # length, checksum of the content, checksum of these eight bytes
+CHECKED = struct.Struct("<II")
 
 #: What writing may raise: a disk that is full or gone, or something in an event that msgpack cannot say.
 FAILURES = (OSError, TypeError, ValueError, OverflowError, msgspec.MsgspecError)
@@ -195,10 +195,8 @@ class Journal:
         assert self._file is not None
         if len(content) > FRAME_BYTES_MAX:
             raise ValueError(f"{len(content):,} bytes are more than an entry of the journal can have")
-        checked = _CHECKED.pack(len(content), crc32(content))
-        self._file.write(checked + (crc32(checked) & 0xFFFF).to_bytes(2, "little"))
-        self._file.write(content)
-        self._size += _HEAD.size + len(content)
+        write_frame(self._file, content)
+        self._size += HEAD.size + len(content)
 
     def _give_up(self, error: Exception) -> None:
         file, self._file = self._file, None
@@ -208,6 +206,12 @@ class Journal:
                 file.close()
         reason = str(error) or type(error).__name__
         log.error("the journal cannot be written; nothing is recorded from now on", error=reason)
+
+
+def write_frame(file: IO[bytes], content: bytes) -> None:
+    checked = CHECKED.pack(len(content), crc32(content))
+    file.write(checked + (crc32(checked) & 0xFFFF).to_bytes(2, "little"))
+    file.write(content)
 
 
 def records_of(state: State) -> list[Change]:
@@ -272,11 +276,11 @@ def read_entries(part: Part) -> Iterator[RecordedStep]:
 def _read_frame(path: Path, file: IO[bytes]) -> bytes | None:
     """The next content; None at the end, also where the last frame is incomplete."""
     offset = file.tell()
-    head = file.read(_HEAD.size)
-    if len(head) < _HEAD.size:
+    head = file.read(HEAD.size)
+    if len(head) < HEAD.size:
         return None
-    length, wanted, check = _HEAD.unpack(head)
-    if crc32(head[: _CHECKED.size]) & 0xFFFF != check or not length:
+    length, wanted, check = HEAD.unpack(head)
+    if crc32(head[: CHECKED.size]) & 0xFFFF != check or not length:
         if not any(head) and _only_zeros(file):
             return None  # a machine that lost power may leave a file longer than what was written
         raise Unreadable(f"damaged at byte {offset:,}: there is no entry", path=path.name)

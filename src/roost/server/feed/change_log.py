@@ -5,7 +5,6 @@ position in the ring; one that falls off its end has to list again, so a slow re
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from roost.schema.pools import PoolSetting
 from roost.server.auth.principal import Redactor
 from roost.server.views.operators import reservation_of, setting_view
 from roost.server.views.work import instance_view, node_view, progress_of, workload_view
+from roost.server.waiting import wait_for
 
 CHANGES_MAX = 20_000  # kept for readers that reconnect: a minute of a busy server, days of a quiet one
 BYTES_MAX = 64 << 20  # whatever their size: a document may have half a megabyte
@@ -192,9 +192,7 @@ class Watch:
 
     async def next_commit(self, timeout_s: float) -> None:
         """Wait for the next commit, a new state or the end of the server, but not longer than this."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._published.wait()
+        await wait_for(self._published, timeout_s)
 
     def close(self) -> None:
         """The server is stopping: all streams end."""

@@ -16,7 +16,7 @@ from roost.model.records.workload import Workload
 from roost.schema.history import EventView, OverDetail, OverView
 from roost.schema.reason_text import Visible, message_of, reason_view, render
 from roost.schema.work import InstanceDetail
-from roost.server.views.work import decision_view, instance_view, never_ran, story_view, unit_name
+from roost.server.views.work import detail_of, never_ran, unit_name
 
 SCAN_MAX = 100_000  # rows read for one page: a tenth of a second, in a thread of its own
 DIGITS_MAX = 18
@@ -91,7 +91,7 @@ def instances_of(
     only, given = _filters({"state": state}, None)
     query = f"SELECT record FROM instances WHERE serial = ? AND number > ?{only} ORDER BY number LIMIT {limit}"
     records = database.execute(query, (serial, after, *given))
-    items = [_instance(workload, _INSTANCES.decode(record), visible) for (record,) in records]
+    items = [detail_of(workload, _INSTANCES.decode(record), visible) for (record,) in records]
     if len(items) == limit:
         return items, items[-1].index
     if not state or state == workload.unstarted_end_state:
@@ -176,17 +176,6 @@ def _over(database: apsw.Connection, serial: int, projects: Projects) -> tuple[O
         started_ms=(first.started_ms or None) if first else None, node=first.node if first else "",
         exit_code=first.exit_code if first else None, attempts=first.attempt if first else 0,
     ), workload  # fmt: skip
-
-
-def _instance(workload: Workload, instance: Instance, visible: Visible | None) -> InstanceDetail:
-    return InstanceDetail(
-        **msgspec.structs.asdict(instance_view(instance, visible)),
-        token=instance.token,
-        devices=list(instance.devices),
-        ports=dict(zip(workload.policy.ports, instance.ports, strict=False)),
-        decision=decision_view(instance.decision) if instance.decision else None,
-        story=story_view(instance.story, visible),
-    )
 
 
 def _visible(projects: Projects) -> Visible | None:

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from roost.server.auth.middleware import App
 from roost.server.observability import logging as observability_logging
+from roost.server.waiting import wait_for
 
 HEAD_BYTES_MAX = 64 << 10  # a request's first line and headers; the parser itself would take any amount
 HEAD_S_MAX = 10.0  # and any time; also for the rest of a body whose request was answered before it was here
@@ -216,9 +217,7 @@ class Web(uvicorn.Server):
 
     async def main_loop(self) -> None:
         while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DATE_S):
-                    await self._leaving.wait()
+            await wait_for(self._leaving, DATE_S)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

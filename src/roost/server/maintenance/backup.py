@@ -7,7 +7,6 @@ incomplete, and nothing of it is used.
 
 import os
 import re
-import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -21,6 +20,7 @@ from roost import __version__
 from roost.core.state.records import SERIALS_PER_MS, Meta
 from roost.model.errors import Invalid, Unreadable
 from roost.ports.store import Change, Snapshot
+from roost.server.engine.recording import CHECKED, HEAD, write_frame
 
 FORMAT = 1
 FIRST_LINE = f"roost backup {FORMAT}\n".encode()
@@ -38,9 +38,6 @@ LEVEL = 3  # of 9: records are small and alike, and higher levels gain a tenth f
 # copy was made, this is a hundred commits a second for four months.
 REVISIONS_PER_MS = 10
 REVISIONS_UNKNOWN = 1_000_000_000
-
-_HEAD = struct.Struct("<IIH")  # length, checksum of the content, checksum of these eight bytes
-_CHECKED = struct.Struct("<II")
 
 
 class BackupHeader(msgspec.Struct, frozen=True):
@@ -66,13 +63,13 @@ def write_backup(path: Path, snapshot: Snapshot, store: str, now_ms: int) -> Bac
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
             file.write(FIRST_LINE)
-            _write_frame(file, _ENCODER.encode(header))
+            write_frame(file, _ENCODER.encode(header))
             frames = checksum = 0
             for records in _frames(snapshot.records):
                 content = zlib.compress(_ENCODER.encode(records), LEVEL)
-                _write_frame(file, content)
+                write_frame(file, content)
                 frames, checksum = frames + 1, crc32(content, checksum)
-            _write_frame(file, _ENCODER.encode(BackupEnd(frames, len(snapshot.records), checksum)))
+            write_frame(file, _ENCODER.encode(BackupEnd(frames, len(snapshot.records), checksum)))
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
@@ -138,12 +135,6 @@ def _frames(records: Sequence[Change]) -> Iterator[Sequence[Change]]:
         yield records[start:]
 
 
-def _write_frame(file: IO[bytes], content: bytes) -> None:
-    checked = _CHECKED.pack(len(content), crc32(content))
-    file.write(checked + (crc32(checked) & 0xFFFF).to_bytes(2, "little"))
-    file.write(content)
-
-
 class _Damaged(Exception):
     """Why a file cannot be used."""
 
@@ -177,11 +168,11 @@ def _read(name: str, file: IO[bytes]) -> tuple[BackupHeader, list[Change]]:
 
 def _read_frame(file: IO[bytes]) -> bytes:
     offset = file.tell()
-    head = file.read(_HEAD.size)
-    if len(head) < _HEAD.size:
+    head = file.read(HEAD.size)
+    if len(head) < HEAD.size:
         raise _Damaged(f"not whole: it ends at byte {offset + len(head):,}")
-    length, wanted, check = _HEAD.unpack(head)
-    if crc32(head[: _CHECKED.size]) & 0xFFFF != check or length > CONTENT_BYTES_MAX:
+    length, wanted, check = HEAD.unpack(head)
+    if crc32(head[: CHECKED.size]) & 0xFFFF != check or length > CONTENT_BYTES_MAX:
         raise _Damaged(f"damaged at byte {offset:,}")
     content = file.read(length)
     if len(content) < length:

@@ -160,11 +160,16 @@ def instance_detail(state: State, workload: Workload, index: int, visible: Visib
         if index < state.placed_count(workload):
             raise NotFound(f"nothing is known of {workload.key}.{index}: it ended before this server learnt of it")
         return InstanceDetail(**msgspec.structs.asdict(never_ran(workload, index, visible)))
+    return detail_of(state.spec_of(instance), instance, visible)
+
+
+def detail_of(workload: Workload, instance: Instance, visible: Visible | None = None) -> InstanceDetail:
+    """`workload`: at the version of the instance."""
     return InstanceDetail(
         **_instance_fields(instance, visible),
         token=instance.token,
         devices=list(instance.devices),
-        ports=dict(zip(state.spec_of(instance).policy.ports, instance.ports, strict=False)),
+        ports=dict(zip(workload.policy.ports, instance.ports, strict=False)),
         decision=decision_view(instance.decision) if instance.decision else None,
         story=story_view(instance.story, visible),
     )

@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count, takewhile
@@ -17,6 +16,7 @@ from roost.model.records.access import EVERYWHERE
 from roost.model.records.webhook import WebhookEvent, WebhookPosition, is_wanted
 from roost.schema.reason_text import message_of, reason_data
 from roost.server.observability import logging
+from roost.server.waiting import wait_for
 from roost.server.webhooks.events import SLACK_MS
 from roost.server.webhooks.http import PostOutcome
 
@@ -224,9 +224,7 @@ class Channel:
             await self._wake.wait()
             return
         left_ms = max(due_ms, self._pause_until_ms) - self._now_ms()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(max(left_ms, 1) / 1_000):
-                await self._wake.wait()
+        await wait_for(self._wake, max(left_ms, 1) / 1_000)
 
     async def _deliver(self, delivery: Delivery, send: Send, gate: asyncio.Semaphore) -> None:
         try:

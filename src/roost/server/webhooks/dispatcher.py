@@ -28,6 +28,7 @@ from roost.ports.store import Change
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging
 from roost.server.pki.encryption import Seal, Unsealable
+from roost.server.waiting import wait_for
 from roost.server.webhooks.channel import TIMING, Channel, RetryTiming
 from roost.server.webhooks.command import Commands
 from roost.server.webhooks.events import KINDS, Batch, Occurrence, WebhookReader, batch_of
@@ -128,9 +129,7 @@ class Hooks:
                     log.error("hooks are begun anew", exc_info=True)
                     self._rest()
                     await asyncio.sleep(AGAIN_S)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
-                        await self._wake.wait()
+                await wait_for(self._wake, LOOK_S)
 
     async def leave(self) -> None:
         """The server stops or hands over the lead: store where the next leader continues."""
