@@ -285,7 +285,6 @@ async def _until_over(deciding: "asyncio.Future[None]") -> None:
 
 @contextmanager
 def _starting(*errors: type[Exception], hint: str = "") -> Iterator[None]:
-    """Raise these errors as CannotStart."""
     try:
         yield
     except errors as error:

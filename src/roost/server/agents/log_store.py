@@ -37,8 +37,6 @@ LIVE = LogEnd()
 
 
 class LogEntry:
-    """What is known of a log beside its bytes."""
-
     __slots__ = ("awaited_s", "changed_s", "readers", "waiter")
 
     def __init__(self, began_s: float) -> None:
@@ -48,14 +46,12 @@ class LogEntry:
         self.waiter: asyncio.Future[None] | None = None
 
     def wake(self, now_s: float) -> None:
-        """Something has changed: followers look again."""
         self.changed_s = now_s
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
         self.waiter = None
 
     async def changed(self, timeout_s: float) -> None:
-        """Wait for the next change, or a while."""
         if self.waiter is None:
             self.waiter = asyncio.get_running_loop().create_future()
         await asyncio.wait((self.waiter,), timeout=timeout_s)
@@ -91,7 +87,6 @@ class LogHub:
         return self._blobs.size(name)
 
     def read(self, name: str, offset: int, limit: int) -> bytes:
-        """A piece of a log; nothing at its end."""
         return self._blobs.read(name, offset, limit)
 
     def missing(self, name: str, end: LogEnd) -> int:

@@ -56,8 +56,6 @@ Check = Callable[[grpc.aio.ServicerContext], Awaitable[str]]
 
 
 class Peers:
-    """This server among the others."""
-
     def __init__(self, engine: Engine, logs: LogHub, make_channel: MakeChannel) -> None:
         self._engine = engine
         self._logs = logs
@@ -160,7 +158,6 @@ class Peers:
             return pb.Presence(name=peer.name, life=peer.life, api=peer.api, agents=peer.agents, failed=message)
 
     async def forward(self, leader: ServerIdentity, forwarded: pb.ForwardedCall) -> AsyncIterator[pb.ForwardedReply]:
-        """The leader's answer to an operation, in pieces."""
         channel = await self._channel(leader.agents)
         if not await _is_connected(channel):  # nothing was sent, so the client may try again
             raise NoService(f"the leader at {leader.agents} cannot be reached; try again")
@@ -200,7 +197,6 @@ class Peers:
         return self._channels[address]
 
     async def close(self) -> None:
-        """Let go of all connections."""
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()

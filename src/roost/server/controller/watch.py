@@ -51,7 +51,6 @@ class Filter(NamedTuple):
         return not self.workload or (key.rpartition(".")[0] if kind == "instance" else key) == self.workload
 
     def takes_states(self, change: Encoded) -> bool:
-        """Of an instance: whether it reached a wanted state."""
         return not self.states or not change.states or not self.states.isdisjoint(change.states)
 
 
@@ -197,7 +196,6 @@ class WatchReader:
                 await self._send(frame)
 
     async def _begin_again(self) -> None:
-        """The state was loaded again: missed changes are unknown."""
         while not self._watch.generation and not self._watch.closed:
             await self._watch.next_commit(PULSE_S)
         if self._watch.closed:

@@ -75,7 +75,6 @@ class Executor:
             self._tell_ignored(done.ignored)
 
     def followed(self, state: State, changes: Sequence[Change]) -> None:
-        """Another server has committed this: watchers of this server get it too."""
         if state is not self._state:
             self._begin(state, state.revision)
             return

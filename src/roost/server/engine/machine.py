@@ -261,7 +261,6 @@ class EngineMachine:
             self._successor = successor
 
     def overtaken(self, failure: Fenced) -> None:
-        """The lead could not be renewed, because another server has it."""
         self._overtaken = failure
 
     def stop(self) -> None:

@@ -130,7 +130,6 @@ class Questions:
 
 
 def _fork(state: State, questions: list[Compute]) -> tuple[int, int]:
-    """The id of the forked process, and the pipe to read its answers from."""
     reading, writing = os.pipe()
     try:
         with warnings.catch_warnings():

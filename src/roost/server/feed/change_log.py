@@ -195,7 +195,6 @@ class Watch:
         await wait_for(self._published, timeout_s)
 
     def close(self) -> None:
-        """The server is stopping: all streams end."""
         self.closed = True
         self._wake()
         for futures in self._waiting_for.values():
@@ -260,7 +259,6 @@ class Watch:
         return int(revision)
 
     def _oldest(self) -> int:
-        """The oldest revision to resume from."""
         return self.revision - len(self._commits)
 
     def _trim(self) -> None:

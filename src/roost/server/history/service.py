@@ -86,7 +86,6 @@ class History:
             self._past_ends.cancel()
 
     def leave(self) -> None:
-        """The server is stopping: followers end."""
         self.closed = True
         self.written.set()
 

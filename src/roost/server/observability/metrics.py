@@ -26,8 +26,6 @@ COUNT_CHEAP_S = 0.005  # a faster count is repeated whenever something changed
 
 
 class Histogram:
-    """How often values fell below each bound, and their sum."""
-
     __slots__ = ("bounds", "counts", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:

@@ -49,8 +49,6 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Issued(NamedTuple):
-    """A certificate in PEM for the holder of the key."""
-
     certificate: str
     fingerprint: str
     issued_ms: int

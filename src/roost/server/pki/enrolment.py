@@ -82,7 +82,6 @@ class Joining:
         return JoinTokenMade(token.text(), _view(name, stored))
 
     def listed(self) -> list[JoinTokenView]:
-        """Valid tokens, by id."""
         now = now_ms()
         return [_view(name, record) for name, record in sorted(self._all().items()) if record.expires_ms >= now]
 

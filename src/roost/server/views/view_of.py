@@ -1,7 +1,7 @@
 """Views from records: fields of the same name are copied, so that a view writes out only what differs."""
 
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar, get_origin
+from typing import Any, TypeVar, get_origin
 
 import msgspec
 
@@ -14,25 +14,22 @@ def view_of(kind: type[View], *records: object, **fields: Any) -> View:
     A time of 0 is shown as none where the view allows that, a tuple as a list. A field that no record has raises
     AttributeError. It takes some 3 µs more than writing out the fields, which views of every commit therefore do.
     """
-    copied = _copied(kind, tuple(map(type, records)), tuple(fields))
-    for record, names in zip(records, copied.names, strict=True):
+    copied, times, lists = _copied(kind, tuple(map(type, records)), tuple(fields))
+    for record, names in zip(records, copied, strict=True):
         for name in names:
             fields[name] = getattr(record, name)
-    for name in copied.times:
+    for name in times:
         fields[name] = fields[name] or None
-    for name in copied.lists:
+    for name in lists:
         fields[name] = list(fields[name])
     return kind(**fields)
 
 
-class _Copied(NamedTuple):
-    names: list[list[str]]  # of each record
-    times: list[str]
-    lists: list[str]
-
-
 @lru_cache(maxsize=256)  # as many as there are calls of view_of
-def _copied(kind: type[msgspec.Struct], records: tuple[type, ...], given: tuple[str, ...]) -> _Copied:
+def _copied(
+    kind: type[msgspec.Struct], records: tuple[type, ...], given: tuple[str, ...]
+) -> tuple[list[list[str]], list[str], list[str]]:
+    """The names of the fields that each record gives, and which of them are times and lists."""
     names: list[list[str]] = [[] for _ in records]
     missing = [field for field in msgspec.structs.fields(kind) if field.name not in given]
     for field in missing:
@@ -41,4 +38,4 @@ def _copied(kind: type[msgspec.Struct], records: tuple[type, ...], given: tuple[
             raise AttributeError(f"{kind.__name__}.{field.name} is in none of the records")
         names[owner].append(field.name)
     times = [field.name for field in missing if field.name.endswith("_ms") and field.default is None]
-    return _Copied(names, times, [field.name for field in missing if get_origin(field.type) is list])
+    return names, times, [field.name for field in missing if get_origin(field.type) is list]

@@ -190,11 +190,11 @@ class Hooks:
         self._moved = True
         if since.revision >= state.revision:
             return
-        found = await self._reader.read_state(state, since.revision, since.at_ms)
-        self._offer(found.events)
-        if found.torn:
+        found, torn = await self._reader.read_state(state, since.revision, since.at_ms)
+        self._offer(found)
+        if torn:
             message = f"events between revisions {since.revision} and {self._seen.revision} may be missing"
-            log.warning(message, objects=found.torn)
+            log.warning(message, objects=torn)
             for channel in self.channels.values():
                 channel.missing = message
 
@@ -266,7 +266,6 @@ class Hooks:
         self._tasks, self.channels, self._records, self._hooks = {}, {}, {}, {}
 
     async def _store(self) -> None:
-        """Raises NoService."""
         if self._term is None or not self._leads:
             return
         positions = {key: channel.position(self._seen) for key, channel in self.channels.items()}

@@ -49,13 +49,6 @@ class Occurrence(NamedTuple):
     reason: Reason | None
 
 
-class FoundEvent(NamedTuple):
-    """Events found in a state; `torn`: how many objects had more transitions than their story holds."""
-
-    events: list[Occurrence]
-    torn: int
-
-
 class WebhookReader:
     """Turns transitions into events. `life` distinguishes stores whose revisions begin again."""
 
@@ -72,8 +65,11 @@ class WebhookReader:
                 events += self._finished(workload, batch.progress.get(key, (0, {})), batch.revision)
         return events
 
-    async def read_state(self, state: State, since: int, since_ms: int) -> FoundEvent:
-        """The events after a revision, from the stories of a state; without those that are committed meanwhile."""
+    async def read_state(self, state: State, since: int, since_ms: int) -> tuple[list[Occurrence], int]:
+        """The events after a revision, from the stories of a state; without those that are committed meanwhile.
+
+        The second: how many objects had more transitions than their story holds.
+        """
         until = state.revision
         found: list[Occurrence] = []
         torn = 0
@@ -100,7 +96,7 @@ class WebhookReader:
             # It ended with the last of its instances, which have revisions; if none ran since, at an unknown one.
             found += self._finished(workload, progress, last.get(workload.key) or until)
         found.sort(key=lambda occurrence: occurrence.event.revision)
-        return FoundEvent(found, torn)
+        return found, torn
 
     def _transitions(self, transitions: Iterable[Transitioned]) -> list[Occurrence]:
         seen: Counter[tuple[str, str, int]] = Counter()  # one commit may bring an instance into the same state twice

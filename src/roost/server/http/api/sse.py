@@ -11,7 +11,6 @@ PULSE = b": still here\n\n"
 
 
 def event(data: Any, *, event: str = "", id: str = "") -> bytes:
-    """One event with JSON as its data."""
     return frame(msgspec.json.encode(data), event=event, id=id)
 
 

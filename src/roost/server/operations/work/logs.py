@@ -126,8 +126,6 @@ def log_end(instance: Instance, attempt: int) -> LogEnd:
 
 
 class LogStreamer:
-    """An attempt, and how far it was read."""
-
     def __init__(self, call: Call, workload: Workload, index: int, attempt: int, offset: int) -> None:
         self._context = call.context
         self._redactor = call.redactor
@@ -153,7 +151,6 @@ class LogStreamer:
                 return
 
     async def _pieces(self) -> AsyncGenerator[LogEvent, None]:
-        """The log of one attempt, until no more will come."""
         watch, logs = self._context.watch, self._context.logs
         source = logs.follow(self._log, self._offset, self._end)
         piece: asyncio.Task[Any] = asyncio.ensure_future(anext(source, None))
@@ -180,7 +177,6 @@ class LogStreamer:
             await asyncio.wait({piece})
 
     async def _what_next(self) -> LogEvent:
-        """Wait until it is known what comes after this attempt."""
         watch = self._context.watch
         while not watch.closed:
             await self._context.engine.settled()  # an end that is not durable yet is not sent

@@ -139,21 +139,21 @@ async def why(
 
 async def cancel(call: Call, project: str, name: str, fields: Chosen) -> WorkloadView:
     """Cancel a workload or one instance. Running ones are stopped first. Idempotent."""
-    key = f"{project}/{name}"
-    return await change_workload(call, key, lambda number: Cancel(number, key, fields.index))
+    return await change_workload(call, project, name, lambda number, key: Cancel(number, key, fields.index))
 
 
 async def retry(call: Call, project: str, name: str, fields: Again) -> WorkloadView:
     """Retry instances that did not succeed, or one instance whatever its result."""
-    key = f"{project}/{name}"
-    return await change_workload(call, key, lambda number: Retry(number, key, fields.index, fields.failed))
+    return await change_workload(
+        call, project, name, lambda number, key: Retry(number, key, fields.index, fields.failed)
+    )
 
 
-async def change_workload(call: Call, key: str, make: Callable[[int], Event]) -> WorkloadView:
+async def change_workload(call: Call, project: str, name: str, make: Callable[[int, str], Event]) -> WorkloadView:
     """Ask for a change and show the workload after it, even if it is already deleted."""
-    engine = call.engine
+    engine, key = call.engine, f"{project}/{name}"
     known, progress = engine.state.workloads.get(key), engine.state.progress.get(key)
-    await call.ask(make)
+    await call.ask(lambda number: make(number, key))
     state = engine.state
     if key in state.workloads or known is None:
         return live_view(state, _there(state, key), call.redactor.visible)
@@ -239,11 +239,9 @@ async def list_versions(call: Call, project: str, name: str, diff: Diff = "", at
 
 async def promote(call: Call, project: str, name: str) -> WorkloadView:
     """Promote the canaries of a rollout."""
-    key = f"{project}/{name}"
-    return await change_workload(call, key, lambda number: Promote(number, key))
+    return await change_workload(call, project, name, lambda number, key: Promote(number, key))
 
 
 async def rollback(call: Call, project: str, name: str, fields: Back) -> WorkloadView:
     """Roll back to an earlier version, which becomes a new one. Instances that still run it stay."""
-    key = f"{project}/{name}"
-    return await change_workload(call, key, lambda number: Rollback(number, key, fields.version or 0))
+    return await change_workload(call, project, name, lambda number, key: Rollback(number, key, fields.version or 0))
