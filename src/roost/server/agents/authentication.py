@@ -88,8 +88,9 @@ class AgentAuthenticator:
         """The handler of Renew: the next certificate of a node, for the key of its request."""
         try:
             with refusing():
+                peer = peer_in(context)
                 asked = parsed(pb.Renewal, data, "this is not a request for a certificate")
-                given = await self.certificates.renew(peer_in(context), asked.request)
+                given = await self.certificates.renew(peer, asked.request)
         except GrpcRefusal as refusal:
             self._refused.warning("certificate not renewed", peer=context.peer(), reason=refusal.message)
             await context.abort(refusal.code, refusal.message)
