@@ -109,6 +109,13 @@ def test_a_node_like_those_that_would_do() -> None:
     assert "one more node with 8 cpu and pool fast, labels.disk nvme" in helpful(scene, "web")
 
 
+def test_a_suggested_node_has_only_what_is_asked_for() -> None:
+    scene = Scene()
+    scene.hello("a", cpu=1, labels={"hostname": "vm", "kernel": "6.1"})
+    scene.submit(job("web", resources={"cpu": 8}))
+    assert "one more node with 8 cpu" in helpful(scene, "web")
+
+
 def test_a_node_for_a_fleet_that_has_none() -> None:
     scene = Scene()
     scene.submit(job("web", placement={"pool": "arm", "require": ["arch == 'arm64'"]}))

@@ -53,7 +53,7 @@ def _show(answer: WhyView) -> None:
         for suggestion in answer.suggestions:
             where = f" (it would go to {suggestion.node})" if suggestion.kind != "node" else ""
             click.echo(f"  {suggestion.message}{where}")
-    if answer.position is not None:
+    if answer.position is not None and answer.code != UNSATISFIABLE:  # what can never run waits for no other
         others = ", ".join(answer.queued_before)
         rest = answer.position - 1 - len(answer.queued_before)
         more = f" and {rest:,} more" if rest > 0 else ""
@@ -69,12 +69,14 @@ def _start(estimate: EstimateView) -> str:
     earliest = from_now(estimate.earliest_ms)
     if estimate.likely_ms is None or estimate.latest_ms is None:
         return f"not before {earliest} ({estimate.message})"
-    latest = from_now(estimate.latest_ms)
-    return f"likely in {from_now(estimate.likely_ms)}, between {earliest} and {latest} ({estimate.message})"
+    likely, latest = from_now(estimate.likely_ms), from_now(estimate.latest_ms)
+    band = f", between {earliest} and {latest}" if earliest != latest else ""
+    return f"likely in {likely}{band} ({estimate.message})"
 
 
 # Codes of instances that stay pending until an operator or other work makes room for them.
-BLOCKED_CODES = ("no_nodes", "insufficient_resources", "quota_exceeded", "unsatisfiable", "maintenance")
+UNSATISFIABLE = "unsatisfiable"
+BLOCKED_CODES = ("no_nodes", "insufficient_resources", "quota_exceeded", UNSATISFIABLE, "maintenance")
 UNKNOWN = "unknown"  # the server did not answer
 
 

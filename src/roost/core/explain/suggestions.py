@@ -199,7 +199,7 @@ def _distinguishing(facts: Facts) -> tuple[tuple[str, str], ...]:
 
 
 def _kinds(fleet: Fleet, ask: Ask) -> list[Facts]:
-    """What such a node could be like: one that has what is asked for, or one like a node that does but for its size."""
+    """What such a node could be: one with just what is asked for, else one like a node that fits but for its size."""
     pool = ask.pools[0] if ask.pools else DEFAULT_POOL
     region = ask.regions[0] if ask.regions else ""
     model = ask.gpu_models[0] if ask.gpu_models else ""
@@ -214,7 +214,7 @@ def _kinds(fleet: Fleet, ask: Ask) -> list[Facts]:
         fits = fits if mask is None else fits & mask
     alike = {(facts.zone, facts.rack, facts.region, facts.pool): facts
              for facts in (fleet.facts[row] for row in reversed(np.flatnonzero(fits).tolist()))}  # fmt: skip
-    return [*list(reversed(alike.values()))[:PER_KIND_MAX], *kinds]
+    return [*kinds, *list(reversed(alike.values()))[:PER_KIND_MAX]]
 
 
 def _plain_facts(ask: Ask) -> dict[str, str]:

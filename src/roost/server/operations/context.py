@@ -81,7 +81,7 @@ class Call(NamedTuple):
     async def workload(self, project: str, name: str) -> Workload:
         workload = (await self.state()).workloads.get(f"{project}/{name}")
         if workload is None:
-            raise NotFound(f"there is no workload {project}/{name}", params={"workload": project})
+            raise NotFound(f"there is no workload {project}/{name}", params={"workload": f"{project}/{name}"})
         return workload
 
 

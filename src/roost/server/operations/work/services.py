@@ -34,7 +34,7 @@ async def get_service(call: Call, project: str, name: str, ready: Ready = False)
     state = await call.state()
     workload = state.workloads.get(f"{project}/{name}")
     if workload is None:
-        raise NotFound(f"there is no service {project}/{name}", params={"service": project})
+        raise NotFound(f"there is no service {project}/{name}", params={"service": f"{project}/{name}"})
     if workload.policy.kind != WorkloadKind.SERVICE:
         raise Conflict(f"{project}/{name} is a {workload.policy.kind}, and has no addresses", code="no_service")
     return service_view(state, workload, only_ready=ready)
