@@ -100,7 +100,7 @@ def test_a_hello_that_was_overtaken_by_a_later_one_is_refused() -> None:
     late = hello(scene, "a", 100)
     assert said(late) == {
         "replies": [
-            "503 stale_hello: node a has said hello after this one, which got lost on its way; say it again",
+            "503 stale_hello: stale registration of node a: a newer one was received; reconnect",
         ]
     }
     assert scene.states("web.0") == ["running"]

@@ -105,7 +105,7 @@ def instances_are_whole(state: State) -> Complaints:
         if key != instance.key or instance.workload not in state.workloads:
             yield f"{key} belongs to nothing"
         if instance.state == InstanceState.LOST:
-            yield f"{key} is lost and nobody decided what follows"
+            yield f"{key} is lost without a decision about its next attempt"
         misplaced = instance.node if instance.state == InstanceState.QUEUED else not instance.node
         if misplaced and instance.state in ALLOCATED | {InstanceState.QUEUED}:
             yield f"{key} is {instance.state} on node {instance.node!r}"
@@ -171,18 +171,18 @@ def nothing_waits_for_ever(state: State) -> Complaints:
     for name, node in state.nodes.items():
         lease = max(state.liveness[name].lease_until_ms, longest)
         if node.status != NodeStatus.LOST and first.get(("lease", name), lease + 1) > lease:
-            yield f"nobody looks at the lease of {name}"
+            yield f"no timer for the lease of {name}"
         if node.draining and node.drain_until_ms > state.now_ms and ("drain", name) not in first:
-            yield f"nobody looks at the drain deadline of {name}"
+            yield f"no timer for the drain deadline of {name}"
     for key, workload in state.workloads.items():
         if workload.finished_ms:
             if ("sweep", key) not in first:
-                yield f"nobody will sweep {key}"
+                yield f"no timer for the retention of {key}"
         elif not workload.unstarted_end_state and not workload.policy.schedule:
             timeout = workload.policy.queue_timeout_ms if not workload.pending_conditions else 0
             limits = [waiting_since_ms(workload) + timeout if timeout else FOREVER, start_by_ms(workload)]
             if any(state.now_ms < limit < FOREVER for limit in limits) and ("queue", key) not in first:
-                yield f"nobody looks how long {key} waits"
+                yield f"no timer for the queue timeout of {key}"
 
 
 def nodes_are_as_they_seem(state: State) -> Complaints:
@@ -258,7 +258,7 @@ def who_stands_behind_follows(state: State) -> Complaints:
             elif state.spec_of(before).policy.ask != state.spec_of(instance).policy.ask:
                 yield f"{instance.key} stands behind {before.key}, which has other room"
             if name not in state.retract_timers:
-                yield f"nobody calls {instance.key} back"
+                yield f"no timer to retract {instance.key}"
     if found != {token: follower.token for token, follower in state.prefilled.items()}:
         yield f"followers are {state.prefilled}, they should be {found}"
     for key, instance in state.instances.items():

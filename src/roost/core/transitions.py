@@ -162,7 +162,7 @@ RETRACT_AFTER_MS = 500  # a prefilled attempt is retracted after this
 
 
 def prefill(state: State, instance: Instance, other: Instance) -> None:
-    assert other.token not in state.prefilled, f"somebody stands behind {other.key} already"
+    assert other.token not in state.prefilled, f"an attempt is prefilled behind {other.key} already"
     instance.prefilled_behind = other.token
     state.prefilled[other.token] = instance
     if other.node not in state.retract_timers:

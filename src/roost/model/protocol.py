@@ -1,7 +1,7 @@
-"""What a server and an agent say to each other. The wire form is protobuf; these are the same words inside.
+"""Messages between a server and an agent. The wire form is protobuf (wire/codec.py).
 
-Deltas carry the generation they build on. Repeats and reordering are harmless: an order is told by its token,
-a report is told by its token and can only move an attempt forward.
+Deltas carry the generation they build on. Repeats and reordering are harmless: orders and reports carry the token of
+their attempt, and a report can only move an attempt forward.
 """
 
 import msgspec

@@ -174,7 +174,7 @@ def test_elements_that_wait_survive_a_restart() -> None:
 
 def test_what_elements_wait_for_cannot_change_while_they_live() -> None:
     scene = pair()
-    words = "the elements of default/test wait for one each; cancel it first to change whom they wait for"
+    words = "the elements of default/test wait for one each; cancel it first to change their dependencies"
     done = scene.submit(job("test", count=3), same_ok=True)
     assert said(done) == {"replies": [f"409 cannot_change: after: {words}"]}
 

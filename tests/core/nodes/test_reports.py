@@ -103,7 +103,7 @@ def test_a_hello_that_was_overtaken_by_a_later_one_is_to_be_said_again() -> None
     scene.submit(job("web"))
     scene.running("web.0")
     (reply,) = said(scene.hello("a", sent_ms=199))["replies"]
-    assert reply.startswith("503 stale_hello: node a has said hello after this one")
+    assert reply.startswith("503 stale_hello: stale registration of node a")
     assert scene.states("web.0") == ["running"]
     scene.hello("a", identity="machine-a/2", sent_ms=1)
     assert scene.state.liveness["a"].connected, "its machine has started again"

@@ -153,7 +153,7 @@ def _condition_text(state: State, condition: After, index: int | None) -> Text:
 
 def _format_now(state: State, other: Workload | None, index: int | None) -> str:
     if other is None:
-        return "it is not known any more"
+        return "it is no longer known"
     if index is not None:
         instance = state.instances.get(instance_key(other.key, index))
         return f"it is {instance.state if instance is not None else InstanceState.QUEUED}"

@@ -85,7 +85,7 @@ def schedules_are_timed(state: State) -> Iterator[str]:
             continue
         tick = next_tick(workload.policy.schedule, workload.tick_ms)
         if tick is not None and first.get(key, tick + 1) > max(tick, state.now_ms + 1):
-            yield f"nobody looks at the schedule of {key} at {tick}"
+            yield f"no timer for the schedule of {key} at {tick}"
 
 
 ORDER_RULES = (nothing_starts_too_early, nobody_waits_for_what_has_come, waits_are_indexed, schedules_are_timed)

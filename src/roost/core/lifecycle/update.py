@@ -51,11 +51,11 @@ def change_refusal(state: State, known: Workload, wanted: WorkloadSpec) -> Confl
         message = f"{state.placed_count(known):,} instances of {key} have begun; there cannot be fewer"
         return Conflict(message, code="cannot_change", path="count")
     if policy.kind == WorkloadKind.JOB and known.adopted and wanted.count != known.count:
-        message = f"which instances of {key} have run is not known any more, so their number cannot change"
+        message = f"which instances of {key} have run is no longer known, so their number cannot change"
         return Conflict(message, code="cannot_change", path="count")
     by_element = depends_by_element(known) or any(condition.each for condition in policy.after)
     if by_element and (policy.after != known.policy.after or wanted.count != known.count):
-        message = f"the elements of {key} wait for one each; cancel it first to change whom they wait for"
+        message = f"the elements of {key} wait for one each; cancel it first to change their dependencies"
         return Conflict(message, code="cannot_change", path="after")
     if policy.gang and (wanted.count != known.count or is_destructive(known, _changed(known, wanted))):
         message = f"{key} is a gang, which starts together; cancel it first to start it as something else"

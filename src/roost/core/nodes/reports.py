@@ -48,7 +48,7 @@ def node_connected(state: State, out: Step, event: NodeConnected, now: int) -> N
         if refusal:
             raise Conflict(refusal, code="already_exists", path="node")
         if _is_stale(node, hello):
-            message = f"node {node.name} has said hello after this one, which got lost on its way; say it again"
+            message = f"stale registration of node {node.name}: a newer one was received; reconnect"
             raise NoService(message, code="stale_hello")
     anew = node is not None and node.identity != hello.identity  # nothing of an earlier incarnation runs
     if node is None:

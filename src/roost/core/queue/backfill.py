@@ -135,7 +135,7 @@ def reserve_node(state: State, line: EquivalenceClass, head: PendingHead, fits: 
     made = state.pending_preemptions.get(key)
     others = {other: reserved for other, reserved in state.backfill_reservations.items() if other is not line}
     # Where instances are being stopped for it, later reservations move elsewhere. Otherwise the stopped ones would
-    # be placed there again, and stopped again, for ever.
+    # be placed there again, and stopped again, without end.
     after = order_of(head.workload)
     yielding = [other for other, reserved in others.items() if reserved.node == made and reserved.order > after]
     taken = {reserved.node for other, reserved in others.items() if other not in yielding}

@@ -1,7 +1,7 @@
-"""Backfill: when the head of a queue can start, and who may go before it without making it later.
+"""Backfill: when the head of a queue can start, and which jobs may start before it without delaying it.
 
 EASY (Lifka, 1995): only the head has a reserved start. It follows from what runs now, when each run ends at the latest
-(its requested end), and how much that gives back. Whoever ends by the reserved start, or takes no more than the head
+(its requested end), and how much that gives back. A job that ends by the reserved start, or needs no more than the head
 leaves over then, may start now. One resource, as an amount; what it counts is up to the caller.
 """
 

@@ -52,9 +52,9 @@ class Fleet:
         self.facts: list[Facts] = []
         self.open: Mask = np.zeros(0, np.bool_)
         self.online: Mask = np.zeros(0, np.bool_)
-        self.closed: dict[str, str] = {}  # nodes in touch that take no new work -> why, in words that follow "is"
+        self.closed: dict[str, str] = {}  # nodes in touch that take no new work -> why: a text that follows "is"
         self.fallbacks: dict[str, str] = {}  # pools that have failed -> the pool that takes what asked for them
-        self.owners: dict[str, tuple[str, ...]] = {}  # pools that are not for everybody -> the projects they are for
+        self.owners: dict[str, tuple[str, ...]] = {}  # pools of some projects only -> those projects
         self.total: dict[str, Ints] = {}
         self.used: dict[str, Ints] = {}
         self.measured: dict[str, Ints] = {name: np.zeros(0, np.int64) for name in MEASURED}  # smoothed, in millionths
@@ -62,7 +62,7 @@ class Fleet:
         self.devices: Ints = np.zeros((0, 0), np.int64)  # what is free of each
         self.ports: dict[str, dict[int, int]] = {}  # node -> port -> how many hold it
         self.topology = TopologyIndex()
-        self.typical = NOTHING_TYPICAL  # what work usually asks for, as far as anybody has said
+        self.typical = NOTHING_TYPICAL  # what work usually asks for, as far as it is known
         self.derived: dict[object, Any] = {}  # what scorers worked out; forgotten when rows or the typical change
         self.layout = 0
         self.freed = 0

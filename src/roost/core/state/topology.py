@@ -73,7 +73,7 @@ def _count(counts: dict[Any, Counts], key: object, name: str, sign: int) -> None
     if here is None:
         here = counts[key] = {}
     number = here.get(name, 0) + sign
-    assert number >= 0, f"nobody of {key} is on {name}"
+    assert number >= 0, f"no instance of {key} is on {name}"
     if number:
         here[name] = number
     else:

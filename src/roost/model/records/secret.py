@@ -12,7 +12,7 @@ class FromSecret(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Handed:
     """Values of secrets for one run, by name; or why there are none. It can be neither shown nor written down.
 
-    Whoever tries to store a frame that holds one is stopped by the encoder, which does not know this type.
+    The encoder does not know this type, so a frame that holds one cannot be stored.
     """
 
     __slots__ = ("refusal", "values")

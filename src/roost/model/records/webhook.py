@@ -25,7 +25,7 @@ AGE_S_MAX = 300  # of a signature that is believed: clocks differ, and a try tak
 PREEMPTED = "preempted"
 ENDED = "instance.ended"
 FINISHED_WORKLOAD = "workload.finished"
-#: What there is to be told. `instance.ended` stands for every end of an attempt, also of one that is tried again.
+#: The events. `instance.ended` stands for every end of an attempt, also of one that is tried again.
 NAMES = (
     ENDED, *(f"instance.{state}" for state in MOVES), f"instance.{PREEMPTED}",
     FINISHED_WORKLOAD, *(f"node.{status}" for status in NODE_MOVES),

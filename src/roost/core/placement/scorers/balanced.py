@@ -15,7 +15,7 @@ from roost.core.state.fleet import GPU, Fleet, Ints
 from roost.model.records.workload import Ask
 
 STEP = GPU // 10
-LEVELS = 1_000  # half of them above zero: gains of up to 50 GPUs are told apart
+LEVELS = 1_000  # half of them above zero: gains of up to 50 GPUs differ
 FINE = SCORE_MAX // LEVELS  # within a level, for nodes without GPUs
 HALF = 2  # a price counts half: at full price a scarce model stays empty while others wait
 
