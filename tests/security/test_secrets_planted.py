@@ -91,7 +91,7 @@ def pieces(client: httpx.Client, path: str) -> Iterator[bytes]:
     with client.stream("GET", path) as answer:
         assert answer.status_code in (200, 404, 409), f"{path}: {answer.status_code}"
         yield str(answer.headers).encode()
-        if answer.headers["content-type"] != "text/event-stream":
+        if not answer.headers["content-type"].startswith("text/event-stream"):
             yield answer.read()
             return
         answer.request.extensions["timeout"]["read"] = STREAM_S
