@@ -109,7 +109,8 @@ def _has_run_on(cluster: Cluster, end: Path) -> None:
             lambda: client.instances.get("default", "steady").state == "succeeded", "the steady job has ended"
         )
         instance = client.instances.get("default", "steady")
-        assert (instance.state, instance.attempt) == ("succeeded", 1), instance.story
+        story = "\n".join(f"{line.at_ms} {line.state} {line.node}: {line.message}" for line in instance.story)
+        assert (instance.state, instance.attempt) == ("succeeded", 1), story
     assert (cluster.folder / "began").read_text() == "x\n"
 
 
