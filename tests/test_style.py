@@ -204,6 +204,13 @@ def pure_code_iterates_over_no_set() -> Complaints:
             yield f"{place(path, node.iter.lineno)}: iterates over a set; sort it first"
 
 
+def core_has_no_circle_of_imports() -> Complaints:
+    """An import for the type checker alone hides a circle between rules and data."""
+    for path, node in nodes(ast.Name, under=SOURCE / "core"):
+        if node.id == "TYPE_CHECKING":
+            yield f"{place(path, node.lineno)}: break the circle of imports instead"
+
+
 def architecture_is_short() -> Complaints:
     path = ROOT / "ARCHITECTURE.md"
     lines = len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
@@ -255,6 +262,7 @@ RULES = [
     keeper_uses_only_the_standard_library,
     pure_code_reads_no_clock,
     pure_code_iterates_over_no_set,
+    core_has_no_circle_of_imports,
     architecture_is_short,
     folders_are_rooms,
     classes_have_a_name_of_their_own,

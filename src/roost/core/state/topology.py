@@ -4,15 +4,12 @@ A selector is a workload (PROJECT/NAME) or a label of workloads (PROJECT?NAME or
 are made when a rule first asks for them and kept up to date from then on.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from roost.core.state.shared import Shared
-
-if TYPE_CHECKING:
-    from roost.core.state.fleet import Fleet
 
 Ints = NDArray[np.int64]
 Counts = dict[str, int]  # node -> how many
@@ -20,6 +17,16 @@ Counts = dict[str, int]  # node -> how many
 DOMAIN_KINDS = ("node", "rack", "zone", "region")
 NO_DOMAIN = -1  # the domain of a node without a rack, zone or region
 SELECTORS_MAX = 2_048  # with counts at a time, 16 bytes a node each at most; all go when there are more
+
+
+class FleetDomains(Protocol):
+    """The part of a fleet that says in which domains its nodes are."""
+
+    layout: int
+
+    def row(self, name: str) -> int: ...
+    def domains(self, by: str) -> Ints: ...
+    def domain_count(self, by: str) -> int: ...
 
 
 class TopologyIndex:
@@ -35,7 +42,7 @@ class TopologyIndex:
         return made  # counts by domain are made again when a rule asks for them
 
     def take(
-        self, fleet: "Fleet", name: str, subjects: tuple[str, ...], apart: tuple[tuple[str, str], ...], sign: int
+        self, fleet: FleetDomains, name: str, subjects: tuple[str, ...], apart: tuple[tuple[str, str], ...], sign: int
     ) -> None:
         for subject in subjects:
             _count(self.members, subject, name, sign)
@@ -47,7 +54,7 @@ class TopologyIndex:
             if (by, True) in self._domain_counts.get(subject, ()):
                 self._recount(fleet, subject, by, True, name, sign)
 
-    def domain_counts(self, fleet: "Fleet", subject: str, by: str, *, repelled: bool = False) -> Ints:
+    def domain_counts(self, fleet: FleetDomains, subject: str, by: str, *, repelled: bool = False) -> Ints:
         """How many match a selector (or are `apart` from it) in each domain of a kind, and a 0 for NO_DOMAIN."""
         found = self._domain_counts.get(subject, {}).get((by, repelled))
         if found is not None and found[0] == fleet.layout:
@@ -61,7 +68,7 @@ class TopologyIndex:
             self._recount(fleet, subject, by, repelled, name, number)
         return counts
 
-    def _recount(self, fleet: "Fleet", subject: str, by: str, repelled: bool, name: str, added: int) -> None:
+    def _recount(self, fleet: FleetDomains, subject: str, by: str, repelled: bool, name: str, added: int) -> None:
         layout, counts = self._domain_counts[subject][by, repelled]
         row = fleet.row(name)
         if layout == fleet.layout and row >= 0 and (domain := fleet.domains(by).item(row)) != NO_DOMAIN:
