@@ -55,6 +55,7 @@ def test_when_one_etcd_member_dies_nothing_changes_hands(members: Members) -> No
         flow.check()
 
 
+@pytest.mark.serial
 def test_when_all_of_etcd_is_away_for_a_while_everything_runs_on(members: Members) -> None:
     with Cluster(f"etcd://{','.join(members.endpoints)}/roost") as cluster:
         cluster.add_agent("n1")
