@@ -48,6 +48,21 @@ def test_who_takes_no_more_than_is_left_over_may_pass() -> None:
     assert scene.states("big.0") == ["placed"]
 
 
+def test_an_older_head_that_returns_passes_a_reservation_that_blocked_its_class() -> None:
+    scene = Scene("a", cpu=4)
+    scene.submit(service("old", resources={"cpu": 1}, restart={"pause": "5s", "pause_max": "5s"}))
+    scene.submit(job("long", resources={"cpu": 2}, timeout="10m"))
+    scene.running("old.0")
+    scene.submit(job("big", resources={"cpu": 3}))
+    scene.wait("31s")
+    scene.submit(job("young", count=2, resources={"cpu": 1}))
+    assert scene.counts("young") == {"queued": 2}
+    scene.ended("old.0", code=1)  # one young job fits beside the reservation, the other does not
+    assert scene.states("old.0") == ["queued"] and scene.counts("young") == {"placed": 1, "queued": 1}
+    scene.wait("6s")
+    assert scene.states("old.0") == ["placed"] and scene.counts("young") == {"placed": 1, "queued": 1}
+
+
 def test_a_place_is_kept_on_one_node_only() -> None:
     scene = Scene("a", "b", cpu=4)
     scene.submit(job("s", count=2, resources={"cpu": 3}, timeout="10m"), job("big", resources={"cpu": 4}))

@@ -130,15 +130,21 @@ class Queue:
         self._seen = -1
 
     def add_unstarted(self, workload: Workload) -> None:
-        fresh = self._class_of(workload).unstarted
+        line = self._class_of(workload)
+        fresh = line.unstarted
         if fresh and rank_of(fresh[-1]) > rank_of(workload):
             insort(fresh, workload, key=rank_of)
         else:
             fresh.append(workload)
+        if fresh[0] is workload:
+            line.blocked_at = line.layout = -1  # a new head may use what a backfill reservation kept from the last one
 
     def add_requeued(self, workload: Workload, index: int) -> None:
         """Queue an instance for another attempt; its age counts from the first submission."""
-        heappush(self._class_of(workload).requeued, _entry(workload, index, rank_of(workload)))
+        line, entry = self._class_of(workload), _entry(workload, index, rank_of(workload))
+        heappush(line.requeued, entry)
+        if line.requeued[0] == entry:
+            line.blocked_at = line.layout = -1
 
     def isolate(self, line: EquivalenceClass, head: PendingHead) -> None:
         """Only affinity keeps the head out, which others of its class may not have: it gets a class of its own."""
