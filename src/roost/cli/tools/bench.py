@@ -54,7 +54,7 @@ def place(nodes: int, count: int, shapes: int, rules: bool, as_json: bool) -> No
         asked = {"nodes": nodes, "count": count, "shapes": shapes, "rules": rules}
         click.echo(msgspec.json.encode({"placements_per_cpu_s": round(found, 1), **asked}))
     else:
-        what = "with rules about company" if rules else "without rules about company"
+        what = "with affinity rules" if rules else "without affinity rules"
         click.echo(f"{found:,.0f} placements per CPU second: {count:,} of {shapes} shapes on {nodes:,} nodes, {what}")
 
 

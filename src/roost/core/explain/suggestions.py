@@ -29,7 +29,7 @@ from roost.model.states import AttemptState, EndCause
 
 TRIALS_MAX = 32  # per question: some milliseconds each in a fleet of a thousand nodes
 PER_KIND_MAX = 3  # ways of one kind that are tried before it is given up
-AMOUNTS_MAX = 16  # smaller amounts looked at per resource; without rules about company the first one does
+AMOUNTS_MAX = 16  # smaller amounts looked at per resource; without affinity rules the first one is enough
 PLAIN_RULE = re.compile(
     r"(?P<name>labels\.\w+|arch|zone|rack|region|pool) *== *(?P<quote>['\"])(?P<value>[^'\"\\]*)(?P=quote)"
 )

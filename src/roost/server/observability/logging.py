@@ -107,7 +107,7 @@ class LineSink:
             del self._waiting[:written]
         if self.dropped and not self._waiting:
             missing, self.dropped = self.dropped, 0
-            self.write(b"(%d lines are missing here: nobody read them in time)" % missing)
+            self.write(b"(%d lines are missing here: the reader was too slow)" % missing)
 
 
 class _LineLogger:
