@@ -55,6 +55,7 @@ class Invalid(RoostError):
         self, path: str, message: str, *, code: str = "", text: Text = (), params: dict[str, Any] | None = None
     ) -> None:
         super().__init__(message, code=code, path=path, text=text, params=params)
+        self.every: tuple[Invalid, ...] = (self,)  # of one that stands for several errors: all of them
 
 
 class NotFound(RoostError):

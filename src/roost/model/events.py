@@ -45,6 +45,7 @@ class Submit(BaseRequest, frozen=True):
     same_ok: bool = False  # apply: the same document again changes nothing, another one makes a new version
     expected: Plan | None = None  # do exactly this, or nothing
     must_exist: bool = False  # only change what lives: an unknown or finished name is not_found, nothing is made
+    rerun: bool = False  # with same_ok: a job that is finished and unchanged runs again
 
 
 SubmitResult = Literal["created", "changed", "unchanged"]
@@ -104,7 +105,7 @@ class MarkPool(BaseRequest, frozen=True):
 
 
 class Drain(BaseNodeRequest, frozen=True):
-    deadline_ms: int = 0  # a duration; 0: at once
+    deadline_ms: int | None = None  # how long jobs may go on; None: until they end, 0: they are moved at once
 
 
 class Uncordon(BaseNodeRequest, frozen=True):
@@ -140,6 +141,7 @@ class PutRecords(BaseRequest, frozen=True):
     """All of them, or none."""
 
     records: tuple[OpaqueRecord, ...]
+    detail: str = ""  # for the audit log: what they say, without what may be secret
 
 
 WorkloadRequest = Submit | Cancel | Retry | ResultPosted | RunNow | Promote | Rollback
@@ -156,6 +158,7 @@ class AttributedRequest(msgspec.Struct, frozen=True, tag=True):
 
 class NodeConnected(BaseRequest, frozen=True):
     hello: Hello
+    received_ms: int = 0  # when it was read, which may be long before it is decided; 0: just now
 
 
 class ReportsReceived(msgspec.Struct, frozen=True, tag=True):
@@ -164,6 +167,7 @@ class ReportsReceived(msgspec.Struct, frozen=True, tag=True):
     sequence: int
     reports: tuple[Report, ...] = ()
     delta_missing: bool = False
+    received_ms: int = 0  # when they were read, which may be long before they are decided; 0: just now
 
 
 class NodeDisconnected(msgspec.Struct, frozen=True, tag=True):
@@ -181,7 +185,16 @@ class HeartbeatsReceived(msgspec.Struct, frozen=True, tag=True):
     usage: tuple[tuple[str, Usage], ...] = ()
 
 
-Event = Request | AttributedRequest | NodeConnected | ReportsReceived | NodeDisconnected | HeartbeatsReceived
+class ReadingPaused(msgspec.Struct, frozen=True, tag=True):
+    """The server read nothing for so long: no agent was silent meanwhile."""
+
+    for_ms: int
+
+
+Event = (
+    Request | AttributedRequest | NodeConnected | ReportsReceived | NodeDisconnected | HeartbeatsReceived
+    | ReadingPaused
+)  # fmt: skip
 
 
 def inner(event: Event) -> Event:

@@ -6,9 +6,20 @@ their attempt, and a report can only move an attempt forward.
 
 import msgspec
 
+from roost import __version__
 from roost.model.records.node import Facts
 from roost.model.records.secret import Handed
 from roost.model.states import AttemptState, EndCause
+
+PROTOCOL = 1  # grows with every change that the other side has to understand; each side refuses another number
+
+
+def version_refusal(protocol: int, software: str, *, mine: str, other: str) -> str:
+    """Why this side does not talk to the other one; nothing: it does."""
+    if protocol == PROTOCOL:
+        return ""
+    theirs = f"the {other} (roost {software or 'of an older release'}) speaks agent protocol {protocol}"
+    return f"{theirs}, this {mine} (roost {__version__}) speaks {PROTOCOL}; install the same release on both"
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
@@ -73,6 +84,8 @@ class Hello(msgspec.Struct, frozen=True):
     facts: Facts
     sent_ms: int
     runs: tuple[tuple[Run, Report], ...] = ()
+    protocol: int = PROTOCOL
+    software: str = __version__
 
 
 class Welcome(msgspec.Struct, frozen=True):
@@ -81,12 +94,17 @@ class Welcome(msgspec.Struct, frozen=True):
     lease_ms: int
     generation: int
     orders: tuple[Order, ...] = ()
+    protocol: int = PROTOCOL
+    software: str = __version__
 
 
 class Usage(msgspec.Struct, frozen=True):
     cpu_milli: int = 0
     memory: int = 0
     disk: int = 0
+    at_ms: int = 0  # when the server received it, by its clock
+    task_restarts: dict[str, int] = {}  # background tasks of the agent that ended and were restarted, and how often
+    logs_stuck_ms: int = 0  # for how long no log could be sent to the server although there is something to send
 
 
 class Beat(msgspec.Struct, frozen=True):
@@ -108,3 +126,4 @@ class Answer(msgspec.Struct, frozen=True):
     generation: int = 0  # 0: no orders in this one
     whole: bool = False
     orders: tuple[Order, ...] = ()
+    lease_ms: int = 0  # the lease from this answer on, if it has changed; 0: as before

@@ -34,6 +34,7 @@ class NodeStatus(StrEnum):
     CORDONED = "cordoned"
     DRAINING = "draining"
     DRAINED = "drained"
+    STOPPED = "stopped"  # its agent was shut down and ran nothing
     LOST = "lost"
     GONE = "gone"
 
@@ -147,13 +148,14 @@ def _instance_moves() -> dict[InstanceState, frozenset[InstanceState]]:
 
 
 def _node_moves() -> dict[NodeStatus, frozenset[NodeStatus]]:
-    ready, suspect, cordoned, draining, drained, lost, gone = NodeStatus
+    ready, suspect, cordoned, draining, drained, stopped, lost, gone = NodeStatus
     return {
-        ready: frozenset({suspect, cordoned, draining, drained, lost, gone}),
-        suspect: frozenset({ready, cordoned, draining, drained, lost, gone}),
-        cordoned: frozenset({ready, suspect, draining, drained, lost, gone}),
-        draining: frozenset({drained, ready, suspect, lost, gone}),
-        drained: frozenset({ready, suspect, draining, lost, gone}),
+        ready: frozenset({suspect, cordoned, draining, drained, stopped, lost, gone}),
+        suspect: frozenset({ready, cordoned, draining, drained, stopped, lost, gone}),
+        cordoned: frozenset({ready, suspect, draining, drained, stopped, lost, gone}),
+        draining: frozenset({drained, ready, suspect, stopped, lost, gone}),
+        drained: frozenset({ready, suspect, draining, stopped, lost, gone}),
+        stopped: frozenset({ready, cordoned, draining, drained, gone}),
         lost: frozenset({ready, cordoned, draining, drained, gone}),
         gone: frozenset(),
     }
@@ -161,6 +163,9 @@ def _node_moves() -> dict[NodeStatus, frozenset[NodeStatus]]:
 
 MOVES: Final = _instance_moves()
 NODE_MOVES: Final = _node_moves()
+
+#: Nodes without a session or a lease; only a new registration brings them back.
+ABSENT: Final = frozenset({NodeStatus.STOPPED, NodeStatus.LOST})
 
 #: States in which an instance takes room on its node. `lost` does not: the lease has ended there.
 ALLOCATED: Final = frozenset(

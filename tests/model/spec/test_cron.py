@@ -1,4 +1,4 @@
-"""Lines of cron and time zones: when they are due, and how wrong ones are told."""
+"""Lines of cron and time zones: when they are due, and how wrong ones are reported."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -55,7 +55,7 @@ def shown(schedule: Schedule, moments: list[int]) -> list[str]:
         ("0," * 130 + "0 * * * *", "this may have 256 characters; it has 269"),
     ],
 )
-def test_a_bad_line_is_told(line: str, message: str) -> None:
+def test_a_bad_line_is_reported(line: str, message: str) -> None:
     with pytest.raises(Invalid) as refused:
         check_cron(line, "schedule.cron")
     assert (refused.value.path, refused.value.message) == ("schedule.cron", message)
@@ -69,7 +69,7 @@ def test_a_good_line_is_taken(line: str) -> None:
 
 
 @given(st.text("0123456789*/,-LW#MONJAN @", max_size=30))
-def test_any_line_is_taken_or_told(line: str) -> None:
+def test_any_line_is_taken_or_reported(line: str) -> None:
     try:
         check_cron(line, "here")
     except Invalid as refused:
@@ -83,7 +83,7 @@ def test_any_line_is_taken_or_told(line: str) -> None:
     ["", "Mars/Phobos", "europe/berlin", "Europe", "Europe/", "/UTC", "..", "Europe//Berlin", "../zoneinfo/UTC",
      "tzdata.zi", "__init__.py", "leapseconds", "a\0b", "x" * 5_000, "\N{SNOWMAN}", "Europe\\Berlin"],
 )  # fmt: skip
-def test_an_unknown_zone_is_told(zone: str) -> None:
+def test_an_unknown_zone_is_reported(zone: str) -> None:
     with pytest.raises(Invalid) as refused:
         check_zone(zone, "schedule.zone")
     assert refused.value.message == f"there is no time zone {zone!r:.60}; they are named like Europe/Berlin"

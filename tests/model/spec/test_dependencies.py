@@ -1,4 +1,4 @@
-"""The blocks `after`, `each` and `schedule` of a document: what they become, and how wrong ones are told."""
+"""The blocks `after`, `each` and `schedule` of a document: what they become, and how wrong ones are reported."""
 
 from typing import Any
 
@@ -43,7 +43,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"after": ["a/b"]}, "after[0]: a name is made of letters, digits, '-' and '_', beginning and ending with a letter "
      "or digit, not 'a/b'"),
     ({"after": [f"a{index}" for index in range(65)]}, "after: this must be 0 to 64 workloads, not 65"),
-    ({"after": [{"workload": "a", "when": "soon"}]}, "after[0].when: Invalid enum value 'soon'"),
+    ({"after": [{"workload": "a", "when": "soon"}]},
+     "after[0].when: this is succeeded, finished or started, not 'soon'"),
     ({"after": [{"workload": "a", "who": 1}]}, "after[0].who: there is no such field"),
     ({"count": 10_001, "after": [{"workload": "a", "each": True}]},
      "count: this must be 1 to 10,000 elements that wait for one each, not 10,001"),
@@ -75,13 +76,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "message"), WRONG)
-def test_what_is_wrong_is_told_with_its_field(fields: dict[str, Any], message: str) -> None:
+def test_what_is_wrong_is_reported_with_its_field(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(Invalid) as refused:
         spec_of_document(document(**fields))
     assert str(refused.value) == message
 
 
-def test_the_field_of_one_of_many_is_told_with_its_place() -> None:
+def test_the_field_of_one_of_many_is_reported_with_its_place() -> None:
     with pytest.raises(Invalid) as refused:
         spec_of_document(document(schedule="@daily", name="n" * 49), "[3]")
     assert refused.value.path == "[3].name"

@@ -18,6 +18,7 @@ from roost.model.spec.document import (
     encode_document,
     read_document,
 )
+from roost.model.spec.problems import ERRORS_MAX
 
 
 def taken(**fields: Any) -> tuple[Document, Policy]:
@@ -35,7 +36,7 @@ def refusal(raw: object, path: str = "") -> tuple[str, str]:
     return refused.value.path, refused.value.message
 
 
-def test_what_is_not_said_has_a_sensible_meaning() -> None:
+def test_omitted_fields_have_sensible_defaults() -> None:
     document, policy = taken()
     assert policy == Policy("job", Ask((("cpu", 1_000),)))
     assert (document.project, document.count, policy.priority) == ("default", 1, 50)
@@ -43,7 +44,7 @@ def test_what_is_not_said_has_a_sensible_meaning() -> None:
     assert (policy.retries_max, policy.retry_on, policy.when_lost) == (3, ("lost",), "reschedule")
 
 
-def test_everything_that_can_be_said() -> None:
+def test_every_field_is_read() -> None:
     _, policy = taken(
         kind="service",
         image="python:3.12",
@@ -114,14 +115,14 @@ def test_steps_run_in_order_and_say_whether_their_failure_counts() -> None:
 @pytest.mark.parametrize(
     ("raw", "path", "message"),
     [
-        ({"command": "true"}, "name", "a workload needs a name"),
+        ({"command": "true"}, "name", "this is needed: a text"),
         ({"name": "web"}, "steps", "a workload needs steps or a command to run"),
         ({"name": "web", "steps": []}, "steps", "this must be 1 to 100 steps, not 0"),
         ({"name": "web", "command": "x", "colour": 1}, "colour", "there is no such field"),
         ({"name": "web", "steps": [{"run": "x", "loud": 1}]}, "steps[0].loud", "there is no such field"),
         ({"name": "web.1", "command": "x"}, "name", "not 'web.1'"),
         ({"name": "", "command": "x"}, "name", "a name cannot be empty"),
-        ({"name": 1, "command": "x"}, "name", "Expected `str`, got `int`"),
+        ({"name": 1, "command": "x"}, "name", "this is a text, not 1; write it in quotes"),
         ([], "$", "a workload is a mapping"),
         (None, "$", "a workload is a mapping"),
         ({"name": "web", "command": "x", "steps": [{"run": "x"}]}, "command", "either command or steps"),
@@ -129,9 +130,9 @@ def test_steps_run_in_order_and_say_whether_their_failure_counts() -> None:
         ({"name": "web", "command": ["", "x"]}, "command[0]", "the program to run has no name"),
         ({"name": "web", "command": "a\0b"}, "command", "NUL"),
         ({"name": "web", "kind": "service", "steps": [{"run": "x"}]}, "steps", "steps belong to a job"),
-        ({"name": "web", "kind": "pod", "command": "x"}, "kind", "Invalid enum value 'pod'"),
+        ({"name": "web", "kind": "pod", "command": "x"}, "kind", "this is job, service or vm, not 'pod'"),
         ({"name": "web", "command": "x", "count": 0}, "count", "this must be 1 to 1,000,000, not 0"),
-        ({"name": "web", "command": "x", "count": 1.5}, "count", "Expected `int`, got `float`"),
+        ({"name": "web", "command": "x", "count": 1.5}, "count", "this is a whole number, not 1.5"),
         ({"name": "web", "command": "x", "count": 10**5000}, "count", "this must be 1 to 1,000,000"),
         ({"name": "web", "command": "x", "priority": 101}, "priority", "this must be 0 to 100, not 101"),
         ({"name": "web", "command": "x", "resources": {"cpu": -1}}, "resources.cpu", "cannot be negative"),
@@ -144,7 +145,11 @@ def test_steps_run_in_order_and_say_whether_their_failure_counts() -> None:
         ({"name": "web", "command": "x", "retries": {"on": ["exit:256"]}}, "retries.on[0]", "exit:CODE"),
         ({"name": "web", "command": "x", "retries": {"on": ["exit:007"]}}, "retries.on[0]", "exit:CODE"),
         ({"name": "web", "command": "x", "env": {"A=B": "1"}}, "env", "'A=B' is not a name for a variable"),
-        ({"name": "web", "command": "x", "env": {"A": 1}}, "env.A", "a variable is a text, or {secret: NAME}"),
+        (
+            {"name": "web", "command": "x", "env": {"A": 1}},
+            "env.A",
+            "this is a text or a mapping with `secret`, not 1; write it in quotes",
+        ),
         ({"name": "web", "command": "x", "env": {"A\0": "1"}}, "env.A\0", "NUL"),
         ({"name": "web", "command": ["x"] * 1_001}, "command", "this must be 1 to 1,000 arguments, not 1,001"),
         ({"name": "web", "command": "x", "resources": {f"r{n}": 1 for n in range(33)}}, "resources", "0 to 32 kinds"),
@@ -154,7 +159,11 @@ def test_steps_run_in_order_and_say_whether_their_failure_counts() -> None:
         ({"name": "web", "command": "x", "placement": {"strategy": "\ud800"}}, "placement.strategy", "one line"),
         ({"name": "web", "command": "x", "placement": {"require": ["zone =="]}}, "placement.require[0]", "not a rule"),
         ({"name": "web", "command": "x", "placement": {"require": ["zone"]}}, "placement.require[0]", "yes or no"),
-        ({"name": "web", "command": "x", "placement": {"require": ["rick == 'a'"]}}, "placement.require[0]", "rick"),
+        (
+            {"name": "web", "command": "x", "placement": {"require": ["rick == 'a'"]}},
+            "placement.require[0]",
+            "mean `rack`?",
+        ),
         ({"name": "web", "command": "x" * (limits.COMMAND_BYTES_MAX + 1)}, "command", "may have 131072 bytes"),
         ({"name": "web", "command": ["x" * 100_000] * 6}, "$", "a workload may have 524288 bytes"),
     ],
@@ -163,6 +172,64 @@ def test_what_is_refused(raw: object, path: str, message: str) -> None:
     where, sentence = refusal(raw)
     assert where == path
     assert message in sentence
+
+
+def errors_of(raw: object) -> list[tuple[str, str]]:
+    with pytest.raises(Invalid) as caught:
+        check_document(read_document(raw))
+    return [(error["path"], error["message"]) for error in caught.value.params["errors"]]
+
+
+def test_all_errors_of_a_document_are_reported_at_once_each_with_its_path() -> None:
+    raw = {
+        "name": "a b", "step": ["make"], "count": "two", "priority": 101, "labels": {"a": "b\nc", "": "x"},
+        "resources": {"cpu": -1, "gpus": 1}, "placement": {"require": ["zone ==", "true", "1"], "strategy": "x\ny"},
+        "retries": {"on": ["x", "lost", "y"]},
+    }  # fmt: skip
+    assert [path for path, _ in errors_of(raw)] == [
+        "step", "count",  # what cannot be read, in the order of the file
+        "name", "labels.a", "labels", "priority", "retries.on[0]", "retries.on[2]", "placement.strategy",
+        "placement.require[0]", "placement.require[2]", "resources.cpu", "resources.gpus",
+    ]  # fmt: skip
+
+
+def test_an_unknown_kind_hides_only_errors_that_depend_on_it() -> None:
+    raw = {"kind": "jbo", "name": "a b", "count": 0, "steps": [], "resources": {"cpu": -1}}
+    assert [path for path, _ in errors_of(raw)] == ["kind", "name", "resources.cpu"]
+
+
+def test_steps_are_lines_for_the_shell_or_blocks() -> None:
+    document = read_document({"name": "web", "steps": ["make", {"run": "make test", "ignore_failure": True}]})
+    check_document(document)
+    assert commands(document) == [(["/bin/sh", "-c", "make"], False), (["/bin/sh", "-c", "make test"], True)]
+    raw = {"name": "web", "steps": ["make", 3, {"run": "x"}, {"name": "x"}]}
+    assert errors_of(raw) == [
+        ("steps[1]", "this is a text or a mapping with `run`, not 3; write it in quotes"),
+        ("steps[3].run", "this is needed: a text"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "meant"),
+    [("comand", "command"), ("Image", "image"), ("replicas", "count"), ("environment", "env"), ("cpu", "resources")],
+)
+def test_an_unknown_field_names_the_one_that_is_meant(field: str, meant: str) -> None:
+    raw = {"name": "web", "steps": ["x"], field: 1}
+    assert refusal(raw) == (field, f"there is no such field; did you mean `{meant}`?")
+
+
+@pytest.mark.parametrize(("name", "meant"), [("gpus", "gpu"), ("CPU", "cpu"), ("mem", "memory"), ("storage", "disk")])
+def test_a_resource_that_looks_like_a_misspelt_one_is_refused(name: str, meant: str) -> None:
+    path, message = refusal({"name": "web", "command": "x", "resources": {name: 1}})
+    assert path == f"resources.{name}"
+    assert message.startswith(f"did you mean `{meant}`?")
+
+
+def test_more_errors_than_any_workload_reads_are_counted() -> None:
+    with pytest.raises(Invalid) as caught:
+        check_document(read_document({"name": "web", "steps": [" "] * 60}))
+    assert len(caught.value.params["errors"]) == ERRORS_MAX
+    assert caught.value.params["left_out"] == 10
 
 
 def test_a_path_begins_where_the_document_does() -> None:
@@ -255,3 +322,11 @@ def test_one_unknown_key_is_enough_to_refuse(options: dict[str, Any], work: dict
     if unknown in Document.__struct_fields__:
         return
     assert refusal(options | work | {unknown: 1}) == (unknown, "there is no such field")
+
+
+def test_variables_of_the_agent_are_not_set_by_a_document() -> None:
+    message = "variables that begin with ROOST_ are set by the agent; choose another name"
+    for name in ("ROOST_KEEPER", "ROOST_RUN", "ROOST_INDEX", "ROOST_X"):
+        assert refusal({"name": "a", "command": "x", "env": {name: "1"}}) == (f"env.{name}", message)
+    own = {"ROOST_URL": "https://10.0.0.1:8420", "ROOST_TOKEN": {"secret": "token"}, "ROOSTER": "1"}
+    assert set(taken(env=own)[0].env) == set(own)  # a `roost` in a run reads these

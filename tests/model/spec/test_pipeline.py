@@ -45,14 +45,14 @@ def test_an_action_is_a_job_with_steps() -> None:
         {
             "name": "web-3f9a1c-build",
             "project": "default",
-            "steps": [{"run": "make"}],
+            "steps": ["make"],
             "env": {},
             "labels": {"pipeline": "web", "run": RUN, "action": "build"},
         }
     ]
 
 
-def test_what_is_said_arrives_as_it_was_said() -> None:
+def test_messages_arrive_as_they_were_sent() -> None:
     fields = {
         "image": "python:3.12",
         "steps": [{"run": "make", "name": "all", "ignore_failure": True}, "make test"],
@@ -66,7 +66,7 @@ def test_what_is_said_arrives_as_it_was_said() -> None:
     }
     (made,) = documents_of(pipeline({"name": "test", **fields}, project="shop"), RUN, retention="9d")
     assert made["project"] == "shop"
-    assert made["steps"] == [{"run": "make", "name": "all", "ignore_failure": True}, {"run": "make test"}]
+    assert made["steps"] == [{"run": "make", "name": "all", "ignore_failure": True}, "make test"]
     assert made["labels"] == {"team": "a", "pipeline": "web", "run": RUN, "action": "test"}
     for name in ("image", "resources", "timeout", "retries", "placement", "each", "retention"):
         assert made[name] == fields[name]
@@ -105,7 +105,7 @@ def test_needs_become_after(needs: Any, after: Any) -> None:
     assert [item.get("after") for item in made[:-1]] == [None, None]
 
 
-def test_who_is_needed_comes_first_wherever_it_is_written() -> None:
+def test_needed_actions_come_first_wherever_they_are_written() -> None:
     raw = pipeline(action("deploy", needs=["test"]), action("test", needs=["build"]), action("build"), action("lint"))
     assert [item["labels"]["action"] for item in documents_of(raw, RUN)] == ["build", "lint", "test", "deploy"]
 
@@ -127,7 +127,7 @@ def test_the_longest_names_and_the_most_actions() -> None:
 
 
 def test_fields_of_an_action_are_those_of_a_document() -> None:
-    """A field that documents get is decided about here, too: it belongs to actions, or it is said where it belongs."""
+    """A field that documents get is decided about here as well: it belongs to actions, or the message says where."""
     for field in ACTION_FIELDS:
         if field != "needs":
             assert field in type(read_document({"name": "x"})).__struct_fields__, field
@@ -150,11 +150,11 @@ def test_not_a_pipeline(raw: object) -> None:
 @pytest.mark.parametrize(
     ("raw", "path", "message"),
     [
-        ({"actions": [action()]}, "name", "a pipeline needs a name"),
+        ({"actions": [action()]}, "name", "this is needed: a text"),
         (pipeline({"steps": ["make"]}), "actions[0].name", "an action needs a name"),
         (pipeline({"name": "build"}), "actions[0].steps", "an action needs steps: lines for the shell, in order"),
         (pipeline(action(steps=[])), "actions[0].steps", "this must be 1 to 100 steps, not 0"),
-        (pipeline(action(steps=[""])), "actions[0].steps[0].run", "there is nothing to run here"),
+        (pipeline(action(steps=[""])), "actions[0].steps[0]", "there is nothing to run here"),
         (pipeline(action(), stages=[]), "stages", "there is no such field; a pipeline has name, project, env, actions"),
         (pipeline(action("a b")), "actions[0].name", "a name is made of letters"),
         (pipeline(action("")), "actions[0].name", "a name cannot be empty"),
@@ -172,11 +172,25 @@ def test_names_steps_and_actions_that_are_missing_or_wrong(raw: Any, path: str, 
     assert found[1].startswith(message)
 
 
-@pytest.mark.parametrize("field", ["runs-on", "uses", "cmd", "needs_"])
+@pytest.mark.parametrize("field", ["runs-on", "uses", "cmd"])
 def test_an_unknown_field_is_named_with_those_that_there_are(field: str) -> None:
     path, message = refusal(pipeline(action(), action("test", **{field: 1})))
     assert path == f"actions[1].{field}"
     assert message.startswith("there is no such field; an action has name, needs, image, steps,")
+
+
+def test_a_misspelt_field_is_named_with_the_one_that_is_meant() -> None:
+    found = refusal(pipeline(action(), action("test", need=["build"])))
+    assert found == ("actions[1].need", "there is no such field; did you mean `needs`?")
+
+
+def test_all_that_is_wrong_with_a_pipeline_is_reported_at_once() -> None:
+    raw = pipeline(action("a b"), {"name": "test", "need": ["x"]}, action(steps=["make", ""]), env={"A": 1}, stages=[])
+    with pytest.raises(Invalid) as caught:
+        read_pipeline(raw)
+    assert [error["path"] for error in caught.value.params["errors"]] == [
+        "stages", "env.A", "actions[0].name", "actions[1].need", "actions[1].steps",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("field", sorted(ELSEWHERE))
@@ -188,8 +202,8 @@ def test_a_field_that_belongs_elsewhere_says_where(field: str) -> None:
     ("needs", "path", "message"),
     [
         (["biuld"], "actions[1].needs[0]", "there is no action 'biuld'; there are build, test"),
-        (["build", "nobody"], "actions[1].needs[1]", "there is no action 'nobody'; there are build, test"),
-        ({"nobody": "finished"}, "actions[1].needs.nobody", "there is no action 'nobody'; there are build, test"),
+        (["build", "missing"], "actions[1].needs[1]", "there is no action 'missing'; there are build, test"),
+        ({"missing": "finished"}, "actions[1].needs.missing", "there is no action 'missing'; there are build, test"),
         (["test"], "actions[1].needs[0]", "test cannot need itself"),
         (["build", "build"], "actions[1].needs[1]", "build is named twice"),
         (["build", {"build": "finished"}], "actions[1].needs[1].build", "build is named twice"),

@@ -14,12 +14,12 @@ from roost.model.spec.rule_parser import referenced_fields
 from roost.model.spec.rules import EMPTY, FIELDS, Room, cache_key, check_rule, depends_on_usage, holds
 
 
-def words_of(name: str, facts: Facts, room: Room = EMPTY) -> dict[str, object]:
+def message_of(name: str, facts: Facts, room: Room = EMPTY) -> dict[str, object]:
     """All that a rule can speak about."""
     return {word: field(name, facts, room) for word, field in FIELDS.items()}
 
 
-NODE = words_of(
+NODE = message_of(
     "n1",
     Facts(
         {"cpu": 4_000, "memory": 1 << 34, "gpu": 2_000},
@@ -66,11 +66,7 @@ def test_what_a_node_does_not_say_is_a_no_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        (
-            "",
-            "not a rule over a node (name, labels, zone, rack, region, pool, arch, drivers, gpu_model, taints, "
-            "capacity, used, free)",
-        ),
+        ("", "not a rule over a node: it is incomplete at character 1"),
         ("zone ==", "not a rule over a node"),
         ("planet == 'earth'", "planet"),
         ("zone == 3", "not a rule over a node"),
@@ -100,7 +96,7 @@ def balanced(word: str, times: int, mark: str = "+") -> str:
 
 
 ONES = "[" + ",".join("1" * 200) + "]"
-LARGE_NODE = words_of(
+LARGE_NODE = message_of(
     "n" * 63,
     Facts(
         {f"r{number}": 1 for number in range(32)},
@@ -263,4 +259,25 @@ def test_what_is_heard_of_a_node_is_enough_to_answer(rule: str, node: tuple[str,
         {resource: n - used for resource, n in facts.resources.items()},
     )
     received = msgspec.msgpack.decode(cache_key(rule, name, facts, room))
-    assert holds(rule, received)[0] == holds(rule, words_of(name, facts, room))[0]
+    assert holds(rule, received)[0] == holds(rule, message_of(name, facts, room))[0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("zone ==", "it is incomplete at character 8"),
+        ("(zone == 'a'", "it is incomplete at character 13"),
+        ("lables.x == 'a'", "nothing is called `lables`; did you mean `labels`?"),
+        ("zone == 1", "`==` at character 6 does not take a text and a whole number"),
+        ("free.cpu > 1.5", "`>` at character 10 does not take a whole number and a number with a point"),
+        ("'a' in zone", "`in` at character 5 does not take a text and a text"),
+        ("zone = 'a'", "it cannot be read from character 6 on: \"= 'a'\"; write `==`"),
+        ("zone == 'a' and true", "it cannot be read from character 13 on: 'and true'; write `&&`"),
+        ("zone ==\n1", "`==` at character 6 does not take a text and a whole number"),
+        ("zone == 'a' &&\n)", "it cannot be read from line 2, character 1 on: ')'"),
+    ],
+)
+def test_a_rule_that_cannot_be_read_is_refused_in_our_own_words(rule: str, message: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        check_rule(rule, "x")
+    assert refused.value.message == f"not a rule over a node: {message}"

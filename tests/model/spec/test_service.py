@@ -13,7 +13,7 @@ def policy(**fields: Any) -> Policy:
     return check_document(read_document({"name": "web", "kind": "service", "command": "serve"} | fields))
 
 
-def test_what_is_not_said_is_as_usual() -> None:
+def test_omitted_fields_have_their_defaults() -> None:
     made = policy()
     assert (made.update, made.restart) == (None, None)
     assert (policy(update={}).update, policy(restart={}).restart) == (DEFAULT_UPDATE, DEFAULT_RESTART)

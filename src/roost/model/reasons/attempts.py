@@ -4,6 +4,7 @@ import msgspec
 
 from roost.model.reasons.subjects import (
     BaseReason,
+    HealthEvidence,
     InstanceRef,
     OnNode,
     PoolName,
@@ -102,9 +103,9 @@ class StartFailed(BaseReason, frozen=True):
 
 
 class HealthCheckFailed(BaseReason, frozen=True):
-    """Its health check failed too often; the last message of the check."""
+    """Its health check failed too often."""
 
-    answer: str
+    evidence: HealthEvidence
     step: int = 0
 
 
@@ -130,6 +131,16 @@ class StreamClosed(OnNode, frozen=True):
 
 class MissingOnNode(OnNode, frozen=True):
     """Its node came back without it."""
+
+
+class PinnedToLostNode(OnNode, frozen=True):
+    """Its node is lost, and `when_lost: pin` keeps it there. It may run or not."""
+
+    since_ms: int
+
+
+class NodeReturned(OnNode, frozen=True):
+    """Its node is back and still runs it."""
 
 
 class CancelRequested(Requested, frozen=True):
@@ -229,7 +240,7 @@ class DependencyUnknown(BaseReason, frozen=True):
     is_partial: bool = False
 
 
-class TickSkipped(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class TickSkipped(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):
     tick_ms: int
     why: str  # run_active | runs_active | name_in_use | minute_used | refused
     workload: WorkloadRef | None = None
@@ -254,7 +265,8 @@ AttemptReason = (
     Submitted | RecoveredFromAgent | NotReported | ScaledUp | SurgeReplica | WaitingForDependencies | DependenciesMet
     | PlacedOnNode | Prefilled | AcceptedByAgent | ProcessStarted | AdoptedFromAgent | UpdatedInPlace | ExitCode
     | KilledBySignal | TimeoutExceeded | StartFailed | HealthCheckFailed | ResultReported | LeaseExpired
-    | StoppedByNode | StreamClosed | MissingOnNode | CancelRequested | RetryRequested | RunReplaced
+    | StoppedByNode | StreamClosed | MissingOnNode | PinnedToLostNode | NodeReturned
+    | CancelRequested | RetryRequested | RunReplaced
     | Preempted | NodeReserved | GangRestart | NodeDraining | PoolDraining | PoolFailed | PrefillTimeout
     | UpdatedToVersion | ScaledDown | DeadlinePassed | DeadlineUnreachable | QueueTimeout
     | DependencyUnknown | TicksSkipped

@@ -6,7 +6,7 @@ import msgspec
 
 from roost.model.reasons.attempts import AttemptReason
 from roost.model.reasons.nodes import NodeReason
-from roost.model.reasons.subjects import BaseReason, OnNode, Principal, Ref, Requested, WorkloadRef
+from roost.model.reasons.subjects import BaseReason, HealthEvidence, OnNode, Principal, Ref, Requested, WorkloadRef
 
 CAUSES_MAX = 4  # reasons inside each other: a chain of dependencies may be long
 SHARED_MAX = 20_000  # equal reasons kept as one object; most stories are made of a few hundred
@@ -72,7 +72,7 @@ class PlacementRejected(BaseReason, frozen=True):
     blockers: "tuple[BlockerText, ...]" = ()
 
 
-class BlockerText(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class BlockerText(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):
     code: str
     text: "Text"
     nodes: int = 0
@@ -99,10 +99,12 @@ class RolloutFailures(BaseReason, frozen=True):
 
 
 class RolloutStalled(BaseReason, frozen=True):
-    """No instance of the new version became available in time."""
+    """No instance became available in time: its failing health check, or how the last ended."""
 
     version: int
     limit_ms: int
+    health: HealthEvidence | None = None
+    last: "Reason | None" = None
 
 
 Reason = (
@@ -112,7 +114,7 @@ Reason = (
 )  # fmt: skip
 
 #: A sentence whose subjects, and the reasons it quotes, are still data.
-Text = tuple[str | Ref | Reason, ...]
+Text = tuple[str | Ref | HealthEvidence | Reason, ...]
 
 _SHARED: dict[Reason, Reason] = {}
 

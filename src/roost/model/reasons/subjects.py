@@ -18,11 +18,15 @@ PoolName = str
 Principal = str  # who asked for it; empty: not known
 
 
-class ProjectRef(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="code", tag="project"):
+class ProjectRef(
+    msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, tag_field="code", tag="project"
+):
     name: str
 
 
-class WorkloadRef(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="code", tag="workload"):
+class WorkloadRef(
+    msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, tag_field="code", tag="workload"
+):
     project: str
     name: str
 
@@ -35,7 +39,9 @@ class WorkloadRef(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fi
         return workload_key(self.project, self.name)
 
 
-class InstanceRef(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="code", tag="instance"):
+class InstanceRef(
+    msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, tag_field="code", tag="instance"
+):
     project: str
     name: str
     index: int
@@ -48,6 +54,16 @@ class InstanceRef(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_fi
     @property
     def key(self) -> InstanceKey:
         return instance_key(workload_key(self.project, self.name), self.index)
+
+
+class HealthEvidence(
+    msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, tag_field="code", tag="health"
+):
+    """The failing health check of an attempt, and its last answer."""
+
+    check: str  # http | tcp | command; empty: its document has none
+    target: str  # a path, a port, a program
+    answer: str
 
 
 Ref = ProjectRef | WorkloadRef | InstanceRef
@@ -76,7 +92,9 @@ def _code(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-class BaseReason(msgspec.Struct, frozen=True, array_like=True, gc=False, tag_field="code", tag=_code):
+class BaseReason(
+    msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, tag_field="code", tag=_code
+):
     @property
     def code(self) -> str:
         return str(self.__struct_config__.tag)

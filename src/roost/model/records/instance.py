@@ -8,11 +8,12 @@ import msgspec
 
 from roost.model.keys import InstanceKey
 from roost.model.reasons.reason import Reason
-from roost.model.records.transition import Story
+from roost.model.reasons.subjects import HealthEvidence
+from roost.model.records.transition import InstanceStory
 from roost.model.states import InstanceState
 
 
-class Decision(msgspec.Struct, frozen=True, array_like=True):
+class Decision(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True):
     """Why an instance went where it went: the runners-up with their scores, best first."""
 
     strategy: str
@@ -21,7 +22,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     candidates: tuple[tuple[str, int], ...]  # (node, score); the first was taken, a higher score is better
 
 
-class Instance(msgspec.Struct, omit_defaults=True, gc=False):
+class Instance(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """An instance as it is stored. It exists from its first placement on; before that the workload stands for it."""
 
     workload: str  # the workload's key, PROJECT/NAME
@@ -46,12 +47,12 @@ class Instance(msgspec.Struct, omit_defaults=True, gc=False):
     preempted_by: str = ""  # the workload for which it was stopped last
     version: int = 1  # of its workload: which it runs, or is to run
     ready_since_ms: int = 0  # since when it is ready to be used; 0: it is not
-    health_message: str = ""  # the last message of a failing health check
+    health_failure: HealthEvidence | None = None  # of a check that fails now
     blocked_on_dependency: bool = False  # of an array: its element of the workload before has not come so far
     devices: tuple[int, ...] = ()  # the GPUs it was given
     ports: tuple[int, ...] = ()  # the ports it was given, in the order of their names
     decision_packed: bytes = b""  # packed, because it is stored and shown but never read by a rule
-    story: Story = ()
+    story: InstanceStory = ()
 
     @property
     def key(self) -> InstanceKey:

@@ -3,13 +3,17 @@
 import msgspec
 
 from roost.model.limits import DEFAULT_POOL, PORT_ANY_FIRST, PORT_ANY_LAST
-from roost.model.records.transition import Story
+from roost.model.records.transition import NodeStory
 from roost.model.states import NodeStatus
 
 FLAKY = "flaky:soft"  # the taint of a node on which runs keep failing
 
 
-class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
+# Limits on cpu, memory and the number of processes; `cleanup`: no process outlives its run, whatever it does.
+ENFORCEABLE = ("cpu", "memory", "pids", "cleanup")
+
+
+class Facts(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """What a host offers: cpu in milli-cores, memory and disk in bytes, gpu in thousandths, other resources counted."""
 
     resources: dict[str, int]
@@ -25,9 +29,11 @@ class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
     address: str = ""  # where others reach what listens on it: a host name or an IP address
     port_first: int = PORT_ANY_FIRST  # the ports to give out where any will do: two nodes of one machine share them
     port_last: int = PORT_ANY_LAST
+    user: str = ""  # whose user the runs have
+    enforces: tuple[str, ...] = ENFORCEABLE  # what its keeper can do here
 
 
-class Node(msgspec.Struct, omit_defaults=True):
+class Node(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A node as stored. `identity` (MACHINE/LIFE) tells two machines of one name apart, and two lives of one machine:
     what an earlier keeper of it ran is gone. `session` tells two connections apart."""
 
@@ -36,10 +42,11 @@ class Node(msgspec.Struct, omit_defaults=True):
     facts: Facts
     status: NodeStatus = NodeStatus.READY
     draining: bool = False  # wanted by an operator; survives suspicion and loss
-    drain_until_ms: int = 0
+    drain_until_ms: int = 0  # then everything that is left moves; 0: without a deadline
+    drain_stops_jobs: bool = False  # at once; otherwise they may finish, until the deadline if there is one
     cordoned: bool = False  # by an operator: what runs there stays, nothing new comes
     flaky_until_ms: int = 0  # runs failed here that did not elsewhere: until then others are preferred
     session: int = 0
     hello_ms: int = 0  # when it registered in this session, on its own clock
     joined_ms: int = 0
-    story: Story = ()
+    story: NodeStory = ()

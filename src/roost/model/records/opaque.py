@@ -40,3 +40,5 @@ class Audit(msgspec.Struct, frozen=True, omit_defaults=True):
     what: str  # the name of the request, as `submit`
     target: str  # what it was about, as PROJECT/NAME; never a value that may be secret
     revision: int
+    detail: str = ""  # what has changed, as `role admin, before viewer`; or why it was refused
+    refused: bool = False  # the caller's role was too low: nothing has changed

@@ -13,7 +13,7 @@ WHEN_FAILED = ("move", "cancel")
 INSTANCES = "instances"  # in a quota: how many may hold room at once
 
 
-class Project(msgspec.Struct, frozen=True, omit_defaults=True):
+class Project(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     """Who asks. Its quota bounds what its instances hold; what it does not name is not bounded."""
 
     name: str
@@ -23,7 +23,7 @@ class Project(msgspec.Struct, frozen=True, omit_defaults=True):
     counted: bool = False  # the quota is only looked at, not enforced
 
 
-class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
+class Reservation(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     name: str
     project: str
     nodes: tuple[str, ...]
@@ -31,7 +31,7 @@ class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
     end_ms: int = 0  # 0: until it is given back
 
 
-class Pool(msgspec.Struct, frozen=True, omit_defaults=True):
+class Pool(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
     name: str
     strategy: str = ""  # "": the server's
     overcommit: dict[str, int] = {}  # resource -> percent of what a node has that may be promised

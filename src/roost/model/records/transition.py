@@ -1,22 +1,24 @@
 """A transition: one line of the story of an instance or a node. What happened is read from here and nowhere else."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from roost.model.reasons.reason import Reason
 from roost.model.reasons.subjects import NodeName
+from roost.model.states import InstanceState, NodeStatus
 
 
-class Transition(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """When, from which state to which, why, and in which commit; of an instance also which attempt, and how it ended.
+class InstanceTransition(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):
+    """When, from which state to which, why, in which commit, which attempt, and how it ended.
 
     The state may be the same as before: then something else is worth a line.
     """
 
     at_ms: int
-    before: str  # "": it is new
-    state: str
+    before: InstanceState | None  # None: it is new
+    state: InstanceState
     reason: Reason
     revision: int
     attempt: int = 0
@@ -25,18 +27,46 @@ class Transition(msgspec.Struct, frozen=True, array_like=True, gc=False):
     signal: int | None = None
     version: int = 0  # of the workload, as this attempt runs it
     log_size: int | None = None  # bytes in the log of an attempt that has ended, as its node reported
+    step: int = 0  # of its commands, at that moment
 
 
-Story = tuple[Transition, ...]
+class NodeTransition(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):
+    at_ms: int
+    before: NodeStatus | None
+    state: NodeStatus
+    reason: Reason
+    revision: int
 
 
-class Transitioned(NamedTuple):
-    kind: str
+InstanceStory = tuple[InstanceTransition, ...]
+NodeStory = tuple[NodeTransition, ...]
+Line = TypeVar("Line", InstanceTransition, NodeTransition)
+
+
+class InstanceTransitioned(NamedTuple):
     key: str
-    transition: Transition
+    transition: InstanceTransition
+    record: bytes | None = None  # its last one, if the same commit removes it: no store has it
 
 
-def lines_between(story: Story, since: int, until: int) -> list[Transition]:
+class NodeTransitioned(NamedTuple):
+    key: str
+    transition: NodeTransition
+
+
+class WorkloadRemoved(NamedTuple):
+    """A workload that changed and was removed in the same commit, with the record that no store has."""
+
+    key: str
+    record: bytes
+    placed_count: int
+    counts: dict[InstanceState, int]
+
+
+Transitioned = InstanceTransitioned | NodeTransitioned | WorkloadRemoved
+
+
+def lines_between(story: Sequence[Line], since: int, until: int) -> list[Line]:
     if not story or story[-1].revision <= since:
         return []
     return [line for line in story if since < line.revision <= until]

@@ -110,7 +110,7 @@ def check_url(url: str, path: str) -> None:
     if parts.scheme not in ("http", "https") or not host or port == 0 or parts.fragment:
         raise Invalid(path, f"{url!r:.200} is not like https://HOST/PATH")
     if "@" in parts.netloc:
-        raise Invalid(path, "no name and no password in a URL: it is shown; receivers check the signature")
+        raise Invalid(path, "no name and no password in a URL: it is shown to others")
 
 
 def check_events(events: tuple[str, ...], path: str) -> None:
@@ -172,7 +172,7 @@ def is_wanted(event: WebhookEvent, events: frozenset[str], pattern: str) -> bool
     return name == pattern
 
 
-def is_end(before: str, state: str) -> bool:
+def is_end(before: InstanceState | None, state: InstanceState) -> bool:
     """Whether a transition ends an attempt, or an instance that never had one."""
     return state in FINISHED or (before in ALLOCATED and state not in ALLOCATED)
 

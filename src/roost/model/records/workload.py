@@ -19,7 +19,7 @@ from roost.model.states import (
 )
 
 
-class AffinityRule(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+class AffinityRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, cache_hash=True):
     """A rule about company: near, apart or avoid. A subject is PROJECT/NAME of a workload, or PROJECT?LABEL."""
 
     kind: AffinityKind
@@ -28,7 +28,7 @@ class AffinityRule(msgspec.Struct, frozen=True, array_like=True, gc=False, cache
     weight: int = 0  # 0: it must hold; else how much it is wished
 
 
-class SpreadRule(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+class SpreadRule(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, cache_hash=True):
     """Instances of one workload are to be even over places: at most this many more in one than in another."""
 
     by: Domain = Domain.ZONE
@@ -36,14 +36,16 @@ class SpreadRule(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_h
     weight: int = 0  # 0: it must hold; else how much it is wished
 
 
-class AffinityRules(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+class AffinityRules(
+    msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, cache_hash=True
+):
     selector: str  # the workload itself, as others may speak of it
     rules: tuple[AffinityRule, ...] = ()
     spread: tuple[SpreadRule, ...] = ()
     per_node: int = 0  # at most so many of the workload on a node; 0: any number
 
 
-class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+class Ask(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, cache_hash=True):
     """What one instance needs of a node. Equal asks share one shortlist, so they must be hashable and small."""
 
     resources: tuple[tuple[str, int], ...] = ()  # sorted by name, no zeros
@@ -62,13 +64,13 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=Tru
     affinity: AffinityRules | None = None
 
 
-class After(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+class After(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, cache_hash=True):
     workload: str  # PROJECT/NAME
     when: Milestone | None = Milestone.SUCCEEDED  # None: as its kind says, until it is submitted
     each: bool = False  # element by element: the third waits for the third
 
 
-class Schedule(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+class Schedule(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, cache_hash=True):
     """When a job runs again and again. A workload with one never runs itself: each tick makes a run of its own."""
 
     cron: str
@@ -78,7 +80,7 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_has
     history_limit: int = 10  # finished runs that are kept
 
 
-class Update(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+class Update(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, cache_hash=True):
     """How a service changes over to a new version, and how it leaves a node that is drained."""
 
     unavailable: int = 0  # so many may be away at once
@@ -98,7 +100,7 @@ class Update(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=
         return max(self.surge, -(-count * self.surge_percent // 100))
 
 
-class Restart(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+class Restart(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, cache_hash=True):
     when: RestartWhen = RestartWhen.ALWAYS
     pause_ms: int = 1_000  # before the first restart; it doubles while it keeps ending
     pause_max_ms: int = 60_000
@@ -108,7 +110,7 @@ DEFAULT_UPDATE = Update()
 DEFAULT_RESTART = Restart()
 
 
-class Policy(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=True):
+class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, cache_hash=True):
     """How a workload is treated over its life. Equal policies are shared: a hundred thousand jobs have a handful."""
 
     kind: WorkloadKind
@@ -137,7 +139,7 @@ class Policy(msgspec.Struct, frozen=True, array_like=True, gc=False, cache_hash=
     restart: Restart | None = None
 
 
-class Rollout(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Rollout(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):
     state: RolloutState
     before: int  # the version that was good, to go back to; 0: there is none
     started_ms: int
@@ -152,7 +154,7 @@ class Rollout(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.state in (RolloutState.ROLLING, RolloutState.WAITING)
 
 
-class Workload(msgspec.Struct, omit_defaults=True, gc=False):
+class Workload(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A workload as it is stored. Which of its instances wait is derived: all indexes that have no record yet."""
 
     project: str
@@ -175,6 +177,8 @@ class Workload(msgspec.Struct, omit_defaults=True, gc=False):
     values: tuple[tuple[tuple[str, str], ...], ...] = ()  # variables of each element
     parent: str = ""  # the key of the scheduled workload that it is a run of
     tick_ms: int = 0  # of a schedule: the last tick that was dealt with; of a run: the tick it is for
+    cancelling: Reason | None = None  # why all of its instances are being cancelled; None: they are not
+    cancelled_below: int = 0  # while it is being cancelled: indexes below this one are done
     adopted: bool = False  # learnt from agents: which instances never ran is not known, so none of them is fresh
 
     @property

@@ -1,6 +1,7 @@
 """The workload document: what users write in YAML, JSON or Python. Read here, checked here, refused here."""
 
-from datetime import datetime
+from contextlib import suppress
+from typing import Any
 
 import msgspec
 
@@ -10,7 +11,7 @@ from roost.model.keys import workload_key
 from roost.model.records.secret import FromSecret
 from roost.model.records.workload import Ask, Policy
 from roost.model.spec.dependencies import NO_FILE, AfterBlock, ScheduleBlock, after_of, schedule_of
-from roost.model.spec.names import check_name, check_text, reported
+from roost.model.spec.names import check_name, check_text
 from roost.model.spec.placement import (
     Placement,
     affinity_of,
@@ -20,11 +21,15 @@ from roost.model.spec.placement import (
     rules_of,
     tolerations_of,
 )  # fmt: skip
+from roost.model.spec.problems import Problems, all_of, check_each, indexed
+from roost.model.spec.reading import read
+from roost.model.spec.resources import devices_of, resources_of
 from roost.model.spec.service import HealthBlock, RestartBlock, UpdateBlock, check_of, restart_of, update_of
-from roost.model.spec.units import Quantity, byte_count, countable, cpu_milli, duration_ms, gpu_milli
+from roost.model.spec.units import Quantity, duration_ms, is_moment, read_moment
 from roost.model.states import WhenFull, WhenLost, WorkloadKind
 
-GPU = 1_000  # thousandths in a whole device
+#: What these may be depends on the kind; without it they cannot be checked.
+OF_A_KIND = ("command", "steps", "count", "gang", "health", "schedule", "update", "restart")
 RETRY_CAUSES = ("lost", "failed", "timed_out")
 EXIT_CAUSES = frozenset(f"exit:{code}" for code in range(limits.EXIT_CODE_MAX + 1))
 
@@ -47,13 +52,17 @@ class Gang(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     size: int
 
 
+# What a `roost` in a run reads; all others that begin with ROOST_ tell a run about itself, and mark its processes.
+CLIENT_VARIABLES = frozenset({"ROOST_URL", "ROOST_TOKEN", "ROOST_CA", "ROOST_CONFIG"})
+
+
 class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     name: str
     kind: WorkloadKind = WorkloadKind.JOB
     project: str = limits.DEFAULT_PROJECT
     image: str = ""
     command: str | list[str] = ""
-    steps: list[StepBlock] | None = None
+    steps: list[str | StepBlock] | None = None  # a line for the shell, or a block
     env: dict[str, str | FromSecret] = {}
     labels: dict[str, str] = {}
     ports: dict[str, int] = {}
@@ -84,58 +93,80 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 def read_document(raw: object, path: str = "") -> Document:
     if not isinstance(raw, dict):
         raise Invalid(path or "$", "a workload is a mapping of fields such as name, command, resources")
-    if "name" not in raw:
-        raise Invalid(_join(path, "name"), "a workload needs a name")
     if isinstance(raw.get("each"), dict):
         raise Invalid(_join(path, "each"), NO_FILE)
     try:
-        return msgspec.convert(raw, Document)
-    except msgspec.ValidationError as error:
-        raise reported(error, path, raw) from None
+        return read(raw, Document, path)
+    except Invalid as error:
+        raise all_of([*error.every, *_wrong_besides(raw, path)]) from None
+
+
+def _wrong_besides(raw: dict[str, Any], path: str) -> tuple[Invalid, ...]:
+    """What is wrong with the fields that can be read, beside others that cannot."""
+    readable: dict[str, Any] = {"name": "unread"}
+    for field in msgspec.structs.fields(Document):
+        with suppress(msgspec.ValidationError):
+            if field.name in raw:
+                readable[field.name] = msgspec.convert(raw[field.name], field.type)
+    if "kind" in raw and "kind" not in readable:
+        for name in OF_A_KIND:
+            readable.pop(name, None)
+    if "command" not in readable and "steps" not in readable:
+        readable["command"] = "true"  # what it runs may be in a field that cannot be read
+    try:
+        check_document(Document(**readable), path)
+    except Invalid as error:
+        return error.every
+    return ()
 
 
 def check_document(document: Document, path: str = "") -> Policy:
     """Check every value of a document; what remains is the policy the core reads."""
-    check_name(document.name, _join(path, "name"))
-    check_name(document.project, _join(path, "project"))
-    check_text(document.image, _join(path, "image"))
-    _check_work(document, path)
-    _check_maps(document, path)
-    check_of(document.health, document.ports, document.kind, _join(path, "health"))
-    most = limits.COUNT_JOB_MAX if document.kind == WorkloadKind.JOB else limits.COUNT_SERVICE_MAX
-    between(document.count, 1 if document.kind == WorkloadKind.JOB else 0, most, _join(path, "count"))
-    between(document.priority, 0, 100, _join(path, "priority"))
+    problems = Problems()
+    check, kind = problems.check, document.kind
+    check(check_name, document.name, _join(path, "name"))
+    check(check_name, document.project, _join(path, "project"))
+    check(check_text, document.image, _join(path, "image"))
+    check(_check_work, document, path)
+    check(_check_env, document, _join(path, "env"))
+    check(check_labels, document.labels, _join(path, "labels"))
+    check(check_of, document.health, document.ports, kind, _join(path, "health"))
+    most = limits.COUNT_JOB_MAX if kind == WorkloadKind.JOB else limits.COUNT_SERVICE_MAX
+    check(between, document.count, 1 if kind == WorkloadKind.JOB else 0, most, _join(path, "count"))
+    check(between, document.priority, 0, 100, _join(path, "priority"))
     retries = Retries(max=document.retries) if isinstance(document.retries, int) else document.retries or Retries()
-    _check_retries(retries, _join(path, "retries"))
-    when_lost = document.when_lost or (WhenLost.PIN if document.kind == WorkloadKind.VM else WhenLost.RESCHEDULE)
-    deadline_ms, deadline_at_ms = _deadline(document.deadline, _join(path, "deadline"))
-    gang, gang_size = _gang(document, _join(path, "gang"))
-    return Policy(
-        kind=document.kind,
-        ask=_ask(document, path),
+    check(_check_retries, retries, _join(path, "retries"))
+    when_lost = document.when_lost or (WhenLost.PIN if kind == WorkloadKind.VM else WhenLost.RESCHEDULE)
+    deadline_ms, deadline_at_ms = check(_deadline, document.deadline, _join(path, "deadline")) or (0, 0)
+    gang, gang_size = check(_gang, document, _join(path, "gang")) or ("", 0)
+    policy = Policy(
+        kind=kind,
+        ask=check(_ask, document, path),
         priority=document.priority,
         retries_max=retries.max,
         retry_on=retries.on,
-        timeout_ms=_positive(document.timeout, _join(path, "timeout")),
-        queue_timeout_ms=_positive(document.queue_timeout, _join(path, "queue_timeout")),
+        timeout_ms=check(_positive, document.timeout, _join(path, "timeout")),
+        queue_timeout_ms=check(_positive, document.queue_timeout, _join(path, "queue_timeout")),
         deadline_ms=deadline_ms,
         when_full=document.when_full,
         when_lost=when_lost,
         fenced=document.fenced,
-        grace_ms=_duration(document.grace, limits.DEFAULT_GRACE_MS, _join(path, "grace")),
-        retention_ms=_duration(document.retention, limits.DEFAULT_RETENTION_MS, _join(path, "retention")),
+        grace_ms=check(_duration, document.grace, limits.DEFAULT_GRACE_MS, _join(path, "grace")),
+        retention_ms=check(_duration, document.retention, limits.DEFAULT_RETENTION_MS, _join(path, "retention")),
         labels=tuple(sorted([*document.labels, *(f"{name}={value}" for name, value in document.labels.items())])),
         gang=gang,
         gang_size=gang_size,
         ports=tuple(document.ports),
         deadline_at_ms=deadline_at_ms,
-        expected_ms=_positive(document.expected, _join(path, "expected")),
-        preemptible=document.kind != WorkloadKind.VM if document.preemptible is None else document.preemptible,
-        after=after_of(document.after, document.project, document.name, document.count, _join(path, "after")),
-        schedule=schedule_of(document.schedule, document.kind, document.name, _join(path, "schedule")),
-        update=update_of(document.update, document.kind, _join(path, "update")),
-        restart=restart_of(document.restart, document.kind, _join(path, "restart")),
+        expected_ms=check(_positive, document.expected, _join(path, "expected")),
+        preemptible=kind != WorkloadKind.VM if document.preemptible is None else document.preemptible,
+        after=check(after_of, document.after, document.project, document.name, document.count, _join(path, "after")),
+        schedule=check(schedule_of, document.schedule, kind, document.name, _join(path, "schedule")),
+        update=check(update_of, document.update, kind, _join(path, "update")),
+        restart=check(restart_of, document.restart, kind, _join(path, "restart")),
     )
+    problems.refuse()
+    return policy
 
 
 def encode_document(document: Document, path: str = "") -> bytes:
@@ -147,6 +178,19 @@ def encode_document(document: Document, path: str = "") -> bytes:
 
 def decode_document(packed: bytes) -> Document:
     return _DECODER.decode(packed)
+
+
+def health_check_of(packed: bytes) -> tuple[str, str]:
+    """The kind and the target of the health check in a stored document; both are empty if it has none."""
+    health = decode_document(packed).health
+    if health is None:
+        return "", ""
+    if health.http:
+        return "http", health.http
+    if health.tcp != "":
+        return "tcp", str(health.tcp)
+    command = health.command if isinstance(health.command, str) else " ".join(health.command)
+    return "command", command[: limits.TEXT_LENGTH_MAX]
 
 
 def secrets_of(document: Document) -> dict[str, str]:
@@ -161,7 +205,8 @@ def may_have_secrets(packed: bytes) -> bool:
 def commands(document: Document) -> list[tuple[list[str], bool]]:
     """Argument vectors in order, and whether a failure is ignored."""
     if document.steps:
-        return [(["/bin/sh", "-c", step.run], step.ignore_failure) for step in document.steps]
+        blocks = [StepBlock(step) if isinstance(step, str) else step for step in document.steps]
+        return [(["/bin/sh", "-c", step.run], step.ignore_failure) for step in blocks]
     if isinstance(document.command, str):
         return [(["/bin/sh", "-c", document.command], False)]
     return [(list(document.command), False)]
@@ -174,33 +219,30 @@ _SECRET_KEY = msgspec.msgpack.encode("secret")
 def _ask(document: Document, path: str) -> Ask:
     placement = document.placement or Placement()
     here = _join(path, "placement")
-    check_text(placement.strategy, f"{here}.strategy")
-    lasting, now = rules_of(placement.require, f"{here}.require")
-    resources = _resources(document.resources, _join(path, "resources"))
-    gpu_milli, gpu_count = _devices(dict(resources).get("gpu", 0), _join(path, "resources.gpu"))
-    return Ask(
+    problems = Problems()
+    check = problems.check
+    check(check_text, placement.strategy, f"{here}.strategy")
+    lasting, now = check(rules_of, placement.require, f"{here}.require") or ((), ())
+    resources = check(resources_of, document.resources, _join(path, "resources")) or ()
+    gpu_milli, gpu_count = check(devices_of, dict(resources).get("gpu", 0), _join(path, "resources.gpu")) or (0, 0)
+    ask = Ask(
         resources=resources,
         driver="qemu" if document.kind == WorkloadKind.VM else "container" if document.image else "process",
-        pools=names_of(placement.pool, f"{here}.pool", "pools"),
+        pools=check(names_of, placement.pool, f"{here}.pool", "pools"),
         strategy=placement.strategy,
         require=lasting,
         require_now=now,
-        prefer=preferences_of(placement.prefer, f"{here}.prefer"),
-        tolerate=tolerations_of(placement.tolerate, f"{here}.tolerate"),
-        regions=names_of(placement.region, f"{here}.region", "regions", is_name=False),
+        prefer=check(preferences_of, placement.prefer, f"{here}.prefer"),
+        tolerate=check(tolerations_of, placement.tolerate, f"{here}.tolerate"),
+        regions=check(names_of, placement.region, f"{here}.region", "regions", is_name=False),
         gpu_milli=gpu_milli,
         gpu_count=gpu_count,
-        gpu_models=names_of(placement.gpu_model, f"{here}.gpu_model", "models", is_name=False),
-        ports=_ports(document, _join(path, "ports")),
-        affinity=affinity_of(placement, document.project, document.name, document.count, here),
+        gpu_models=check(names_of, placement.gpu_model, f"{here}.gpu_model", "models", is_name=False),
+        ports=check(_ports, document, _join(path, "ports")),
+        affinity=check(affinity_of, placement, document.project, document.name, document.count, here),
     )
-
-
-def _devices(milli: int, path: str) -> tuple[int, int]:
-    if milli >= GPU and milli % GPU:
-        raise Invalid(path, "ask for whole devices, or for a share of one: 2 or 0.5, not 1.5")
-    between(milli // GPU, 0, limits.GPUS_MAX, path, "devices")
-    return (min(milli, GPU), max(1, milli // GPU)) if milli else (0, 0)
+    problems.refuse()
+    return ask
 
 
 def _ports(document: Document, path: str) -> tuple[int, ...]:
@@ -231,36 +273,9 @@ def _gang(document: Document, path: str) -> tuple[str, int]:
 
 
 def _deadline(value: Quantity | None, path: str) -> tuple[int, int]:
-    if isinstance(value, str) and "T" in value:
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            raise Invalid(path, f"{value!r:.60} is neither a duration nor a moment such as 2030-01-31T18:00Z") from None
-        if moment.tzinfo is None:
-            raise Invalid(path, f"{value!r:.60} needs a time zone, such as Z")
-        return 0, max(1, int(moment.timestamp() * 1000))
+    if value is not None and is_moment(value):
+        return 0, max(1, read_moment(value, path))
     return _positive(value, path), 0
-
-
-def _resources(raw: dict[str, int | float | str], path: str) -> tuple[tuple[str, int], ...]:
-    """What an instance needs; one core by default. Zeros are left out, so equal asks are equal."""
-    if not raw:
-        return (("cpu", 1_000),)
-    between(len(raw), 0, limits.RESOURCE_KINDS_MAX, path, "kinds of resources")
-    amounts = {name: read_resource(name, value, f"{path}.{name}") for name, value in raw.items()}
-    return tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
-
-
-def read_resource(name: str, value: Quantity, path: str) -> int:
-    """One resource as an integer: milli-cores, bytes, thousandths of a gpu, or a count for any other name."""
-    if name == "cpu":
-        return cpu_milli(value, path)
-    if name in ("memory", "disk"):
-        return byte_count(value, path)
-    if name == "gpu":
-        return gpu_milli(value, path)
-    check_name(name, path)
-    return countable(value, path)
 
 
 def _check_work(document: Document, path: str) -> None:
@@ -271,9 +286,7 @@ def _check_work(document: Document, path: str) -> None:
         between(len(document.steps), 1, limits.STEPS_MAX, here, "steps")
         if document.kind != WorkloadKind.JOB:
             raise Invalid(here, f"steps belong to a job; a {document.kind} has a command")
-        for index, step in enumerate(document.steps):
-            _check_command(step.run, f"{here}[{index}].run")
-            check_text(step.name, f"{here}[{index}].name")
+        check_each(_check_step, indexed(document.steps, here))
         return
     if not document.command and not document.image and document.kind != WorkloadKind.VM:
         raise Invalid(_join(path, "steps"), "a workload needs steps or a command to run")
@@ -285,8 +298,15 @@ def _check_work(document: Document, path: str) -> None:
     between(len(document.command), 1, limits.ARGUMENTS_MAX, here, "arguments")
     if not document.command[0]:
         raise Invalid(f"{here}[0]", "the program to run has no name")
-    for index, argument in enumerate(document.command):
-        _check_argument(argument, f"{here}[{index}]")
+    check_each(_check_argument, indexed(document.command, here))
+
+
+def _check_step(step: str | StepBlock, path: str) -> None:
+    if isinstance(step, str):
+        _check_command(step, path)
+        return
+    _check_command(step.run, f"{path}.run")
+    check_text(step.name, f"{path}.name")
 
 
 def _check_command(line: str, path: str) -> None:
@@ -306,40 +326,50 @@ def _check_argument(text: str, path: str) -> None:
         raise Invalid(path, f"a command may have {limits.COMMAND_BYTES_MAX} bytes; this one has {size}")
 
 
-def _check_maps(document: Document, path: str) -> None:
-    here = _join(path, "env")
-    between(len(document.env), 0, limits.ENV_MAX, here, "variables")
-    for name, value in document.env.items():
-        if not name or "=" in name:
-            raise Invalid(here, f"{name!r:.60} is not a name for a variable")
-        field = f"{here}.{name:.60}"
-        _check_argument(name, field)
-        if isinstance(value, str):
-            _check_argument(value, field)
-            continue
-        check_name(value.secret, f"{field}.secret")
-        if name == "PATH":
-            raise Invalid(field, "PATH cannot be secret: error messages show it when a program is missing")
-    between(len(secrets_of(document)), 0, limits.SECRETS_MAX, here, "secrets")
-    check_labels(document.labels, _join(path, "labels"))
+def _check_env(document: Document, path: str) -> None:
+    between(len(document.env), 0, limits.ENV_MAX, path, "variables")
+    check_each(_check_variable, [(path, item) for item in document.env.items()])
+    between(len(secrets_of(document)), 0, limits.SECRETS_MAX, path, "secrets")
+
+
+def _check_variable(item: tuple[str, str | FromSecret], path: str) -> None:
+    name, value = item
+    if not name or "=" in name:
+        raise Invalid(path, f"{name!r:.60} is not a name for a variable")
+    field = f"{path}.{name:.60}"
+    if name.startswith("ROOST_") and name not in CLIENT_VARIABLES:
+        raise Invalid(field, "variables that begin with ROOST_ are set by the agent; choose another name")
+    _check_argument(name, field)
+    if isinstance(value, str):
+        _check_argument(value, field)
+        return
+    check_name(value.secret, f"{field}.secret")
+    if name == "PATH":
+        raise Invalid(field, "PATH cannot be secret: error messages show it when a program is missing")
 
 
 def check_labels(labels: dict[str, str], path: str) -> None:
     between(len(labels), 0, limits.LABELS_MAX, path, "labels")
-    for name, value in labels.items():
-        if not name:
-            raise Invalid(path, "a label needs a name")
-        check_text(name, path)
-        check_text(value, f"{path}.{name}")
+    check_each(_check_label, [(path, item) for item in labels.items()])
+
+
+def _check_label(item: tuple[str, str], path: str) -> None:
+    name, value = item
+    if not name:
+        raise Invalid(path, "a label needs a name")
+    check_text(name, path)
+    check_text(value, f"{path}.{name}")
 
 
 def _check_retries(retries: Retries, path: str) -> None:
     between(retries.max, 0, limits.RETRIES_MAX, _join(path, "max"))
     between(len(retries.on), 0, limits.RULES_MAX, _join(path, "on"), "causes")
-    for index, cause in enumerate(retries.on):
-        if cause not in RETRY_CAUSES and cause not in EXIT_CAUSES:
-            message = f"a cause is {', '.join(RETRY_CAUSES)} or exit:CODE, not {cause!r:.60}"
-            raise Invalid(f"{_join(path, 'on')}[{index}]", message)
+    check_each(_check_cause, indexed(retries.on, _join(path, "on")))
+
+
+def _check_cause(cause: str, path: str) -> None:
+    if cause not in RETRY_CAUSES and cause not in EXIT_CAUSES:
+        raise Invalid(path, f"a cause is {', '.join(RETRY_CAUSES)} or exit:CODE, not {cause!r:.60}")
 
 
 def _positive(value: Quantity | None, path: str) -> int:

@@ -11,6 +11,8 @@ from roost.model import limits
 from roost.model.errors import Invalid
 from roost.model.spec.names import check_name
 from roost.model.spec.placement import between
+from roost.model.spec.problems import Problems, all_of, check_each, indexed
+from roost.model.spec.reading import NO_SUCH_FIELD, did_you_mean
 from roost.model.spec.submission import spec_of_document
 
 ACTIONS_MAX = 1_000  # one request, one commit, one table to read; more of the same is one action with `each`
@@ -62,16 +64,16 @@ class Pipeline(NamedTuple):
 
 def read_pipeline(raw: object) -> Pipeline:
     fields = _mapping(raw, "", "a pipeline is a mapping with a name and actions")
-    for key in fields:
-        if key not in FIELDS:
-            raise Invalid(f"{key:.60}", f"there is no such field; a pipeline has {', '.join(FIELDS)}")
-    name = _name(fields, "", "a pipeline")
-    project = _text(fields.get("project", limits.DEFAULT_PROJECT), "project", "the name of a project")
-    check_name(project, "project")
-    env = _mapping(fields.get("env", {}), "env", "variables are a mapping, such as {CI: \"1\"}")  # fmt: skip
-    spec_of_document({"name": name, "steps": [{"run": "true"}], "env": env})  # an error here is not about an action
-    actions = _actions(fields)
-    return Pipeline(name, project, env, tuple(_in_order(actions)))
+    problems = Problems()
+    check = problems.check
+    check(_check_fields, fields, "", FIELDS, "a pipeline")
+    # The fields that it shares with a job are checked as those of a job.
+    shared = {"steps": ["true"], **{field: fields[field] for field in FIELDS[:-1] if field in fields}}
+    check(spec_of_document, shared)
+    actions = check(_actions, fields)
+    problems.refuse()
+    project = fields.get("project", limits.DEFAULT_PROJECT)
+    return Pipeline(fields["name"], project, fields.get("env", {}), tuple(_in_order(actions)))
 
 
 def chosen(pipeline: Pipeline, only: Sequence[str]) -> Pipeline:
@@ -130,7 +132,7 @@ def _actions(fields: Mapping[str, Any]) -> list[Action]:
     if len(listed) > ACTIONS_MAX:
         message = f"a pipeline may have {ACTIONS_MAX:,} actions; this one has {len(listed):,}"
         raise Invalid("actions", f"{message}. More of the same are one action with `each` or `count`")
-    actions = [_action(raw, number) for number, raw in enumerate(listed)]
+    actions = check_each(_action, indexed(listed, "actions"))
     places: dict[str, int] = {}
     for action in actions:
         if action.name in places:
@@ -147,34 +149,44 @@ def _actions(fields: Mapping[str, Any]) -> list[Action]:
     return actions
 
 
-def _action(raw: object, number: int) -> Action:
-    path = f"actions[{number}]"
+def _action(raw: object, path: str) -> Action:
     fields = dict(_mapping(raw, path, "an action is a mapping with a name and steps"))
-    for key in fields:
-        if key not in ACTION_FIELDS:
-            existing = ", ".join(ACTION_FIELDS)
-            message = ELSEWHERE.get(key, f"there is no such field; an action has {existing}")
-            raise Invalid(f"{path}.{key:.60}", message)
-    name = _name(fields, path, "an action")
-    needs = _needs(fields.pop("needs", []), f"{path}.needs")
-    fields["steps"] = _steps(fields.get("steps"), f"{path}.steps")
+    problems = Problems()
+    check = problems.check
+    check(_check_fields, fields, path, ACTION_FIELDS, "an action")
+    check(_check_name, fields, f"{path}.name")
+    needs = check(_needs, fields.pop("needs", []), f"{path}.needs")
+    if fields.get("steps") is None:
+        problems.found.append(Invalid(f"{path}.steps", "an action needs steps: lines for the shell, in order"))
     for field, example in (("env", '{CI: "1"}'), ("labels", "{team: web}")):
-        _mapping(fields.get(field, {}), f"{path}.{field}", f"this is a mapping, such as {example}")
+        check(_mapping, fields.get(field, {}), f"{path}.{field}", f"this is a mapping, such as {example}")
+    check(_check_labels, fields.get("labels", {}), f"{path}.labels")
+    problems.refuse()
+    return Action(int(path.removeprefix("actions[").rstrip("]")), fields["name"], needs, fields)
+
+
+def _check_fields(fields: Mapping[str, Any], path: str, known: Sequence[str], noun: str) -> None:
+    wrong: list[Invalid] = []
+    for key in fields:
+        if key not in known:
+            message = NO_SUCH_FIELD + (did_you_mean(key, known) or f"; {noun} has {', '.join(known)}")
+            here = f"{path}.{key:.60}" if path else f"{key:.60}"
+            wrong.append(Invalid(here, ELSEWHERE.get(key, message) if path else message))
+    if wrong:
+        raise all_of(wrong)
+
+
+def _check_name(fields: Mapping[str, Any], path: str) -> None:
+    name = fields.get("name")
+    if not isinstance(name, str):
+        raise Invalid(path, "an action needs a name" if name is None else f"a name is a text, not {name!r:.60}")
+    check_name(name, path)
+
+
+def _check_labels(labels: Mapping[str, Any], path: str) -> None:
     for label in OWN_LABELS:
-        if label in fields.get("labels", {}):
-            raise Invalid(f"{path}.labels.{label}", "every action gets this label; take another name for yours")
-    return Action(number, name, needs, fields)
-
-
-def _steps(raw: object, path: str) -> list[Any]:
-    if raw is None:
-        raise Invalid(path, "an action needs steps: lines for the shell, in order")
-    if not isinstance(raw, list):
-        raise Invalid(path, "steps are a list, such as [make, make test]")
-    for number, step in enumerate(raw):
-        if not isinstance(step, str | dict):
-            raise Invalid(f"{path}[{number}]", "a step is a line for the shell, or a mapping such as {run: make}")
-    return [{"run": step} if isinstance(step, str) else step for step in raw]
+        if label in labels:
+            raise Invalid(f"{path}.{label}", "every action gets this label; take another name for yours")
 
 
 def _needs(raw: object, path: str) -> tuple[Need, ...]:
@@ -236,21 +248,6 @@ def _circle(stuck: Sequence[Action]) -> Invalid:
     chain = [*names[names.index(action.name) :], action.name]
     shown = chain if len(chain) <= 20 else [*chain[:10], "...", *chain[-9:]]
     return Invalid(steps[action.name].path, f"dependency cycle: {' needs '.join(shown)}")
-
-
-def _name(fields: Mapping[str, Any], path: str, noun: str) -> str:
-    here = f"{path}.name" if path else "name"
-    if "name" not in fields:
-        raise Invalid(here, f"{noun} needs a name")
-    name = _text(fields["name"], here, "a name")
-    check_name(name, here)
-    return name
-
-
-def _text(value: object, path: str, noun: str) -> str:
-    if not isinstance(value, str):
-        raise Invalid(path, f"{noun} is a text, not {value!r:.60}")
-    return value
 
 
 def _mapping(value: object, path: str, message: str) -> dict[str, Any]:

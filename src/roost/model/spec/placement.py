@@ -10,6 +10,7 @@ from roost.model.keys import workload_key
 from roost.model.records.workload import AffinityRule, AffinityRules
 from roost.model.records.workload import SpreadRule as SpreadRule
 from roost.model.spec.names import check_name, check_text
+from roost.model.spec.problems import check_each, indexed
 from roost.model.spec.rules import check_rule, depends_on_usage
 from roost.model.states import AffinityKind, Domain
 
@@ -68,28 +69,27 @@ def names_of(value: str | list[str], path: str, noun: str, *, is_name: bool = Tr
 def rules_of(rules: list[str], path: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Hard rules: those about facts of a node, and those about current use."""
     between(len(rules), 0, limits.RULES_MAX, path, "rules")
-    for index, rule in enumerate(rules):
-        check_rule(rule, f"{path}[{index}]")
+    check_each(check_rule, indexed(rules, path))
     lasting = tuple(rule for rule in rules if not depends_on_usage(rule))
     return lasting, tuple(rule for rule in rules if depends_on_usage(rule))
 
 
 def preferences_of(preferences: list[Preference], path: str) -> tuple[tuple[str, int], ...]:
     between(len(preferences), 0, limits.RULES_MAX, path, "preferences")
-    for index, preference in enumerate(preferences):
-        here = f"{path}[{index}]"
-        check_rule(preference.that, f"{here}.that")
-        if depends_on_usage(preference.that):
-            raise Invalid(f"{here}.that", "a preference speaks of what a node is; for what is in use take a strategy")
-        between(preference.weight, -limits.WEIGHT_MAX, limits.WEIGHT_MAX, f"{here}.weight")
+    check_each(_check_preference, indexed(preferences, path))
     return tuple((preference.that, preference.weight) for preference in preferences if preference.weight)
+
+
+def _check_preference(preference: Preference, path: str) -> None:
+    check_rule(preference.that, f"{path}.that")
+    if depends_on_usage(preference.that):
+        raise Invalid(f"{path}.that", "a preference speaks of what a node is; for what is in use take a strategy")
+    between(preference.weight, -limits.WEIGHT_MAX, limits.WEIGHT_MAX, f"{path}.weight")
 
 
 def tolerations_of(taints: list[str], path: str) -> tuple[str, ...]:
     between(len(taints), 0, limits.TAINTS_MAX, path, "taints")
-    for index, taint in enumerate(taints):
-        if taint != "*":
-            check_taint(taint, f"{path}[{index}]")
+    check_each(check_taint, [(here, taint) for here, taint in indexed(taints, path) if taint != "*"])
     return tuple(sorted({taint.removesuffix(SOFT) for taint in taints}))
 
 
@@ -104,8 +104,7 @@ def check_taint(taint: str, path: str) -> None:
 
 def taints_of(taints: list[str], path: str) -> tuple[str, ...]:
     between(len(taints), 0, limits.TAINTS_MAX, path, "taints")
-    for index, taint in enumerate(taints):
-        check_taint(taint, f"{path}[{index}]")
+    check_each(check_taint, indexed(taints, path))
     return tuple(sorted(set(taints)))
 
 

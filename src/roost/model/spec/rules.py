@@ -9,6 +9,7 @@ import msgspec
 
 from roost.model.errors import Invalid
 from roost.model.limits import MACROS_MAX, PATTERNS_MAX, RULE_LENGTH_MAX
+from roost.model.spec.reading import did_you_mean
 from roost.model.spec.rule_parser import MACROS, TEXT, RuleToken, calls, referenced_fields, tokens
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ Room = tuple[Counts, Counts]  # what is used of each resource, and what is free
 
 NOW = ("used", "free")  # what changes with every placement
 EMPTY: Room = ({}, {})
+REST_MAX = 30  # characters of a rule that are quoted where it cannot be read
+OPERATORS = {"and": "&&", "or": "||", "not": "!", "=": "=="}  # of other languages
+KINDS = {"string": "a text", "int": "a whole number", "uint": "a whole number", "double": "a number with a point",
+         "bool": "a yes or no", "list": "a list", "map": "a mapping"}  # fmt: skip
 REASON_MAX = 120  # characters of why a rule could not be evaluated
 
 #: What a rule can speak about, and how a node says it.
@@ -48,12 +53,32 @@ def check_rule(rule: str, path: str) -> None:
         raise Invalid(path, f"a rule may have {RULE_LENGTH_MAX} characters; this one has {len(rule)}")
     _check_cost(tokens(rule), path)
     try:
-        expression = _compiled(rule)
+        expression = compiled(rule)
     except Exception as error:  # the library raises its own base classes for whatever its parser meets
-        reason = " ".join(str(error).split())[:200]
-        raise Invalid(path, f"not a rule over a node ({KEYWORDS}): {reason}") from None
+        raise Invalid(path, f"not a rule over a node: {_in_own_words(rule, str(error))}") from None
     if expression.return_type().name() not in ("BOOL", "DYN"):
         raise Invalid(path, f"a rule must say yes or no; this one is a {expression.return_type().name().lower()}")
+
+
+def _in_own_words(rule: str, error: str) -> str:
+    """What the library's compiler met first, and where."""
+    found = _MET.search(error)
+    if found is None:
+        return f"it cannot be read; a rule is about {KEYWORDS}"
+    line, column, message = int(found[1]), int(found[2]), found[3]
+    where = f"character {column}" if line == 1 else f"line {line}, character {column}"
+    if unknown := _UNDECLARED.match(message):
+        guess = did_you_mean(unknown[1], FIELDS) or f"; there are {KEYWORDS}"
+        return f"nothing is called `{unknown[1]}`{guess}"
+    if overload := _OVERLOAD.match(message):
+        kinds = [KINDS.get(kind.partition("(")[0], kind) for kind in overload[2].split(", ")]
+        return f"`{overload[1]}` at {where} does not take {' and '.join(kinds)}"
+    rest = rule.split("\n")[line - 1][column - 1 :].strip()
+    if not rest:
+        return f"it is incomplete at {where}"
+    word = re.split(r"\s", rest, maxsplit=1)[0]
+    hint = f"; write `{OPERATORS[word]}`" if word in OPERATORS else ""
+    return f"it cannot be read from {where} on: {rest[:REST_MAX]!r}{hint}"
 
 
 def holds(rule: str, node: dict[str, Any]) -> tuple[bool, str]:
@@ -61,7 +86,7 @@ def holds(rule: str, node: dict[str, Any]) -> tuple[bool, str]:
     from cel_expr_python import cel
 
     try:
-        value = _compiled(rule).eval(data=node)
+        value = compiled(rule).eval(data=node)
     except RuntimeError as error:  # it went over the library's own budget
         return False, _short(error)
     if value.type() == cel.Type.ERROR:
@@ -126,7 +151,7 @@ def _short(reason: object) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _compiled(rule: str) -> "cel.Expression":
+def compiled(rule: str) -> "cel.Expression":
     return _environment().compile(rule)
 
 
@@ -141,5 +166,8 @@ def _environment() -> "cel.Env":
     return cel.NewEnv(variables={word: kinds.get(word, text) for word in FIELDS})
 
 
+_MET = re.compile(r"<input>:(\d+):(\d+): (?:Syntax error: )?(.*)")
+_UNDECLARED = re.compile(r"undeclared reference to '([^'.]*)")
+_OVERLOAD = re.compile(r"found no matching overload for '[_@]?(.+?)_?' applied to '(?:\w+\.)?\((.*)\)'")
 _ESCAPED = re.compile(r"\\[xXuU0-7]")
 _ENCODER = msgspec.msgpack.Encoder(order="deterministic")

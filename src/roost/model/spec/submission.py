@@ -4,13 +4,16 @@ from roost.model.errors import Invalid
 from roost.model.events import WorkloadSpec
 from roost.model.spec.dependencies import Values, values_of
 from roost.model.spec.document import Document, check_document, encode_document, read_document
+from roost.model.spec.problems import Problems
 from roost.model.states import WorkloadKind
 
 
 def spec_of_document(raw: object, path: str = "") -> WorkloadSpec:
     document = read_document(raw, path)
-    values = take_values(document, f"{path}." if path else "")
-    policy = check_document(document, path)
+    problems = Problems()
+    values = problems.check(take_values, document, f"{path}." if path else "")
+    policy = problems.check(check_document, document, path)
+    problems.refuse()
     return WorkloadSpec(
         document.project, document.name, document.count, policy, encode_document(document, path), values
     )

@@ -57,8 +57,10 @@ def duration_ms(value: Quantity, path: str) -> int:
 
 def moment_ms(value: Quantity, path: str, now_ms: int) -> int:
     """A moment with a time zone (`2030-01-31T18:00Z`), or a duration from now, as milliseconds since 1970."""
-    if not is_moment(value):
-        return now_ms + duration_ms(value, path)
+    return read_moment(value, path) if is_moment(value) else now_ms + duration_ms(value, path)
+
+
+def read_moment(value: Quantity, path: str) -> int:
     try:
         moment = datetime.fromisoformat(str(value).strip())
     except ValueError:
