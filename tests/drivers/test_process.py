@@ -231,7 +231,7 @@ def test_time_in_small_steps_and_in_one_leap_is_the_same(data: some.DataObject) 
     assert not any(leased[int(id)] or timeouts[int(id)] for id in still)
 
 
-def test_a_new_agent_is_told_what_there_is_and_a_lost_node_forgets() -> None:
+def test_a_new_agent_learns_what_there_is_and_a_lost_node_forgets() -> None:
     driver = FakeDriver(script=lambda run: [FOREVER] if run.id == "b" else [ScriptedAct(code=3)])
     for id in ("a", "b"):
         driver.start(RunRequest(id, [StepCommand(["x"])], {}, "/", "/", leased=False, note=f"note of {id}"))
@@ -296,12 +296,12 @@ async def test_orders_of_one_turn_are_one_write_and_silence_is_filled(
     assert writes[0].count(b"\n") == 5 and writes[0].startswith(b'{"do":"ping"}\n{"do":"start","id":"a"')
     assert writes[1:3] == [b'{"do":"ping"}\n'] * 2
     driver.close()
-    driver.forget("nobody hears it")
+    driver.forget("unheard")
     await eventually(lambda: not driver._out)
-    assert b"nobody" not in b"".join(writes)
+    assert b"unheard" not in b"".join(writes)
 
 
-async def test_words_in_pieces_are_put_together_and_the_end_is_told_once(peer: Peer, tmp_path: Path) -> None:
+async def test_words_in_pieces_are_put_together_and_the_end_is_reported_once(peer: Peer, tmp_path: Path) -> None:
     answer: list[Event] = []
     gone: list[bool] = []
     driver = ProcessDriver(answer.append, lambda: gone.append(True))

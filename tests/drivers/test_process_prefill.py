@@ -28,7 +28,7 @@ SHORT, FOREVER = ScriptedAct(), ScriptedAct(after_ms=None)
 
 
 class Bench(Protocol):
-    """A driver, what it told, and time."""
+    """A driver, what it was ordered, and time."""
 
     driver: Driver
     reported: list[Event]
@@ -40,7 +40,7 @@ class Bench(Protocol):
         """Let time pass until something holds."""
 
     async def reconnect(self, absent_until: Callable[[], Any] | None = None) -> dict[str, KnownRun]:
-        """The agent goes, something happens while nobody is there, and a new one is told what there is."""
+        """The agent goes, something happens without an agent, and a new one learns what there is."""
 
 
 class Twin:
@@ -231,9 +231,7 @@ async def test_one_that_is_stopped_before_it_began_leaves_its_place_to_the_next(
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
-async def test_who_comes_after_one_that_ended_before_it_began_waits_for_whom_that_waited(
-    bench: Bench, forgotten: bool
-) -> None:
+async def test_a_run_behind_one_that_never_began_waits_for_the_run_before_that(bench: Bench, forgotten: bool) -> None:
     start(bench, "a")
     start(bench, "b", after="a")
     bench.driver.stop("b", 0, StopReason.ORDERED)
@@ -247,7 +245,7 @@ async def test_who_comes_after_one_that_ended_before_it_began_waits_for_whom_tha
     assert story(bench).index("a ended") < story(bench).index("x began")
 
 
-async def test_the_lease_ends_also_who_waits_and_who_has_none_goes_on_waiting(bench: Bench) -> None:
+async def test_the_lease_ends_also_pending_runs_and_a_run_that_has_none_goes_on_waiting(bench: Bench) -> None:
     bench.driver.lease(bench.now() + 60_000)
     start(bench, "a")
     start(bench, "b", after="a", leased=True)
@@ -263,7 +261,7 @@ async def test_the_lease_ends_also_who_waits_and_who_has_none_goes_on_waiting(be
     assert "b began" not in story(bench)
 
 
-async def test_a_lease_that_ends_with_all_of_a_chain_begins_nobody(bench: Bench) -> None:
+async def test_a_lease_that_ends_with_all_of_a_chain_begins_no_run(bench: Bench) -> None:
     bench.driver.lease(bench.now() + 60_000)
     for id, after in (("a", ""), ("b", "a"), ("c", "b")):
         start(bench, id, after, leased=True)

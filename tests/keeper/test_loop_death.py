@@ -52,7 +52,7 @@ def lease(client: Client, ms: int) -> int:
     return until_ms
 
 
-def test_an_agent_that_is_killed_stops_nothing_and_its_successor_is_told_everything(harness: RestartHarness) -> None:
+def test_an_agent_that_is_killed_stops_nothing_and_its_successor_gets_everything(harness: RestartHarness) -> None:
     harness.start_keeper()
     (agent,) = harness.agents(1)
     client = harness.client()
@@ -71,7 +71,7 @@ def test_an_agent_that_is_killed_stops_nothing_and_its_successor_is_told_everyth
     assert (b["id"], b["state"], b["ended"]["code"]) == ("b", "ended", 3)
     successor.socket.close()
     (harness.work / "a" / "go").touch()
-    until(lambda: not Path(f"/proc/{pid}").exists(), "the run to end, and the keeper to notice, while nobody listens")
+    until(lambda: not Path(f"/proc/{pid}").exists(), "the run to end, and the keeper to notice, without an agent")
 
     third = harness.client()
     a, b = third.runs["runs"]
@@ -264,7 +264,7 @@ def test_the_keeper_is_small_and_uses_the_standard_library_only(harness: Restart
         client.ended(f"r{number}")
     status = Path(f"/proc/{keeper.pid}/status").read_text()
     assert int(status.split("VmHWM:")[1].split()[0]) < 15_000
-    assert "Threads:\t1\n" in status
+    assert int(status.split("Threads:")[1].split()[0]) <= 2, "and one that moves it between cgroups now and then"
     probe = "import sys; sys.path.append(sys.argv[1]); import roost.keeper.loop; print(*sys.modules)"
     found = subprocess.run([sys.executable, "-I", "-S", "-c", probe, KEEPER.parents[2]], capture_output=True, text=True)
     foreign = {name.split(".")[0] for name in found.stdout.split()} - sys.stdlib_module_names - {"__main__", "roost"}

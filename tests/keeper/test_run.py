@@ -1,4 +1,4 @@
-"""The keeper's runs, with real processes: what they are given, how they end, and that their ends are told exactly."""
+"""The keeper's runs, with real processes: what they are given, how they end, and that ends are reported exactly."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def facts(ended: dict[str, object], *names: str) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 75, 126, 127, 255])
-def test_an_exit_code_is_told_exactly(harness: KeeperHarness, client: Client, code: int) -> None:
+def test_an_exit_code_is_reported_exactly(harness: KeeperHarness, client: Client, code: int) -> None:
     client.send(harness.order("a", f"exit {code}"))
     started, ended = client.next("started"), client.next("ended")
     assert started["id"] == ended["id"] == "a"
@@ -43,7 +43,7 @@ def test_an_exit_code_is_told_exactly(harness: KeeperHarness, client: Client, co
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGPIPE])
-def test_a_signal_is_told_exactly(harness: KeeperHarness, client: Client, number: signal.Signals) -> None:
+def test_a_signal_is_reported_exactly(harness: KeeperHarness, client: Client, number: signal.Signals) -> None:
     client.send(harness.order("a", f"kill -{number.value} $$"))
     assert facts(client.ended("a"), "cause", "code", "signal") == ("exited", None, number)
 
@@ -233,7 +233,7 @@ def test_two_hundred_runs_at_once_and_none_is_lost(harness: KeeperHarness, clien
     assert client.others() == []
 
 
-def test_what_was_used_is_told(harness: KeeperHarness, client: Client) -> None:
+def test_what_was_used_is_reported(harness: KeeperHarness, client: Client) -> None:
     script = "x = bytearray(60 << 20); t = __import__('time'); [0 for _ in iter(lambda: t.process_time() > 0.2, True)]"
     client.send(harness.order("big", ["python3", "-c", script]), harness.order("small", "true"))
     big, small = client.ended("big"), client.ended("small")
@@ -257,3 +257,12 @@ def test_what_a_forgotten_run_leaves_empty_goes_with_and_without_recycling(
     client.send({"do": "forget", "id": "a"})
     until(lambda: not (harness.work / "a").exists(), "the work directory to go")
     assert (harness.dir / "spare").exists() is (recycle == "on")
+
+
+def test_a_link_in_the_place_of_a_log_is_not_followed(harness: KeeperHarness, client: Client) -> None:
+    harness.work.mkdir(exist_ok=True)
+    (harness.work / "another").write_text("another run's output\n")
+    os.symlink(harness.work / "another", harness.work / "a.log")
+    client.send(harness.order("a", "echo mine"))
+    assert "log file" in client.ended("a")["error"]
+    assert (harness.work / "another").read_text() == "another run's output\n"

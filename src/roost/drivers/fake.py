@@ -11,6 +11,7 @@ import msgspec
 from roost.keeper.clock import NEVER
 from roost.keeper.rules import Host, Rules
 from roost.keeper.run import KeeperRun, RunRefused
+from roost.model.records.node import ENFORCEABLE
 from roost.ports.driver import Event, KnownRuns, Order, Refusal, RunRequest, StartRefused, StopReason, Tell
 
 SIGKILL, SIGTERM = 9, 15
@@ -105,9 +106,6 @@ class FakeDriver(Host):
         assert isinstance(greeting, KnownRuns)
         return greeting
 
-    def live(self) -> list[str]:
-        return list(self.rules.live)
-
     def lose(self) -> None:
         self.rules = Rules(self, "")
         self.exits.clear()
@@ -119,6 +117,9 @@ class FakeDriver(Host):
         return None if at == NEVER else at
 
     # what the rules ask for: processes are scripts here
+
+    def enforces(self) -> tuple[str, ...]:
+        return ENFORCEABLE
 
     def forgotten(self, run: KeeperRun, now: int) -> None:
         del self._acts[run.id]

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 
 from roost.keeper.clock import NEVER
 from roost.keeper.processes import AGENT_MARK, MARK, log
@@ -9,18 +10,23 @@ from roost.keeper.processes import AGENT_MARK, MARK, log
 BACKOFF_MS_MIN = 50
 BACKOFF_MS_MAX = 2_000
 PROVEN_MS = 10_000  # an agent that lived this long starts again at once
+CAUGHT = (signal.SIGPIPE, signal.SIGIO, signal.SIGINT, signal.SIGTERM)  # by the keeper, or ignored by it
 LOG_SIZE_MAX = 16 << 20  # the log of the time before is kept once, beside it
 
 
 class AgentProcess:
     """Every method gets the time; none of them waits."""
 
-    def __init__(self, argv: list[str], directory: str, socket_path: str, log: str, silence_ms: int) -> None:
+    def __init__(
+        self, argv: list[str], directory: str, socket_path: str, log: str, silence_ms: int,
+        spawned: Callable[[int], None] = lambda pid: None,
+    ) -> None:  # fmt: skip
         self.argv = argv
         self.env = {**os.environ, MARK: directory, AGENT_MARK: socket_path}
         self.cwd_fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         self.log = os.path.abspath(log) if log else ""
         self.silence_ms = silence_ms
+        self.spawned = spawned  # called with its pid
         self.pid = 0
         self.started_at = 0
         self.heard_at = 0
@@ -50,15 +56,10 @@ class AgentProcess:
         os.fchdir(self.cwd_fd)
         try:
             self.pid = os.posix_spawnp(
-                self.argv[0],
-                self.argv,
-                self.env,
-                file_actions=actions,
-                setsid=True,
-                setsigmask=(),
-                setsigdef=(signal.SIGPIPE, signal.SIGIO, signal.SIGINT, signal.SIGTERM),
+                self.argv[0], self.argv, self.env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=CAUGHT
             )
             self.started_at = self.heard_at = now
+            self.spawned(self.pid)
         except OSError as error:
             log(f"the agent cannot be started: {self.argv[0]}: {error.strerror}")
             self._back_off(now)
@@ -92,7 +93,7 @@ class AgentProcess:
         try:
             if os.path.exists(self.log) and os.path.getsize(self.log) > LOG_SIZE_MAX:
                 os.replace(self.log, self.log + ".1")
-            return os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            return os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             log(f"agent log {self.log}: {error.strerror}; the agent writes to the keeper's own output")
             return -1

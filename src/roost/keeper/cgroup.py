@@ -5,6 +5,7 @@ Standard library only and no `typing`: the keeper loads this file and has to sta
 
 import os
 import signal
+from contextlib import suppress
 
 from roost.keeper import processes
 
@@ -17,14 +18,16 @@ KEEPER_LEAF = "roost-keeper"  # v2 allows no processes beside run groups, so the
 class Cgroups:
     """What limits are possible here. `cpu` and `memory`: the directories to make groups in, empty when impossible."""
 
-    __slots__ = ("cpu", "home", "kind", "memory", "reason")
-
-    def __init__(self, kind: str, reason: str = "", cpu: str = "", memory: str = "", home: str = "") -> None:
+    def __init__(
+        self, kind: str, reason: str = "", cpu: str = "", memory: str = "", home: str = "", pens: tuple[str, ...] = ()
+    ) -> None:
         self.kind = kind  # "v2", "v1" or "none"
         self.reason = reason  # why not (all of it), as a message
         self.cpu = cpu
         self.memory = memory
         self.home = home  # v2: where the keeper itself lives; v1: it lives in `cpu` and `memory`
+        self.pens = pens  # where to make the groups that hold all processes of runs (containment.py)
+        self.pen_homes = (home,) if home else pens  # where the keeper itself came from
 
     def missing(self, cpu_m: int, memory: int) -> str:
         asked = (("cpu", cpu_m, self.cpu), ("memory", memory, self.memory))
@@ -35,8 +38,6 @@ class Cgroups:
 class Group:
     """The group of one run. The keeper enters it for the moment of a birth, so that no child is ever outside."""
 
-    __slots__ = ("cpu_dir", "cpu_m", "dirs", "homes", "kind", "memory", "memory_dir")
-
     def __init__(self, at: Cgroups, name: str, cpu_m: int, memory: int) -> None:
         self.kind = at.kind
         self.cpu_m = cpu_m if at.cpu else 0
@@ -44,9 +45,7 @@ class Group:
         self.cpu_dir = f"{at.cpu}/{name}" if self.cpu_m else ""
         self.memory_dir = f"{at.memory}/{name}" if self.memory else ""
         self.dirs = tuple(dict.fromkeys(d for d in (self.cpu_dir, self.memory_dir) if d))
-        self.homes = (
-            (at.home,) if at.home else tuple(d for d in (self.cpu_m and at.cpu, self.memory and at.memory) if d)
-        )
+        self.at = at
         try:
             for directory in self.dirs:
                 os.mkdir(directory)
@@ -65,8 +64,10 @@ class Group:
 
     def leave(self) -> None:
         """Move back home. A home that is gone is a broken machine: better to stop loudly than to stay in here."""
-        for home in self.homes:
-            write(f"{home}/cgroup.procs", "0")
+        homes = (self.at.home,) if self.at.home else (self.cpu_m and self.at.cpu, self.memory and self.at.memory)
+        for home in homes:
+            if home:
+                write(f"{home}/cgroup.procs", "0")
 
     def apply(self) -> bool:
         """Set the limits on what was just born. False: it has outgrown its memory already."""
@@ -102,15 +103,13 @@ class Group:
         """KILL whatever is inside, also what left its process group. True when nothing is left."""
         pids = self.pids()
         for pid in pids:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         return not pids
 
     def pids(self) -> list[int]:
         """Who is inside: a birth enters every directory, so any one of them tells."""
-        return [int(pid) for pid in read(f"{self.dirs[0]}/cgroup.procs").split()]
+        return pids_in(self.dirs[0])
 
     def out_of_memory(self) -> bool:
         if not self.memory:
@@ -144,10 +143,10 @@ def _detect_v2(here: str, top: str) -> Cgroups:
     """Our own group where controllers were handed to it (a service that may delegate), or one at the top."""
     base = here[: -len(KEEPER_LEAF) - 1] if here.endswith("/" + KEEPER_LEAF) else here
     if {"cpu", "memory"} <= _controllers(base) and os.access(base, os.W_OK):
-        return Cgroups("v2", cpu=base, memory=base, home=here)
+        return Cgroups("v2", cpu=base, memory=base, home=here, pens=(base,))
     shared = f"{top}/{SHARED}"
     if os.access(shared if os.path.isdir(shared) else top, os.W_OK):
-        return Cgroups("v2", cpu=shared, memory=shared, home=here)
+        return Cgroups("v2", cpu=shared, memory=shared, home=here, pens=(shared,))
     return Cgroups(
         "none", f"cgroup v2 at {base} is not ours to write; run the keeper as root, or delegate the group to it"
     )
@@ -170,8 +169,16 @@ def _detect_v1(mounts: dict[str, tuple[str, str]], own: dict[str, str]) -> Cgrou
             places[controller] = place
         else:
             reasons.append(f"{place} is not writable")
-    kind = "v1" if places else "none"
-    return Cgroups(kind, "; ".join(reasons), places.get("cpu", ""), places.get("memory", ""))
+    pens = _pens_v1(mounts, own)
+    kind = "v1" if places or pens else "none"
+    return Cgroups(kind, "; ".join(reasons), places.get("cpu", ""), places.get("memory", ""), pens=pens)
+
+
+def _pens_v1(mounts: dict[str, tuple[str, str]], own: dict[str, str]) -> tuple[str, ...]:
+    """A v2 tree beside those of v1 can kill a whole group, that of `pids` can limit it; each is of use alone."""
+    found = [place_of(mounts["cgroup2"], own[""])] if "" in own and "cgroup2" in mounts else []
+    found += [place_of(mounts["pids"], own["pids"])] if "pids" in own and "pids" in mounts else []
+    return tuple(place for place in found if os.access(place, os.W_OK))
 
 
 def prepare(found: Cgroups) -> Cgroups:
@@ -190,8 +197,8 @@ def prepare(found: Cgroups) -> Cgroups:
     try:
         os.makedirs(leaf, exist_ok=True)
         write(f"{leaf}/cgroup.procs", "0")
-        write(f"{base}/cgroup.subtree_control", "+cpu +memory")
-        return Cgroups("v2", cpu=base, memory=base, home=leaf)
+        _hand_down(base)
+        return Cgroups("v2", cpu=base, memory=base, home=leaf, pens=(base,))
     except OSError:
         write(f"{here}/cgroup.procs", "0")
         remove(leaf)
@@ -202,15 +209,21 @@ def _prepare_shared(top: str, here: str) -> Cgroups:
     shared = f"{top}/{SHARED}"
     try:
         os.makedirs(shared, exist_ok=True)
-        write(f"{top}/cgroup.subtree_control", "+cpu +memory")
-        write(f"{shared}/cgroup.subtree_control", "+cpu +memory")
+        _hand_down(top)
+        _hand_down(shared)
     except OSError as error:
         return Cgroups("none", f"cgroup v2 controllers cannot be handed down: {error}")
-    return Cgroups("v2", cpu=shared, memory=shared, home=here)
+    return Cgroups("v2", cpu=shared, memory=shared, home=here, pens=(shared,))
+
+
+def _hand_down(group: str) -> None:
+    write(f"{group}/cgroup.subtree_control", "+cpu +memory")
+    with suppress(OSError):  # not every tree has it
+        write(f"{group}/cgroup.subtree_control", "+pids")
 
 
 def clear(at: Cgroups, prefix: str) -> None:
-    for base in dict.fromkeys(d for d in (at.cpu, at.memory) if d):
+    for base in dict.fromkeys(d for d in (at.cpu, at.memory, *at.pens) if d):
         for name in os.listdir(base):
             if name.startswith(prefix):
                 remove(f"{base}/{name}")
@@ -248,6 +261,10 @@ def read(path: str) -> str:
     return (processes.read(path) or b"").decode(errors="replace").rstrip("\n")
 
 
+def pids_in(group: str) -> list[int]:
+    return [int(pid) for pid in read(f"{group}/cgroup.procs").split()]
+
+
 def write(path: str, value: str) -> None:
     fd = os.open(path, os.O_WRONLY)
     try:
@@ -263,10 +280,7 @@ def write_if_there(path: str, value: str) -> None:
 
 
 def remove(directory: str) -> bool:
-    try:
+    """False: there is still something inside."""
+    with suppress(OSError):
         os.rmdir(directory)
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
+    return not os.path.exists(directory)

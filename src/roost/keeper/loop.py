@@ -1,7 +1,8 @@
 """The keeper's one loop: orders come in, processes end, time passes; what happened goes to the agent.
 
 The keeper is the parent of the agent and of every workload process on a node. It is small so that it has few reasons
-to die, and it has one thread and waits in one place, so that nothing can make it late.
+to die, and it waits in one place, so that nothing can make it late. Its one other thread lives for the moment of a move
+between cgroups (containment.py).
 """
 
 import fcntl
@@ -48,8 +49,9 @@ class Keeper:
     def __init__(self, options: KeeperOptions, directory: str) -> None:
         self.grace_ms = options.grace_ms
         self.agent = AgentProcess(
-            options.agent, directory, f"{directory}/{SOCKET_NAME}", options.agent_log, options.agent_silence_ms
-        )
+            options.agent, directory, f"{directory}/{SOCKET_NAME}", options.agent_log, options.agent_silence_ms,
+            lambda pid: self.runs.containment.release(pid),
+        )  # fmt: skip
         os.chdir(directory)
         self.epoll = select.epoll()
         self.link = KeeperSocket(self.epoll)

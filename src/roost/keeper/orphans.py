@@ -10,6 +10,7 @@ from collections.abc import Container
 from roost.keeper import processes as proc
 from roost.keeper.cgroup import Group
 from roost.keeper.clock import NEVER
+from roost.keeper.containment import Containment
 from roost.keeper.recycling import RecycledFiles
 
 LOOK_MS = 50  # how long after an end to look: many ends, one look
@@ -18,9 +19,10 @@ LOOK_MS = 50  # how long after an end to look: many ends, one look
 class Orphans:
     """One look costs about 15 us and is taken at most twenty times a second, however many runs end."""
 
-    def __init__(self, directory: str, spares: RecycledFiles, *, reaper: bool) -> None:
+    def __init__(self, directory: str, spares: RecycledFiles, containment: Containment, *, reaper: bool) -> None:
         self.directory = directory
         self.spares = spares
+        self.containment = containment
         self.reaper = reaper  # whether orphans become our children
         self.look_at = NEVER
         self.agents: set[int] = set()  # children that are the agent, or were left by one: not ours to end
@@ -53,11 +55,11 @@ class Orphans:
                 continue
             run_id = proc.find(environ, proc.RUN_MARK) if proc.find(environ, proc.MARK) == self.directory else None
             if run_id is None:
-                clean = False  # it hides whose it is: leave it alone, but use nothing again that it may hold
+                clean = False  # it hides whose it is: its cgroup tells, and nothing is used again that it may hold
             elif run_id not in live_runs:
                 clean = False
                 with contextlib.suppress(PermissionError):
                     proc.kill(pid)
                 self.check_soon(now)
-        if self.spares.verify(clean=clean) or self.dying:
+        if self.spares.verify(clean=clean) | self.containment.check(now) or self.dying:
             self.check_soon(now)

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 
 MARK = "ROOST_KEEPER"  # everything a keeper starts carries its directory here
 RUN_MARK = "ROOST_RUN"  # ... and a run its id, so that what left its process group can still be found
@@ -36,13 +37,8 @@ def own_size_max_kib() -> int:
     return int(rest.split()[0]) if rest else 0
 
 
-def mark_of(pid: int, name: str) -> str | None:
-    """The value of an environment variable of another process, as it was when the program began."""
-    return find(environment(pid), name)
-
-
 def environment(pid: int) -> bytes:
-    """Empty for zombies, kernel threads, and processes we may not look into."""
+    """As it was when the program began. Empty for zombies, kernel threads, and processes we may not look into."""
     return read(f"/proc/{pid}/environ") or b""
 
 
@@ -60,7 +56,7 @@ def kill_leftovers(directory: str) -> int:
     """KILL everything that an earlier keeper of this directory started; wait until it is gone; return how many."""
     killed: set[int] = set()
     deadline = time.monotonic() + LEFTOVER_MS_MAX / 1000
-    while found := _marked(directory):
+    while found := started_by(directory):
         for pid in found:
             try:
                 kill(pid)
@@ -74,42 +70,31 @@ def kill_leftovers(directory: str) -> int:
     return len(killed)
 
 
-def _marked(directory: str) -> list[int]:
+def started_by(directory: str) -> list[int]:
+    """Every other process that the keeper of a directory has started: its agent, and all work on its node."""
     own = os.getpid()
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [pid for pid in pids if pid != own and mark_of(pid, MARK) == directory]
+    return [pid for pid in pids if pid != own and find(environment(pid), MARK) == directory]
 
 
 def kill(pid: int) -> None:
     """With its group, unless that is ours: a keeper may have been started by hand from inside a run."""
-    try:
+    with suppress(ProcessLookupError):
         group = os.getpgid(pid)
         if group not in (0, os.getpgrp()):
             os.killpg(group, signal.SIGKILL)
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def read(path: str) -> bytes | None:
-    """A whole file of the kernel, which come a page at a time; None: it cannot be read."""
+    """A whole file of the kernel; None: it cannot be read, or its process or group ended meanwhile."""
     try:
-        fd = os.open(path, os.O_RDONLY)
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
     except OSError:
         return None
-    try:
-        chunks = []
-        while chunk := os.read(fd, 1 << 16):
-            chunks.append(chunk)
-        return b"".join(chunks)
-    except OSError:  # the process or the group ended meanwhile
-        return None
-    finally:
-        os.close(fd)
 
 
 def log(message: str) -> None:
-    try:
+    with suppress(OSError):  # its reader is gone
         print(f"keeper: {message}", file=sys.stderr, flush=True)
-    except OSError:  # its reader is gone
-        return

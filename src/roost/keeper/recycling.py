@@ -12,13 +12,15 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 
 SPARES_MAX = 256  # of each kind: what 1,000 runs a second leave between two looks, with room
 DIR_MODE = 0o700
 LOG_MODE = 0o600
 
-# Without waiting: a log that is a pipe without a reader is an error, not a reason to hang.
-_LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+# Without waiting: a log that is a pipe without a reader is an error, not a reason to hang. Never through a link: a run
+# of the same user could have made it, and have another run's output written elsewhere.
+_LOG_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
 
 
 class Spares:
@@ -152,14 +154,12 @@ def is_empty_log(_path: str, fd: int) -> bool:
 def discard(path: str, fd: int) -> None:
     """Remove an empty directory or an empty regular file, nothing else: a log may have been a link, or /dev/null."""
     close(fd)
-    try:
+    with suppress(OSError):
         found = os.lstat(path)
         if stat.S_ISDIR(found.st_mode):
             os.rmdir(path)
         elif stat.S_ISREG(found.st_mode) and found.st_size == 0:
             os.unlink(path)
-    except OSError:
-        return
 
 
 def close(fd: int) -> None:

@@ -19,6 +19,10 @@ BACKLOG_HOLD_MS = 5  # while runs wait here for others to end, ends are sent tog
 class Host:
     """What the rules need of the machine; this one does nothing. Each call returns at once, and none raises."""
 
+    def enforces(self) -> tuple[str, ...]:
+        """What of cpu, memory, pids and cleanup is possible here."""
+        return ()
+
     def admitted(self, run: KeeperRun) -> None:
         """A run is known from now on."""
 
@@ -126,7 +130,8 @@ class Rules:
 
     def greeting(self, now: int) -> str:
         runs = ",".join(run.record() for run in self.known.values())
-        return f'{{"event":"runs","at":{now},"lease":{self.lease_until},"runs":[{runs}]}}'
+        able = encode(self.host.enforces())
+        return f'{{"event":"runs","at":{now},"lease":{self.lease_until},"enforces":{able},"runs":[{runs}]}}'
 
     # --- what happens by itself
 

@@ -4,8 +4,10 @@ import binascii
 import errno
 import os
 import signal
+from contextlib import suppress
 
 from roost.keeper.cgroup import Group
+from roost.keeper.containment import Pen
 from roost.keeper.processes import MARK, RUN_MARK
 from roost.keeper.socket import encode, quote
 
@@ -55,6 +57,7 @@ class KeeperRun:
     made_dir = False  # the keeper made its work directory
     log_fd = -1
     group: Group | None = None
+    pens: tuple[Pen, ...] = ()  # the groups around its processes
     limits_said = ""
     after = ""  # the run whose end it waits for
     ended = ""  # the event of its end
@@ -174,10 +177,8 @@ def kill(run: KeeperRun) -> None:
 def signal_group(group: int, what: signal.Signals) -> None:
     """A process group that may be gone. Never 0: that would be our own."""
     if group:
-        try:
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, what)
-        except (ProcessLookupError, PermissionError):
-            return
 
 
 def environment(given: object, hidden: dict[str, str], run_id: str, home: str, mark: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ import time
 from roost.keeper import processes as proc
 from roost.keeper.cgroup import Cgroups, Group, clear
 from roost.keeper.clock import NEVER, now_ms
+from roost.keeper.containment import Containment
 from roost.keeper.orphans import Orphans
 from roost.keeper.recycling import RecycledFiles, close
 from roost.keeper.rules import Host, Rules
@@ -39,13 +40,22 @@ class RunTable(Host):
         self.by_pid: dict[int, KeeperRun] = {}  # main processes that were not waited for yet
         self.lingering: dict[str, int] = {}  # main process gone, others of its group not yet; until when to wait
         self.linger_at = NEVER
-        self.strays = Orphans(directory, self.spares, reaper=reaper)
+        self.group_prefix = f"roost-{binascii.crc32(directory.encode(errors='surrogateescape')):08x}-"
+        self.containment = Containment(cgroups, f"{self.group_prefix}pen-")
+        self.containment.begin()
+        clear(cgroups, self.group_prefix)
+        self.strays = Orphans(directory, self.spares, self.containment, reaper=reaper)
         self.own_rss_max = 0  # KiB
         self.groups_made = 0
-        self.group_prefix = f"roost-{binascii.crc32(directory.encode(errors='surrogateescape')):08x}-"
-        clear(cgroups, self.group_prefix)
 
     # --- what the rules ask for
+
+    def enforces(self) -> tuple[str, ...]:
+        able = {
+            "cpu": self.cgroups.cpu, "memory": self.cgroups.memory, "pids": self.containment.limits_pids,
+            "cleanup": self.containment.current,
+        }  # fmt: skip
+        return tuple(name for name, is_able in able.items() if is_able)
 
     def admitted(self, run: KeeperRun) -> None:
         self.places[run.dir] = self.places.get(run.dir, 0) + 1
@@ -86,6 +96,8 @@ class RunTable(Host):
             if run.log_fd < 0:
                 self._furnish(run)
             run.log_offset = os.fstat(run.log_fd).st_size if len(run.steps) > 1 else 0
+            if run.group is not None and self.cgroups.home:
+                self.containment.settle()
             run.pid = spawn(run, self.ignored)
         except RunRefused as error:
             return str(error)
@@ -93,6 +105,8 @@ class RunTable(Host):
             os.close(run.log_fd)
             run.log_fd = -1
         self.by_pid[run.pid] = run
+        run.pens += self.containment.started()
+        self.strays.check_soon(now_ms())
         if run.group is not None:
             self._apply_limits(run, run.group)
         return ""
@@ -109,6 +123,8 @@ class RunTable(Host):
             run.oom = run.oom or run.group.out_of_memory()
             run.rss_max = run.group.memory_max() or run.rss_max
             self.strays.remove(run.group)
+        self.containment.ended(run.pens)
+        run.pens = ()
         self.strays.check_soon(now)
         try:
             return os.stat(run.log_fd if run.log_fd >= 0 else run.log).st_size
@@ -168,13 +184,14 @@ class RunTable(Host):
         """The last resort, when the keeper itself is broken: nothing may run without a keeper."""
         for run in self.rules.live.values():
             kill(run)
+        self.containment.kill_all()
 
     def close(self) -> None:
         """All runs have ended: clear away what left their groups, and the spares."""
         self.spares.clear()
         for _ in range(CLOSING_LOOKS_MAX):
             self.strays.check((), (), now_ms())
-            if self.strays.look_at == NEVER:
+            if self.containment.end() and self.strays.look_at == NEVER:
                 break
             time.sleep(0.005)  # to be adopted and killed takes a moment, for each generation
             self.reap(now_ms())

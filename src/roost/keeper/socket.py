@@ -10,9 +10,7 @@ from roost.keeper.clock import NEVER
 IN_MAX = 4 << 20  # one order: arguments and environment may be 2 MiB (ARG_MAX), and JSON escapes some of it
 OUT_MAX = 4 << 20  # 20,000 events without a reader; the next connection gets the state instead
 READ_SIZE = 1 << 16
-HOLD_MS = (
-    2  # news that can wait do, for so long: a short run's start and end are then one message, and wake the agent once
-)
+HOLD_MS = 2  # for which news that can wait do: a short run's start and end are one message, and wake the agent once
 SOCKET_NAME = "keeper.sock"
 
 encode = json.JSONEncoder(separators=(",", ":")).encode
