@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from roost.blobs.files import FileBlobs
-from roost.ports.blobs import Blobs
+from roost.ports.blobs import Blobs, BlobsUnavailable
 from tests.blobs.contract import KEY, BlobsContract
 
 
@@ -98,10 +98,16 @@ def test_a_link_in_the_place_of_a_blob_is_not_followed(tmp_path: Path, blobs: Fi
     (tmp_path / "secret").write_text("secret")
     blobs.append("a/b", 0, b"x")
     (tmp_path / "logs" / "a" / "c+log").symlink_to(tmp_path / "secret")
-    for ask in (lambda: blobs.read("a/c", 0, 10), lambda: blobs.append("a/c", 6, b"x")):
-        with pytest.raises(OSError):
-            ask()
+    for answer in (blobs.read("a/c", 0, 10), blobs.append("a/c", 6, b"x"), blobs.size("a/c")):
+        assert isinstance(answer, BlobsUnavailable)
     assert (tmp_path / "secret").read_text() == "secret"
+
+
+def test_what_cannot_be_removed_is_an_answer(tmp_path: Path, blobs: FileBlobs) -> None:
+    (tmp_path / "logs").write_text("a file in the place of the root")
+    assert isinstance(blobs.drop("a/b"), BlobsUnavailable)
+    assert isinstance(blobs.drop_below("a"), BlobsUnavailable)
+    assert isinstance(blobs.append("a/b", 0, b"x"), BlobsUnavailable)
 
 
 def test_a_full_disk_keeps_what_it_took_and_the_rest_can_be_sent_again(tmp_path: Path, blobs: FileBlobs) -> None:
@@ -109,10 +115,11 @@ def test_a_full_disk_keeps_what_it_took_and_the_rest_can_be_sent_again(tmp_path:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:
-        with pytest.raises(OSError):
-            blobs.append(KEY, 50, b"b" * 100)
+        answer = blobs.append(KEY, 50, b"b" * 100)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert isinstance(answer, BlobsUnavailable)
+    assert "too large" in answer.reason
     assert blobs.size(KEY) == 100
     assert blobs.append(KEY, 50, b"b" * 100) == 150
     assert blobs.read(KEY, 0, 1000) == b"a" * 50 + b"b" * 100

@@ -1,4 +1,4 @@
-"""What the SQLite tests share: a directory, a store in it, and a disk that does as told."""
+"""What the SQLite tests share: a directory, a store in it, and a disk that does as the test wants."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

@@ -224,7 +224,7 @@ class StoreContract:
         assert isinstance(await store.load(), Unavailable)
         assert isinstance(await store.commit(new, [put("3")]), Unavailable)
 
-    async def test_who_never_led_cannot_commit(self, store: Store) -> None:
+    async def test_a_server_that_never_led_cannot_commit(self, store: Store) -> None:
         assert isinstance(await refusal(must(store).commit(0, [put("1")])), Fenced)
         assert await must(store).load() == Snapshot(0, [])
 

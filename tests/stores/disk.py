@@ -1,4 +1,4 @@
-"""A disk that counts, waits and fails when told: a SQLite VFS in front of the real one."""
+"""A disk that counts, waits and fails on demand: a SQLite VFS in front of the real one."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ class _File(apsw.VFSFile):
 
 
 class Gate:
-    """Stops whoever passes until it is opened, and knows that somebody stands before it."""
+    """Stops every caller until it is opened, and knows whether one waits."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()

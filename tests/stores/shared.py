@@ -37,7 +37,7 @@ async def reported(update: AsyncIterator[News | Behind | LoadFailure]) -> News:
         return require(await anext(update))
 
 
-async def told_until(update: AsyncIterator[News], revision: int) -> list[News]:
+async def reported_until(update: AsyncIterator[News], revision: int) -> list[News]:
     received = [await reported(update)]
     while received[-1].revision < revision:
         received.append(await reported(update))
@@ -45,7 +45,7 @@ async def told_until(update: AsyncIterator[News], revision: int) -> list[News]:
 
 
 async def led(update: AsyncIterator[News], epoch: int, *, successor: str = "", beat: int = 0) -> Lead:
-    """Wait until the lead is as said."""
+    """Wait until the lead is as given."""
     while True:
         lead = (await reported(update)).lead
         if lead.epoch == epoch and lead.successor == successor and lead.renewals >= beat:
@@ -65,14 +65,14 @@ class SharedStoreContract(StoreContract):
         assert isinstance(store, SharedStore)
         return store
 
-    async def test_a_follower_is_told_at_once_who_leads(self, shared: SharedStore, other: SharedStore) -> None:
+    async def test_a_follower_learns_the_leader_at_once(self, shared: SharedStore, other: SharedStore) -> None:
         assert (await reported(other.follow(0))).lead.epoch == 0
         epoch = await must(shared).lead("server-1")
         first = await reported(other.follow(0))
         assert (first.revision, list(first.changes), first.lead.epoch) == (0, [], epoch)
         assert first.lead.identity == "server-1" and first.lead.successor == ""
 
-    async def test_a_follower_is_told_every_commit_whole_and_in_order(
+    async def test_a_follower_gets_every_commit_whole_and_in_order(
         self, shared: SharedStore, other: SharedStore
     ) -> None:
         epoch = await must(shared).lead("server-1")
@@ -83,7 +83,7 @@ class SharedStoreContract(StoreContract):
         commits += [[gone("7"), gone("never")], []]
         for commit in commits:
             await must(shared).commit(epoch, commit)
-        received = await told_until(changes, 1 + len(commits))
+        received = await reported_until(changes, 1 + len(commits))
         records = {("instance", "before"): b"value"}
         revision = 1
         for update in received:
@@ -96,7 +96,9 @@ class SharedStoreContract(StoreContract):
             assert records == expected, f"as of revision {revision}"
         assert records == as_dict(await must(other).load())
 
-    async def test_a_large_commit_is_told_whole_and_loaded_whole(self, shared: SharedStore, other: SharedStore) -> None:
+    async def test_a_large_commit_is_reported_whole_and_loaded_whole(
+        self, shared: SharedStore, other: SharedStore
+    ) -> None:
         epoch = await must(shared).lead("server-1")
         changes = other.follow(0)
         await reported(changes)
@@ -105,15 +107,15 @@ class SharedStoreContract(StoreContract):
         while not committing.done():
             await asyncio.sleep(0)
             assert len((await must(other).load()).records) in (0, 3_000)
-        received = await told_until(changes, 1)
+        received = await reported_until(changes, 1)
         assert [len(update.changes) for update in received if update.changes] == [3_000]
         assert as_dict(await must(other).load()) == {(kind, key): value for kind, key, value in everything}
 
-    async def test_following_begins_where_it_is_told_to(self, shared: SharedStore, other: SharedStore) -> None:
+    async def test_following_begins_at_the_given_revision(self, shared: SharedStore, other: SharedStore) -> None:
         epoch = await must(shared).lead("server-1")
         for number in range(5):
             await must(shared).commit(epoch, [put(str(number))])
-        received = await told_until(other.follow(3), 5)
+        received = await reported_until(other.follow(3), 5)
         assert [change.key for update in received for change in update.changes] == ["3", "4"]
 
     async def test_a_revision_that_is_not_there_yet_is_behind(self, shared: SharedStore, other: SharedStore) -> None:
@@ -152,7 +154,7 @@ class SharedStoreContract(StoreContract):
         assert await must(shared).commit(epoch, [put("1")]) == 1
         assert isinstance(await refusal(must(other).lead("server-2", Lead())), Fenced)
 
-    async def test_of_many_who_saw_the_same_one_leads(self, opener: Opener) -> None:
+    async def test_of_many_that_saw_the_same_one_leads(self, opener: Opener) -> None:
         stores = [opener() for _ in range(4)]
         seen = (await reported(stores[0].follow(0))).lead
         attempts = [must(store).lead(f"server-{number}", seen) for number, store in enumerate(stores)]
@@ -181,7 +183,7 @@ class SharedStoreContract(StoreContract):
         assert again > new
         assert await must(shared).commit(again, [put("3")]) == 3
 
-    async def test_two_who_commit_at_once_never_both_succeed(self, shared: SharedStore, other: SharedStore) -> None:
+    async def test_two_that_commit_at_once_never_both_succeed(self, shared: SharedStore, other: SharedStore) -> None:
         old = await must(shared).lead("server-1")
         stale = [must(shared).commit(old, [Change("instance", "who", b"old")]) for _ in range(20)]
         attempts = [asyncio.ensure_future(coroutine) for coroutine in stale]
@@ -193,7 +195,7 @@ class SharedStoreContract(StoreContract):
         taken = sum(isinstance(outcome, int) for outcome in outcomes)
         assert (await must(other).load()).revision == taken + 1
 
-    async def test_whoever_stops_following_costs_nothing(self, shared: SharedStore, other: SharedStore) -> None:
+    async def test_a_server_that_stops_following_costs_nothing(self, shared: SharedStore, other: SharedStore) -> None:
         epoch = await must(shared).lead("server-1")
         for _ in range(20):
             update = other.follow(0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+from roost_lab.components.postgres import running
 
 from roost.core.replica import mirror
 from roost.ports.store import ANYBODY, Behind, Change, SharedStore, Snapshot, StoreError, require
@@ -18,7 +19,6 @@ from roost.stores.inspect import inspect, live_leader
 from roost.stores.migrations import Migration, numbered
 from roost.stores.sqlite.store import SqliteStore
 from tests.components.etcd import shared_cluster
-from tests.components.postgres import running
 from tests.stores.contract import must
 
 RECORDS = [Change("instance", f"default/job.{number}", b"x" * (number % 50)) for number in range(300)] + [
@@ -49,7 +49,7 @@ def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> Urls:
 
 
 async def filled(url: str, records: list[Change], revision: int) -> CopyResult:
-    return await fill(url, read_place(url), records, revision, lambda done, total: None)
+    return await fill(url, records, revision, lambda done, total: None)
 
 
 async def loaded(url: str) -> Snapshot:
@@ -67,7 +67,7 @@ def as_set(snapshot: Snapshot) -> set[Change]:
 async def test_everything_is_there_at_the_revision_of_where_it_comes_from(new_url: Urls) -> None:
     url = new_url()
     answer: list[tuple[int, int]] = []
-    done = await fill(url, read_place(url), RECORDS, 4_711, lambda *progress: answer.append(progress))
+    done = await fill(url, RECORDS, 4_711, lambda *progress: answer.append(progress))
     assert done == CopyResult(4_711, len(RECORDS), 0)
     found = await loaded(url)
     assert (found.revision, as_set(found)) == (4_711, set(RECORDS))
@@ -107,7 +107,7 @@ async def test_an_early_revision_is_passed_by_the_chunks_themselves(
     assert (await filled(new_url(), RECORDS, 1)).revision == 8  # the mark, and seven chunks
 
 
-async def test_who_followed_before_has_to_load_again(new_url: Urls) -> None:
+async def test_a_server_that_followed_before_has_to_load_again(new_url: Urls) -> None:
     url = new_url()
     store = open_store(url)
     epoch = await must(store).lead("server")
@@ -136,7 +136,7 @@ async def test_when_it_breaks_off_the_store_is_marked_and_can_be_filled_again(
             raise KeyError("pulled")
 
     with pytest.raises(KeyError):
-        await fill(url, read_place(url), RECORDS, 4_711, pull_the_plug)
+        await fill(url, RECORDS, 4_711, pull_the_plug)
     half = await loaded(url)
     assert is_unfinished(half.records)
     assert len(half.records) < len(RECORDS)
@@ -146,7 +146,7 @@ async def test_when_it_breaks_off_the_store_is_marked_and_can_be_filled_again(
     assert as_set(whole) == set(RECORDS)
 
 
-async def test_nobody_leads_a_store_that_was_filled_or_is_not_there(new_url: Urls) -> None:
+async def test_a_store_that_was_filled_or_is_not_there_has_no_leader(new_url: Urls) -> None:
     url = new_url()
     place = read_place(url)
     assert (await inspect(place)).there is False
@@ -168,7 +168,7 @@ async def test_a_server_that_took_the_lead_meanwhile_keeps_its_store(new_url: Ur
     server = open_store(url)
     epoch = await must(server).lead("server")
     with pytest.raises(StoreError):  # Fenced; of SQLite, because it has the file
-        await fill(url, place, [], 1, lambda done, total: None, seen)
+        await fill(url, [], 1, lambda done, total: None, seen)
     assert await must(server).commit(epoch, [Change("node", "n", b"1")]) == 4_712
     await server.close()
     assert as_set(await loaded(url)) == {*RECORDS, Change("node", "n", b"1")}
@@ -222,7 +222,7 @@ async def test_the_log_of_postgresql_has_no_gap(postgres: str) -> None:
 
 
 @pytest.mark.parametrize("found", [RECORDS[1:], [*RECORDS, Change("node", "n", b"")], [Change("meta", "meta", b"x")]])
-async def test_a_store_that_holds_something_else_in_the_end_is_told(
+async def test_a_store_that_holds_something_else_in_the_end_is_reported(
     found: list[Change], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def load(self: SqliteStore) -> Snapshot:
@@ -247,7 +247,7 @@ async def test_a_store_of_an_earlier_release_is_seen_to_be_one(new_url: Urls, mo
     assert (await inspect(read_place(url))).outdated
 
 
-async def test_what_cannot_be_reached_is_told(tmp_path: Path) -> None:
+async def test_what_cannot_be_reached_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="check that it runs"):
         await inspect(read_place("postgresql://me@127.0.0.1:1/none"))
 

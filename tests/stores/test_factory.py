@@ -1,4 +1,4 @@
-"""A store is opened by its URL. What is wrong with a URL is told without what is secret in it."""
+"""A store is opened by its URL. What is wrong with a URL is reported without what is secret in it."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from roost.model.errors import Invalid
 from roost.ports.store import Change
 from roost.stores.etcd.store import EtcdStore
-from roost.stores.factory import PostgresPlace, describe, open_store, read_place
+from roost.stores.factory import PostgresPlace, open_store, read_place
 from roost.stores.memory import MemoryStore
 from roost.stores.postgres.store import PostgresStore
 from roost.stores.sqlite.store import SqliteStore
@@ -33,13 +33,13 @@ SECRET = "hush-4711"
 )
 def test_every_url_opens_its_store(url: str, kind: type, message: str) -> None:
     assert isinstance(open_store(url), kind)
-    assert describe(url) == message
+    assert str(read_place(url)) == message
 
 
 def test_the_file_itself_names_its_directory(tmp_path: Path) -> None:
-    assert describe(f"sqlite:{tmp_path}/roost.db") == f"SQLite in {tmp_path}/roost.db", "it could be a directory"
+    assert str(read_place(f"sqlite:{tmp_path}/roost.db")) == f"SQLite in {tmp_path}/roost.db", "it could be a directory"
     (tmp_path / "roost.db").touch()
-    assert describe(f"sqlite:{tmp_path}/roost.db") == describe(str(tmp_path)) == f"SQLite in {tmp_path}"
+    assert str(read_place(f"sqlite:{tmp_path}/roost.db")) == str(read_place(str(tmp_path))) == f"SQLite in {tmp_path}"
 
 
 def test_the_schema_is_taken_out_and_other_options_stay_as_they_are() -> None:

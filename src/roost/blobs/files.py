@@ -1,15 +1,18 @@
 """Blobs in files: one file per key below a root. Not synced chunk by chunk: a log may lose its end in a power cut."""
 
 import contextlib
+import functools
 import os
 import shutil
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 from urllib.parse import quote
 
-from roost.ports.blobs import parts_of
+from roost.ports.blobs import BlobsUnavailable, parts_of
 
 # Open files are a budget of the process (often 1,024), and the agents' connections need most of it.
 OPEN_FILES_MAX = 128
@@ -22,6 +25,22 @@ ENDING = "+log"
 
 # Removing a hundred thousand files takes seconds: they are put aside under the lock, and removed without it.
 GONE = "+gone-"
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _answering(call: Callable[P, T]) -> Callable[P, T | BlobsUnavailable]:
+    """What the disk refuses is an answer."""
+
+    @functools.wraps(call)
+    def answer(*args: P.args, **kwargs: P.kwargs) -> T | BlobsUnavailable:
+        try:
+            return call(*args, **kwargs)
+        except OSError as error:
+            return BlobsUnavailable(str(error))
+
+    return answer
 
 
 class _File:
@@ -44,6 +63,7 @@ class FileBlobs:
         # A descriptor that is closed under a write may be another file by then.
         self._lock = threading.Lock()
 
+    @_answering
     def append(self, key: str, offset: int, data: bytes) -> int:
         if offset < 0:
             raise ValueError(f"an offset is not negative: {offset}")
@@ -60,6 +80,7 @@ class FileBlobs:
                 rest = rest[written:]
             return file.size
 
+    @_answering
     def read(self, key: str, offset: int, limit: int) -> bytes:
         if offset < 0 or limit < 0:
             raise ValueError(f"offset and limit are not negative: {offset}, {limit}")
@@ -68,11 +89,13 @@ class FileBlobs:
             # Never ask for more than there is: the buffer is made before the file is looked at.
             return os.pread(file.descriptor, min(limit, max(file.size - offset, 0)), offset) if file else b""
 
+    @_answering
     def size(self, key: str) -> int | None:
         with self._lock:
             file = self._find(key)
             return file.size if file else None
 
+    @_answering
     def drop(self, key: str) -> None:
         path = self._path(key)
         with self._lock:
@@ -82,6 +105,7 @@ class FileBlobs:
             path.unlink(missing_ok=True)
             self._drop_empty(path)
 
+    @_answering
     def drop_below(self, folder: str) -> None:
         path = self._root.joinpath(*(quote(part, safe="") for part in parts_of(folder)))
         with self._lock:

@@ -3,9 +3,17 @@
 import re
 from typing import Protocol
 
+import msgspec
+
 # Escaped, a byte may take three: a path of 3,000 and a root of 1,000 still fit into the 4,096 that systems take.
 KEY_BYTES_MAX = 1_000
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class BlobsUnavailable(msgspec.Struct, frozen=True):
+    """The bytes cannot be kept or read now; `reason` says what an operator can do."""
+
+    reason: str
 
 
 class Blobs(Protocol):
@@ -13,26 +21,26 @@ class Blobs(Protocol):
 
     A key is text like "project/workload/index/attempt": parts between slashes, see `parts_of`. What a crash of the
     machine takes is the end of a blob, never its middle: the sender asks for the size and sends the rest again.
-    Raises ValueError for a key or a number that makes no sense, OSError when the bytes cannot be kept or read.
+    Raises ValueError for a key or a number that makes no sense.
     """
 
-    def append(self, key: str, offset: int, data: bytes) -> int:
+    def append(self, key: str, offset: int, data: bytes) -> int | BlobsUnavailable:
         """Keep data, which begins at offset of the whole, and return the size now.
 
         Bytes that are there already are skipped, so sending twice is harmless. Where data begins beyond the end nothing
-        is kept, and the size returned tells the sender where to go on.
+        is kept, and the size returned tells the sender where to go on. A disk that fills up keeps a part.
         """
 
-    def read(self, key: str, offset: int, limit: int) -> bytes:
+    def read(self, key: str, offset: int, limit: int) -> bytes | BlobsUnavailable:
         """At most limit bytes from offset on; nothing at the end, or where there is no such blob."""
 
-    def size(self, key: str) -> int | None:
+    def size(self, key: str) -> int | BlobsUnavailable | None:
         """How many bytes there are, None if there is no such blob."""
 
-    def drop(self, key: str) -> None:
+    def drop(self, key: str) -> BlobsUnavailable | None:
         """Forget it. Dropping what is not there is fine."""
 
-    def drop_below(self, folder: str) -> None:
+    def drop_below(self, folder: str) -> BlobsUnavailable | None:
         """Forget all whose keys begin with folder and a slash."""
 
     def close(self) -> None:

@@ -123,6 +123,7 @@ class KnownRuns(msgspec.Struct, frozen=True, tag_field="event", tag="runs"):
     at: int
     lease: int
     runs: list[KnownRun] = []
+    enforces: list[str] = []  # of cpu, memory, pids and cleanup (no process outlives its run)
 
 
 class StartRefused(msgspec.Struct, frozen=True, tag_field="event", tag="refused"):

@@ -87,7 +87,9 @@ class InDoubt(StoreFailure, frozen=True):
 
 
 class Unavailable(StoreFailure, frozen=True):
-    """Not now; try again later."""
+    """Not now; try again later. `denied`: the store refuses the user, so only an operator can help."""
+
+    denied: bool = False
 
 
 class Behind(StoreFailure, frozen=True):

@@ -11,14 +11,13 @@ Drivers are imported only when their store is opened. No word that leaves this f
 import re
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from roost.model.errors import Invalid
 from roost.ports.store import Store
 from roost.stores.etcd.url import EtcdPlace, parse_etcd_url
 
 FORMS = "a directory, sqlite:DIRECTORY, memory:, postgresql://USER@HOST/DATABASE or etcd://HOST:2379,HOST:2379/PREFIX"
-ESCAPES = "write a / ? # or @ in the password as %2F %3F %23 %40"
 FILE_NAME = "roost.db"
 SCHEMA = "roost"
 
@@ -70,11 +69,7 @@ def open_store(url: str) -> Store:
         case EtcdPlace():
             from roost.stores.etcd.store import EtcdStore
 
-            return EtcdStore(**place._asdict())
-
-
-def describe(url: str) -> str:
-    return str(read_place(url))
+            return EtcdStore(place)
 
 
 def read_place(url: str) -> Place:
@@ -84,6 +79,8 @@ def read_place(url: str) -> Place:
     if url in ("sqlite", "memory"):  # as `roost server --store` says it; a directory of that name is ./memory
         url += ":"
     found = _SCHEME.fullmatch(url)
+    if found is None and "://" in url:
+        raise Invalid("store", f"what is before :// is no store Roost knows; {FORMS}")
     if found is None:
         return _sqlite(url)
     match found[1].lower(), found[2]:
@@ -111,7 +108,14 @@ def _sqlite(path: str) -> SqlitePlace:
 def _postgres(url: str) -> PostgresPlace:
     from roost.stores.postgres.connection import PostgresServer
 
-    dsn, schema = _without_schema(url)
+    # The other options stay as they were written: PostgreSQL's own clients read them.
+    base, _, query = url.partition("?")
+    options = [option for option in query.split("&") if option]
+    schemas = [unquote(option.removeprefix("schema=")) for option in options if option.startswith("schema=")]
+    if len(schemas) > 1:
+        raise Invalid("store", "the schema is given more than once")
+    others = "&".join(option for option in options if not option.startswith("schema="))
+    dsn, schema = f"{base}?{others}" if others else base, (schemas or [SCHEMA])[0]
     try:
         server = PostgresServer(dsn, schema)
     except ValueError as error:
@@ -119,31 +123,8 @@ def _postgres(url: str) -> PostgresPlace:
     return PostgresPlace(dsn, schema, server.name)
 
 
-def _without_schema(url: str) -> tuple[str, str]:
-    """The URL as PostgreSQL's own clients read it, and our schema. The other options stay as they were written."""
-    base, question, query = url.partition("?")
-    options = query.split("&") if question else []
-    schemas = [unquote(option.partition("=")[2]) for option in options if option.startswith("schema=")]
-    if len(schemas) > 1:
-        raise Invalid("store", "the schema is given more than once")
-    others = [option for option in options if not option.startswith("schema=")]
-    return base + (f"?{'&'.join(others)}" if others else ""), schemas[0] if schemas else SCHEMA
-
-
 def _etcd(url: str) -> EtcdPlace:
-    wrong = "the store's URL is not etcd://USER:PASSWORD@HOST:PORT,HOST:PORT/PREFIX"
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        raise Invalid("store", wrong) from None  # its message would show parts of the URL
-    # "p/w" or "p@w" unescaped would make a part of the password a host name, and hosts are shown.
-    login, _, hosts = parts.netloc.rpartition("@")
-    if "@" in login + parts.path + parts.query or parts.fragment:
-        raise Invalid("store", f"{wrong}: {ESCAPES}")
     try:
         return parse_etcd_url(url)
     except ValueError as error:
-        message = str(error).removeprefix("store URL: ")
-        # Without a login, what is no host may be half of one: "etcd://user:password".
-        is_shown = not login and any(host and host in message for host in hosts.split(","))
-        raise Invalid("store", f"{wrong}: {ESCAPES}" if is_shown else f"etcd: {message}") from None
+        raise Invalid("store", str(error)) from None

@@ -10,7 +10,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from roost.ports.store import CommitResult, Committed, Damaged, InDoubt, LoadFailure, StoreError, Unavailable
+from roost.ports.store import (
+    Change,
+    CommitResult,
+    Committed,
+    Damaged,
+    Fenced,
+    InDoubt,
+    Lead,
+    LoadFailure,
+    StoreError,
+    Unavailable,
+)
 
 CLOSED = Unavailable("the store is closed")
 
@@ -85,21 +96,18 @@ class GroupCommit(Generic[P]):
         self._next: WaitingCommit | WaitingCall | None = None  # taken from the queue, and not part of the last group
 
     def commit(self, epoch: int, changes: P) -> "asyncio.Future[CommitResult]":
-        future: asyncio.Future[CommitResult] = asyncio.get_running_loop().create_future()
-        self._put(WaitingCommit(future, epoch, changes))
-        return future
+        return self._put(WaitingCommit(asyncio.get_running_loop().create_future(), epoch, changes))
 
     def _call(self, work: Callable[[], Any]) -> "asyncio.Future[Any]":
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._put(WaitingCall(future, work))
-        return future
+        return self._put(WaitingCall(asyncio.get_running_loop().create_future(), work))
 
-    def _put(self, job: WaitingCommit | WaitingCall) -> None:
+    def _put(self, job: WaitingCommit | WaitingCall) -> "asyncio.Future[Any]":
         if self.closed:
             job.future.set_result(CLOSED)
-            return
-        self._jobs.put(job)
-        self._wake()
+        else:
+            self._jobs.put(job)
+            self._wake()
+        return job.future
 
     def _wake(self) -> None:
         raise NotImplementedError
@@ -208,6 +216,26 @@ def load_failure(error: Exception) -> LoadFailure:
 
 def committed(first: int, count: int) -> list[Committed]:
     return [Committed(revision) for revision in range(first, first + count)]
+
+
+def fenced(epoch: int, lead: Lead) -> Fenced:
+    return Fenced(f"epoch {epoch} may not commit: {lead.identity or 'no server'} leads with epoch {lead.epoch}")
+
+
+def lead_changed(lead: Lead) -> Fenced:
+    return Fenced(f"{lead.identity or 'no server'} leads with epoch {lead.epoch} by now")
+
+
+def load_first(failure: Exception) -> Unavailable:
+    return Unavailable(f"the last commit failed, load first: {failure}")
+
+
+def check_storable(changes: Sequence[Change]) -> None:
+    """Raises TypeError or ValueError for what no store can keep."""
+    for kind, key, value in changes:
+        if value is not None and not isinstance(value, bytes):
+            raise TypeError(f"{kind} {key}: a value is bytes, not {type(value).__name__}")
+        (kind + key).encode()
 
 
 def _resolve_in_loop(jobs: Sequence[WaitingCommit | WaitingCall], outcomes: Sequence[object]) -> None:

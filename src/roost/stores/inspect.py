@@ -63,7 +63,7 @@ async def inspection(place: Place) -> AsyncIterator[Inspect]:
         case EtcdPlace():
             from roost.stores.etcd.client import EtcdClient
 
-            client = EtcdClient(place.endpoints, place.tls, place.user, place.password, LOOK_LIMIT_S)
+            client = EtcdClient(place, LOOK_LIMIT_S)
             try:
                 yield partial(_inspect_etcd, client, place.prefix)
             finally:
@@ -103,8 +103,10 @@ async def _inspect_memory() -> StoreStatus:
 
 async def _inspect_sqlite(directory: Path) -> StoreStatus:
     from roost.stores.sqlite.file import FILE_NAME, LOCK_NAME, lock_holder
+    from roost.stores.sqlite.mark import compare, read_mark
 
     if not (directory / FILE_NAME).is_file():
+        compare(directory, read_mark(directory), None)
         return StoreStatus(False)
     try:
         outdated = _is_outdated(directory / FILE_NAME)

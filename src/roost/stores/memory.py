@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from roost.ports import store as port
-from roost.stores.group_commit import CLOSED
+from roost.stores.group_commit import CLOSED, check_storable, fenced, lead_changed
 
 COMMITS_MAX = 10_000  # kept for followers; one that is further behind loads again
 
@@ -22,24 +22,20 @@ class Memory:
 
     def lead(self, identity: str, seen: port.Lead | None = None) -> port.LeadTaken | port.Fenced:
         if seen is not None and seen != self.lead_now:
-            return port.Fenced(f"{self.lead_now.identity or 'no server'} leads with epoch {self.lead_now.epoch} by now")
+            return lead_changed(self.lead_now)
         self._reported(port.Lead(self.lead_now.epoch + 1, identity))
         return port.LeadTaken(self.lead_now.epoch)
 
     def renew(self, epoch: int, successor: str = "") -> port.LeadRenewed | port.Fenced:
         if not self._leads(epoch):
-            return self._fenced(epoch)
+            return fenced(epoch, self.lead_now)
         self._reported(self.lead_now._replace(renewals=self.lead_now.renewals + 1, successor=successor))
         return port.LeadRenewed()
 
     def apply(self, epoch: int, changes: Sequence[port.Change]) -> port.Committed | port.Fenced:
         if not self._leads(epoch):
-            return self._fenced(epoch)
-        for kind, key, value in changes:
-            # Refuse what a store on disk would refuse, so that a mistake already shows in fast tests.
-            if value is not None and not isinstance(value, bytes):
-                raise TypeError(f"{kind} {key}: a value is bytes, not {type(value).__name__}")
-            (kind + key).encode()
+            return fenced(epoch, self.lead_now)
+        check_storable(changes)  # as a store on disk does, so that a mistake already shows in fast tests
         for change in changes:
             if change.value is None:
                 self._records.pop(change[:2], None)
@@ -64,12 +60,11 @@ class Memory:
     def _leads(self, epoch: int) -> bool:
         return epoch == self.lead_now.epoch and epoch >= 1
 
-    def _fenced(self, epoch: int) -> port.Fenced:
-        now = self.lead_now
-        return port.Fenced(f"epoch {epoch} may not commit: {now.identity or 'no server'} leads with epoch {now.epoch}")
-
     def _reported(self, lead: port.Lead) -> None:
         self.lead_now = lead
+        self.wake()
+
+    def wake(self) -> None:
         for listener in list(self.listeners.values()):
             listener()
 
@@ -111,5 +106,4 @@ class MemoryStore:
 
     async def close(self) -> None:
         self._closed = True
-        for listener in list(self._memory.listeners.values()):
-            listener()
+        self._memory.wake()

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from roost.stores.etcd.store import EtcdStore
+from roost.stores.etcd.url import EtcdPlace
 from tests.components.etcd import shared_cluster
 from tests.stores.contract import Opener
 from tests.stores.shared import SharedStoreContract
@@ -21,4 +22,4 @@ class TestEtcd(SharedStoreContract):
     @pytest.fixture
     def opener(self) -> Opener:
         cluster, prefix = shared_cluster(), new_prefix()
-        return lambda place="here": EtcdStore(cluster.endpoints, f"{prefix}/{place}")
+        return lambda place="here": EtcdStore(EtcdPlace(cluster.endpoints, f"{prefix}/{place}"))

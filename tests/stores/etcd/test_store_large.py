@@ -6,16 +6,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from roost.ports.store import Change, Committed, Fenced, InDoubt, StoreError, Unavailable, WriteConflict, require
-from roost.stores.etcd.client import EtcdClient, TxnAnswer
+from roost.stores.etcd.client import EtcdAnswer, EtcdClient
 from roost.stores.etcd.errors import NoAnswer
 from roost.stores.etcd.layout import Changes, Layout, encode_changes
-from roost.stores.etcd.store import OPERATIONS_MAX, EtcdStore
+from roost.stores.etcd.store import EtcdStore
+from roost.stores.etcd.url import EtcdPlace
 from roost.stores.etcd.write import EtcdWriter
 from roost.wire import etcd_pb2 as pb
 from tests.components.etcd import shared_cluster
 from tests.stores.contract import as_dict, gone, must, put
 from tests.stores.etcd.test_store import new_prefix
-from tests.stores.shared import reported, told_until
+from tests.stores.shared import reported, reported_until
 
 LARGE = bytes(range(256)) * 10_240  # 2.5 MiB: three parts
 BEFORE = [put("stays", b"old"), put("changes", b"old"), put("goes", b"old"), put("was large", LARGE)]
@@ -30,7 +31,7 @@ def prefix() -> str:
 
 @pytest.fixture
 async def store(prefix: str) -> AsyncIterator[EtcdStore]:
-    store = EtcdStore(shared_cluster().endpoints, prefix)
+    store = EtcdStore(EtcdPlace(shared_cluster().endpoints, prefix))
     yield store
     await store.close()
 
@@ -43,10 +44,10 @@ class Interrupted(EtcdClient):
     """A client to which something happens when it has done so many transactions."""
 
     def __init__(self, after: int, happens: Callable[[], Awaitable[object]]) -> None:
-        super().__init__(shared_cluster().endpoints)
+        super().__init__(EtcdPlace(shared_cluster().endpoints))
         self.left, self._happens = after, happens
 
-    async def txn(self, request: pb.TxnRequest, patience_s: float = 0.0) -> TxnAnswer:
+    async def txn(self, request: pb.TxnRequest, patience_s: float = 0.0) -> EtcdAnswer:
         self.left -= 1
         if self.left == -1:
             await self._happens()
@@ -60,7 +61,7 @@ async def dies() -> None:
 async def interrupted_commit(prefix: str, client: Interrupted, changes: Changes) -> list[int] | Exception:
     """Lead, then commit with the interruption counted from there; what came of it, and of spreading it."""
     after, client.left = client.left, -2
-    writer = EtcdWriter(client, Layout(prefix), OPERATIONS_MAX, True)
+    writer = EtcdWriter(client, Layout(prefix), 128, True)
     epoch = require(await writer.lead("server-1", None)).epoch
     await writer.commit(epoch, [{}])
     client.left = after
@@ -113,12 +114,12 @@ async def test_a_leader_that_is_replaced_anywhere_is_fenced(prefix: str, store: 
 async def test_a_follower_hears_of_it_once_and_whole(prefix: str, store: EtcdStore) -> None:
     epoch = await must(store).lead("server-1")
     await must(store).commit(epoch, BEFORE)
-    other = EtcdStore(shared_cluster().endpoints, prefix)
+    other = EtcdStore(EtcdPlace(shared_cluster().endpoints, prefix))
     other_update = other.follow(1)
     await reported(other_update)
     await must(store).commit(epoch, COMMIT)
     await must(store).commit(epoch, [put("later")])
-    received = [update for update in await told_until(other_update, 3) if update.changes]
+    received = [update for update in await reported_until(other_update, 3) if update.changes]
     assert [update.revision for update in received] in ([2, 3], [3])
     changes = [change for update in received for change in update.changes]
     assert changes == [*COMMIT, put("later")]
@@ -142,14 +143,14 @@ async def test_values_in_parts_come_and_go(prefix: str, store: EtcdStore) -> Non
 class Doubled(EtcdClient):
     """Loses the first answer to every transaction, and asks again."""
 
-    async def txn(self, request: pb.TxnRequest, patience_s: float = 0.0) -> TxnAnswer:
+    async def txn(self, request: pb.TxnRequest, patience_s: float = 0.0) -> EtcdAnswer:
         await super().txn(request, patience_s)
         return (await super().txn(request, patience_s))._replace(repeated=True)
 
 
 async def test_what_is_sent_twice_happens_once(prefix: str, store: EtcdStore) -> None:
-    client = Doubled(shared_cluster().endpoints)
-    writer = EtcdWriter(client, Layout(prefix), OPERATIONS_MAX, True)
+    client = Doubled(EtcdPlace(shared_cluster().endpoints))
+    writer = EtcdWriter(client, Layout(prefix), 128, True)
     epoch = require(await writer.lead("server-1", None)).epoch
     assert epoch == 1
     assert await writer.commit(epoch, [encode_changes(BEFORE)]) == [Committed(1)]
@@ -174,14 +175,14 @@ async def test_a_commit_that_comes_late_is_noticed(prefix: str, store: EtcdStore
     late: list[pb.TxnRequest] = []
 
     class Late(EtcdClient):
-        async def txn(self, request: pb.TxnRequest, patience_s: float = 0.0) -> TxnAnswer:
+        async def txn(self, request: pb.TxnRequest, patience_s: float = 0.0) -> EtcdAnswer:
             if late or not any(put.request_put.key.endswith(b"/head") for put in request.success):
                 return await super().txn(request, patience_s)
             late.append(request)
             raise NoAnswer(Unavailable("no answer"))
 
-    client = Late(shared_cluster().endpoints)
-    writer = EtcdWriter(client, Layout(prefix), OPERATIONS_MAX, True)
+    client = Late(EtcdPlace(shared_cluster().endpoints))
+    writer = EtcdWriter(client, Layout(prefix), 128, True)
     epoch = require(await writer.lead("server-1", None)).epoch
     [outcome] = await writer.commit(epoch, [encode_changes([put("late")])])
     assert isinstance(outcome, StoreError) and outcome.failure == InDoubt("no answer")
@@ -201,7 +202,7 @@ async def test_a_large_commit_that_is_published_late_finds_its_pieces_swept(pref
     late: list[pb.TxnRequest] = []
 
     class Late(EtcdClient):
-        async def txn(self, request: pb.TxnRequest, patience_s: float = 0.0) -> TxnAnswer:
+        async def txn(self, request: pb.TxnRequest, patience_s: float = 0.0) -> EtcdAnswer:
             if not late and any(b'"pending":{' in put.request_put.value for put in request.success):
                 late.append(request)
                 raise NoAnswer(Unavailable("no answer"))
@@ -210,8 +211,8 @@ async def test_a_large_commit_that_is_published_late_finds_its_pieces_swept(pref
                 assert not (await super().txn(late[0])).response.succeeded
             return answer
 
-    client = Late(shared_cluster().endpoints)
-    writer = EtcdWriter(client, Layout(prefix), OPERATIONS_MAX, True)
+    client = Late(EtcdPlace(shared_cluster().endpoints))
+    writer = EtcdWriter(client, Layout(prefix), 128, True)
     epoch = require(await writer.lead("server-1", None)).epoch
     [outcome] = await writer.commit(epoch, [encode_changes(COMMIT)])
     assert isinstance(outcome, StoreError) and outcome.failure == InDoubt("no answer")

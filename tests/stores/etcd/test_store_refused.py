@@ -1,4 +1,4 @@
-"""etcd with certificates, with users, without room, and its URL: what is refused is said in plain words."""
+"""etcd with certificates, with users, without room, and its URL: what is refused is reported in plain words."""
 
 import datetime
 import ipaddress
@@ -78,7 +78,7 @@ def locked(certificates: Path) -> Iterator[Cluster]:
 async def test_both_sides_show_certificates(locked: Cluster, certificates: Path) -> None:
     message = "&".join(f"{name}={certificates / file}" for name, file in TLS_FILES.items())
     hosts = ",".join(endpoint.replace("127.0.0.1", "localhost") for endpoint in locked.endpoints)
-    store = EtcdStore(**parse_etcd_url(f"etcd://{hosts}/roost?{message}")._asdict())
+    store = EtcdStore(parse_etcd_url(f"etcd://{hosts}/roost?{message}"))
     assert await must(store).commit(await must(store).lead("server-1"), [put("1")]) == 1
     assert await must(store).load() == Snapshot(1, [put("1")])
     assert (await reported(store.follow(1))).lead.identity == "server-1"
@@ -99,11 +99,11 @@ TLS_FILES = {"ca": "ca.pem", "cert": "client.pem", "key": "client.key"}
     ],
     ids=["foreign-server", "foreign-client", "no-certificate", "no-file", "no-tls"],
 )
-async def test_a_wrong_certificate_is_said(
+async def test_a_wrong_certificate_is_reported(
     locked: Cluster, certificates: Path, files: dict[str, str], message: str
 ) -> None:
     paths = [certificates / files[name] if name in files else None for name in ("ca", "cert", "key")]
-    store = EtcdStore(locked.endpoints, tls=Tls(*paths) if files else None, patience_s=0.5)
+    store = EtcdStore(EtcdPlace(locked.endpoints, tls=Tls(*paths) if files else None), 0.5)
     error = await refusal(must(store).load())
     assert isinstance(error, Unavailable) and message in str(error), error
     await store.close()
@@ -123,7 +123,7 @@ async def test_users_and_what_they_may(certificates: Path) -> None:
             "auth enable",
         ):
             cluster.ctl(*message.split())
-        store = EtcdStore(cluster.endpoints, user="roost", password="secret")
+        store = EtcdStore(EtcdPlace(cluster.endpoints, user="roost", password="secret"))
         epoch = await must(store).lead("server-1")
         assert await must(store).commit(epoch, [put("1")]) == 1
         for message in ("--user=root:secret auth disable", "auth enable"):  # which makes all tokens void
@@ -136,14 +136,14 @@ async def test_users_and_what_they_may(certificates: Path) -> None:
             ("/roost", "", "", "asks for a user"),
             ("/other", "roost", "secret", "may not read and write the prefix"),
         ):
-            store = EtcdStore(cluster.endpoints, prefix, user=user, password=password)
+            store = EtcdStore(EtcdPlace(cluster.endpoints, prefix, user=user, password=password))
             error = await refusal(must(store).load())
             assert isinstance(error, Unavailable) and text in str(error), error
             await store.close()
 
 
-async def test_a_user_where_there_are_none_is_said() -> None:
-    store = EtcdStore(shared_cluster().endpoints, user="roost", password="secret")
+async def test_a_user_where_there_are_none_is_reported() -> None:
+    store = EtcdStore(EtcdPlace(shared_cluster().endpoints, user="roost", password="secret"))
     error = await refusal(must(store).load())
     assert isinstance(error, Unavailable) and "leave user and password out" in str(error)
     await store.close()
@@ -154,7 +154,7 @@ async def test_a_user_where_there_are_none_is_said() -> None:
 
 async def test_an_etcd_that_is_full_says_what_to_do() -> None:
     with Cluster(members=1, flags=(f"--quota-backend-bytes={8 << 20}",)) as cluster:
-        store = EtcdStore(cluster.endpoints)
+        store = EtcdStore(EtcdPlace(cluster.endpoints))
         epoch = await must(store).lead("server-1")
         for number in range(100):
             outcome = await store.commit(epoch, [put(str(number), b"x" * 500_000)])
@@ -168,15 +168,15 @@ async def test_an_etcd_that_is_full_says_what_to_do() -> None:
         await store.close()
 
 
-async def test_fewer_operations_than_we_were_told_is_said_and_can_be_set() -> None:
+async def test_fewer_operations_than_configured_is_reported_and_can_be_set() -> None:
     with Cluster(members=1, flags=("--max-txn-ops=10",)) as cluster:
-        store = EtcdStore(cluster.endpoints)
+        store = EtcdStore(EtcdPlace(cluster.endpoints))
         error = await refusal(
             must(store).commit(await must(store).lead("server-1"), [put(str(index)) for index in range(50)])
         )
         assert isinstance(error, Unavailable) and "--max-txn-ops" in str(error)
         await store.close()
-        store = EtcdStore(cluster.endpoints, operations=10)
+        store = EtcdStore(EtcdPlace(cluster.endpoints, operations=10))
         assert (
             await must(store).commit(await must(store).lead("server-1"), [put(str(index)) for index in range(50)]) == 1
         )
@@ -189,7 +189,9 @@ async def test_fewer_operations_than_we_were_told_is_said_and_can_be_set() -> No
 
 async def test_prefixes_do_not_see_each_other() -> None:
     prefix = new_prefix()
-    stores = [EtcdStore(shared_cluster().endpoints, name) for name in (prefix, prefix + "2", prefix + "/inside")]
+    stores = [
+        EtcdStore(EtcdPlace(shared_cluster().endpoints, name)) for name in (prefix, prefix + "2", prefix + "/inside")
+    ]
     received = [store.follow(0) for store in stores]
     for number, store in enumerate(stores):
         assert (await reported(received[number])).lead.epoch == 0
@@ -225,8 +227,8 @@ def test_a_url_says_where_it_is(url: str, place: EtcdPlace) -> None:
         ("http://h", "not with etcd://"),
         ("etcd://", "an empty host"),
         ("etcd://h:1,,h:2", "an empty host"),
-        ("etcd://h:port", "h:port is no host:port"),
-        ("etcd://h:99999", "no host:port"),
+        ("etcd://me@h:port", "h:port is no host:port"),
+        ("etcd://me@h:99999", "no host:port"),
         ("etcd://h?cert=/c.pem", "cert and key go together"),
         ("etcd://h?tls=false&ca=/c.pem", "tls=false, and yet"),
         ("etcd://h?compact=1", "neither true nor false"),

@@ -6,19 +6,20 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from roost.ports.store import Behind, Committed, Fenced, News, Snapshot, Unavailable
+from roost.ports.store import Behind, Committed, Fenced, Lead, News, Snapshot, Unavailable
 from roost.stores.etcd import client, write
 from roost.stores.etcd.store import EtcdStore
+from roost.stores.etcd.url import EtcdPlace
 from tests.components.etcd import Cluster, shared_cluster
 from tests.e2e.proxy import Proxy
 from tests.stores.contract import Records, apply, as_dict, must, put, refusal
 from tests.stores.etcd.test_store import new_prefix
-from tests.stores.shared import PATIENCE_S, reported, told_until
+from tests.stores.shared import PATIENCE_S, reported, reported_until
 
 
 @pytest.fixture(scope="module")
 def breakable() -> Iterator[Cluster]:
-    """A cluster of our own; whoever kills a member starts it again."""
+    """A cluster of our own; a test that kills a member starts it again."""
     with Cluster() as cluster:
         yield cluster
 
@@ -29,9 +30,9 @@ def prefix() -> str:
 
 
 async def gathered(changes: AsyncIterator[News], revision: int) -> Records:
-    """What a follower of an empty store knows when it has been told a revision."""
+    """What a follower of an empty store knows when it has a revision."""
     records: Records = {}
-    for update in await told_until(changes, revision):
+    for update in await reported_until(changes, revision):
         apply(records, list(update.changes))
     return records
 
@@ -44,7 +45,7 @@ async def test_the_member_we_talk_to_dies_in_the_middle_of_commits(breakable: Cl
     leader = breakable.leader()
     victim = leader if which == "leader" else (leader + 1) % 3
     endpoints = breakable.endpoints[victim:] + breakable.endpoints[:victim]
-    store, other = EtcdStore(endpoints, prefix), EtcdStore(endpoints, prefix)
+    store, other = EtcdStore(EtcdPlace(endpoints, prefix)), EtcdStore(EtcdPlace(endpoints, prefix))
     epoch = await must(store).lead("server-1")
     update = other.follow(0)
     await reported(update)
@@ -72,12 +73,12 @@ async def test_the_member_we_talk_to_dies_in_the_middle_of_commits(breakable: Cl
 
 
 async def test_all_members_are_gone_for_a_while(breakable: Cluster, prefix: str) -> None:
-    store = EtcdStore(breakable.endpoints, prefix, patience_s=1.0)
-    other = EtcdStore(breakable.endpoints, prefix)
+    store = EtcdStore(EtcdPlace(breakable.endpoints, prefix), 1.0)
+    other = EtcdStore(EtcdPlace(breakable.endpoints, prefix))
     epoch = await must(store).lead("server-1")
     await must(store).commit(epoch, [put("before")])
     update = other.follow(0)
-    await told_until(update, 1)
+    await reported_until(update, 1)
     waiting = asyncio.ensure_future(reported(update))
     for number in range(3):
         breakable.kill(number)
@@ -98,12 +99,42 @@ async def test_all_members_are_gone_for_a_while(breakable: Cluster, prefix: str)
     await other.close()
 
 
+async def test_a_standby_does_not_wait_for_etcd_to_take_the_lead(breakable: Cluster, prefix: str) -> None:
+    """It would take it at the return of etcd, before the leader can renew it."""
+    leading = EtcdStore(EtcdPlace(breakable.endpoints, prefix))
+    epoch = await must(leading).lead("server-1")
+    standby = EtcdStore(EtcdPlace(breakable.endpoints, prefix))
+    for number in range(3):
+        breakable.kill(number)
+    error = await refusal(must(standby).lead("server-2", Lead(epoch, "server-1")))
+    assert isinstance(error, Unavailable)
+    for number in range(3):
+        breakable.start_member(number)
+    for number in range(3):
+        breakable.wait_for(number)
+    await must(leading).renew(epoch)
+    await leading.close()
+    await standby.close()
+
+
+async def test_one_dead_member_does_not_keep_a_standby_from_the_lead(breakable: Cluster, prefix: str) -> None:
+    leading = EtcdStore(EtcdPlace(breakable.endpoints, prefix))
+    epoch = await must(leading).lead("server-1")
+    standby = EtcdStore(EtcdPlace(breakable.endpoints, prefix))
+    breakable.kill(0)
+    assert await must(standby).lead("server-2", Lead(epoch, "server-1")) == epoch + 1
+    breakable.start_member(0)
+    breakable.wait_for(0)
+    await leading.close()
+    await standby.close()
+
+
 async def test_a_minority_says_that_it_has_no_leader(breakable: Cluster, prefix: str) -> None:
-    store = EtcdStore(breakable.endpoints, prefix, patience_s=4.0)
+    store = EtcdStore(EtcdPlace(breakable.endpoints, prefix), 4.0)
     await must(store).lead("server-1")
     for number in (0, 1):
         breakable.kill(number)
-    asked = EtcdStore(breakable.endpoints[2:], prefix, patience_s=4.0)
+    asked = EtcdStore(EtcdPlace(breakable.endpoints[2:], prefix), 4.0)
     error = await refusal(must(asked).load())
     assert isinstance(error, Unavailable) and ("no leader" in str(error) or "does not answer" in str(error))
     for number in (0, 1):
@@ -119,7 +150,7 @@ async def test_a_minority_says_that_it_has_no_leader(breakable: Cluster, prefix:
 
 async def test_a_connection_that_breaks_during_catch_up_loses_no_event(prefix: str) -> None:
     endpoint = shared_cluster().endpoints[0]
-    store = EtcdStore([endpoint], prefix)
+    store = EtcdStore(EtcdPlace((endpoint,), prefix))
     epoch = await must(store).lead("server-1")
     count = 2_500  # etcd sends a thousand at a time
     for start in range(0, count, 50):
@@ -127,7 +158,7 @@ async def test_a_connection_that_breaks_during_catch_up_loses_no_event(prefix: s
             await must(store).commit(epoch, [put(str(number), b"x" * 1_000)])
     host, _, port = endpoint.rpartition(":")
     with Proxy((host, int(port))) as proxy:
-        other = EtcdStore([proxy.address], prefix)
+        other = EtcdStore(EtcdPlace((proxy.address,), prefix))
         changes = other.follow(0)
         received = [await reported(changes), await reported(changes)]
         assert received[-1].revision < count
@@ -144,11 +175,11 @@ async def test_a_connection_that_breaks_during_catch_up_loses_no_event(prefix: s
 
 async def test_a_silent_network_is_noticed_and_survived(prefix: str) -> None:
     endpoint = shared_cluster().endpoints[0]
-    store = EtcdStore(shared_cluster().endpoints, prefix)
+    store = EtcdStore(EtcdPlace(shared_cluster().endpoints, prefix))
     epoch = await must(store).lead("server-1")
     host, _, port = endpoint.rpartition(":")
     with Proxy((host, int(port))) as proxy:
-        other = EtcdStore([proxy.address, shared_cluster().endpoints[1]], prefix)
+        other = EtcdStore(EtcdPlace((proxy.address, shared_cluster().endpoints[1]), prefix))
         update = other.follow(0)
         await reported(update)
         await must(store).commit(epoch, [put("1")])
@@ -163,26 +194,26 @@ async def test_a_silent_network_is_noticed_and_survived(prefix: str) -> None:
 # History that is compacted
 
 
-async def test_whoever_is_behind_a_compaction_is_told(prefix: str) -> None:
-    store = EtcdStore(shared_cluster().endpoints, prefix)
+async def test_a_server_that_is_behind_a_compaction_learns_it(prefix: str) -> None:
+    store = EtcdStore(EtcdPlace(shared_cluster().endpoints, prefix))
     epoch = await must(store).lead("server-1")
     for number in range(20):
         await must(store).commit(epoch, [put(str(number))])
     compact_now()
-    assert isinstance(await refusal(told_until(store.follow(3), 20)), Behind)
+    assert isinstance(await refusal(reported_until(store.follow(3), 20)), Behind)
     snapshot = await must(store).load()
     assert snapshot.revision == 20
     assert (await reported(store.follow(20))).revision == 20
     await store.close()
 
 
-async def test_a_follower_that_was_cut_off_beyond_a_compaction_is_told(prefix: str) -> None:
+async def test_a_follower_that_was_cut_off_beyond_a_compaction_learns_it(prefix: str) -> None:
     endpoint = shared_cluster().endpoints[0]
     host, _, port = endpoint.rpartition(":")
-    store = EtcdStore([endpoint], prefix)
+    store = EtcdStore(EtcdPlace((endpoint,), prefix))
     epoch = await must(store).lead("server-1")
     with Proxy((host, int(port))) as proxy:
-        other = EtcdStore([proxy.address], prefix)
+        other = EtcdStore(EtcdPlace((proxy.address,), prefix))
         update = other.follow(0)
         await reported(update)
         waiting = asyncio.ensure_future(reported(update))
@@ -194,23 +225,23 @@ async def test_a_follower_that_was_cut_off_beyond_a_compaction_is_told(prefix: s
             await must(store).commit(epoch, [put(str(number))])
         compact_now()
         proxy.heal()
-        assert isinstance(await refusal(told_until(update, 6)), Behind)
+        assert isinstance(await refusal(reported_until(update, 6)), Behind)
         await other.close()
     await store.close()
 
 
 async def test_the_leader_compacts_what_is_old(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "COMPACT_BYTES", 20_000)
-    keeping = EtcdStore(shared_cluster().endpoints, prefix + "-kept", compact=False)
-    store = EtcdStore(shared_cluster().endpoints, prefix)
+    keeping = EtcdStore(EtcdPlace(shared_cluster().endpoints, prefix + "-kept", compact=False))
+    store = EtcdStore(EtcdPlace(shared_cluster().endpoints, prefix))
     for etcd_store in (keeping, store):
         epoch = await must(etcd_store).lead("server-1")
         for _ in range(50):
             await must(etcd_store).commit(epoch, [put("same", b"x" * 1_000)])
-        received = told_until(etcd_store.follow(1), 50)
+        received = reported_until(etcd_store.follow(1), 50)
         if etcd_store is store:
             assert isinstance(await refusal(received), Behind)
-            assert await told_until(etcd_store.follow(45), 50), "the last ones are kept"
+            assert await reported_until(etcd_store.follow(45), 50), "the last ones are kept"
         else:
             assert (await received)[-1].revision == 50
         await etcd_store.close()
@@ -223,12 +254,12 @@ def compact_now() -> None:
 
 async def test_an_etcd_that_was_set_back_is_noticed(prefix: str) -> None:
     with Cluster(members=1) as cluster:
-        store = EtcdStore(cluster.endpoints, prefix)
+        store = EtcdStore(EtcdPlace(cluster.endpoints, prefix))
         epoch = await must(store).lead("server-1")
         for number in range(5):
             await must(store).commit(epoch, [put(str(number))])
         update = store.follow(0)
-        await told_until(update, 5)
+        await reported_until(update, 5)
         waiting = asyncio.ensure_future(reported(update))
         cluster.kill(0)
         cluster.forget(0)
@@ -245,13 +276,13 @@ async def test_an_etcd_that_was_set_back_is_noticed(prefix: str) -> None:
 async def test_an_answer_in_fragments_is_put_together(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     small = [option for option in client.OPTIONS if option[0] != "grpc.max_receive_message_length"]
     monkeypatch.setattr(client, "OPTIONS", [*small, ("grpc.max_receive_message_length", 3 << 20)])
-    store = EtcdStore(shared_cluster().endpoints, prefix)
+    store = EtcdStore(EtcdPlace(shared_cluster().endpoints, prefix))
     epoch = await must(store).lead("server-1")
     # 1.2 MB each: pieces of 2 MB do not end where commits end.
     commits = [[put(f"{number}-{index}", bytes([number]) * 300_000) for index in range(4)] for number in range(9)]
     for commit in commits:
         await must(store).commit(epoch, commit)
-    received = await told_until(store.follow(0), 9)  # 11 MB, which etcd would send as one message
+    received = await reported_until(store.follow(0), 9)  # 11 MB, which etcd would send as one message
     assert [change for update in received for change in update.changes] == [
         change for commit in commits for change in commit
     ]
@@ -264,12 +295,15 @@ async def test_a_quiet_watch_keeps_up_with_others_compaction(prefix: str) -> Non
     with Cluster(flags=("--experimental-watch-progress-notify-interval=100ms",), members=1) as cluster:
         host, _, port = cluster.endpoints[0].rpartition(":")
         with Proxy((host, int(port))) as proxy:
-            store, other = EtcdStore([cluster.endpoints[0]], prefix), EtcdStore([proxy.address], prefix)
+            store, other = (
+                EtcdStore(EtcdPlace((cluster.endpoints[0],), prefix)),
+                EtcdStore(EtcdPlace((proxy.address,), prefix)),
+            )
             epoch = await must(store).lead("server-1")
             update = other.follow(0)
             await reported(update)
             waiting = asyncio.ensure_future(reported(update))
-            stranger = EtcdStore(cluster.endpoints, prefix + "-stranger")
+            stranger = EtcdStore(EtcdPlace(cluster.endpoints, prefix + "-stranger"))
             strangers_epoch = await must(stranger).lead("stranger")
             for number in range(200):  # at least one notice comes during these 2 s
                 await must(stranger).commit(strangers_epoch, [put(str(number))])

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import asyncpg
 import pytest
+from roost_lab.components.postgres import Postgres, running
 
 from roost.ports.store import Behind, Change, Damaged, Snapshot, Unavailable, WriteConflict
 from roost.stores.migrations import Migration, numbered
 from roost.stores.postgres import connection as postgres_connection
 from roost.stores.postgres import follow, writer
 from roost.stores.postgres.store import PostgresStore
-from tests.components.postgres import Postgres, running
 from tests.stores.contract import Opener, as_dict, gone, must, put, refusal
-from tests.stores.shared import SharedStoreContract, led, reported, told_until
+from tests.stores.shared import SharedStoreContract, led, reported, reported_until
 
 SCHEMAS = itertools.count()
 
@@ -51,7 +51,7 @@ async def store(server: Postgres, schema: str) -> AsyncIterator[PostgresStore]:
 
 @pytest.fixture
 async def psql(server: Postgres, schema: str) -> AsyncIterator[asyncpg.Connection]:
-    """Somebody who goes behind our back."""
+    """A client that goes behind our back."""
     connection = await asyncpg.connect(server.dsn, server_settings={"search_path": schema})
     yield connection
     await connection.close()
@@ -121,14 +121,16 @@ async def test_every_record_carries_the_revision_that_wrote_it(store: PostgresSt
     assert [tuple(row) for row in rows] == [(b"0", 1), (b"1", 2), (b"2", 3), (b"last", 3)]
 
 
-async def test_who_followed_leads_without_loading(server: Postgres, store: PostgresStore, schema: str) -> None:
+async def test_a_server_that_followed_leads_without_loading(
+    server: Postgres, store: PostgresStore, schema: str
+) -> None:
     other = PostgresStore(server.dsn, schema)
     epoch = await must(store).lead("server-1")
     await must(store).commit(epoch, [put("1"), put("2")])
     update = other.follow((await must(other).load()).revision)
     await reported(update)
     await must(store).commit(epoch, [put("1", b"changed"), gone("2"), put("3")])
-    await told_until(update, 2)
+    await reported_until(update, 2)
     assert other._writer.versions.revision == 2  # learned on the way, not read when it matters
     new = await must(other).lead("server-2")
     assert await must(other).commit(new, [gone("1"), put("2", b"new"), put("3", b"changed")]) == 3
@@ -161,7 +163,7 @@ async def test_a_record_that_is_not_what_was_written_is_found(store: PostgresSto
 # The log
 
 
-async def test_the_log_is_cut_and_who_is_too_far_behind_is_told(
+async def test_the_log_is_cut_and_a_server_that_is_too_far_behind_learns_it(
     store: PostgresStore, psql: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "LOG_COMMITS_MAX", 10)
@@ -218,7 +220,7 @@ async def test_a_lost_notification_loses_no_news(
     epoch = await must(store).lead("server-1")
     update = store.follow(0)
     await reported(update)
-    await psql.execute("UPDATE lead SET renewals = 41")  # nobody is notified
+    await psql.execute("UPDATE lead SET renewals = 41")  # without a notification
     assert (await led(update, epoch, beat=41)).renewals == 41
 
 
@@ -265,7 +267,7 @@ async def test_a_failed_migration_changes_nothing(
     assert await must(store).load() == Snapshot(1, [put("1")])
 
 
-async def test_a_schema_of_somebody_else_is_left_alone(
+async def test_a_schema_of_another_program_is_left_alone(
     server: Postgres, store: PostgresStore, schema: str, psql: asyncpg.Connection
 ) -> None:
     await psql.execute(f"CREATE SCHEMA {schema}; CREATE TABLE log (line text)")
@@ -280,7 +282,7 @@ async def test_a_schema_of_somebody_else_is_left_alone(
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800"], ids=["nul", "surrogate"])
-async def test_a_name_that_cannot_be_stored_is_refused_in_words(store: PostgresStore, text: str) -> None:
+async def test_a_name_that_cannot_be_stored_is_refused_in_a_message(store: PostgresStore, text: str) -> None:
     epoch = await must(store).lead("server-1")
     asks: list[Callable[[], Awaitable[object]]] = [
         lambda: must(store).lead(text),

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
 import pytest
+from roost_lab.components.postgres import Postgres, running
 
 from roost.ports.store import InDoubt, News, Snapshot, Unavailable
 from roost.stores.postgres import connection as postgres_connection
 from roost.stores.postgres import follow
 from roost.stores.postgres import writer as writer_module
 from roost.stores.postgres.store import PostgresStore
-from tests.components.postgres import Postgres, running
 from tests.stores.contract import (
     Records,
     apply,
@@ -210,10 +210,12 @@ async def test_an_idle_connection_that_is_cut_is_made_again(store: PostgresStore
     assert await must(store).load() == Snapshot(2, [put("1"), put("2")])
 
 
-async def test_a_connection_that_is_cut_under_a_commit_is_said(store: PostgresStore, psql: asyncpg.Connection) -> None:
+async def test_a_connection_that_is_cut_under_a_commit_is_reported(
+    store: PostgresStore, psql: asyncpg.Connection
+) -> None:
     epoch = await must(store).lead("server-1")
     await must(store).commit(epoch, [put("1")])
-    await must(store).renew(epoch)  # the log has been looked after, too: the connection is idle
+    await must(store).renew(epoch)  # the log has been looked after as well: the connection is idle
     writer = backend(store)
     async with psql.transaction():
         await psql.execute("SELECT FROM lead FOR UPDATE")
@@ -272,7 +274,7 @@ async def test_a_commit_that_was_given_up_cannot_happen_after_the_load(
 ) -> None:
     epoch = await must(store).lead("server-1")
     await must(store).commit(epoch, [put("1")])
-    await must(store).renew(epoch)  # the log has been looked after, too: the connection is idle
+    await must(store).renew(epoch)  # the log has been looked after as well: the connection is idle
     writer = backend(store)
     os.kill(writer, signal.SIGSTOP)
     try:
@@ -281,13 +283,15 @@ async def test_a_commit_that_was_given_up_cannot_happen_after_the_load(
         assert snapshot.records == [put("1")]
     finally:
         os.kill(writer, signal.SIGCONT)
-    await ended(psql, writer)  # it has found our commit in its buffer, and nobody to answer to
+    await ended(psql, writer)  # it has found our commit in its buffer, and no client to answer
     assert await must(store).load() == snapshot
     assert await must(store).commit(epoch, [put("3")]) == snapshot.revision + 1
 
 
 @pytest.mark.usefixtures("short_limits")
-async def test_who_waits_too_long_for_a_lock_is_told(store: PostgresStore, psql: asyncpg.Connection) -> None:
+async def test_a_server_that_waits_too_long_for_a_lock_is_reported(
+    store: PostgresStore, psql: asyncpg.Connection
+) -> None:
     epoch = await must(store).lead("server-1")
     async with psql.transaction():
         await psql.execute("SELECT FROM lead FOR UPDATE")

@@ -1,4 +1,4 @@
-"""The URL of a PostgreSQL store: what is taken, what is refused, and a password that nobody ever sees."""
+"""The URL of a PostgreSQL store: what is taken, what is refused, and a password that is never shown."""
 
 import asyncio
 import datetime
@@ -13,11 +13,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from roost_lab.components.postgres import PASSWORD, Postgres, running
 
 from roost.ports.store import Damaged, StoreError, StoreFailure, Unavailable
 from roost.stores.postgres import connection as postgres_connection
 from roost.stores.postgres.store import PostgresStore
-from tests.components.postgres import PASSWORD, Postgres, running
 from tests.stores.contract import must, put, refusal
 from tests.stores.shared import PATIENCE_S, reported
 
@@ -37,13 +37,13 @@ async def psql(server: Postgres) -> AsyncIterator[asyncpg.Connection]:
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port on which nobody listens, and nobody else can."""
+    """A port on which no process listens, or can."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
 
 
-async def words_of(url: str) -> str:
+async def message_of(url: str) -> str:
     store = PostgresStore(url)
     error = await refusal(must(store).load())
     assert isinstance(error, Unavailable)
@@ -53,16 +53,16 @@ async def words_of(url: str) -> str:
     return str(error)
 
 
-async def test_what_keeps_us_out_is_said_without_the_password(
+async def test_what_keeps_us_out_is_reported_without_the_password(
     server: Postgres, psql: asyncpg.Connection, closed_port: int
 ) -> None:
     await psql.execute(f"CREATE ROLE guarded LOGIN PASSWORD '{PASSWORD}'")
     here = f"127.0.0.1:{server.port}"
-    assert "refused the user" in await words_of(f"postgresql://guarded:{PASSWORD}wrong@{here}/postgres")
-    assert "has no such database" in await words_of(f"postgresql://postgres:{PASSWORD}@{here}/nowhere")
-    assert "may not do this" in await words_of(f"postgresql://guarded:{PASSWORD}@{here}/postgres")
-    assert "check that it runs" in await words_of(f"postgresql://guarded:{PASSWORD}@127.0.0.1:{closed_port}/postgres")
-    assert "check" in await words_of(f"postgresql://guarded:{PASSWORD}@{here}/postgres?sslmode=require")
+    assert "refused the user" in await message_of(f"postgresql://guarded:{PASSWORD}wrong@{here}/postgres")
+    assert "has no such database" in await message_of(f"postgresql://postgres:{PASSWORD}@{here}/nowhere")
+    assert "may not do this" in await message_of(f"postgresql://guarded:{PASSWORD}@{here}/postgres")
+    assert "check that it runs" in await message_of(f"postgresql://guarded:{PASSWORD}@127.0.0.1:{closed_port}/postgres")
+    assert "check" in await message_of(f"postgresql://guarded:{PASSWORD}@{here}/postgres?sslmode=require")
 
     await psql.execute("CREATE SCHEMA roost AUTHORIZATION guarded")
     store = PostgresStore(f"postgresql://guarded:{PASSWORD}@{here}/postgres")
@@ -73,7 +73,7 @@ async def test_what_keeps_us_out_is_said_without_the_password(
 
 async def test_a_server_that_can_only_be_read_is_not_taken(server: Postgres, psql: asyncpg.Connection) -> None:
     await psql.execute("CREATE ROLE reader LOGIN; ALTER ROLE reader SET default_transaction_read_only = on")
-    assert "can only be read" in await words_of(f"postgresql://reader@127.0.0.1:{server.port}/postgres")
+    assert "can only be read" in await message_of(f"postgresql://reader@127.0.0.1:{server.port}/postgres")
 
 
 async def test_the_first_host_that_answers_is_taken(
@@ -110,7 +110,7 @@ async def test_tls_is_used_and_checked_as_the_url_says(
     )
     assert await psql.fetchval(encrypted) is True
     await store.close()
-    assert "no trusted connection" in await words_of(f"{url}/stranger.pem")
+    assert "no trusted connection" in await message_of(f"{url}/stranger.pem")
 
 
 def self_signed(address: str) -> tuple[bytes, bytes]:
@@ -162,7 +162,9 @@ async def test_commits_are_durable_whatever_the_role_has_set(server: Postgres, p
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_what_goes_wrong_is_said_in_words_to_act_on(error: Exception, kind: type[StoreFailure], message: str) -> None:
+def test_what_goes_wrong_is_reported_in_a_message_to_act_on(
+    error: Exception, kind: type[StoreFailure], message: str
+) -> None:
     explained = postgres_connection.PostgresServer("postgresql://roost:secret@db-1,db-2/roost", "roost").explain(error)
     assert isinstance(explained, StoreError) and type(explained.failure) is kind
     assert message in str(explained) and "PostgreSQL db-1,db-2/roost" in str(explained)

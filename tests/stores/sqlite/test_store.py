@@ -142,7 +142,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_second_process_is_kept_out_and_told_by_whom(tmp_path: Path, store: SqliteStore) -> None:
+async def test_a_second_process_is_refused_with_the_name_of_the_first(tmp_path: Path, store: SqliteStore) -> None:
     with child(HOLDER, tmp_path / "data") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "holding\n"
@@ -197,7 +197,7 @@ async def test_a_backup_is_a_store(tmp_path: Path, store: SqliteStore) -> None:
     await restored.close()
 
 
-async def test_a_backup_that_fails_is_said_and_the_store_goes_on(tmp_path: Path, store: SqliteStore) -> None:
+async def test_a_backup_that_fails_is_reported_and_the_store_goes_on(tmp_path: Path, store: SqliteStore) -> None:
     epoch = await must(store).lead("server-1")
     (tmp_path / "taken").write_text("something else")
     for target in (tmp_path / "taken", tmp_path / "no" / "such" / "folder"):
@@ -225,7 +225,7 @@ def test_a_store_outlives_its_event_loop(disk: Disk, data: Path) -> None:
 
     async def come_back(epoch: int) -> None:
         commit = asyncio.ensure_future(must(store).commit(epoch, [put("3")]))
-        await asyncio.sleep(0)  # it waits beside the one nobody waits for any more
+        await asyncio.sleep(0)  # it waits beside the one whose caller is gone
         gate.open()
         assert await commit == 3
         assert len((await must(store).load()).records) == 3

@@ -11,6 +11,7 @@ import apsw
 import pytest
 
 from roost.ports.store import Change, Damaged, InDoubt, Snapshot, StoreError, Unavailable
+from roost.stores.group_commit import in_doubt
 from roost.stores.sqlite import file as file_module
 from roost.stores.sqlite import store as sqlite_store
 from roost.stores.sqlite.store import SqliteStore
@@ -53,7 +54,7 @@ def sync_fails(disk: Disk, error: Exception) -> None:
     ],
     ids=["full", "write-error", "read-only", "sync-error"],
 )
-async def test_a_commit_that_fails_is_said_and_the_next_needs_a_load(
+async def test_a_commit_that_fails_is_reported_and_the_next_needs_a_load(
     disk: Disk,
     data: Path,
     store: SqliteStore,
@@ -278,7 +279,7 @@ async def test_a_file_that_was_cut_off_is_damage(data: Path, store: SqliteStore)
     assert isinstance(await refusal(must(store).load()), Damaged)
 
 
-async def test_somebody_elses_database_is_left_alone(data: Path, store: SqliteStore) -> None:
+async def test_a_database_of_another_program_is_left_alone(data: Path, store: SqliteStore) -> None:
     data.mkdir()
     path = data / "roost.db"
     with apsw.Connection(str(path)) as theirs:
@@ -331,3 +332,9 @@ async def test_a_large_file_is_checked_only_after_an_unclean_end(
     assert len((await must(store).load()).records) == 501
     assert checked == [crashed / path.name]
     await store.close()
+
+
+def test_an_error_that_may_be_in_doubt_does_not_claim_what_became_of_the_commit(tmp_path: Path) -> None:
+    error = in_doubt(file_module.explain(apsw.FullError("full"), tmp_path / "roost.db"))
+    assert isinstance(error, StoreError) and isinstance(error.failure, InDoubt)
+    assert "no space left" in error.failure.reason and "kept" not in error.failure.reason

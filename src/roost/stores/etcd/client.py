@@ -6,16 +6,16 @@ event it has handed out, never after a revision that a header merely mentions.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import grpc
 from grpc.aio import AioRpcError
 
 from roost.ports.store import Behind, StoreError, Unavailable, unavailable
 from roost.stores.etcd.errors import UNSENT, Compacted, NoAnswer, TooLarge, Verdict, judge
-from roost.stores.etcd.url import Tls
+from roost.stores.etcd.url import EtcdPlace, Tls
 from roost.wire import etcd_pb2 as pb
 from roost.wire import etcd_pb2_grpc as services
 
@@ -58,28 +58,19 @@ T = TypeVar("T")
 STATUS_TASK = "_handle_status_once_received"
 
 
-class TxnAnswer(NamedTuple):
+class EtcdAnswer(NamedTuple, Generic[T]):
     """`repeated`: it may be that an earlier try arrived and its answer was lost."""
 
-    response: pb.TxnResponse
+    response: T
     repeated: bool
 
 
 class EtcdClient:
     """For one event loop; connects on first use."""
 
-    def __init__(
-        self,
-        endpoints: Sequence[str],
-        tls: Tls | None = None,
-        user: str = "",
-        password: str = "",
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        if not endpoints:
-            raise ValueError("etcd: give at least one endpoint, as host:port")
-        self._endpoints = list(endpoints)
-        self._tls, self._user, self._password, self._patience_s = tls, user, password, patience_s
+    def __init__(self, place: EtcdPlace, patience_s: float = PATIENCE_S) -> None:
+        self._place, self._patience_s = place, patience_s
+        self._endpoints = place.endpoints
         self._links: list[_Link] = []
         self._current = 0
         self._token = ""
@@ -87,13 +78,12 @@ class EtcdClient:
         self._ending = asyncio.Event()
         self.closed = False
 
-    async def txn(self, request: pb.TxnRequest, patience_s: float = 0.0) -> TxnAnswer:
-        response, repeated = await self._call("txn", request, patience_s)
-        return TxnAnswer(response, repeated)
+    async def txn(self, request: pb.TxnRequest, patience_s: float = 0.0) -> EtcdAnswer[pb.TxnResponse]:
+        return await self._call("txn", request, patience_s)
 
     async def range(self, request: pb.RangeRequest, patience_s: float = 0.0) -> pb.RangeResponse:
         """Raises Compacted when its revision is gone, TooLarge when a smaller `limit` would help."""
-        response: pb.RangeResponse = (await self._call("range", request, patience_s))[0]
+        response: pb.RangeResponse = (await self._call("range", request, patience_s)).response
         return response
 
     async def compact(self, revision: int) -> None:
@@ -156,8 +146,9 @@ class EtcdClient:
         for link in self._links:
             await link.channel.close()
 
-    async def _call(self, name: str, request: Any, patience_s: float = 0.0) -> tuple[Any, bool]:
-        """Ask one member after the other until one answers or the patience (by default the client's own) ends."""
+    async def _call(self, name: str, request: Any, patience_s: float = 0.0) -> EtcdAnswer[Any]:
+        """Ask one member after the other, each at least once, until one answers or the patience (by default the
+        client's own) ends."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + (patience_s or self._patience_s)
         pause, tries, repeated, renewed = PAUSE_FIRST_S, 0, False, False
@@ -165,7 +156,8 @@ class EtcdClient:
             number = self._current
             try:
                 method = getattr(self._link(), name)
-                return await method(request, timeout=ATTEMPT_S, metadata=await self._metadata()), repeated
+                response = await method(request, timeout=ATTEMPT_S, metadata=await self._metadata())
+                return EtcdAnswer(response, repeated)
             except AioRpcError as error:
                 verdict, trouble = self._take(error, number, final=renewed, repeated=repeated)
                 renewed = renewed or verdict is Verdict.TOKEN  # once only
@@ -175,10 +167,10 @@ class EtcdClient:
                 if self.closed and (task is None or not task.cancelling()):
                     raise unavailable("the store is closed") from None  # closing a channel cancels its calls
                 raise
-            if loop.time() > ends:
-                raise _no_answer(trouble, repeated)
             self._turn(number)
             tries += 1
+            if loop.time() > ends and tries >= len(self._endpoints):
+                raise _no_answer(Unavailable(trouble), repeated)
             if tries % len(self._endpoints) == 0:
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, PAUSE_MAX_S)
@@ -187,15 +179,15 @@ class EtcdClient:
         if self.closed:
             raise unavailable("the store is closed")
         if not self._links:
-            credentials = None if self._tls is None else _credentials(self._tls)
+            credentials = None if self._place.tls is None else _credentials(self._place.tls)
             self._links = [_Link(endpoint, credentials) for endpoint in self._endpoints]
         return self._links[self._current]
 
     async def _metadata(self) -> tuple[tuple[str, str], ...]:
-        if not self._user:
+        if not self._place.user:
             return (REQUIRE_LEADER,)
         if not self._token:
-            request = pb.AuthenticateRequest(name=self._user, password=self._password)
+            request = pb.AuthenticateRequest(name=self._place.user, password=self._place.password)
             self._token = (await self._link().authenticate(request, timeout=ATTEMPT_S)).token
         return (REQUIRE_LEADER, ("token", self._token))
 
@@ -206,8 +198,9 @@ class EtcdClient:
             raise Compacted(Behind(text)) from error
         if verdict is Verdict.LARGE:
             raise TooLarge(Unavailable(text)) from error
-        if verdict is Verdict.NO or (verdict is Verdict.TOKEN and (final or not self._user)):
-            raise _no_answer(text, repeated) from error
+        is_denied = verdict is Verdict.DENIED
+        if verdict is Verdict.NO or is_denied or (verdict is Verdict.TOKEN and (final or not self._place.user)):
+            raise _no_answer(Unavailable(text, is_denied), repeated) from error
         if verdict is Verdict.TOKEN:
             self._token = ""
         return verdict, text
@@ -272,11 +265,11 @@ def _refuse(answer: pb.WatchResponse) -> None:
         raise Compacted(Behind(f"etcd has compacted everything before its revision {answer.compact_revision}"))
     if answer.canceled:
         verdict, text = judge(grpc.StatusCode.UNAVAILABLE, answer.cancel_reason, "watch")
-        raise unavailable(text) if verdict is Verdict.NO else TimeoutError(answer.cancel_reason)
+        raise unavailable(text) if verdict in (Verdict.NO, Verdict.DENIED) else TimeoutError(answer.cancel_reason)
 
 
-def _no_answer(reason: str, repeated: bool) -> StoreError:
-    return StoreError(Unavailable(reason)) if not repeated else NoAnswer(Unavailable(reason))
+def _no_answer(failure: Unavailable, repeated: bool) -> StoreError:
+    return NoAnswer(failure) if repeated else StoreError(failure)
 
 
 def _credentials(tls: Tls) -> grpc.ChannelCredentials:

@@ -25,6 +25,7 @@ class Verdict(enum.Enum):
     COMPACTED = enum.auto()
     LARGE = enum.auto()
     NO = enum.auto()  # a person has to do something
+    DENIED = enum.auto()  # the same: the user or its rights are wrong
 
 
 # Parts of etcd's messages, because one code stands for many things. The first that matches counts.
@@ -62,10 +63,10 @@ TEXTS: list[tuple[str, Verdict, str]] = [
     ("server stopped", Verdict.AGAIN, "the etcd member is stopping"),
     ("invalid auth token", Verdict.TOKEN, "etcd does not know our token"),
     ("auth store is old", Verdict.TOKEN, "etcd's users have changed since our token was made"),
-    ("invalid user ID or password", Verdict.NO, "etcd refuses the user or the password"),
-    ("authentication is not enabled", Verdict.NO, "etcd has no users: leave user and password out, or enable auth"),
-    ("user name is empty", Verdict.NO, "etcd asks for a user: give one with its password"),
-    ("permission denied", Verdict.NO, "the etcd user may not read and write the prefix: grant it a role that may"),
+    ("invalid user ID or password", Verdict.DENIED, "etcd refuses the user or the password"),
+    ("authentication is not enabled", Verdict.DENIED, "etcd has no users: leave user and password out, or enable auth"),
+    ("user name is empty", Verdict.DENIED, "etcd asks for a user: give one with its password"),
+    ("permission denied", Verdict.DENIED, "the etcd user may not read and write the prefix: grant it a role that may"),
     ("alarm:CORRUPT", Verdict.NO, "etcd says that its data are corrupt (alarm CORRUPT): replace the member"),
     (
         "certificate",

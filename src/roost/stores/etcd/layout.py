@@ -47,6 +47,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from roost.ports.store import Change, Damaged, Lead, StoreError
+from roost.stores.group_commit import check_storable
 
 # One put with its key has to fit into etcd's default request of 1.5 MiB, beside the comparisons and the head.
 PIECE_BYTES = 1 << 20
@@ -130,9 +131,8 @@ def encode_changes(changes: Sequence[Change]) -> Changes:
     """Raises TypeError or ValueError for what cannot be stored."""
     encoded: Changes = {}
     size = 0
+    check_storable(changes)
     for kind, key, value in changes:
-        if value is not None and not isinstance(value, bytes):
-            raise TypeError(f"{kind} {key}: a value is bytes, not {type(value).__name__}")
         name = _kind_message(kind) + key.encode()
         if len(name) > KEY_BYTES_MAX:
             raise ValueError(f"{kind} {key[:40]}...: a key of {len(name)} bytes; at most {KEY_BYTES_MAX}")
@@ -178,7 +178,7 @@ def decode_lead(value: bytes | None) -> tuple[Lead, str]:
 
 def cut(changes: Changes, mark: str) -> tuple[PendingCommit, list[bytes]]:
     content = msgspec.msgpack.encode(list(changes.items()))
-    pieces = [content[start : start + PIECE_BYTES] for start in range(0, len(content), PIECE_BYTES)]
+    pieces = _pieces(content)
     return PendingCommit(mark, len(pieces), len(content), zlib.crc32(content)), pieces
 
 
@@ -192,7 +192,10 @@ def joined(pending: PendingCommit, pieces: Iterable[bytes]) -> Changes:
 def parts(record: bytes, value: bytes) -> list[bytes]:
     """A large value as parts that can be put together without anything else."""
     message = msgspec.msgpack.encode(_StoredPart(record, len(value), zlib.crc32(value)))
-    content = len(message).to_bytes(4) + message + value
+    return _pieces(len(message).to_bytes(4) + message + value)
+
+
+def _pieces(content: bytes) -> list[bytes]:
     return [content[start : start + PIECE_BYTES] for start in range(0, len(content), PIECE_BYTES)]
 
 

@@ -11,38 +11,21 @@ from roost.ports import store as port
 from roost.stores.etcd import read
 from roost.stores.etcd.client import PATIENCE_S, EtcdClient
 from roost.stores.etcd.layout import Layout, encode_changes
-from roost.stores.etcd.url import Tls
+from roost.stores.etcd.url import EtcdPlace
 from roost.stores.etcd.write import EtcdWriter
 from roost.stores.group_commit import CLOSED, TaskGroupCommit, load_failure
-
-# etcd's default for --max-txn-ops.
-OPERATIONS_MAX = 128
 
 
 class EtcdStore:
     """The SharedStore port on etcd. For one event loop; nothing is connected before the first call.
 
-    `compact`: the leader drops etcd's history of more than some minutes ago. That is done for the whole etcd, not for
-    the prefix; but an etcd whose history is never dropped runs full and stops for all users. So it is on, unless etcd
-    does it itself (--auto-compaction-retention) or other users of the same etcd need more history than that.
     `patience_s`: how long a call tries one member after the other before it is Unavailable.
     """
 
-    def __init__(
-        self,
-        endpoints: Sequence[str],
-        prefix: str = "/roost",
-        *,
-        tls: Tls | None = None,
-        user: str = "",
-        password: str = "",
-        compact: bool = True,
-        operations: int = OPERATIONS_MAX,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        self._client = EtcdClient(endpoints, tls, user, password, patience_s)
-        self._layout = Layout(prefix)
-        self._writer = EtcdWriter(self._client, self._layout, operations, compact)
+    def __init__(self, place: EtcdPlace, patience_s: float = PATIENCE_S) -> None:
+        self._client = EtcdClient(place, patience_s)
+        self._layout = Layout(place.prefix)
+        self._writer = EtcdWriter(self._client, self._layout, place.operations, place.compact)
         self._jobs = TaskGroupCommit(self._writer, self._writer.transaction_max)
 
     async def lead(self, identity: str, seen: port.Lead | None = None) -> port.LeadResult:
@@ -56,6 +39,9 @@ class EtcdStore:
 
     async def commit(self, epoch: int, changes: Sequence[port.Change]) -> port.CommitResult:
         return await self._jobs.commit(epoch, encode_changes(changes))
+
+    async def raise_revision(self, epoch: int, revision: int) -> port.LoadFailure | None:
+        return await self._jobs.call(partial(self._writer.raise_revision, epoch, revision))
 
     async def follow(self, revision: int) -> AsyncIterator[port.FollowResult]:
         if self._jobs.closed:

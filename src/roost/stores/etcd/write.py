@@ -24,7 +24,7 @@ from roost.stores.etcd.layout import (
     end_of,
     parts,
 )
-from roost.stores.group_commit import Outcome, Weight, committed, in_doubt
+from roost.stores.group_commit import Outcome, Weight, committed, fenced, in_doubt, lead_changed, load_first
 from roost.wire import etcd_pb2 as pb
 
 # Of etcd's default of 1.5 MiB a request: room for a piece and its key, and for what each operation adds.
@@ -36,6 +36,8 @@ TOGETHER = 4
 
 # Another try is needed only if another server wrote in between, and each of them succeeded.
 TRIES_MAX = 20
+
+ONE_ROUND_S = 0.001  # of patience: every member is asked once
 
 # History is dropped after so many bytes or so much time, up to where the last such moment was: one to two intervals are
 # kept. 64 MiB are 100,000 records of 600 bytes, and twice that is a sixteenth of etcd's default quota.
@@ -63,19 +65,21 @@ class EtcdWriter:
 
     async def lead(self, identity: str, seen: port.Lead | None) -> port.LeadTaken | port.Fenced:
         mark, layout = secrets.token_hex(6), self._layout
+        # A standby that waited for etcd in here would take the lead at its return, before the leader can renew it.
+        patience_s = 0.0 if seen is None else ONE_ROUND_S
         for _ in range(TRIES_MAX):
-            now = await read.read_lead(self._client, layout)
+            now = await read.read_lead(self._client, layout, patience_s)
             if now.lead_mark == mark:  # the answer was lost, not the lead
                 return self._leads(now.lead, mark, now.head_value, now.head)
             if seen is not None and seen != now.lead:
-                return port.Fenced(f"{now.lead.identity or 'no server'} leads with epoch {now.lead.epoch} by now")
+                return lead_changed(now.lead)
             lead = port.Lead(now.lead.epoch + 1, identity)
             # A lead that was seen must not even have been renewed since; otherwise only the epoch counts.
             epoch = b"%d" % now.lead.epoch if now.lead_written else None
             same = txn.equals(layout.epoch, epoch) if seen is None else txn.untouched(layout.lead, now.lead_written)
             taking = [txn.put(layout.epoch, b"%d" % lead.epoch), txn.put(layout.lead, encode_lead(lead, mark))]
             request = pb.TxnRequest(compare=[same], success=[*taking, txn.get(layout.head)])
-            response = (await self._client.txn(request)).response
+            response = (await self._client.txn(request, patience_s)).response
             if response.succeeded:
                 value = txn.value_of(txn.found(response, 2))
                 return self._leads(lead, mark, value, decode_head(value))
@@ -88,7 +92,7 @@ class EtcdWriter:
                 now = await read.read_lead(self._client, layout)
                 self._knows(now.lead, now.lead_mark)
                 if epoch != now.lead.epoch or epoch < 1:
-                    return self._fenced(epoch, now.lead)
+                    return fenced(epoch, now.lead)
             lead = self._lead._replace(renewals=self._lead.renewals + 1, successor=successor)
             value = encode_lead(lead, self._lead_mark)
             request = pb.TxnRequest(
@@ -123,7 +127,7 @@ class EtcdWriter:
 
     async def commit(self, epoch: int, group: Sequence[Changes]) -> Sequence[Outcome]:
         if self._failure is not None:
-            return [port.Unavailable(f"the last commit failed, load first: {self._failure}")] * len(group)
+            return [load_first(self._failure)] * len(group)
         if epoch < 1:
             return [port.Fenced(f"epoch {epoch} may not commit: it is not the current epoch")] * len(group)
         try:
@@ -143,6 +147,11 @@ class EtcdWriter:
             self._failure = error
             return [in_doubt(error) if isinstance(error, NoAnswer) else error] * len(group)
         return committed(since + 1, len(group))
+
+    async def raise_revision(self, epoch: int, revision: int) -> None:
+        await self._prepare(epoch)
+        # `since` says that nothing is known in between: followers load again.
+        await self._transact(epoch, [], Head(revision, revision, epoch, secrets.token_hex(6)))
 
     def _fits(self, changes: Changes) -> bool:
         """Whether they are one small transaction, with the head."""
@@ -271,15 +280,12 @@ class EtcdWriter:
                 port.InDoubt(f"the answer was lost; {lead.identity} leads by now with epoch {lead.epoch}")
             )
         if lead.epoch != epoch:
-            raise port.StoreError(self._fenced(epoch, lead))
+            raise port.StoreError(fenced(epoch, lead))
         raise port.StoreError(
             port.WriteConflict(
                 "etcd holds a commit that this server did not know of: an earlier one came late; load first"
             )
         )
-
-    def _fenced(self, epoch: int, lead: port.Lead) -> port.Fenced:
-        return port.Fenced(f"epoch {epoch} may not write: {lead.identity or 'no server'} leads with epoch {lead.epoch}")
 
     def _leads(self, lead: port.Lead, mark: str, head_value: bytes | None, head: Head) -> port.LeadTaken:
         self._knows(lead, mark)

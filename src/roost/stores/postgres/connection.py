@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 
-from roost.ports.store import Damaged, Lead, StoreError, unavailable
+from roost.ports.store import Damaged, Lead, StoreError, Unavailable, unavailable
 from roost.stores.migrations import Migration, numbered
 from roost.stores.sql import statement
 
@@ -35,6 +35,10 @@ PLANNING = {
 SERVER_GONE = "08"  # class of SQLSTATE: connection exceptions
 SERVER_BUSY = "53"  # insufficient resources: disk, memory, connections
 SERVER_LEAVING = "57P"  # shutting down, crashed, starting up
+
+DENIALS = (
+    asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError,
+)  # fmt: skip
 
 # The first that matches counts.
 MESSAGES: list[tuple[Any, str]] = [
@@ -139,7 +143,8 @@ class PostgresServer:
             if found is None:
                 return error
             state = getattr(error, "sqlstate", "")
-            explained = unavailable(found.format(name=self.name, schema=self.schema, error=error, state=state))
+            text = found.format(name=self.name, schema=self.schema, error=error, state=state)
+            explained = StoreError(Unavailable(text, denied=isinstance(error, DENIALS)))
         explained.__cause__ = error
         return explained
 

@@ -7,6 +7,7 @@ from zlib import crc32
 import msgspec
 
 from roost.ports.store import Change
+from roost.stores.group_commit import check_storable
 
 # PostgreSQL takes 1 GB in one value and one message; a commit of this size still leaves room for several in a group.
 COMMIT_BYTES_MAX = 256 << 20
@@ -18,10 +19,7 @@ unpack = msgspec.msgpack.Decoder(list[Change]).decode  # raises msgspec.DecodeEr
 
 def pack(changes: Sequence[Change]) -> bytes:
     """A commit as the log keeps it. Raises TypeError or ValueError for what no store can keep."""
-    for kind, key, value in changes:
-        if value is not None and not isinstance(value, bytes):
-            raise TypeError(f"{kind} {key}: a value is bytes, not {type(value).__name__}")
-        (kind + key).encode()
+    check_storable(changes)
     packed = msgspec.msgpack.encode(changes)
     if len(packed) > COMMIT_BYTES_MAX:
         raise ValueError(f"a commit has at most {COMMIT_BYTES_MAX:,} bytes, this one has {len(packed):,}")

@@ -45,6 +45,9 @@ class PostgresStore:
     async def commit(self, epoch: int, changes: Sequence[port.Change]) -> port.CommitResult:
         return await self._jobs.commit(epoch, PackedCommit(changes, pack(changes)))
 
+    async def raise_revision(self, epoch: int, revision: int) -> port.LoadFailure | None:
+        return await self._jobs.call(partial(self._writer.raise_revision, epoch, revision))
+
     async def load(self) -> port.LoadResult:
         """On a connection of its own: nothing waits for it, above all no renewal of the lead."""
         if self._jobs.closed:

@@ -8,7 +8,7 @@ from zlib import crc32
 import asyncpg  # type: ignore[import-untyped]
 
 from roost.ports import store as port
-from roost.stores.group_commit import Outcome, Weight, committed, in_doubt
+from roost.stores.group_commit import Outcome, Weight, committed, fenced, in_doubt, lead_changed, load_first
 from roost.stores.postgres import follow
 from roost.stores.postgres.connection import PostgresServer, passing
 from roost.stores.postgres.rows import ABSENT, PackedCommit, RecordRows, Versions, pack
@@ -64,20 +64,18 @@ class PostgresWriter:
         then = (None, None, None, None) if seen is None else (seen.epoch, seen.identity, seen.renewals, seen.successor)
         epoch = await connection.fetchval(statement("postgres", "lead"), identity, *then)
         if epoch is None:
-            now = await self._lead_now(connection)
-            return port.Fenced(f"{now.identity or 'no server'} leads with epoch {now.epoch} by now")
+            return lead_changed((await self._lead(connection))[0])
         return port.LeadTaken(int(epoch))
 
     async def renew(self, epoch: int, successor: str) -> port.LeadRenewed | port.Fenced:
         connection = await self._open()
         if await connection.fetchval(statement("postgres", "renew"), epoch, successor) is None:
-            now = await self._lead_now(connection)
-            return _fenced(epoch, now.epoch, now.identity)
+            return fenced(epoch, (await self._lead(connection))[0])
         return port.LeadRenewed()
 
     async def commit(self, epoch: int, group: Sequence[PackedCommit]) -> Sequence[Outcome]:
         if self._failure is not None:
-            return [port.Unavailable(f"the last commit failed, load first: {self._failure}")] * len(group)
+            return [load_first(self._failure)] * len(group)
         try:
             async with asyncio.timeout(COMMIT_LIMIT_S):
                 return await self._transact(await self._open(), epoch, group)
@@ -93,7 +91,7 @@ class PostgresWriter:
             await connection.fetchrow(statement("postgres", "seal"), self._in_doubt, pack([]))
             self._in_doubt = None
         await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        return await self._revision(connection), self._failure
+        return (await self._lead(connection))[1], self._failure
 
     async def load(self, connection: asyncpg.Connection, revision: int, failure: Exception | None) -> port.Snapshot:
         """Everything; `failure`: what a load makes good."""
@@ -114,6 +112,15 @@ class PostgresWriter:
         if self._failure is failure:  # otherwise it is newer than what was loaded
             self._failure = None
         return port.Snapshot(revision, records)
+
+    async def raise_revision(self, epoch: int, revision: int) -> None:
+        connection = await self._open()
+        async with connection.transaction():
+            # The row first: commits wait for it. The log has no gaps, so it begins anew.
+            await connection.execute(
+                "UPDATE lead SET revision = $2 WHERE epoch = $1 AND revision < $2", epoch, revision
+            )
+            await connection.execute("DELETE FROM log WHERE EXISTS (SELECT FROM lead WHERE epoch = $1)", epoch)
 
     async def tidy(self) -> None:
         """Cut off the oldest of the log when much was added. That it cannot be done is no reason to refuse commits."""
@@ -155,7 +162,7 @@ class PostgresWriter:
                 self._untrimmed_bytes += sum(map(len, logged))
                 return committed(existing + 1, len(group))
             if answer["leads"] != epoch or epoch < 1:
-                return [_fenced(epoch, answer["leads"], answer["leads_as"])] * len(group)
+                return [fenced(epoch, port.Lead(answer["leads"], answer["leads_as"]))] * len(group)
             if answer["newest"] < existing:
                 raise port.unavailable(
                     f"{self._server.name} is at revision {answer['newest']}, but {existing} was committed: was it "
@@ -206,17 +213,14 @@ class PostgresWriter:
                 for revision, changes in enumerate(reported, start=existing + 1):
                     self.versions.learn(revision, changes)
                 return
-        revision = await self._revision(connection)
+        _, revision = await self._lead(connection)
         rows = await connection.fetch("SELECT kind, key, version FROM records")
         self.versions.replace(revision, ((kind.decode(), key.decode(), version) for kind, key, version in rows))
 
-    async def _revision(self, connection: asyncpg.Connection) -> int:
+    async def _lead(self, connection: asyncpg.Connection) -> tuple[port.Lead, int]:
+        """The lead, and the newest revision."""
         row = await connection.fetchrow("SELECT * FROM lead")
-        self._server.lead_of(row)
-        return int(row["revision"])
-
-    async def _lead_now(self, connection: asyncpg.Connection) -> port.Lead:
-        return self._server.lead_of(await connection.fetchrow("SELECT * FROM lead"))
+        return self._server.lead_of(row), row["revision"]
 
     def _drop(self) -> None:
         if self._connection is not None:
@@ -228,7 +232,3 @@ def _record(kind: bytes, key: bytes, version: int, checksum: int, value: bytes) 
     if checksum != crc32(value, version):
         raise ValueError(f"record {kind!r} {key!r} is not what was written")
     return port.Change(kind.decode(), key.decode(), value)
-
-
-def _fenced(epoch: int, leads: int, identity: str) -> port.Fenced:
-    return port.Fenced(f"epoch {epoch} may not commit: {identity or 'no server'} leads with epoch {leads}")

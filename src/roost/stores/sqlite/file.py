@@ -1,15 +1,18 @@
 """The file of the SQLite store: locked, checked, migrated and opened, or refused with a message to act on."""
 
+import contextlib
 import fcntl
 import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import apsw
 
 from roost.ports.store import Damaged, StoreError, unavailable
 from roost.stores.migrations import Migration
+from roost.stores.sqlite.mark import Acknowledged, compare, read_mark
 
 FILE_NAME = "roost.db"
 LOCK_NAME = "roost.lock"
@@ -22,6 +25,8 @@ SQLITE_VERSION_MIN = (3, 51, 3)
 APPLICATION_ID = 0x52737431
 
 HEADER_BYTES = 100
+
+IDENTITY_VERSION = 2  # the migration that added the identity
 
 # Checking the whole file takes 1 to 2 ms per MB: done at every start up to this size (some 140,000 records, 0.1 s), and
 # above it only when the last run did not end cleanly.
@@ -53,6 +58,7 @@ def take_lock(directory: Path) -> int:
     try:
         _make(directory)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        os.fchmod(descriptor, 0o600)
     except OSError as error:
         raise unavailable(f"cannot use {directory}: {error.strerror}; check the path and its permissions") from error
     try:
@@ -82,18 +88,27 @@ def open_database(path: Path, migrations: Sequence[Migration]) -> apsw.Connectio
     unclean = _size(path.with_name(path.name + "-wal")) > 0  # a clean end removes the log
     if 0 < _size(path) < HEADER_BYTES and not unclean:
         raise damaged(path, "it is too short to be a database")  # SQLite would begin a new one in its place
+    mark = read_mark(path.parent)
+    if not _size(path):
+        compare(path.parent, mark, None)
     try:
+        make_private(path)
         database = apsw.Connection(str(path))
-    except apsw.Error as error:
+    except (apsw.Error, OSError) as error:
         raise explain(error, path) from error
     try:
+        # A database that is refused is left as it is: closing it would write back a part of the log and remove it.
+        database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         database.execute("PRAGMA locking_mode = exclusive").fetchall()
         _recognise(database, path, newest=len(migrations))
         for pragma in PRAGMAS:
             database.execute(f"PRAGMA {pragma}").fetchall()
         if unclean or _size(path) <= CHECK_BYTES_MAX:
             check(database, path)
+        if mark is not None:
+            compare(path.parent, mark, acknowledged(database))
         migrate(database, path, migrations)
+        database.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
     except apsw.Error as error:
         database.close()
         raise explain(error, path) from error
@@ -101,6 +116,23 @@ def open_database(path: Path, migrations: Sequence[Migration]) -> apsw.Connectio
         database.close()
         raise
     return database
+
+
+def acknowledged(database: apsw.Connection) -> Acknowledged | None:
+    """What the database has; None: it is empty, or of a release that wrote no mark."""
+    if _number(database, "user_version") < IDENTITY_VERSION:
+        return None
+    newest = "max(revision, coalesce((SELECT max(revision) FROM records), 0))"
+    row = database.execute(f"SELECT identity, {newest}, epoch FROM meta").fetchone()
+    return Acknowledged(*cast("tuple[str, int, int]", row))
+
+
+def make_private(path: Path) -> None:
+    """Only the owner reads it, whatever the umask. SQLite gives its log the same mode. Raises OSError."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # of another owner: opening it will say so
+            path.with_name(name).chmod(0o600)
 
 
 def check(database: apsw.Connection, path: Path) -> None:
@@ -140,8 +172,7 @@ def explain(error: Exception, path: Path) -> Exception:
         case apsw.FullError():
             free = shutil.disk_usage(path.parent).free
             return unavailable(
-                f"no space left for {path} ({free:,} bytes free on its file system); nothing of this commit was kept: "
-                "make room, Roost goes on by itself"
+                f"no space left for {path} ({free:,} bytes free on its file system); make room, Roost goes on by itself"
             )
         case apsw.BusyError() | apsw.LockedError():
             return unavailable(f"another program has {path} open; close it")

@@ -13,9 +13,10 @@ import apsw
 
 from roost.ports import store as port
 from roost.stores.collector import collector_paused
-from roost.stores.group_commit import Outcome, ThreadGroupCommit, Weight, committed, in_doubt
+from roost.stores.group_commit import Outcome, ThreadGroupCommit, Weight, committed, in_doubt, load_first
 from roost.stores.migrations import numbered
 from roost.stores.sqlite import file
+from roost.stores.sqlite.mark import HighWaterMark
 
 # One transaction takes at most this many changes (and always at least one commit): 10,000 random rows are 40 MB of log
 # and 0.2 s, the longest that a small commit waits behind a crowd.
@@ -54,6 +55,9 @@ class SqliteStore:
     async def commit(self, epoch: int, changes: Sequence[port.Change]) -> port.CommitResult:
         return await self._jobs.commit(epoch, changes)
 
+    async def raise_revision(self, epoch: int, revision: int) -> port.LoadFailure | None:
+        return await self._jobs.call(partial(self._writer.raise_revision, revision))
+
     async def backup(self, target: Path) -> None:
         """Write a consistent copy to a new file while the store is in use (it is locked to other programs).
 
@@ -77,7 +81,8 @@ class _Writer:
         self._path = directory / file.FILE_NAME
         self._lock: int | None = None  # a descriptor
         self._database: apsw.Connection | None = None
-        self._revision = 0
+        self._mark: HighWaterMark | None = None
+        self._revision = self._epoch = 0
         self._failure: Exception | None = None  # no commit until the caller has loaded what is really there
         self.closed = False
 
@@ -100,6 +105,8 @@ class _Writer:
         database.execute("UPDATE meta SET epoch = epoch + 1")
         epoch = cast(int, database.execute("SELECT epoch FROM meta").get)
         database.execute("COMMIT")
+        self._epoch = epoch
+        self._acknowledge()
         return port.LeadTaken(epoch)
 
     def load(self) -> port.Snapshot:
@@ -117,7 +124,7 @@ class _Writer:
 
     def commit(self, epoch: int, group: Sequence[Sequence[port.Change]]) -> Sequence[Outcome]:
         if self._failure is not None:
-            return [port.Unavailable(f"the last commit failed, load first: {self._failure}")] * len(group)
+            return [load_first(self._failure)] * len(group)
         try:
             database = self._open()
         except Exception as error:
@@ -131,6 +138,11 @@ class _Writer:
         except Exception as error:  # its last page may be in the log all the same
             return [in_doubt(self._fail(error))] * len(group)
 
+    def raise_revision(self, revision: int) -> None:
+        self._open().execute("UPDATE meta SET revision = ?", (revision,))
+        self._revision = revision
+        self._acknowledge()
+
     def tidy(self) -> None:
         """Write the log back into the file when it has grown, so that it starts over instead of growing on."""
         if self._database is None or self._database.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)[0] < CHECKPOINT_PAGES:
@@ -138,14 +150,22 @@ class _Writer:
         try:
             self._database.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE, True)
             self._database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            assert self._mark is not None
+            self._mark.sync()
         except apsw.FullError:
             pass  # the log can go on for a while; the commit that finds no room for itself will say so
-        except apsw.Error as error:
+        except (apsw.Error, OSError) as error:
             self._fail(error)
 
     def backup(self, target: Path) -> None:
         try:
-            self._open().execute("VACUUM INTO ?", (str(target),))
+            database = self._open()
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            try:
+                database.execute("VACUUM INTO ?", (str(target),))
+            except apsw.Error:
+                target.unlink()
+                raise
             with target.open("rb") as copy:
                 os.fsync(copy.fileno())
         except (apsw.Error, OSError) as error:
@@ -168,9 +188,16 @@ class _Writer:
                 os.close(self._lock)
                 self._lock = None
                 raise
-            newest = "SELECT max(revision, coalesce((SELECT max(revision) FROM records), 0)) FROM meta"
-            self._revision = cast(int, self._database.execute(newest).get)
+            found = file.acknowledged(self._database)
+            assert found is not None
+            self._revision, self._epoch = found.revision, found.epoch
+            self._mark = HighWaterMark(self._directory, found)
         return self._database
+
+    def _acknowledge(self) -> None:
+        """What is durable now must be there at the next start."""
+        assert self._mark is not None
+        self._mark.write(self._revision, self._epoch)
 
     def _transact(
         self, database: apsw.Connection, epoch: int, group: Sequence[Sequence[port.Change]]
@@ -195,6 +222,7 @@ class _Writer:
             database.execute("UPDATE meta SET revision = ?", (revision,))
         database.execute("COMMIT")
         self._revision = revision
+        self._acknowledge()
         return committed(revision + 1 - len(group), len(group))
 
     def _fail(self, error: Exception) -> Exception:
@@ -209,6 +237,9 @@ class _Writer:
             with contextlib.suppress(apsw.Error):  # closing writes the log back if it can; opening again will, if not
                 self._database.close()
             self._database = None
+        if self._mark is not None:
+            self._mark.close()
+            self._mark = None
 
     def _roll_back(self) -> None:
         assert self._database is not None

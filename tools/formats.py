@@ -1,0 +1,55 @@
+"""Record a small store of the current format as text: tests/formats/format-N.json.
+
+Every later release reads it, or refuses it, exactly as the file says. Run it with `python -m tools.formats`.
+"""
+
+import base64
+import json
+from pathlib import Path
+
+from roost import __version__
+from roost.core.state.records import FORMAT
+from roost.model.events import PutRecords, Reserve, SetPool, SetProject
+from roost.model.records.opaque import OpaqueRecord
+from roost.model.records.project import Pool, Project, Reservation
+from roost.ports.store import Change
+from tests.core.scene import Scene, job, service
+
+FOLDER = Path(__file__).resolve().parent.parent / "tests" / "formats"
+
+
+def records() -> list[Change]:
+    """A store with every kind of record, and instances in many states."""
+    scene = Scene("a", "b", "c")
+    scene.step(SetProject(1, Project("red", quota={"cpu": 8_000})))
+    scene.step(SetPool(1, Pool("default", "best_fit")))
+    scene.step(PutRecords(1, (OpaqueRecord("secret", "default/key", b"sealed"),)))
+    scene.submit(
+        job("many", count=4, each=["1", "2", "3", "4"], retries=1, timeout="1h", priority=5),
+        service("web", count=2, update={"max_unavailable": 1}, restart={"pause": "1s"}),
+        job("later", after=[{"workload": "many"}]),
+        job("huge", resources={"cpu": 99}),
+        job("nightly", schedule="0 3 * * *"),
+        job("pack", count=2, gang=True),
+    )
+    scene.running("many.0", "many.1", "web.0", "web.1")
+    scene.ended("many.0")
+    scene.ended("many.1", code=3)
+    scene.cancel("huge")
+    scene.submit(service("web", count=2, command="other"), same_ok=True)
+    scene.drain("b", "1h")
+    scene.step(Reserve(1, Reservation("night", "red", ("c",), 0)))
+    return sorted(scene.memory.snapshot().records)
+
+
+def main() -> None:
+    rows = [[kind, key, base64.b64encode(value or b"").decode()] for kind, key, value in records()]
+    recorded = {"format": FORMAT, "roost": __version__, "reads": True, "records": rows}
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"format-{FORMAT}.json"
+    path.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
+    print(f"formats: {path.name}: {len(rows)} records")
+
+
+if __name__ == "__main__":
+    main()
