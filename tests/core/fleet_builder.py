@@ -77,7 +77,7 @@ class FleetBuilder:
         return {node: score // 1_000 for node, score in scores if score >= 0}
 
     def blockers(self, name: str, **fields: Any) -> dict[str, int]:
-        """Why nodes say no, in words, and how many of them."""
+        """Why nodes say no, as text, and how many of them."""
         policy, subjects = asked(name, **fields)
         ask, fleet = policy.ask, self.fleet
         found = {}

@@ -28,7 +28,7 @@ def end(scene: Scene, name: str, **fields: Any) -> Step:
 
 
 def chain(scene: Scene, head: str) -> list[str]:
-    """Who stands behind somebody, next one first."""
+    """The prefilled instances behind one, next one first."""
     found, instance = [], scene.instance(head)
     while (follower := scene.state.prefilled.get(instance.token)) is not None:
         instance = follower

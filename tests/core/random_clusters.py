@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 from hypothesis import strategies as st
 
+from roost.core.replica import load
 from roost.core.state.fleet import Fleet
 from roost.core.state.records import Settings
 from roost.core.state.state import State
@@ -28,6 +29,7 @@ from roost.model.events import (
 )
 from roost.model.protocol import Hello, Report
 from roost.model.records.project import Project
+from roost.ports.store import Snapshot
 from tests.core.scene import BEGINNING_MS, facts_of, wanted
 
 NODES = ("a", "b", "c")
@@ -84,8 +86,7 @@ ACTION_LISTS = st.lists(ACTIONS, min_size=3, max_size=15)
 
 def small_cluster() -> State:
     """Three nodes in two zones, nothing else."""
-    state = State(Settings())
-    state.now_ms = BEGINNING_MS
+    state = load(Snapshot(0, []), BEGINNING_MS, Settings())  # as a server begins: leases have their length
     step(state, [_hello(name) for name in NODES], BEGINNING_MS)
     return state
 

@@ -35,7 +35,7 @@ from roost.model.protocol import Drop, Hello, Order, Report, Run, Stop
 from roost.model.records.instance import Instance
 from roost.model.records.node import Facts, Node
 from roost.model.records.opaque import By
-from roost.model.records.transition import Transition, Transitioned, lines_between
+from roost.model.records.transition import InstanceTransitioned, NodeTransitioned, Transitioned, lines_between
 from roost.model.spec.submission import spec_of_document
 from roost.model.spec.units import byte_count, duration_ms
 from roost.ports.store import Change, require
@@ -56,10 +56,10 @@ class Scene:
         self.epoch = require(self.memory.lead("scene")).epoch
         self.state: State = load(self.memory.snapshot(), self.now, self.settings)
         self.standby = mirror(self.memory.snapshot(), self.settings)  # another server, which follows
-        self.runs: dict[int, Run] = {}  # what agents were told to run, by token
+        self.runs: dict[int, Run] = {}  # what agents were ordered to run, by token
         self.steps: list[Step] = []
         self.checked = True
-        self.honest = True  # False: nodes take back what they offered, or run what they said had ended
+        self.honest = True  # False: nodes take back what they offered, or run what they reported had ended
         for name in names:
             self.hello(name, cpu=cpu)
 
@@ -75,7 +75,7 @@ class Scene:
             self.runs |= {order.token: order for order in orders.orders if isinstance(order, Run)}
         self.steps.append(done)
         committed = committed_transitions(done, self.state.revision)
-        assert all(each in done.transitions for each in committed), "a standby would see other transitions"
+        assert all(one in done.transitions for one in committed), "a standby would see other transitions"
         if self.checked:
             self.check()
         return done
@@ -105,7 +105,7 @@ class Scene:
         self, name: str, *runs: str | tuple[Run, Report], identity: str = "", sent_ms: int = 0, **offer: Any
     ) -> Step:
         """An agent says hello, running these instances (by name; as their attempts stand) or these very runs."""
-        answer = tuple(self.as_told(run) if isinstance(run, str) else run for run in runs)
+        answer = tuple(self.as_ordered(run) if isinstance(run, str) else run for run in runs)
         facts = offer.pop("facts", None) or facts_of(**offer)
         return self.step(NodeConnected(1, Hello(name, identity or f"machine-{name}", facts, sent_ms, answer)))
 
@@ -150,7 +150,7 @@ class Scene:
         return self._reported(names, "running", fields)
 
     def ended(self, *names: str, code: int | None = 0, cause: str = "exited", **fields: Any) -> Step:
-        """Agents report that these instances have ended, exit code 0 unless told."""
+        """Agents report that these instances have ended, exit code 0 by default."""
         return self._reported(names, "ended", fields | {"cause": cause, "code": code})
 
     def stopped(self, *names: str) -> Step:
@@ -191,7 +191,7 @@ class Scene:
     def used(self, node: str, resource: str = "cpu") -> int:
         return int(self.state.fleet.used[resource][self.state.fleet.row(node)])
 
-    def as_told(self, name: str) -> tuple[Run, Report]:
+    def as_ordered(self, name: str) -> tuple[Run, Report]:
         """What an agent tells at hello of an instance that it runs."""
         instance = self.instance(name)
         return run_order(self.state, instance), Report(instance.token, "running", 5)
@@ -206,7 +206,7 @@ class Scene:
 
 
 def job(name: str, **fields: Any) -> dict[str, Any]:
-    """A job's document: one core unless told."""
+    """A job's document: one core by default."""
     return {"name": name, "command": "true"} | fields
 
 
@@ -226,8 +226,8 @@ def facts_of(cpu: float = 4, memory: Any = "16GiB", disk: Any = "100GiB", **fiel
     return Facts(resources | more, **fields)
 
 
-def said(done: Step) -> dict[str, list[str]]:
-    """All that a step gives back, in words; what is empty is left out."""
+def outcome(done: Step) -> dict[str, list[str]]:
+    """All that a step gives back, as text; what is empty is left out."""
     message = {
         "changes": [_change(change) for change in done.changes],
         "orders": [
@@ -236,7 +236,7 @@ def said(done: Step) -> dict[str, list[str]]:
         ],
         "replies": [_reply(value) for _, value in done.replies],
         "nodes": [f"{key} {line.state}: {line.reason.code}" for key, line in node_changes(done)],
-        "ignored": [f"{each.node}: {each.code} {each.token or ''}".strip() for each in done.ignored],
+        "ignored": [f"{one.node}: {one.code} {one.token or ''}".strip() for one in done.ignored],
         "swept": done.swept,
     }
     return {what: answer for what, answer in message.items() if answer}
@@ -246,15 +246,19 @@ def committed_transitions(done: Step, revision: int) -> list[Transitioned]:
     """What happened in a step, as a reader of its commit finds it."""
     found: list[Transitioned] = []
     for kind, key, value in done.changes:
-        if kind in ("instance", "node") and value is not None:
-            record = msgspec.msgpack.decode(value, type=Instance if kind == "instance" else Node)
-            found += [Transitioned(kind, key, line) for line in lines_between(record.story, revision - 1, revision)]
+        if kind == "instance" and value is not None:
+            instance = msgspec.msgpack.decode(value, type=Instance)
+            lines = lines_between(instance.story, revision - 1, revision)
+            found += [InstanceTransitioned(key, line) for line in lines]
+        elif kind == "node" and value is not None:
+            node = msgspec.msgpack.decode(value, type=Node)
+            found += [NodeTransitioned(key, line) for line in lines_between(node.story, revision - 1, revision)]
     return found
 
 
-def node_changes(done: Step) -> list[tuple[str, Transition]]:
+def node_changes(done: Step) -> list[NodeTransitioned]:
     """Nodes that changed their status in a step."""
-    return [(key, line) for kind, key, line in done.transitions if kind == "node" and line.state != line.before]
+    return [item for item in done.node_transitions if item.transition.state != item.transition.before]
 
 
 def short(key: str) -> str:

@@ -61,11 +61,11 @@ BENT = [
     bent("workloads_end_once", lambda state: state.finished.clear()),
     bent("workloads_end_once", lambda state: setattr(state, "finished_instances", 5)),
     bent("workloads_end_once", lambda state: setattr(state.workloads["default/up"], "finished_ms", 5)),
-    bent("who_waits_is_queued", lambda state: state.queue.classes.clear()),
-    bent("nothing_waits_for_ever", lose_a_timer("lease")),
-    bent("nothing_waits_for_ever", lose_a_timer("queue")),
-    bent("nothing_waits_for_ever", lose_a_timer("sweep")),
-    bent("nothing_waits_for_ever", lose_a_timer("drain")),
+    bent("pending_instances_are_queued", lambda state: state.queue.classes.clear()),
+    bent("nothing_waits_forever", lose_a_timer("lease")),
+    bent("nothing_waits_forever", lose_a_timer("queue")),
+    bent("nothing_waits_forever", lose_a_timer("sweep")),
+    bent("nothing_waits_forever", lose_a_timer("drain")),
     bent("nodes_are_as_they_seem", lambda state: setattr(state.nodes["a"], "status", "suspect")),
     bent("nodes_are_as_they_seem", lambda state: state.fleet.set_open("b", is_open=True, is_online=True)),
     bent(
@@ -88,8 +88,10 @@ BENT = [
         "nothing_starts_too_early",
         lambda state: setattr(state.workloads["default/up"], "pending_conditions", (After("x"),)),
     ),
-    bent("nobody_waits_for_what_has_come", lambda state: setattr(state.workloads["default/long"], "finished_ms", 5)),
-    bent("nobody_waits_for_what_has_come", lambda state: set_state(state, "long.0", "succeeded")),
+    bent(
+        "no_instance_waits_for_what_has_come", lambda state: setattr(state.workloads["default/long"], "finished_ms", 5)
+    ),
+    bent("no_instance_waits_for_what_has_come", lambda state: set_state(state, "long.0", "succeeded")),
     bent("waits_are_indexed", lambda state: state.dependents.clear()),
     bent("waits_are_indexed", lambda state: state.instance_dependents.clear()),
     bent("waits_are_indexed", lambda state: state.runs.clear()),
@@ -120,7 +122,7 @@ def test_a_waiting_instance_without_line_and_timer_is_noticed() -> None:
     made.ended("up.0")
     assert check(made.state) == []
     lose_a_timer("ready")(made.state)
-    assert check(made.state) == ["who_waits_is_queued: default/up.0 waits in no line and for no moment"]
+    assert check(made.state) == ["pending_instances_are_queued: default/up.0 waits in no line and for no moment"]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_a_waiting_instance_without_line_and_timer_is_noticed() -> None:
         ("schedules", lambda state: state.schedules.clear()),
     ],
 )
-def test_states_that_differ_are_told_apart(facet: str, bend: Callable[[State], object]) -> None:
+def test_states_that_differ_are_distinguished(facet: str, bend: Callable[[State], object]) -> None:
     made = scene()
     stored = load(made.memory.snapshot(), made.now, made.settings)
     assert differences(made.state, stored) == []

@@ -46,7 +46,7 @@ def test_all_records_of_a_request_are_kept_or_none() -> None:
     assert state.opaque_records.get("token", {}) == {}
 
 
-def test_whoever_has_seen_something_else_changes_nothing() -> None:
+def test_a_plan_of_another_state_changes_nothing() -> None:
     state = State()
     asked(state, PutRecords(1, (kept("a", b"one"),)))
     for record, code in (
@@ -70,7 +70,7 @@ def test_a_kind_has_a_limit_and_an_unknown_one_is_refused(monkeypatch: object) -
         assert isinstance(asked(state, PutRecords(1, (OpaqueRecord(kind, "x", b""),))), Invalid)
 
 
-def test_what_was_carried_out_is_noted_with_who_and_where() -> None:
+def test_completed_operations_are_audited_with_principal_and_address() -> None:
     state = State()
     asked(state, AttributedRequest(ANN, PutRecords(1, (kept("ci", b"secret hash"),))))
     (entry,) = audits(state)

@@ -8,7 +8,7 @@ from roost.model.protocol import Report
 from roost.model.reasons.attempts import AdoptedFromAgent, RecoveredFromAgent
 from roost.model.records.workload import DEFAULT_RESTART
 from roost.schema.reason_text import render_text
-from tests.core.scene import Scene, job, said, service
+from tests.core.scene import Scene, job, outcome, service
 
 
 def test_agents_say_hello_again_and_nothing_that_runs_is_restarted() -> None:
@@ -20,7 +20,7 @@ def test_agents_say_hello_again_and_nothing_that_runs_is_restarted() -> None:
     scene.restart()
     assert scene.instance("web.0") == before
     done = scene.hello("a", *[name for name in on_a if scene.states(name) == ["running"]], cpu=2)
-    assert said(done) == {
+    assert outcome(done) == {
         "changes": ["meta meta", "node a ready"],
         "orders": ["a: whole: run web.0 attempt 1, run web.2 attempt 1"],
         "replies": ["welcome"],
@@ -28,11 +28,11 @@ def test_agents_say_hello_again_and_nothing_that_runs_is_restarted() -> None:
     assert scene.counts("web") == {"running": 2, "placed": 2}
 
 
-def test_what_ended_meanwhile_is_told_at_hello() -> None:
+def test_what_ended_meanwhile_is_reported_at_hello() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
     scene.running("web.0")
-    run, report = scene.as_told("web.0")
+    run, report = scene.as_ordered("web.0")
     scene.restart()
     scene.hello("a", (run, Report(run.token, "ended", cause="exited", code=0)))
     assert scene.states("web.0") == ["succeeded"]
@@ -44,13 +44,13 @@ def test_nodes_get_a_whole_lease_to_come_back() -> None:
     scene.running("web.0")
     scene.now += 3_600_000
     scene.restart()
-    assert said(scene.wait("4s")) == {}
+    assert outcome(scene.wait("4s")) == {}
     scene.hello("b")
     scene.wait("1s")
     assert (scene.states("web.0"), scene.where("web.0")) == (["placed"], ["b"])
 
 
-def test_what_waits_waits_on_in_the_same_order() -> None:
+def test_pending_work_waits_on_in_the_same_order() -> None:
     scene = Scene()
     scene.submit(job("low", priority=1), job("high", priority=9))
     scene.submit(job("old"))
@@ -96,12 +96,12 @@ def test_a_node_keeps_the_lease_it_was_given_when_leases_are_shorter_after_a_res
     assert scene.where("web.0") == ["a"]
     scene.wait("2s")
     assert scene.where("web.0") == ["b"]
-    assert said(scene.hello("a"))["replies"] == ["welcome"]
+    assert outcome(scene.hello("a"))["replies"] == ["welcome"]
     scene.wait("5s", silent="a")
     assert scene.state.nodes["a"].status == "lost", "from now on the shorter lease counts"
 
 
-def test_a_pause_does_not_last_for_ever_when_the_clock_was_set_back() -> None:
+def test_a_pause_does_not_last_forever_when_the_clock_was_set_back() -> None:
     scene = Scene("a")
     scene.submit(service("web"))
     scene.ended("web.0", code=1)
@@ -122,7 +122,7 @@ def forgetful(*, count: int = 1, **fields: object) -> tuple[Scene, dict[str, obj
     scene.submit(job("web", count=count, **fields))
     names = [f"web.{index}" for index in range(count)]
     scene.running(*names)
-    reported = {name: (scene.where(name)[0], scene.as_told(name)) for name in names}
+    reported = {name: (scene.where(name)[0], scene.as_ordered(name)) for name in names}
     scene.now += 60_000
     scene.restart(forgetful=True)
     return scene, reported
@@ -132,7 +132,7 @@ def test_a_server_without_memory_takes_over_what_agents_run() -> None:
     scene, reported = forgetful()
     node, run = reported["web.0"]
     done = scene.hello(node, run)
-    assert said(done) == {
+    assert outcome(done) == {
         "changes": ["meta meta", "workload web", "instance web.0 running", "node a ready"],
         "orders": ["a: whole: run web.0 attempt 1"],
         "replies": ["welcome"],
@@ -165,7 +165,7 @@ def test_new_tokens_are_larger_than_those_of_the_life_before() -> None:
     assert scene.instance("new.0").token > run[0].token
 
 
-def test_instances_nobody_speaks_of_are_not_run_again_not_even_after_another_restart() -> None:
+def test_instances_no_agent_reports_are_not_run_again_not_even_after_another_restart() -> None:
     scene, reported = forgetful(count=4)
     node, run = reported["web.2"]
     scene.hello(node, run)
@@ -186,12 +186,12 @@ def test_a_workload_taken_over_in_part_can_be_cancelled() -> None:
     scene, reported = forgetful(count=4)
     node, run = reported["web.2"]
     scene.hello(node, run)
-    assert said(scene.cancel("web"))["replies"] == ["web"]
+    assert outcome(scene.cancel("web"))["replies"] == ["web"]
     scene.stopped("web.2")
     assert scene.counts("web") == {"cancelled": 1}
 
 
-def test_a_service_gets_back_the_replicas_nobody_spoke_of_once_every_agent_had_time_to_speak() -> None:
+def test_a_service_gets_back_the_replicas_no_agent_reported_once_every_agent_had_time_to_speak() -> None:
     scene, reported = forgetful(count=3, kind="service")
     (node, first), (same, third) = reported["web.0"], reported["web.2"]
     assert node == same
@@ -232,7 +232,7 @@ def test_what_was_cancelled_before_its_agent_spoke_is_not_taken_over() -> None:
     scene.hello(first_node, first)
     scene.cancel("web")
     done = scene.hello(second_node, second)
-    assert said(done)["orders"] == [f"{second_node}: whole: nothing"]
+    assert outcome(done)["orders"] == [f"{second_node}: whole: nothing"]
     assert scene.used(second_node) == 1_000, "it takes room until its agent has stopped it"
 
 
@@ -241,7 +241,7 @@ def test_a_name_given_to_something_else_meanwhile_is_not_given_back() -> None:
     node, run = reported["web.0"]
     scene.submit(job("web", command="something else"))
     done = scene.hello(node, run, cpu=1)
-    assert said(done)["orders"] == ["a: whole: nothing"]
+    assert outcome(done)["orders"] == ["a: whole: nothing"]
     assert scene.counts("web") == {"queued": 1}, "the first run takes the room until it has gone"
     scene.report(node, Report(run[0].token, "ended", cause="stopped"))
     assert scene.states("web.0") == ["placed"]
@@ -251,22 +251,22 @@ def test_a_server_with_memory_takes_nothing_over_that_it_has_given_away() -> Non
     scene = Scene("a", "b")
     scene.submit(service("web"))
     scene.running("web.0")
-    reported = scene.as_told("web.0")
+    reported = scene.as_ordered("web.0")
     scene.wait("5s", silent="a")
     scene.restart()
     scene.hello("b")
     done = scene.hello("a", reported)
-    assert said(done)["orders"] == ["a: whole: nothing"]
+    assert outcome(done)["orders"] == ["a: whole: nothing"]
     assert scene.where("web.0") == ["b"]
 
 
-def test_a_run_that_cannot_be_read_any_more_is_not_taken_over_and_stops_nobody() -> None:
+def test_a_run_that_cannot_be_read_is_not_taken_over_and_stops_no_instance() -> None:
     scene, reported = forgetful()
     node, (run, report) = reported["web.0"]
     unreadable, refused = {"document": b"\xff"}, {"document": b"\x81\xa4name\xa0"}
     for broken in (unreadable, refused, {"workload": "default/other"}, {"index": 1}):
         done = scene.hello(node, (msgspec.structs.replace(run, **broken), report))
-        assert said(done)["orders"] == ["a: whole: nothing"]
+        assert outcome(done)["orders"] == ["a: whole: nothing"]
         assert not scene.state.workloads
 
 
@@ -278,4 +278,4 @@ def test_a_new_service_of_the_same_name_is_left_alone_by_what_was_to_be_complete
     scene.stopped("web.0")
     scene.submit(service("web", count=3))
     assert scene.counts("web") == {"placed": 1, "queued": 2}
-    assert said(scene.wait("4s")) == {}
+    assert outcome(scene.wait("4s")) == {}

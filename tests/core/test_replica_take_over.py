@@ -33,7 +33,7 @@ def test_a_node_has_grace_if_the_leader_before_has_not_let_go(unclean: bool, lea
     assert lease_of(load(Snapshot(1, changes), 5_000, SETTINGS, unclean=unclean), 5_000) == lease_ms
 
 
-def test_whoever_is_handed_the_lead_minds_that_it_was_taken_from_somebody_shortly_before() -> None:
+def test_a_server_that_gets_the_lead_minds_an_unclean_takeover_shortly_before() -> None:
     _, changes = with_node()
     records = {change[:2]: change for change in changes}
     taken = load(Snapshot(1, changes), 5_000, SETTINGS, unclean=True)

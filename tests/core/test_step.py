@@ -144,7 +144,7 @@ class Life(RuleBasedStateMachine):
         report=REPORTS,
     )
     def hello(self, node: str, cpu: int, stranger: bool, which: list[bool], report: dict[str, Any]) -> None:
-        """An agent comes or comes back, running some of what it was once told to run, others not any more."""
+        """An agent comes or comes back, running some of what it was once ordered to run, others no longer."""
         known = [token for token, run in self.scene.runs.items() if token in self._ever(node)]
         chosen = [token for token, yes in zip(reversed(known), which, strict=False) if yes]
         runs = tuple((self.scene.runs[token], Report(token, **report)) for token in chosen)
@@ -242,7 +242,7 @@ class Life(RuleBasedStateMachine):
         assert stored == {key: msgspec.msgpack.encode(record) for key, record in records.items()}
 
     @invariant()
-    def whoever_waits_has_a_reason_and_room_is_not_left_unused(self) -> None:
+    def pending_instances_have_a_reason_and_room_is_not_left_unused(self) -> None:
         state = self.scene.state
         more = bool(self.outcomes) and self.outcomes[-1].wake_at_ms == self.scene.now
         for workload in state.workloads.values():
@@ -255,7 +255,7 @@ class Life(RuleBasedStateMachine):
                 ), reported
 
     @invariant()
-    def agents_were_told_what_they_are_to_run(self) -> None:
+    def agents_were_ordered_what_they_are_to_run(self) -> None:
         for name, contact in self.scene.state.liveness.items():
             if contact.connected:
                 assert self.reported.get(name) == set(self.scene.state.allocated[name]), name
@@ -303,7 +303,7 @@ class Life(RuleBasedStateMachine):
         self.serial = self.scene.state.serial
 
     def _the_finished_stay(self, events: tuple[Event, ...]) -> None:
-        """Only somebody who asks for it brings back what has ended, or makes it another version."""
+        """Only a request brings back what has ended, or makes it another version."""
         asked = any(isinstance(event, Retry) for event in events)
         now = {}
         for key, instance in self.scene.state.instances.items():
@@ -314,7 +314,7 @@ class Life(RuleBasedStateMachine):
         self.ended = now
 
     def _ever(self, node: str) -> set[int]:
-        """Tokens this node was once told to run."""
+        """Tokens this node was once ordered to run."""
         return {
             order.token
             for done in self.outcomes
@@ -377,6 +377,6 @@ def wander(
         chance.choices(list(habits), list(habits.values()))[0]()
         life.the_state_is_sound_and_stored()
         life.every_record_is_stored_as_it_is()
-        life.whoever_waits_has_a_reason_and_room_is_not_left_unused()
-        life.agents_were_told_what_they_are_to_run()
+        life.pending_instances_have_a_reason_and_room_is_not_left_unused()
+        life.agents_were_ordered_what_they_are_to_run()
     life.teardown()

@@ -6,10 +6,10 @@ from tests.core.scene import Scene, job
 
 
 def test_a_node_that_is_removed_takes_its_ghosts_along() -> None:
-    """They stayed in the crowd: others kept away from where nobody was, and found company that was gone."""
+    """They stayed in the crowd: others kept away from where no instance was, and found company that was gone."""
     scene = Scene("a", cpu=1)
     scene.submit(job("j", fenced=False))
-    orphan = scene.as_told("j.0")
+    orphan = scene.as_ordered("j.0")
     scene.part("a")
     scene.hello("a", orphan, cpu=1)
     scene.part("a")
@@ -18,7 +18,7 @@ def test_a_node_that_is_removed_takes_its_ghosts_along() -> None:
     assert scene.state.fleet.topology.members == {}
 
 
-def test_who_stands_in_two_lines_is_placed_once() -> None:
+def test_an_instance_in_two_queues_is_placed_once() -> None:
     """It was kept out by a neighbour, cancelled, and asked for again just as the neighbour went."""
     scene = Scene("a", cpu=4)
     scene.submit(job("db", placement={"apart": [{"workload": "shy"}]}))
@@ -40,10 +40,10 @@ def test_a_finished_workload_that_turns_out_to_live_is_watched_again() -> None:
     scene = Scene("a", "b", cpu=1)
     scene.submit(job("j", deadline=600))
     scene.running("j.0")
-    first, _ = scene.as_told("j.0")
+    first, _ = scene.as_ordered("j.0")
     scene.wait("5s", silent="a")
     scene.running("j.0")
-    second = scene.as_told("j.0")
+    second = scene.as_ordered("j.0")
     scene.now += 1_000
     scene.restart(forgetful=True)
     scene.hello("a", (first, Report(first.token, "ended", cause="exited", code=1)), cpu=1)

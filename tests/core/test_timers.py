@@ -7,14 +7,14 @@ from roost.core.explain.why import why
 from roost.core.state import records as states
 from roost.model.reasons.attempts import DeadlinePassed
 from roost.schema.reason_text import render_text
-from tests.core.scene import Scene, job, said, service
+from tests.core.scene import Scene, job, outcome, service
 
 
 def test_what_waited_for_its_queue_timeout_expires() -> None:
     scene = Scene()
     scene.submit(job("web", queue_timeout="10s"))
-    assert said(scene.wait("9s")) == {}
-    assert said(scene.wait("1s")) == {"changes": ["workload web expired"]}
+    assert outcome(scene.wait("9s")) == {}
+    assert outcome(scene.wait("1s")) == {"changes": ["workload web expired"]}
     assert scene.counts("web") == {"expired": 1}
     assert (
         render_text(why(scene.state, "default/web").text) == "default/web.0 is expired: queue timeout of 10s exceeded"
@@ -92,7 +92,7 @@ def test_what_leaves_a_draining_node_after_its_deadline_expires() -> None:
     scene.running("web.0")
     scene.wait("1m")
     scene.drain("a")
-    assert said(scene.stopped("web.0"))["orders"] == ["a: drop"]
+    assert outcome(scene.stopped("web.0"))["orders"] == ["a: drop"]
     assert scene.states("web.0") == ["expired"]
 
 
@@ -114,8 +114,8 @@ def test_finished_work_is_kept_for_its_time_and_then_goes_with_its_logs() -> Non
     scene.submit(job("web", retention="1h"))
     serial = scene.state.workloads["default/web"].serial
     scene.ended("web.0")
-    assert said(scene.wait("59m")) == {}
-    assert said(scene.wait("1m")) == {
+    assert outcome(scene.wait("59m")) == {}
+    assert outcome(scene.wait("1m")) == {
         "changes": ["instance web.0 gone", "workload web gone"],
         "swept": [f"default/web/{serial}"],
     }

@@ -7,8 +7,8 @@ from roost.core.transitions import move, refresh_status
 from roost.model.limits import STORY_MAX
 from roost.model.reasons.attempts import PROCESS_STARTED, SUBMITTED, PlacedOnNode, UpdatedToVersion
 from roost.model.reasons.nodes import DrainCompleted
-from roost.model.records.transition import Transition
-from roost.model.states import ALLOCATED, FINISHED, MOVES, NODE_MOVES
+from roost.model.records.transition import InstanceTransition
+from roost.model.states import ABSENT, ALLOCATED, FINISHED, MOVES, NODE_MOVES, InstanceState
 from tests.core.scene import Scene, job
 
 
@@ -57,7 +57,7 @@ def test_a_node_may_become_whatever_its_contact_says(status: str) -> None:
     """The status is derived; the table must allow what can be derived from any status that is stored."""
     for connected in (True, False):
         for draining in (True, False):
-            if not connected and status == "lost":
+            if not connected and status in ABSENT:
                 continue
             scene = Scene("a")
             node, contact = scene.state.nodes["a"], scene.state.liveness["a"]
@@ -85,8 +85,19 @@ def test_every_line_of_a_story_says_when_why_and_in_which_commit() -> None:
     scene.running("web.0", started_ago_ms=300)
     submitted_ms, placed = scene.now - 1_000, PlacedOnNode("a", "least_loaded")
     assert scene.instance("web.0").story == (
-        Transition(submitted_ms, "", "queued", SUBMITTED, revision + 1),
-        Transition(submitted_ms, "queued", "placed", placed, revision + 1, 1, "a", version=1),
-        Transition(scene.now - 300, "placed", "running", PROCESS_STARTED, revision + 2, 1, "a", version=1),
+        InstanceTransition(submitted_ms, None, InstanceState.QUEUED, SUBMITTED, revision + 1),
+        InstanceTransition(
+            submitted_ms, InstanceState.QUEUED, InstanceState.PLACED, placed, revision + 1, 1, "a", version=1
+        ),
+        InstanceTransition(
+            scene.now - 300,
+            InstanceState.PLACED,
+            InstanceState.RUNNING,
+            PROCESS_STARTED,
+            revision + 2,
+            1,
+            "a",
+            version=1,
+        ),
     )
     assert scene.memory.snapshot().revision == revision + 2

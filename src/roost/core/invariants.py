@@ -12,7 +12,16 @@ from roost.core.watch import waiting_since_ms
 from roost.model.records.instance import Instance
 from roost.model.records.project import INSTANCES
 from roost.model.records.workload import Workload
-from roost.model.states import ALLOCATED, FINISHED, InstanceState, NodeStatus, PoolStatus, WhenLost, WorkloadKind
+from roost.model.states import (
+    ABSENT,
+    ALLOCATED,
+    FINISHED,
+    InstanceState,
+    NodeStatus,
+    PoolStatus,
+    WhenLost,
+    WorkloadKind,
+)
 
 Complaints = Iterator[str]
 
@@ -148,7 +157,7 @@ def workloads_end_once(state: State) -> Complaints:
         yield f"{state.finished_instances} finished instances are counted, there are {instances}"
 
 
-def who_waits_is_queued(state: State) -> Complaints:
+def pending_instances_are_queued(state: State) -> Complaints:
     """A pending instance is in its class, or has a timer after which it will be."""
     fresh = {id(workload) for line in state.queue.classes.values() for workload in line.unstarted}
     again = {(key, index) for line in state.queue.classes.values() for _, _, index, key, _ in line.requeued}
@@ -158,11 +167,12 @@ def who_waits_is_queued(state: State) -> Complaints:
             yield f"{workload.key} waits in no line"
     for key, instance in state.instances.items():
         queued = instance.state == InstanceState.QUEUED and not instance.blocked_on_dependency
+        queued = queued and instance.workload not in state.cancelling
         if queued and (instance.workload, instance.index) not in again and ("ready", key) not in timed:
             yield f"{key} waits in no line and for no moment"
 
 
-def nothing_waits_for_ever(state: State) -> Complaints:
+def nothing_waits_forever(state: State) -> Complaints:
     """Leases, queue timeouts, drain deadlines and retention each have a timer in time."""
     first: dict[tuple[str, str], int] = {}
     for at_ms, kind, key in state.timers:
@@ -170,7 +180,7 @@ def nothing_waits_for_ever(state: State) -> Complaints:
     longest = state.now_ms + state.meta.lease_ms + state.settings.lease_margin_ms  # it may have been longer once
     for name, node in state.nodes.items():
         lease = max(state.liveness[name].lease_until_ms, longest)
-        if node.status != NodeStatus.LOST and first.get(("lease", name), lease + 1) > lease:
+        if node.status not in ABSENT and first.get(("lease", name), lease + 1) > lease:
             yield f"no timer for the lease of {name}"
         if node.draining and node.drain_until_ms > state.now_ms and ("drain", name) not in first:
             yield f"no timer for the drain deadline of {name}"
@@ -195,8 +205,8 @@ def nodes_are_as_they_seem(state: State) -> Complaints:
             if node.draining:
                 expected = NodeStatus.DRAINING if state.allocated[name] else NodeStatus.DRAINED
         else:
-            expected = NodeStatus.LOST if node.status == NodeStatus.LOST else NodeStatus.SUSPECT
-            if node.status not in (NodeStatus.SUSPECT, NodeStatus.LOST) and node.session and contact.generation == 0:
+            expected = node.status if node.status in ABSENT else NodeStatus.SUSPECT
+            if node.status not in (NodeStatus.SUSPECT, *ABSENT) and node.session and contact.generation == 0:
                 expected = node.status  # as stored: it has not registered with this server yet
         if node.status != expected:
             yield f"{name} is {node.status}, but should be {expected}"
@@ -207,10 +217,10 @@ def nodes_are_as_they_seem(state: State) -> Complaints:
             yield f"{name} is {node.status} and open: {fleet.open[row]}"
         if bool(fleet.online[row]) != contact.in_touch:
             yield f"{name} is in touch: {contact.in_touch}, online: {fleet.online[row]}"
-        if not contact.connected and node.status == NodeStatus.LOST:
+        if not contact.connected and node.status in ABSENT:
             if contact.orphans:
                 yield f"{name} is lost and haunted"
-            for instance in state.allocated[name].values():
+            for instance in state.allocated[name].values() if name not in state.losing else ():
                 if state.spec_of(instance).policy.when_lost != WhenLost.PIN:
                     yield f"{name} is lost and still holds {instance.key}"
         for token in contact.orphans:
@@ -285,8 +295,8 @@ RULES: tuple[Callable[[State], Complaints], ...] = (
     instances_are_whole,
     progress_is_counted,
     workloads_end_once,
-    who_waits_is_queued,
-    nothing_waits_for_ever,
+    pending_instances_are_queued,
+    nothing_waits_forever,
     nodes_are_as_they_seem,
     what_is_held_is_charged,
     who_stands_behind_follows,

@@ -9,7 +9,10 @@ from roost.model.errors import Conflict, Invalid, TooMuch
 from roost.model.events import PutRecords
 from roost.model.limits import TEXT_LENGTH_MAX
 from roost.model.records.opaque import OPAQUE_KINDS, VALUE_BYTES_MAX, Audit, By, OpaqueRecord
+from roost.model.records.project import Pool, Project
 
+DETAIL_LENGTH_MAX = 1_000  # of an entry of the audit log: a quota of some resources, before and after
+NOT_SET = ("name", "status", "reason", "failed_by")  # of a pool: not by a request that sets it
 TARGETS_MAX = 3  # named of a request that is about many
 
 
@@ -47,11 +50,36 @@ def _check(state: State, record: OpaqueRecord) -> None:
         raise Conflict(f"there are {most:,} records of kind {record.kind} already", code="too_many")
 
 
-def note(state: State, by: By, event: happened.Request, now: int) -> None:
+def note(state: State, by: By, event: happened.Request, now: int, detail: str) -> None:
     state.audited += 1
     what = type(event).__name__.lower()
-    entry = Audit(state.audited, now, by.who, by.where, what, target_of(event), state.revision + 1)
+    entry = Audit(state.audited, now, by.who, by.where, what, target_of(event), state.revision + 1, detail)
     put(state, "audit", str(state.audited % OPAQUE_KINDS["audit"]), _ENCODER.encode(entry))
+
+
+def detail_of(state: State, event: happened.Request) -> str:
+    """What a request is about to change, in a state before it."""
+    match event:
+        case happened.PutRecords():
+            detail = event.detail
+        case happened.SetProject():
+            detail = _difference(state.projects.get(event.project.name), event.project)
+        case happened.SetPool():
+            detail = _difference(state.pools.get(event.pool.name), event.pool)
+        case happened.Maintain() | happened.MarkPool():
+            detail = event.reason
+        case _:
+            detail = ""
+    return detail[:DETAIL_LENGTH_MAX]
+
+
+def _difference(before: Project | Pool | None, after: Project | Pool) -> str:
+    changed: list[str] = []
+    for field in after.__struct_fields__:
+        new, old = getattr(after, field), getattr(before, field, None)
+        if field not in NOT_SET and new != old:
+            changed.append(f"{field} {new!r}" + (f", before {old!r}" if before is not None else ""))
+    return "; ".join(changed)
 
 
 def target_of(event: happened.Request) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from sys import intern
 from typing import Any
 
+from msgspec import MsgspecError
 from msgspec.msgpack import Decoder
 from msgspec.structs import replace
 
@@ -16,7 +17,7 @@ from roost.core.placement.gpu.fragmentation import expect
 from roost.core.queue.gang import join_gang
 from roost.core.state.dependencies import link
 from roost.core.state.liveness import NodeLiveness
-from roost.core.state.records import SERIALS_PER_MS, Meta, Settings
+from roost.core.state.records import FORMAT, SERIALS_PER_MS, Meta, Settings, StoredFormat
 from roost.core.state.state import GONE_AFTER_MS, State
 from roost.core.state.timers import TimerKind
 from roost.core.state.versions import shrink
@@ -28,7 +29,7 @@ from roost.model.records.node import Node
 from roost.model.records.opaque import OPAQUE_KINDS, Audit
 from roost.model.records.project import Pool, Project, Reservation
 from roost.model.records.workload import DEFAULT_RESTART, Workload
-from roost.model.states import ALLOCATED, InstanceState, NodeStatus, WhenFull, WorkloadKind
+from roost.model.states import ABSENT, ALLOCATED, InstanceState, NodeStatus, WhenFull, WorkloadKind
 from roost.ports.store import Change, Damaged, Snapshot, StoreError
 
 
@@ -62,16 +63,43 @@ def follow(state: State, revision: int, changes: Iterable[Change]) -> None:
             state.progress[old.workload].counts[old.state] -= 1
             if old.state in ALLOCATED:
                 state.release(state.spec_of(old), old)
+    for change in others:
+        if change.kind == "meta" and change.value is not None:
+            _check_format(change.value)
     for kind, key, value in others:
-        _RECORDS.get(kind, _follow_setting)(state, kind, key, value)
+        try:
+            _RECORDS.get(kind, _follow_setting)(state, kind, key, value)
+        except MsgspecError as error:
+            raise _unreadable(kind, key, error) from error
     for key, value in instances.items():
         workload = key.rpartition(".")[0]
         if value is None and workload in state.workloads and workload in state.progress:
             shrink(state, state.workloads[workload])  # the instance was beyond the count
-    for value in instances.values():
+    for key, value in instances.items():
         if value is not None:
-            _enter(state, _with_interned_strings(_INSTANCE.decode(value)))
+            try:
+                instance = _INSTANCE.decode(value)
+            except MsgspecError as error:
+                raise _unreadable("instance", key, error) from error
+            _enter(state, _with_interned_strings(instance))
     state.revision = revision
+
+
+def _check_format(meta: bytes) -> None:
+    """Before any other record is read: they may be of another layout."""
+    try:
+        stored = _FORMAT.decode(meta).format
+    except MsgspecError as error:
+        raise _unreadable("meta", "", error) from error
+    if stored != FORMAT:
+        release = "a later release of Roost wrote it: start that release" if stored > FORMAT else "no release wrote it"
+        message = f"the records of this store have format {stored}, this release reads format {FORMAT}; {release}"
+        raise StoreError(Damaged(f"{message}, or restore a backup of this one: docs/guides/upgrade.md"))
+
+
+def _unreadable(kind: str, key: str, error: MsgspecError) -> StoreError:
+    reason = f"record {kind} {key} cannot be read: {error}; it is damaged, or another release of Roost wrote it"
+    return StoreError(Damaged(f"{reason}. `roost store check` lists all such records"))
 
 
 def take_over(state: State, now: int, *, unclean: bool = False) -> None:
@@ -127,7 +155,7 @@ def _follow_node(state: State, _: str, key: str, value: bytes | None) -> None:
         return
     node = state.nodes[key] = _NODE.decode(value)
     state.allocated.setdefault(key, {})
-    in_touch = node.status not in (NodeStatus.SUSPECT, NodeStatus.LOST)
+    in_touch = node.status not in (NodeStatus.SUSPECT, *ABSENT)
     state.liveness.setdefault(key, NodeLiveness(0)).connected = in_touch  # with the leader
     state.join_fleet(key, node.facts)
     state.open_node(node)
@@ -178,11 +206,7 @@ def _with_interned_strings(instance: Instance) -> Instance:
     instance.reason = share(instance.reason) if instance.reason is not None else None
     instance.story = tuple(
         [
-            replace(
-                line, before=intern(line.before), state=intern(line.state),
-                reason=share(line.reason), node=intern(line.node),
-            )
-            for line in instance.story
+            replace(line, reason=share(line.reason), node=intern(line.node)) for line in instance.story
         ]
     )  # fmt: skip
     return instance
@@ -199,22 +223,26 @@ def _grace_ms(state: State, now: int, unclean: bool) -> int:
 
 def _remember_lease(state: State, now: int) -> None:
     """Leases may have been longer before a restart, and agents out of touch still have them."""
-    if state.meta.lease_ms > state.settings.lease_ms:
+    state.lease_ms = state.sent_lease_ms = state.wanted_lease_ms()
+    if state.meta.lease_ms > state.lease_ms:
         state.at(now + state.meta.lease_ms, TimerKind.SHORTER, "")
-    elif state.meta.lease_ms < state.settings.lease_ms:
-        state.meta.lease_ms = state.settings.lease_ms
+    elif state.meta.lease_ms < state.lease_ms:
+        state.meta.lease_ms = state.lease_ms
         state.touch_meta()
 
 
 def _await_node(state: State, node: Node, now: int, grace_ms: int) -> None:
     lease = state.meta.lease_ms + state.settings.lease_margin_ms + grace_ms
-    state.liveness[node.name] = NodeLiveness(now if node.status == NodeStatus.LOST else now + lease)
+    state.liveness[node.name] = NodeLiveness(now if node.status in ABSENT else now + lease)
     state.open_node(node)
     if node.flaky_until_ms:
         state.at(node.flaky_until_ms, TimerKind.FLAKY, node.name)
-    if node.status == NodeStatus.LOST:
+    if node.status in ABSENT:
         state.at(now + GONE_AFTER_MS, TimerKind.GONE, node.name)
+        if state.allocated[node.name]:
+            state.losing[node.name] = None
     else:
+        state.awaited.add(node.name)
         state.watch_lease(node.name)
     if node.draining and node.drain_until_ms:
         state.at(node.drain_until_ms, TimerKind.DRAIN, node.name)
@@ -266,6 +294,8 @@ def _await_workload(state: State, workload: Workload) -> None:
         if workload.rollout is not None and workload.rollout.progress_ms > state.now_ms:
             workload.rollout = replace(workload.rollout, progress_ms=state.now_ms)
             state.touch_workload(workload)
+    if workload.cancelling is not None:
+        state.cancelling[key] = None
     _await_others(state, workload)
     if state.has_unstarted(workload):
         state.queue.add_unstarted(workload)
@@ -288,6 +318,7 @@ _INSTANCE = Decoder(Instance)
 _WORKLOAD = Decoder(Workload)
 _NODE = Decoder(Node)
 _META = Decoder(Meta)
+_FORMAT = Decoder(StoredFormat)
 _AUDIT = Decoder(Audit)
 _SETTINGS: dict[str, tuple[str, Decoder[Any]]] = {
     "project": ("projects", Decoder(Project)),

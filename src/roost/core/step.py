@@ -8,11 +8,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from roost.core import records
 from roost.core.dependencies.release import release_dependents
 from roost.core.explain.blockers import blockers_of
-from roost.core.explain.plan import PASSES_MAX, check_plan
+from roost.core.explain.plan import PASSES_MAX, check_plan, plan_of
 from roost.core.lifecycle import commands, schedules, update
+from roost.core.lifecycle.commands import cancel_more
+from roost.core.lifecycle.restarts import lose_more
 from roost.core.lifecycle.retention import sweep
 from roost.core.nodes import drain, maintenance, pools, reports
 from roost.core.orders import hand_out
@@ -21,11 +25,13 @@ from roost.core.queue.place import place
 from roost.core.services import rollout
 from roost.core.services.reconcile import reconcile
 from roost.core.state.outcome import Step
-from roost.core.state.state import State, in_maintenance
+from roost.core.state.state import State, awaits_agents, in_maintenance, overlay
+from roost.core.state.weight import weight
 from roost.core.timers import expire, sweep_timers
 from roost.core.transitions import finish_if_over, move, new_transitions
 from roost.model import events as happened
 from roost.model.errors import Conflict, RoostError
+from roost.model.records.plan import Plan
 from roost.model.states import InstanceState
 
 
@@ -33,9 +39,13 @@ def step(state: State, events: Sequence[happened.Event], now: int) -> Step:
     """Handle events at a time. Returns the changes, and the effects once they are durable."""
     out = Step()
     state.now_ms = now = max(now, state.now_ms)
+    state.sent_lease_ms = state.lease_ms
     for event in events:
+        out.work += weight(event)
         _handle(state, out, event, now)
     expire(state, out, now)
+    cancel_more(state, out, now)
+    lose_more(state, out, now)
     reconcile(state, out, now)
     release_dependents(state, out, now)
     more = place(state, out, now)
@@ -43,12 +53,14 @@ def step(state: State, events: Sequence[happened.Event], now: int) -> Step:
         reject_pending(state, out, now)
     sweep(state, out)
     sweep_timers(state)
+    state.grow_lease()
     hand_out(state, out)
     out.transitions += new_transitions(state)
     out.changes = state.flush()
     if out.changes:
         state.revision += 1
     more = more or bool(state.dependency_changes) or (bool(state.dirty_services) and not in_maintenance(state))
+    more = more or bool(state.cancelling or state.losing)
     out.wake_at_ms = now if more else state.timers[0][0] if state.timers else None
     return out
 
@@ -59,6 +71,8 @@ def _handle(state: State, out: Step, event: happened.Event, now: int) -> None:
             reports.reports_received(state, out, event, now)
         case happened.HeartbeatsReceived():
             reports.heartbeats_received(state, out, event, now)
+        case happened.ReadingPaused():
+            reports.reading_paused(state, out, event, now)
         case happened.AttributedRequest():
             _attributed(state, out, event, now)
         case happened.NodeConnected():
@@ -138,21 +152,39 @@ def _submit(state: State, out: Step, event: happened.Submit, now: int) -> None:
     if _place_all(state, out, now):
         message = "more waits to be placed than one step may do; try again in a moment"
         raise Conflict(message, code="plan_stale")
-    check_plan(step, state, event, now)
+    try:
+        plan: Plan | RoostError = make_plan(state, event, now)
+    except RoostError as error:
+        plan = error
+    check_plan(event.expected, plan)
     commands.submit(state, out, event, now)
     release_dependents(state, out, now)
     if not _place_all(state, out, now):
         reject_pending(state, out, now)
 
 
+def make_plan(state: State, submit: happened.Submit, now: int) -> Plan:
+    """What a submission would do now. Raises what it would be refused with. The state stays as it is."""
+    copy = overlay(state)
+    step(copy, (), now)  # what would happen anyway is not of the plan's doing
+    passes = [step(copy, (replace(submit, expected=None),), now)]
+    for reply in passes[0].replies:
+        if isinstance(reply.value, RoostError):
+            raise reply.value
+    while passes[-1].wake_at_ms == copy.now_ms and len(passes) < PASSES_MAX:
+        passes.append(step(copy, (), now))
+    return plan_of(state, copy, submit, passes)
+
+
 def _attributed(state: State, out: Step, event: happened.AttributedRequest, now: int) -> None:
     before = len(out.replies)
     out.principal = event.by.who
+    detail = records.detail_of(state, event.event)
     with _refusals(out, event.event.request):
         _handle_request(state, out, event.event, now)
     out.principal = ""
     if not any(isinstance(reply.value, RoostError) for reply in out.replies[before:]):
-        records.note(state, event.by, event.event, now)
+        records.note(state, event.by, event.event, now, detail)
 
 
 def _place_all(state: State, out: Step, now: int) -> bool:
@@ -162,6 +194,8 @@ def _place_all(state: State, out: Step, now: int) -> bool:
 
 def reject_pending(state: State, out: Step, now: int) -> None:
     """Workloads that do not queue end here if not all of their instances were placed."""
+    if awaits_agents(state):
+        return
     for key in state.rejectable:
         instance = state.instances.get(key)  # released by itself; names of workloads have no dots
         if instance is not None and instance.state == InstanceState.QUEUED and not instance.attempt:

@@ -24,8 +24,9 @@ from roost.model.reasons.nodes import HeartbeatsMissing
 from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
-from roost.model.states import InstanceState, NodeStatus, WorkloadKind
+from roost.model.states import ABSENT, InstanceState, WorkloadKind
 
+RETURNS_PER_LEASE = 4  # nodes return to a new leader without a pause that is as long as this part of a lease
 TIMERS_SPARE = 10_000  # timers without an owner that may stay in the heap; 200 bytes each
 
 
@@ -36,9 +37,11 @@ class Timer(NamedTuple):
 
 
 def expire(state: State, out: Step, now: int) -> None:
-    """Fire every timer that is due. A timer that has lost its meaning does nothing."""
-    while state.timers and state.timers[0][0] <= now:
+    """Fire the timers that are due, the oldest first. A timer that has lost its meaning does nothing."""
+    most = out.limit(state.settings.step_units)
+    while state.timers and state.timers[0][0] <= now and out.work < most:
         due = heappop(state.timers)
+        out.work += 1
         timer = TIMERS[due[1]]
         if timer.in_maintenance or not in_maintenance(state):
             timer.fire(state, out, due[2], now)
@@ -67,14 +70,17 @@ def sweep_timers(state: State) -> None:
 def _lease(state: State, out: Step, key: str, now: int) -> None:
     state.lease_timers.discard(key)
     node = state.nodes.get(key)
-    if node is None or node.status == NodeStatus.LOST:
+    if node is None or node.status in ABSENT:
         return
-    if state.liveness[key].lease_until_ms > now:
+    contact = state.liveness[key]
+    if key in state.awaited:  # while others return, its turn may still come: a server takes in so many per second
+        contact.lease_until_ms = max(contact.lease_until_ms, state.returned_ms + state.lease_ms // RETURNS_PER_LEASE)
+    if contact.lease_until_ms > now:
         state.watch_lease(key)
     elif in_maintenance(state):
         mark_out_of_touch(state, out, node, now)
     else:
-        lose_node(state, out, node, HeartbeatsMissing(state.settings.lease_ms), now)
+        lose_node(state, out, node, HeartbeatsMissing(state.lease_ms), now)
 
 
 def _queue(state: State, out: Step, key: str, now: int) -> None:
@@ -127,7 +133,7 @@ def _sweep(state: State, out: Step, key: str, now: int) -> None:
 
 def _gone(state: State, out: Step, key: str, now: int) -> None:
     node = state.nodes.get(key)
-    if node is None or node.status != NodeStatus.LOST:
+    if node is None or node.status not in ABSENT:
         return
     if state.allocated[key]:
         state.at(now + GONE_AFTER_MS, TimerKind.GONE, key)
@@ -168,7 +174,7 @@ def _reconcile(state: State, out: Step, key: str, now: int) -> None:
 
 
 def _shorter(state: State, out: Step, key: str, now: int) -> None:
-    state.meta.lease_ms = state.settings.lease_ms
+    state.meta.lease_ms = state.lease_ms
     state.touch_meta()
 
 

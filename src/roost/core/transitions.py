@@ -1,6 +1,6 @@
 """Transitions of instances and nodes, with their stories, allocations and counts. Nothing else changes a state."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from roost.core.orders import stop_order
 from roost.core.state.liveness import NodeLiveness
@@ -14,9 +14,16 @@ from roost.model.reasons.nodes import DrainCompleted, NodeRemoved
 from roost.model.reasons.reason import Reason, share
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
-from roost.model.records.transition import Story, Transition, Transitioned, lines_between
+from roost.model.records.transition import (
+    InstanceTransition,
+    InstanceTransitioned,
+    NodeTransition,
+    NodeTransitioned,
+    Transitioned,
+    lines_between,
+)
 from roost.model.records.workload import Workload
-from roost.model.states import ALLOCATED, FINISHED, MOVES, NODE_MOVES, InstanceState, NodeStatus
+from roost.model.states import ABSENT, ALLOCATED, FINISHED, MOVES, NODE_MOVES, InstanceState, NodeStatus
 from roost.ports.store import Change
 
 
@@ -39,7 +46,7 @@ def move(state: State, out: Step, instance: Instance, to: InstanceState, reason:
         if node.status == NodeStatus.DRAINING and not state.allocated[node.name]:
             refresh_status(state, out, node, DrainCompleted(), at_ms)
     if before == InstanceState.RUNNING:
-        instance.ready_since_ms, instance.health_message = 0, ""
+        instance.ready_since_ms, instance.health_failure = 0, None
     if to in _MILESTONES:
         state.notify_dependents(instance.workload, instance.index)
     if instance.workload in state.reconciling and to != InstanceState.PLACED:
@@ -65,35 +72,33 @@ def stop(state: State, out: Step, instance: Instance, reason: Reason, now: int, 
     out.order(instance.node, stop_order(state, instance))
 
 
-def note_instance(state: State, instance: Instance, before: str, reason: Reason, at_ms: int) -> None:
+def note_instance(
+    state: State, instance: Instance, before: InstanceState | None, reason: Reason, at_ms: int
+) -> None:  # fmt: skip
     """Add a line to the story of an instance; the oldest lines are dropped."""
-    line = Transition(
+    line = InstanceTransition(
         at_ms, before, instance.state, reason, state.revision + 1, instance.attempt, instance.node,
-        instance.exit_code, instance.signal, instance.version, instance.log_size,
+        instance.exit_code, instance.signal, instance.version, instance.log_size, instance.step,
     )  # fmt: skip
     instance.story = (*instance.story[1 - STORY_MAX :], line)
 
 
-def note_node(state: State, node: Node, before: str, reason: Reason, at_ms: int) -> None:
-    line = Transition(at_ms, before, node.status, reason, state.revision + 1, node=node.name)
+def restate(state: State, instance: Instance, reason: Reason, at_ms: int) -> None:
+    """There is more to say about an instance whose state stays."""
+    instance.reason = reason
+    note_instance(state, instance, instance.state, reason, at_ms)
+    state.touch_instance(instance)
+
+
+def note_node(state: State, node: Node, before: NodeStatus, reason: Reason, at_ms: int) -> None:
+    line = NodeTransition(at_ms, before, node.status, reason, state.revision + 1)
     node.story = (*node.story[1 - STORY_MAX :], line)
 
 
 def new_transitions(state: State) -> list[Transitioned]:
     """The transitions of this step, of instances and nodes that still have a record."""
-    return [
-        transitioned
-        for (kind, key), record in state.dirty.items()
-        if record is not None and kind in ("instance", "node")
-        for transitioned in latest_transitions(state, kind, key, record.story)
-    ]
-
-
-def latest_transitions(state: State, kind: str, key: str, story: Story) -> list[Transitioned]:
-    revision, first = state.revision + 1, len(story)
-    while first and story[first - 1].revision == revision:
-        first -= 1
-    return [Transitioned(kind, key, line) for line in story[first:]]
+    keys = [(kind, key) for (kind, key), record in state.dirty.items() if record is not None]
+    return _transitions_of(state, keys, state.revision, state.revision + 1)
 
 
 def followed_transitions(state: State, changes: Sequence[Change], since: int) -> list[Transitioned]:
@@ -101,11 +106,19 @@ def followed_transitions(state: State, changes: Sequence[Change], since: int) ->
     found: list[Transitioned] = []
     for kind, key, value in changes:
         if kind == "node" and value is None:
-            gone = Transition(state.now_ms, "", "gone", NodeRemoved(), state.revision, node=key)
-            found.append(Transitioned(kind, key, gone))
-        record = state.instances.get(key) if kind == "instance" else state.nodes.get(key) if kind == "node" else None
-        if record is not None:
-            found += [Transitioned(kind, key, line) for line in lines_between(record.story, since, state.revision)]
+            gone = NodeTransition(state.now_ms, None, NodeStatus.GONE, NodeRemoved(), state.revision)
+            found.append(NodeTransitioned(key, gone))
+    return found + _transitions_of(state, [change[:2] for change in changes], since, state.revision)
+
+
+def _transitions_of(state: State, keys: Iterable[tuple[str, str]], since: int, until: int) -> list[Transitioned]:
+    found: list[Transitioned] = []
+    for kind, key in keys:
+        if kind == "instance" and key in state.instances:
+            lines = lines_between(state.instances[key].story, since, until)
+            found += [InstanceTransitioned(key, line) for line in lines]
+        elif kind == "node" and key in state.nodes:
+            found += [NodeTransitioned(key, line) for line in lines_between(state.nodes[key].story, since, until)]
     return found
 
 
@@ -133,10 +146,12 @@ def reopen(state: State, workload: Workload) -> None:
         state.touch_workload(workload)
 
 
-def refresh_status(state: State, out: Step, node: Node, reason: Reason, at_ms: int, *, is_lost: bool = False) -> None:
-    """Derive the status of a node: out of touch, leaving service, or ready. `is_lost`: its lease has ended."""
+def refresh_status(
+    state: State, out: Step, node: Node, reason: Reason, at_ms: int, *, absent: NodeStatus | None = None
+) -> None:
+    """Derive the status of a node: out of touch, leaving service, or ready. `absent`: it is stopped or lost now."""
     if not state.liveness[node.name].in_touch:
-        to = NodeStatus.LOST if node.status == NodeStatus.LOST or is_lost else NodeStatus.SUSPECT
+        to = absent or (node.status if node.status in ABSENT else NodeStatus.SUSPECT)
     elif node.draining:
         to = NodeStatus.DRAINING if state.allocated[node.name] else NodeStatus.DRAINED
     else:
@@ -153,7 +168,7 @@ def refresh_status(state: State, out: Step, node: Node, reason: Reason, at_ms: i
 def liveness_of(state: State, name: str, session: int) -> NodeLiveness | None:
     """The liveness of a node if this is its session; messages of older sessions are ignored."""
     node = state.nodes.get(name)
-    if node is None or node.session != session or node.status == NodeStatus.LOST:
+    if node is None or node.session != session or node.status in ABSENT:
         return None
     return state.liveness[name]
 

@@ -1,6 +1,6 @@
 """Order and repetition by chance: random graphs of workloads with random ends, and schedules with random clocks.
 
-What must hold is watched from outside: nothing starts before what it waits for, nobody waits for ever; a tick is run
+What must hold is watched from outside: nothing starts before what it waits for, no instance waits forever; a tick runs
 once, and two runs of a schedule are never there at a time where it does not allow that.
 """
 
@@ -26,7 +26,7 @@ class Watcher:
         self.seen: set[tuple[str, int, str]] = set()  # workload, index or -1, and what it has been
         self.starts: set[tuple[str, int]] = set()  # serial and index of those that began
 
-    def look(self, scene: Scene) -> None:
+    def observe(self, scene: Scene) -> None:
         for instance in scene.state.instances.values():
             key, index = instance.workload, instance.index
             if instance.ready_since_ms or (instance.story and any(move.state == "running" for move in instance.story)):
@@ -87,16 +87,16 @@ ACTIONS = st.tuples(
 
 @settings(max_examples=60)
 @given(graphs(), st.booleans(), st.integers(1, 6), st.lists(ACTIONS, max_size=25))
-def test_nothing_starts_too_early_and_nobody_waits_for_ever(
+def test_nothing_starts_too_early_and_no_instance_waits_forever(
     documents: list[dict[str, Any]], at_once: bool, cpu: int, actions: list[tuple[str, int]]
 ) -> None:
     scene, watcher = Scene("a", "b", cpu=cpu, prefill_max=0), Watcher()
     for batch in [documents] if at_once else [[document] for document in documents]:
         scene.submit(*batch)
-        watcher.look(scene)
+        watcher.observe(scene)
     for action, number in actions:
         _act(scene, action, number)
-        watcher.look(scene)
+        watcher.observe(scene)
     _finish_all(scene, watcher)
     for key, workload in scene.state.workloads.items():
         if workload.policy.kind == "job":
@@ -106,7 +106,7 @@ def test_nothing_starts_too_early_and_nobody_waits_for_ever(
 
 
 def _act(scene: Scene, action: str, number: int) -> None:
-    """Let something happen, to whoever the number picks."""
+    """Let something happen, to the instance that the number picks."""
     allocated = sorted(
         (instance for instance in scene.state.instances.values() if instance.state in ALLOCATED),
         key=lambda instance: instance.key,
@@ -172,7 +172,7 @@ def _finish_all(scene: Scene, watcher: Watcher) -> None:
                 scene.running(instance.key)
             else:
                 scene.ended(instance.key)
-            watcher.look(scene)
+            watcher.observe(scene)
 
 
 def _holds(scene: Scene, workload: Workload) -> bool:
@@ -256,7 +256,7 @@ def test_the_watcher_would_notice() -> None:
     two = scene.state.workloads["default/two"]
     two.policy = type(two.policy)(two.policy.kind, two.policy.ask, after=(After("default/one"),))
     try:
-        watcher.look(scene)
+        watcher.observe(scene)
     except AssertionError as error:
         assert "default/two.0 began before ('default/one', -1, <Milestone.SUCCEEDED: 'succeeded'>)" in str(error)
     else:

@@ -1,18 +1,17 @@
-"""Workloads that wait for others: released or cancelled, and what is said of them meanwhile."""
+"""Workloads that wait for others: released or cancelled, and what is reported of them meanwhile."""
 
 from typing import Any
 
 import pytest
 
-from roost.core.explain.plan import make_plan
 from roost.core.explain.why import why
-from roost.core.step import step
+from roost.core.step import make_plan
 from roost.model.events import Submit
 from roost.model.reasons.attempts import CancelRequested, ExitCode, QueueTimeout, TimeoutExceeded
 from roost.model.reasons.reason import DependencyEnded, Reason
 from roost.model.reasons.subjects import WorkloadRef
 from roost.schema.reason_text import render_text
-from tests.core.scene import Scene, job, said, service, wanted
+from tests.core.scene import Scene, job, outcome, service, wanted
 
 
 def after(name: str, **fields: Any) -> list[dict[str, Any]]:
@@ -25,7 +24,7 @@ def workload(scene: Scene, name: str) -> Any:
 
 def test_a_job_starts_when_the_one_before_it_has_succeeded() -> None:
     scene = Scene("a")
-    assert said(scene.submit(job("build"), job("test", after=["build"]))) == {
+    assert outcome(scene.submit(job("build"), job("test", after=["build"]))) == {
         "changes": ["workload build", "workload test", "instance build.0 placed"],
         "orders": ["a: run build.0 attempt 1"],
         "replies": ["build test"],
@@ -33,7 +32,7 @@ def test_a_job_starts_when_the_one_before_it_has_succeeded() -> None:
     scene.running("build.0")
     assert scene.counts("test") == {"queued": 1}
     scene.wait("1m")
-    assert said(scene.ended("build.0")) == {
+    assert outcome(scene.ended("build.0")) == {
         "changes": ["instance build.0 succeeded", "workload build", "workload test", "instance test.0 placed"],
         "orders": ["a: drop, run test.0 attempt 1"],
     }
@@ -47,11 +46,11 @@ def test_the_one_before_may_come_later_in_the_same_request() -> None:
     assert scene.counts("test") == {"queued": 1}
 
 
-def test_who_waits_for_what_failed_is_cancelled_and_so_is_who_waits_for_that() -> None:
+def test_an_instance_that_waits_for_what_failed_is_cancelled_and_so_is_one_that_waits_for_that() -> None:
     scene = Scene("a")
     scene.submit(job("build"), job("test", after=["build"]), job("ship", after=["test"]))
     scene.running("build.0")
-    assert said(scene.ended("build.0", code=1)) == {
+    assert outcome(scene.ended("build.0", code=1)) == {
         "changes": ["instance build.0 failed", "workload build", "workload test cancelled", "workload ship cancelled"],
         "orders": ["a: drop"],
     }
@@ -76,7 +75,9 @@ def ended(state: str, cause: Reason, instance: int | None = None, name: str = "b
         ({"queue_timeout": "1s", "resources": {"cpu": 9}}, "wait", ended("expired", QueueTimeout(1_000))),
     ],
 )
-def test_every_other_end_cancels_who_waits_for_success(fields: dict[str, Any], end: str, reason: Reason) -> None:
+def test_every_other_end_cancels_an_instance_that_waits_for_success(
+    fields: dict[str, Any], end: str, reason: Reason
+) -> None:
     scene = Scene("a")
     scene.submit(job("build", retries=0, **fields), job("test", after=["build"]))
     if end == "timed_out":
@@ -155,7 +156,7 @@ def test_a_service_has_started_when_one_of_it_is_ready() -> None:
     assert scene.states("load.0") == ["placed"]
 
 
-def test_a_service_that_ends_before_it_was_ready_cancels_who_waits() -> None:
+def test_a_service_that_ends_before_it_was_ready_cancels_pending_instances() -> None:
     scene = Scene("a")
     scene.submit(service("db"), job("load", after=["db"]))
     scene.cancel("db")
@@ -173,7 +174,7 @@ def test_all_of_several_have_to_come_in_any_order() -> None:
     assert scene.states("last.0") == ["placed"]
 
 
-def test_what_is_over_already_is_decided_at_once() -> None:
+def test_a_condition_on_finished_work_is_decided_at_once() -> None:
     scene = Scene("a")
     scene.submit(job("good"), job("bad"))
     scene.ended("good.0")
@@ -183,7 +184,7 @@ def test_what_is_over_already_is_decided_at_once() -> None:
     assert scene.counts("two") == {"cancelled": 1}
 
 
-def test_who_is_forgotten_has_been_decided() -> None:
+def test_an_instance_that_is_forgotten_has_been_decided() -> None:
     scene = Scene("a")
     scene.submit(job("build", retention=0), job("test", after=["build"]))
     scene.ended("build.0")
@@ -235,7 +236,7 @@ def test_the_limit_on_waiting_counts_from_the_release_and_the_deadline_from_subm
     assert scene.counts("test") == {"expired": 1}
 
 
-def test_who_does_not_want_to_wait_for_room_waits_for_others() -> None:
+def test_an_instance_that_does_not_want_to_wait_for_room_waits_for_others() -> None:
     scene = Scene("n", cpu=1, prefill_max=0)
     scene.submit(job("build"), job("test", after=["build"], when_full="reject"))
     assert scene.counts("test") == {"queued": 1}
@@ -254,7 +255,7 @@ def test_a_gang_waits_whole() -> None:
     assert scene.states("left.0", "left.1", "right.0") == ["placed", "placed", "placed"]
 
 
-def test_who_waits_can_be_cancelled_whole_or_in_part() -> None:
+def test_an_instance_that_waits_can_be_cancelled_whole_or_in_part() -> None:
     scene = Scene("n", cpu=4)
     scene.submit(job("build"), job("test", count=3, after=["build"]), job("other", after=["build"]))
     scene.cancel("other")
@@ -271,14 +272,14 @@ def test_a_retry_waits_again_if_the_other_lives_again() -> None:
     scene = Scene("n")
     scene.submit(job("build"), job("test", after=["build"]))
     scene.ended("build.0", code=1)
-    assert said(scene.retry("test")) == {
+    assert outcome(scene.retry("test")) == {
         "replies": [
             "409 after_failed: default/test cannot start: retry its dependency first: "
             "dependency default/build failed (exit code 1)"
         ]
     }
     scene.retry("build")
-    assert scene.counts("test") == {"cancelled": 1}  # nobody asked for it
+    assert scene.counts("test") == {"cancelled": 1}  # without a request
     scene.retry("test")
     assert scene.counts("test") == {"queued": 1}
     scene.ended("build.0")
@@ -300,7 +301,7 @@ def test_what_a_forgetful_server_learns_of_does_not_wait_again() -> None:
     scene.submit(job("build"), job("test", count=2, after=["build"]))
     scene.ended("build.0")
     scene.running("test.0", "test.1")
-    reported = [scene.as_told("test.0"), scene.as_told("test.1")]
+    reported = [scene.as_ordered("test.0"), scene.as_ordered("test.1")]
     scene.wait("1s")
     scene.restart(forgetful=True)
     scene.hello("n", reported[0], cpu=4)
@@ -322,7 +323,7 @@ def test_only_what_failed_is_tried_again_if_that_is_wanted() -> None:
     scene.retry("many", failed=True)
     assert scene.counts("many") == {"placed": 2, "cancelled": 3}
     scene.ended("many.0", "many.1")
-    assert said(scene.retry("many", failed=True))["replies"][0].startswith("409 nothing_to_retry")
+    assert outcome(scene.retry("many", failed=True))["replies"][0].startswith("409 nothing_to_retry")
 
 
 def test_why_says_what_is_waited_for() -> None:
@@ -336,20 +337,20 @@ def test_why_says_what_is_waited_for() -> None:
     assert (reported.code, [blocker.code for blocker in reported.blockers]) == ("after", ["waits_for_others"])
 
 
-def test_a_plan_knows_what_waits_for_others() -> None:
+def test_a_plan_knows_work_that_waits_for_others() -> None:
     scene = Scene("n")
     scene.submit(job("a"))
     submit = Submit(1, (wanted(job("b", after=["a"])), wanted(job("c"))))
-    plan = make_plan(step, scene.state, submit, scene.now)
+    plan = make_plan(scene.state, submit, scene.now)
     assert [placing.instance for placing in plan.placed] == ["default/c.0"]
     assert [(pending_workload.workload, pending_workload.code) for pending_workload in plan.pending] == [
         ("default/b", "after")
     ]
     done = scene.step(Submit(1, submit.specs, True, plan))
-    assert said(done)["replies"] == ["b c"]
+    assert outcome(done)["replies"] == ["b c"]
 
 
-def test_a_change_of_what_waits_changes_what_it_waits_for() -> None:
+def test_a_change_of_pending_work_changes_what_it_waits_for() -> None:
     scene = Scene("n")
     scene.submit(job("a"), job("b"), job("c", after=["a"]))
     scene.submit(job("c", after=["b"]), same_ok=True)

@@ -7,7 +7,7 @@ from roost.model.reasons.attempts import CancelRequested, ExitCode
 from roost.model.reasons.reason import DependencyEnded
 from roost.model.reasons.subjects import WorkloadRef
 from roost.schema.reason_text import render_text
-from tests.core.scene import Scene, job, said
+from tests.core.scene import Scene, job, outcome
 
 EACH = {"workload": "build", "each": True}
 
@@ -23,7 +23,7 @@ def test_each_element_starts_after_its_own() -> None:
     scene = pair()
     assert scene.counts("test") == {"queued": 3}
     scene.running("build.0", "build.1", "build.2")
-    assert said(scene.ended("build.1")) == {
+    assert outcome(scene.ended("build.1")) == {
         "changes": ["instance build.1 succeeded", "instance test.1 placed"],
         "orders": ["n: drop, run test.1 attempt 1"],
     }
@@ -61,7 +61,7 @@ def test_what_never_began_counts_as_what_its_workload_made_of_it() -> None:
     assert scene.counts("clean") == {"placed": 1, "queued": 2}
 
 
-def test_started_is_told_of_each_element() -> None:
+def test_started_is_reported_of_each_element() -> None:
     scene = Scene("n", cpu=8)
     scene.submit(
         job("feed", count=2), job("watch", count=2, after=[{"workload": "feed", "each": True, "when": "started"}])
@@ -107,7 +107,7 @@ def test_two_arrays_have_to_come_for_each() -> None:
     assert scene.states("test.0") == ["cancelled"]
 
 
-def test_what_is_over_already_is_decided_at_once() -> None:
+def test_a_condition_on_finished_work_is_decided_at_once() -> None:
     scene = Scene("n", cpu=8)
     scene.submit(job("build", count=3))
     scene.ended("build.0")
@@ -122,7 +122,7 @@ def test_a_retry_waits_for_an_element_that_lives_again() -> None:
     scene.ended("build.1", code=1)
     scene.ended("test.0")
     scene.ended("test.2", code=1)
-    assert said(scene.retry("test.1"))["replies"] == [
+    assert outcome(scene.retry("test.1"))["replies"] == [
         "409 after_failed: default/test cannot start: retry its dependency first: "
         "dependency default/build.1 failed (exit code 1)"
     ]
@@ -174,20 +174,20 @@ def test_elements_that_wait_survive_a_restart() -> None:
 
 def test_what_elements_wait_for_cannot_change_while_they_live() -> None:
     scene = pair()
-    words = "the elements of default/test wait for one each; cancel it first to change their dependencies"
+    message = "the elements of default/test wait for one each; cancel it first to change their dependencies"
     done = scene.submit(job("test", count=3), same_ok=True)
-    assert said(done) == {"replies": [f"409 cannot_change: after: {words}"]}
+    assert outcome(done) == {"replies": [f"409 cannot_change: after: {message}"]}
 
 
 def test_too_many_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roost.core.dependencies.validate.ELEMENTS_AT_ONCE_MAX", 5)
     scene = Scene("n")
     done = scene.submit(job("build", count=3), job("one", count=3, after=[EACH]), job("two", count=3, after=[EACH]))
-    assert said(done)["replies"][0].startswith("413 too_large: [0].after: 6 elements that wait for an element each")
+    assert outcome(done)["replies"][0].startswith("413 too_large: [0].after: 6 elements that wait for an element each")
     assert not scene.state.workloads
 
 
-def test_each_element_is_told_its_own_values() -> None:
+def test_each_element_gets_its_own_values() -> None:
     scene = Scene("n", cpu=8)
     scene.submit(job("many", each=["red", "green"]), job("pairs", each=[{"A": "1", "B": "2"}, {"A": "3"}]))
     reported = {f"{run.workload}.{run.index}": run.env for run in scene.runs.values()}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.scene import Scene, job, said, service
+from tests.core.scene import Scene, job, outcome, service
 
 
 def after(name: str, **fields: Any) -> list[dict[str, Any]]:
@@ -12,7 +12,7 @@ def after(name: str, **fields: Any) -> list[dict[str, Any]]:
 
 
 REFUSED = [
-    (job("a", after=["nobody"]), "422 invalid: after[0].workload: there is no workload nobody; submit it first or in "
+    (job("a", after=["missing"]), "422 invalid: after[0].workload: there is no workload missing; submit it first or in "
      "the same request"),
     (job("a", after=after("db", when="succeeded")), "422 invalid: after[0].when: db is a service, which does not end "
      "by itself; wait until it has `started`"),
@@ -37,13 +37,13 @@ REFUSED = [
 def test_what_cannot_be_waited_for_is_refused(document: dict[str, Any], message: str) -> None:
     scene = Scene("n")
     scene.submit(job("build"), service("db"), job("nightly", schedule="@daily"))
-    assert said(scene.submit(document)) == {"replies": [message]}
+    assert outcome(scene.submit(document)) == {"replies": [message]}
     assert "default/a" not in scene.state.workloads
 
 
 def test_a_circle_is_refused_with_its_chain() -> None:
     scene = Scene("n")
-    done = said(scene.submit(job("c"), job("a", after=["b"]), job("b", after=["c", "a"])))
+    done = outcome(scene.submit(job("c"), job("a", after=["b"]), job("b", after=["c", "a"])))
     message = "each waits for the next, so none would ever start: default/a after default/b after default/a"
     assert done == {"replies": [f"422 after_cycle: [1].after: {message}"]}
     assert not scene.state.workloads
@@ -52,6 +52,6 @@ def test_a_circle_is_refused_with_its_chain() -> None:
 def test_a_circle_through_an_applied_change_is_refused() -> None:
     scene = Scene("n", cpu=1)
     scene.submit(job("busy"), job("a"), job("b", after=["a"]))
-    done = said(scene.submit(job("a", after=["b"]), same_ok=True))
+    done = outcome(scene.submit(job("a", after=["b"]), same_ok=True))
     message = "each waits for the next, so none would ever start: default/a after default/b after default/a"
     assert done == {"replies": [f"422 after_cycle: after: {message}"]}

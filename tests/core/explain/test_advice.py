@@ -27,7 +27,7 @@ def codes(scene: Scene, name: str) -> tuple[str, list[str]]:
 
 def test_every_filter_has_a_code() -> None:
     names = {item.name for item in (*STATIC, *DYNAMIC, *AFFINITY)}
-    others = {"quota", "gang", "kept", "after", "schedule", "project", "pool_failed", "maintenance"}
+    others = {"quota", "gang", "kept", "after", "schedule", "project", "pool_failed", "maintenance", "agents"}
     assert names | others == CODES.keys()
     assert len(set(CODES.values())) == len(CODES)
 
@@ -57,7 +57,7 @@ def test_the_verdict_is_never_only_if_no_known_node_could() -> None:
     assert advice(scene, "later").verdict == "wait"
 
 
-def test_nobody_advises_what_runs() -> None:
+def test_running_instances_get_no_advice() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
     assert advice(scene, "web") == Advice()
@@ -122,7 +122,7 @@ def test_position_goes_by_priority_then_age_and_counts_arrays() -> None:
     assert late.queued_before[:3] == ("default/first.0", "default/array.0", "default/array.1")
 
 
-def test_nobody_is_ahead_twice() -> None:
+def test_no_instance_is_counted_ahead_twice() -> None:
     scene = Scene()
     scene.submit(job("array", count=3), job("late"))
     scene.cancel("array.1")
@@ -133,7 +133,7 @@ def test_nobody_is_ahead_twice() -> None:
     assert (late.position, late.queued_before) == (4, ("default/array.0", "default/array.1", "default/array.2"))
 
 
-def test_whoever_has_the_smaller_share_is_ahead() -> None:
+def test_an_instance_that_has_the_smaller_share_is_ahead() -> None:
     scene = Scene("a", cpu=4)
     scene.submit(job("hog", count=8, project="many"))
     scene.submit(job("one", project="few"))
@@ -187,7 +187,7 @@ def test_an_estimate_from_what_users_say() -> None:
     assert (then.likely_ms, then.message) == (scene.now + 360_000, "from what users expect, timeouts")
 
 
-def test_no_estimate_is_said_to_be_none() -> None:
+def test_a_missing_estimate_is_shown_as_missing() -> None:
     scene = Scene("a", cpu=1)
     scene.submit(service("web"))
     scene.submit(job("next"), job("short", queue_timeout="1m"))
@@ -196,7 +196,7 @@ def test_no_estimate_is_said_to_be_none() -> None:
     assert found.message == "not known: what holds room has no known end (no past runs, no `expected`, no `timeout`)"
 
 
-def test_whoever_gives_up_before_its_turn_is_told_so() -> None:
+def test_a_queue_timeout_before_the_estimated_start_is_reported() -> None:
     scene = Scene("a", cpu=1)
     scene.submit(job("runs", expected="1h"))
     scene.submit(job("short", queue_timeout="1m"))

@@ -38,10 +38,12 @@ def test_everything_has_a_place_and_each_sees_the_ones_before_it() -> None:
     assert plan.is_whole
     scene.drain("a")
     scene.stopped("one.0", "two.0")
-    assert dict(zip(("one.0", "two.0"), scene.where("one.0", "two.0"), strict=True)) == where(plan), "as it was said"
+    assert dict(zip(("one.0", "two.0"), scene.where("one.0", "two.0"), strict=True)) == where(plan), (
+        "as it was reported"
+    )
 
 
-def test_what_has_no_place_is_told_why() -> None:
+def test_what_has_no_place_has_a_reason() -> None:
     scene = Scene("a", "b", cpu=2)
     scene.submit(job("fill", placement={"require": ["name == 'b'"]}))
     scene.submit(job("small", count=2, placement={"require": ["name in ['a', 'b']"], "strategy": "first_fit"}))
@@ -74,7 +76,7 @@ def test_jobs_may_finish_before_the_deadline_and_services_go_at_once() -> None:
     assert not tried(scene, "a", 0).is_whole
 
 
-def test_nobody_is_stopped_to_make_room() -> None:
+def test_no_instance_is_stopped_to_make_room() -> None:
     scene = Scene("a", "b", cpu=1)
     scene.submit(job("high", priority=99, placement={"strategy": "first_fit"}), job("low", priority=1))
     scene.running("high.0", "low.0")

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roost.core.explain.plan import make_plan
 from roost.core.state.state import overlay
-from roost.core.step import step
+from roost.core.step import make_plan, step
 from roost.model.errors import Conflict, Invalid, RoostError
 from roost.model.events import Submit
 from roost.model.reasons.attempts import Preempted, UpdatedToVersion
@@ -17,7 +16,7 @@ from roost.model.reasons.subjects import InstanceRef
 from roost.model.records.plan import Plan, differences
 from roost.schema.reason_text import render_text
 from tests.core.random_clusters import ACTION_LISTS, DOCUMENTS, apply_actions, reported, small_cluster
-from tests.core.scene import Scene, job, said, service, wanted
+from tests.core.scene import Scene, job, outcome, service, wanted
 
 
 def submit(*documents: dict[str, Any]) -> Submit:
@@ -25,14 +24,14 @@ def submit(*documents: dict[str, Any]) -> Submit:
 
 
 def planned(scene: Scene, *documents: dict[str, Any]) -> Plan:
-    return make_plan(step, scene.state, submit(*documents), scene.now)
+    return make_plan(scene.state, submit(*documents), scene.now)
 
 
 def applied(scene: Scene, plan: Plan, *documents: dict[str, Any], first: Any = (), then: Any = ()) -> Any:
     return scene.step(*first, msgspec.structs.replace(submit(*documents), expected=plan), *then)
 
 
-def test_a_plan_says_who_goes_where_and_touches_nothing() -> None:
+def test_a_plan_says_which_instance_goes_where_and_touches_nothing() -> None:
     scene = Scene("a", "b", cpu=2)
     scene.submit(job("known"))
     known = reported(scene.state)
@@ -47,7 +46,7 @@ def test_a_plan_says_who_goes_where_and_touches_nothing() -> None:
     assert (waits.workload, waits.count, waits.code) == ("default/new", 1, "insufficient_resources")
     assert [reason.code for reason in waits.blockers] == ["no_room"]
     assert reported(scene.state) == known
-    assert said(scene.step()) == {}
+    assert outcome(scene.step()) == {}
 
 
 def test_a_plan_says_which_devices() -> None:
@@ -56,7 +55,7 @@ def test_a_plan_says_which_devices() -> None:
     assert planned(scene, job("train", resources={"gpu": 2})).placed[0].devices == (0, 1)
 
 
-def test_a_plan_says_who_would_be_stopped() -> None:
+def test_a_plan_says_which_instance_would_be_stopped() -> None:
     scene = Scene("a", cpu=2)
     scene.submit(job("low", priority=10, resources={"cpu": 2}))
     plan = planned(scene, job("high", priority=90, resources={"cpu": 2}))
@@ -64,7 +63,7 @@ def test_a_plan_says_who_would_be_stopped() -> None:
     assert plan.stopped[0].reason == Preempted(InstanceRef("default", "high", 0), 90, 10)
 
 
-def test_a_plan_says_who_would_be_rejected() -> None:
+def test_a_plan_says_which_instance_would_be_rejected() -> None:
     scene = Scene("a", cpu=2)
     (one,) = planned(scene, job("big", when_full="reject", resources={"cpu": 3})).pending
     assert (one.code, render_text(one.text).partition(":")[0]) == ("rejected", "unsatisfiable")
@@ -86,18 +85,18 @@ def test_a_plan_is_carried_out_exactly() -> None:
     documents = (job("one", count=3), job("two", resources={"cpu": 2}))
     plan = planned(scene, *documents)
     done = applied(scene, plan, *documents)
-    assert said(done)["replies"] == ["one two"]
+    assert outcome(done)["replies"] == ["one two"]
     assert [(item.instance, item.node) for item in done.placed] == [
         (placing.instance, placing.node) for placing in plan.placed
     ]
 
 
-def test_a_plan_that_does_not_hold_any_more_is_refused_with_the_difference() -> None:
+def test_a_plan_that_no_longer_holds_is_refused_with_the_difference() -> None:
     scene = Scene("a", "b", cpu=2)
     document = job("web", resources={"cpu": 2})
     plan = planned(scene, document)
     scene.submit(job("other", resources={"cpu": 2}))
-    assert said(applied(scene, plan, document)) == {
+    assert outcome(applied(scene, plan, document)) == {
         "replies": [
             "409 plan_stale: the plan is stale: default/web.0: planned on a by least_loaded, now on b by least_loaded"
         ]
@@ -109,11 +108,11 @@ def test_a_name_that_was_taken_meanwhile_is_a_difference() -> None:
     scene = Scene("a")
     plan = planned(scene, job("web"))
     scene.submit(job("web", command="false"))
-    (told_,) = said(applied(scene, plan, job("web")))["replies"]
-    assert told_.startswith("409 plan_stale: the plan is stale: workload default/web: planned created")
+    (shown_,) = outcome(applied(scene, plan, job("web")))["replies"]
+    assert shown_.startswith("409 plan_stale: the plan is stale: workload default/web: planned created")
 
 
-def test_a_plan_says_what_becomes_a_new_version_and_who_is_stopped_for_it() -> None:
+def test_a_plan_says_what_becomes_a_new_version_and_which_instance_is_stopped_for_it() -> None:
     scene = Scene("a")
     scene.submit(service("web", count=2))
     scene.running("web.0", "web.1")
@@ -126,7 +125,7 @@ def test_a_plan_says_what_becomes_a_new_version_and_who_is_stopped_for_it() -> N
 
 
 def test_what_comes_in_the_same_step_does_not_come_between() -> None:
-    """Whoever matters more is in the same batch, after the plan; it would have had the node."""
+    """The instance that matters more is in the same batch, after the plan; it would have had the node."""
     scene = Scene("a", cpu=2)
     document = job("web", resources={"cpu": 2})
     plan = planned(scene, document)
@@ -142,8 +141,8 @@ def test_what_comes_before_it_in_the_same_step_is_a_difference() -> None:
     plan = planned(scene, document)
     rival = Submit(2, (wanted(job("rival", resources={"cpu": 2})),))
     done = applied(scene, plan, document, first=(rival,))
-    assert said(done)["replies"][0] == "rival"
-    assert said(done)["replies"][1].startswith("409 plan_stale")
+    assert outcome(done)["replies"][0] == "rival"
+    assert outcome(done)["replies"][1].startswith("409 plan_stale")
     assert "default/web" not in scene.state.workloads
 
 
@@ -184,7 +183,7 @@ def test_what_is_planned_is_what_happens(actions: Any, documents: list[dict[str,
     try:
         event = submit(*documents)
         known = reported(state)
-        plan = make_plan(step, state, event, state.now_ms)
+        plan = make_plan(state, event, state.now_ms)
     except RoostError:
         return
     assert reported(state) == known

@@ -169,7 +169,7 @@ def test_the_place_that_is_kept_for_it_does_not_keep_it_out() -> None:
     assert helpful(scene, "web")[0] == "ask for 1 cpu instead of 4 cpu"
 
 
-def test_what_whoever_is_ahead_would_take_is_not_suggested() -> None:
+def test_room_that_instances_ahead_would_take_is_not_suggested() -> None:
     scene = Scene("a", cpu=4)
     scene.submit(job("busy", resources={"cpu": 4}))
     scene.submit(job("first", priority=60, resources={"cpu": 4}))
@@ -198,7 +198,7 @@ def test_each_suggestion_starts_the_instance_and_nothing_smaller_does(actions: A
             continue
         subject = subject_of(state, workload, 0)
         if state.placed_count(workload):
-            continue  # whoever has run before cannot be submitted anew without stopping the others
+            continue  # the instance that has run before cannot be submitted anew without stopping the others
         if subject.key in state.pending_preemptions or any(
             reservation.instance == subject.key for reservation in state.backfill_reservations.values()
         ):
@@ -211,7 +211,7 @@ def test_each_suggestion_starts_the_instance_and_nothing_smaller_does(actions: A
 
 
 def starts(state: State, subject: Subject, suggestion: Suggestion) -> bool:
-    """Whether an instance runs once somebody has done what is suggested."""
+    """Whether an instance runs once the suggestion is followed."""
     copy = overlay(state)
     if suggestion.kind in ("less", "rule"):
         document = changed(subject, suggestion)

@@ -5,7 +5,7 @@ import pytest
 from roost.core.explain.why import decision_line, node_report, why
 from roost.model.errors import NotFound
 from roost.schema.reason_text import render_text
-from tests.core.scene import Scene, job, said, service
+from tests.core.scene import Scene, job, outcome, service
 
 
 def test_no_node_at_all_and_no_node_online() -> None:
@@ -41,23 +41,23 @@ def test_full_just_now_is_insufficient_resources() -> None:
     )
 
 
-def test_a_capability_nobody_has_is_unsatisfiable_and_tells_every_reason() -> None:
+def test_a_capability_no_node_has_is_unsatisfiable_and_tells_every_reason() -> None:
     scene = Scene("a", "b")
     scene.submit(job("web", image="python:3.12"), job("vm", kind="vm"), job("gpu", resources={"gpu": 1}))
     scene.submit(job("far", placement={"pool": "far"}), job("arm", placement={"require": ["arch == 'arm64'"]}))
-    words = {name: why(scene.state, f"default/{name}") for name in ("web", "vm", "gpu", "far", "arm")}
-    assert {reported.code for reported in words.values()} == {"unsatisfiable"}
-    assert {name: render_text(reported.blockers[0].reason) for name, reported in words.items()} == {
+    message = {name: why(scene.state, f"default/{name}") for name in ("web", "vm", "gpu", "far", "arm")}
+    assert {reported.code for reported in message.values()} == {"unsatisfiable"}
+    assert {name: render_text(reported.blockers[0].reason) for name, reported in message.items()} == {
         "web": "driver: has no container driver",
         "vm": "driver: has no qemu driver",
         "gpu": "capacity: needs 1 gpu, the largest has 0 gpu",
         "far": "pool: not in far",
         "arm": "require: arch == 'arm64' does not hold",
     }
-    assert {reported.blockers[0].nodes for reported in words.values()} == {2}
+    assert {reported.blockers[0].nodes for reported in message.values()} == {2}
 
 
-def test_draining_and_offline_nodes_are_told_apart() -> None:
+def test_draining_and_offline_nodes_are_distinguished() -> None:
     scene = Scene("a", "b", "c", cpu=1)
     scene.submit(job("busy", count=3))
     scene.drain("b", "1h")
@@ -89,7 +89,7 @@ def test_what_was_placed_tells_its_candidates() -> None:
     assert (reported.node, reported.candidates) == ("b", (("b", 1.0), ("a", 0.9)))
 
 
-def test_without_an_index_the_first_that_waits_is_told() -> None:
+def test_without_an_index_the_first_that_waits_is_reported() -> None:
     scene = Scene("a", cpu=2)
     scene.submit(job("array", count=4))
     assert why(scene.state, "default/array").instance == "default/array.2"
@@ -98,7 +98,7 @@ def test_without_an_index_the_first_that_waits_is_told() -> None:
     assert why(scene.state, "default/array").instance == "default/array.0"
 
 
-def test_what_nobody_knows_is_not_found() -> None:
+def test_unknown_names_are_not_found() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
     for workload, index in (("default/nobody", None), ("default/web", 1), ("default/web", -1)):
@@ -131,7 +131,7 @@ def test_asking_why_changes_nothing() -> None:
     scene = Scene("a")
     scene.submit(job("web", resources={"cpu": 9}))
     why(scene.state, "default/web")
-    assert said(scene.step()) == {}
+    assert outcome(scene.step()) == {}
 
 
 def test_a_pending_instance_of_an_earlier_version_is_explained_by_that_version() -> None:

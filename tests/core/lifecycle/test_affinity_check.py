@@ -1,4 +1,4 @@
-"""Workloads that would wait for each other for ever are found before they are taken in."""
+"""Workloads that would wait for each other forever are found before they are taken in."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_two_that_wait_for_each_other() -> None:
     assert affinity_cycle(waiting(a="b"), asked(b="a")) == chain("b a b")
 
 
-def test_a_longer_chain_is_told_from_where_it_comes_back() -> None:
+def test_a_longer_chain_is_reported_from_where_it_comes_back() -> None:
     assert affinity_cycle(waiting(b="c", c="d x"), asked(a="b", d="b")) == chain("b c d b")
 
 
@@ -52,7 +52,7 @@ def test_what_does_not_come_back_is_fine(existing: dict[str, str], new: dict[str
     assert affinity_cycle(waiting(**existing), asked(**new)) == []
 
 
-def test_nobody_waits_for_what_is_there_or_is_over() -> None:
+def test_no_workload_waits_for_what_is_there_or_has_ended() -> None:
     assert affinity_cycle(waiting(a="b"), asked(b="a"), present={"default/a"}) == []
     assert affinity_cycle(waiting(a="b", finished="a"), asked(b="a")) == []
 
@@ -81,7 +81,7 @@ def test_the_one_in_the_request_that_closes_the_chain_is_named() -> None:
     assert not scene.state.workloads
 
 
-def test_who_must_be_near_somebody_that_is_apart_from_it_is_refused_whoever_comes_last() -> None:
+def test_an_instance_that_must_be_near_an_instance_that_is_apart_from_it_is_refused_in_any_order() -> None:
     near = job("x", placement={"near": [{"workload": "y", "by": "rack"}]})
     apart = job("y", placement={"apart": [{"workload": "x", "by": "zone"}]})
     for first, second in ((near, apart), (apart, near)):

@@ -5,9 +5,10 @@ import pytest
 from roost.core.lifecycle import commands
 from roost.core.lifecycle.commands import REACH_MAX
 from roost.core.placement.strategies import STRATEGIES
+from roost.model.events import Submit
 from roost.model.reasons.attempts import CancelRequested
 from roost.schema.reason_text import message_of
-from tests.core.scene import Scene, job, said, service
+from tests.core.scene import Scene, job, outcome, service, wanted
 
 # submit
 
@@ -21,13 +22,13 @@ def test_names_that_begin_alike_do_not_clash() -> None:
 
 def test_the_same_name_in_two_projects_is_two_workloads() -> None:
     scene = Scene("a")
-    assert said(scene.submit(job("web"), job("web", project="other")))["replies"] == ["web other/web"]
+    assert outcome(scene.submit(job("web"), job("web", project="other")))["replies"] == ["web other/web"]
 
 
 def test_a_name_in_use_is_a_conflict_and_nothing_of_the_request_stays() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
-    assert said(scene.submit(job("new"), job("web"))) == {
+    assert outcome(scene.submit(job("new"), job("web"))) == {
         "replies": ["409 name_in_use: [1].name: default/web is in use since 0ms; cancel it first or take another name"]
     }
     assert list(scene.state.workloads) == ["default/web"]
@@ -35,7 +36,7 @@ def test_a_name_in_use_is_a_conflict_and_nothing_of_the_request_stays() -> None:
 
 def test_a_name_twice_in_one_request_is_a_conflict() -> None:
     scene = Scene("a")
-    assert said(scene.submit(job("web"), job("web"))) == {
+    assert outcome(scene.submit(job("web"), job("web"))) == {
         "replies": ["409 name_in_use: [1].name: default/web is in the same request twice"]
     }
 
@@ -43,16 +44,16 @@ def test_a_name_twice_in_one_request_is_a_conflict() -> None:
 def test_the_same_document_again_changes_nothing_where_that_was_asked_for() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
-    assert said(scene.submit(job("web"), same_ok=True)) == {"replies": ["web"]}
-    (reply,) = said(scene.submit(job("web", priority=1)))["replies"]
+    assert outcome(scene.submit(job("web"), same_ok=True)) == {"replies": ["web"]}
+    (reply,) = outcome(scene.submit(job("web", priority=1)))["replies"]
     assert reply.startswith("409 name_in_use")
 
 
 def test_only_what_lives_is_changed_where_that_was_asked_for() -> None:
     scene = Scene("a")
     scene.submit(service("web"))
-    assert said(scene.submit(service("web"), must_exist=True)) == {"replies": ["web"]}
-    assert said(scene.submit(service("web", count=2), must_exist=True))["replies"] == ["web"]
+    assert outcome(scene.submit(service("web"), must_exist=True)) == {"replies": ["web"]}
+    assert outcome(scene.submit(service("web", count=2), must_exist=True))["replies"] == ["web"]
     assert (scene.state.workloads["default/web"].version, scene.state.workloads["default/web"].count) == (2, 2)
 
 
@@ -61,14 +62,14 @@ def test_what_must_exist_and_does_not_or_is_over_is_not_found_and_nothing_is_mad
     scene.submit(job("old"))
     scene.ended("old.0")
     scene.submit(service("web"))
-    assert said(scene.submit(job("new"), must_exist=True)) == {
+    assert outcome(scene.submit(job("new"), must_exist=True)) == {
         "replies": ["404 not_found: name: there is no workload default/new"]
     }
     for again in (job("old"), job("old", priority=1)):
-        assert said(scene.submit(again, same_ok=True, must_exist=True)) == {
+        assert outcome(scene.submit(again, same_ok=True, must_exist=True)) == {
             "replies": ["404 not_found: name: default/old is over: submit it again"]
         }
-    assert said(scene.submit(service("web", count=2), job("new"), must_exist=True)) == {
+    assert outcome(scene.submit(service("web", count=2), job("new"), must_exist=True)) == {
         "replies": ["404 not_found: [1].name: there is no workload default/new"]
     }
     assert list(scene.state.workloads) == ["default/old", "default/web"]
@@ -78,9 +79,9 @@ def test_what_must_exist_and_does_not_or_is_over_is_not_found_and_nothing_is_mad
 def test_what_must_exist_is_still_changed_only_as_it_can_be_and_once_in_a_request() -> None:
     scene = Scene("a")
     scene.submit(service("web"))
-    (reply,) = said(scene.submit(job("web"), must_exist=True))["replies"]
+    (reply,) = outcome(scene.submit(job("web"), must_exist=True))["replies"]
     assert reply.startswith("409 cannot_change: kind")
-    (reply,) = said(scene.submit(service("web", count=2), service("web", count=3), must_exist=True))["replies"]
+    (reply,) = outcome(scene.submit(service("web", count=2), service("web", count=3), must_exist=True))["replies"]
     assert reply.startswith("409 name_in_use: [1].name")
 
 
@@ -89,7 +90,7 @@ def test_the_name_of_a_finished_workload_is_free_again_and_its_logs_go() -> None
     scene.submit(job("web"))
     serial = scene.state.workloads["default/web"].serial
     scene.ended("web.0", code=1)
-    assert said(scene.submit(job("web"))) == {
+    assert outcome(scene.submit(job("web"))) == {
         "changes": ["instance web.0 placed", "workload web"],
         "orders": ["a: run web.0 attempt 1"],
         "replies": ["web"],
@@ -99,7 +100,7 @@ def test_the_name_of_a_finished_workload_is_free_again_and_its_logs_go() -> None
 
 def test_an_unknown_strategy_is_refused_with_the_known_ones_and_nothing_is_stored() -> None:
     scene = Scene("a")
-    assert said(scene.submit(job("web", placement={"strategy": "magic"}))) == {
+    assert outcome(scene.submit(job("web", placement={"strategy": "magic"}))) == {
         "replies": [
             "422 invalid_strategy: placement.strategy: there is no strategy 'magic'; known are "
             + ", ".join(sorted(STRATEGIES))
@@ -112,10 +113,10 @@ def test_more_workloads_than_can_be_known_are_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(commands, "WORKLOADS_MAX", 2)
     scene = Scene("a")
     scene.submit(job("one"))
-    assert said(scene.submit(job("two"), job("three"))) == {
+    assert outcome(scene.submit(job("two"), job("three"))) == {
         "replies": ["409 too_many: there are 1 workloads already"],
     }
-    assert said(scene.submit(job("two")))["replies"] == ["two"]
+    assert outcome(scene.submit(job("two")))["replies"] == ["two"]
 
 
 # cancel
@@ -124,9 +125,9 @@ def test_more_workloads_than_can_be_known_are_refused(monkeypatch: pytest.Monkey
 def test_cancelled_while_queued_ends_at_once() -> None:
     scene = Scene()
     scene.submit(job("web"))
-    assert said(scene.cancel("web")) == {"changes": ["workload web cancelled"], "replies": ["web"]}
+    assert outcome(scene.cancel("web")) == {"changes": ["workload web cancelled"], "replies": ["web"]}
     assert scene.counts("web") == {"cancelled": 1}
-    assert said(scene.hello("a"))["orders"] == ["a: whole: nothing"]
+    assert outcome(scene.hello("a"))["orders"] == ["a: whole: nothing"]
 
 
 @pytest.mark.parametrize("before", ["placed", "starting", "running"])
@@ -136,13 +137,13 @@ def test_cancelled_on_a_node_stops_first_and_takes_room_until_the_agent_confirms
     if before != "placed":
         scene._reported(("web.0",), before, {})
     scene.submit(job("next"))
-    assert said(scene.cancel("web", "alice")) == {
+    assert outcome(scene.cancel("web", "alice")) == {
         "changes": ["workload web cancelled", "instance web.0 stopping", "audit 1"],
         "orders": ["a: stop (cancel_requested)"],
         "replies": ["web"],
     }
     assert (scene.used("a"), scene.counts("next")) == (1_000, {"queued": 1})
-    assert said(scene.stopped("web.0")) == {
+    assert outcome(scene.stopped("web.0")) == {
         "changes": ["instance web.0 cancelled", "workload web cancelled", "instance next.0 placed"],
         "orders": ["a: drop, run next.0 attempt 1"],
     }
@@ -170,9 +171,9 @@ def test_cancelling_twice_is_the_same_as_once() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
     scene.cancel("web")
-    assert said(scene.cancel("web"))["replies"] == ["web"]
+    assert outcome(scene.cancel("web"))["replies"] == ["web"]
     scene.stopped("web.0")
-    assert said(scene.cancel("web")) == {"replies": ["web"]}
+    assert outcome(scene.cancel("web")) == {"replies": ["web"]}
     assert scene.states("web.0") == ["cancelled"]
 
 
@@ -180,15 +181,15 @@ def test_cancelling_what_succeeded_changes_nothing() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
     scene.ended("web.0")
-    assert said(scene.cancel("web")) == {"replies": ["web"]}
+    assert outcome(scene.cancel("web")) == {"replies": ["web"]}
     assert scene.states("web.0") == ["succeeded"]
 
 
-def test_cancelling_what_nobody_knows_is_not_found() -> None:
+def test_cancelling_an_unknown_workload_is_not_found() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
-    assert said(scene.cancel("nobody")) == {"replies": ["404 not_found: there is no workload default/nobody"]}
-    assert said(scene.cancel("web.1")) == {
+    assert outcome(scene.cancel("nobody")) == {"replies": ["404 not_found: there is no workload default/nobody"]}
+    assert outcome(scene.cancel("web.1")) == {
         "replies": ["404 not_found: default/web has instances 0 to 0, not 1"],
     }
 
@@ -208,7 +209,7 @@ def test_one_instance_of_an_array_is_cancelled_and_the_others_run() -> None:
 def test_an_index_too_far_from_its_turn_is_refused_because_all_before_it_would_need_records() -> None:
     scene = Scene()
     scene.submit(job("array", count=REACH_MAX + 2))
-    (reply,) = said(scene.cancel(f"array.{REACH_MAX + 1}"))["replies"]
+    (reply,) = outcome(scene.cancel(f"array.{REACH_MAX + 1}"))["replies"]
     assert reply.startswith("409 conflict: index: index 10001 is too far from its turn")
     assert not scene.state.instances
 
@@ -242,7 +243,7 @@ def test_retry_runs_again_what_ended_otherwise_than_well() -> None:
     scene.submit(job("array", count=3))
     scene.ended("array.0")
     scene.ended("array.1", code=1)
-    assert said(scene.retry("array")) == {
+    assert outcome(scene.retry("array")) == {
         "changes": ["workload array", "instance array.1 placed"],
         "orders": ["a: run array.1 attempt 2"],
         "replies": ["array"],
@@ -254,7 +255,7 @@ def test_retry_of_a_named_instance_runs_it_again_however_it_ended() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
     scene.ended("web.0")
-    assert said(scene.retry("web")) == {
+    assert outcome(scene.retry("web")) == {
         "replies": [
             "409 nothing_to_retry: nothing of default/web has failed; name an instance (web.0) to run it again anyway"
         ]
@@ -326,7 +327,7 @@ def test_limits_on_waiting_count_from_the_retry(limit: str) -> None:
 def test_retry_of_what_is_live_is_a_conflict() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
-    (reply,) = said(scene.retry("web.0"))["replies"]
+    (reply,) = outcome(scene.retry("web.0"))["replies"]
     assert reply.startswith("409 nothing_to_retry")
 
 
@@ -336,7 +337,7 @@ def test_retry_of_what_is_live_is_a_conflict() -> None:
 def test_a_workload_that_does_not_want_to_wait_is_rejected_with_the_reason() -> None:
     scene = Scene("a", cpu=1)
     scene.submit(job("one"))
-    assert said(scene.submit(job("two", when_full="reject"))) == {
+    assert outcome(scene.submit(job("two", when_full="reject"))) == {
         "changes": ["workload two rejected"],
         "replies": ["two"],
     }
@@ -365,3 +366,26 @@ def test_more_than_one_pass_can_place_is_not_a_reason_to_reject() -> None:
     scene.step()
     scene.step()
     assert scene.counts("array") == {"placed": 5}
+
+
+def test_applying_a_finished_job_again_changes_nothing_until_it_is_asked_to_run_again() -> None:
+    scene = Scene("a")
+    scene.submit(job("build"))
+    scene.ended("build.0", code=1, cause="exited")
+    serial = scene.state.workloads["default/build"].serial
+    scene.apply(job("build"))
+    assert (scene.states("build.0"), scene.state.workloads["default/build"].serial) == (["failed"], serial)
+    scene.apply(job("build", command="make other"))
+    assert scene.states("build.0") == ["placed"], "another document is another job"
+    scene.ended("build.0")
+    scene.step(Submit(1, (wanted(job("build", command="make other")),), same_ok=True, rerun=True))
+    assert scene.states("build.0") == ["placed"]
+
+
+def test_applying_a_cancelled_service_again_starts_it() -> None:
+    scene = Scene("a")
+    scene.submit(service("web"))
+    scene.cancel("web")
+    scene.stopped("web.0")
+    scene.apply(service("web"))
+    assert scene.states("web.0") == ["placed"]

@@ -1,4 +1,4 @@
-"""Schedules: each tick makes one run, once; what is missed, skipped or in the way is told."""
+"""Schedules: each tick makes one run, once; what is missed, skipped or in the way is reported."""
 
 from datetime import datetime
 from typing import Any
@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from roost.core.explain.why import why
+from roost.core.lifecycle.schedules import RUN_UNITS
 from roost.model.events import RunNow
 from roost.model.reasons.attempts import RunReplaced
 from roost.model.reasons.subjects import WorkloadRef
 from roost.schema.reason_text import message_of, render_text
-from tests.core.scene import Scene, job, said
+from tests.core.scene import Scene, job, outcome
 
 
 def moment(text: str) -> int:
@@ -54,11 +55,11 @@ def silent(scene: Scene, until: str) -> None:
 
 def test_a_schedule_does_not_run_itself_but_makes_a_run_at_each_tick() -> None:
     scene = scene_at("2026-03-01T10:30Z")
-    assert said(scene.submit(nightly())) == {"changes": ["workload nightly"], "replies": ["nightly"]}
+    assert outcome(scene.submit(nightly())) == {"changes": ["workload nightly"], "replies": ["nightly"]}
     assert scene.steps[-1].wake_at_ms <= moment("2026-03-01T11:00Z")
     scene.wait("29m")
     assert runs(scene) == []
-    done = said(scene.wait("1m"))
+    done = outcome(scene.wait("1m"))
     assert done == {
         "changes": ["workload nightly-202603011100", "workload nightly", "instance nightly-202603011100.0 placed"],
         "orders": ["n: run nightly-202603011100.0 attempt 1"],
@@ -147,10 +148,10 @@ def test_skip_leaves_a_tick_out_while_a_run_is_not_over() -> None:
     scene.wait("1m")
     scene.wait("1h")
     assert runs(scene) == ["202603011100"]
-    words = "2026-03-01 12:00+00:00 skipped: default/nightly-202603011100 is still active"
-    assert message_of(parent(scene).reason) == words
+    message = "2026-03-01 12:00+00:00 skipped: default/nightly-202603011100 is still active"
+    assert message_of(parent(scene).reason) == message
     assert render_text(why(scene.state, "default/nightly").text) == (
-        f"default/nightly.0 runs by its schedule, next at 2026-03-01 13:00+00:00; last time: {words}"
+        f"default/nightly.0 runs by its schedule, next at 2026-03-01 13:00+00:00; last time: {message}"
     )
     finish(scene, "202603011100")
     scene.wait("1h")
@@ -200,13 +201,13 @@ def test_a_name_in_use_skips_the_tick_and_nothing_is_stuck() -> None:
     scene.submit(nightly(), job("nightly-202603011100"))
     scene.wait("1m")
     assert runs(scene) == []
-    words = "the name default/nightly-202603011100 is in use"
-    assert message_of(parent(scene).reason) == f"2026-03-01 11:00+00:00 skipped: {words}"
+    message = "the name default/nightly-202603011100 is in use"
+    assert message_of(parent(scene).reason) == f"2026-03-01 11:00+00:00 skipped: {message}"
     scene.wait("1h")
     assert runs(scene) == ["202603011200"]
 
 
-def test_a_run_that_would_be_refused_is_told() -> None:
+def test_a_run_that_would_be_refused_is_reported() -> None:
     scene = scene_at("2026-03-01T10:59Z")
     scene.submit(job("build", retention=0), job("nightly", after=["build"], schedule="0 * * * *"))
     scene.ended("build.0")
@@ -255,7 +256,7 @@ def test_cancelling_a_schedule_ends_it_and_its_runs_go_on() -> None:
 def test_an_index_of_a_schedule_cannot_be_cancelled() -> None:
     scene = scene_at("2026-03-01T10:59Z")
     scene.submit(job("nightly", count=3, schedule="0 * * * *"))
-    assert said(scene.cancel("nightly.1"))["replies"][0].startswith("409 conflict: index: default/nightly runs by a")
+    assert outcome(scene.cancel("nightly.1"))["replies"][0].startswith("409 conflict: index: default/nightly runs by a")
 
 
 def test_a_changed_schedule_replaces_the_one_before() -> None:
@@ -304,14 +305,16 @@ def test_a_time_of_day_that_comes_twice_runs_once_and_one_that_is_left_out_runs_
 def test_a_run_can_be_had_besides_the_ticks() -> None:
     scene = scene_at("2026-03-01T10:59:30Z")
     scene.submit(nightly(overlap="allow"))
-    assert said(scene.step(RunNow(1, "default/nightly")))["replies"] == ["nightly-202603011059"]
-    assert said(scene.step(RunNow(1, "default/nightly")))["replies"] == ["nightly-202603011059-2"]
+    assert outcome(scene.step(RunNow(1, "default/nightly")))["replies"] == ["nightly-202603011059"]
+    assert outcome(scene.step(RunNow(1, "default/nightly")))["replies"] == ["nightly-202603011059-2"]
     scene.wait("30s")
     assert runs(scene) == ["202603011059", "202603011059-2", "202603011100"]
     for number in range(3, 10):
-        assert said(scene.step(RunNow(1, "default/nightly"))), number
+        assert outcome(scene.step(RunNow(1, "default/nightly"))), number
     scene.submit(job("plain"))
-    replies = [said(scene.step(RunNow(1, f"default/{name}")))["replies"][0] for name in ("plain", "nobody", "nightly")]
+    replies = [
+        outcome(scene.step(RunNow(1, f"default/{name}")))["replies"][0] for name in ("plain", "nobody", "nightly")
+    ]
     assert replies[:2] == [
         "409 no_schedule: default/plain has no schedule; `retry` runs it again",
         "404 not_found: there is no workload default/nobody",
@@ -322,25 +325,23 @@ def test_a_run_besides_the_ticks_minds_the_run_before() -> None:
     scene = scene_at("2026-03-01T10:59Z")
     scene.submit(nightly())
     scene.step(RunNow(1, "default/nightly"))
-    assert said(scene.step(RunNow(1, "default/nightly")))["replies"] == [
+    assert outcome(scene.step(RunNow(1, "default/nightly")))["replies"] == [
         "409 run_refused: no run was made: 2026-03-01 10:59+00:00 skipped: default/nightly-202603011059 is still active"
     ]
     scene.cancel("nightly")
-    assert said(scene.step(RunNow(1, "default/nightly")))["replies"] == [
+    assert outcome(scene.step(RunNow(1, "default/nightly")))["replies"] == [
         "409 no_schedule: default/nightly was ended: cancelled"
     ]
 
 
-def test_a_step_makes_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roost.core.lifecycle.schedules.RUNS_AT_ONCE_MAX", 3)
-    scene = scene_at("2026-03-01T10:59Z")
+def test_a_step_makes_a_bounded_number_of_runs() -> None:
+    scene = scene_at("2026-03-01T10:59Z", step_units=3 * RUN_UNITS)
     for number in range(8):
         scene.submit(job(f"s{number}", schedule="0 * * * *"))
     scene.wait("1m")
     made = []
     while len(made) < 4 and (not made or made[-1] < 8):
         made.append(sum(bool(workload.parent) for workload in scene.state.workloads.values()))
-        scene.now += 1
         scene.step()
     assert made == [3, 6, 8]
 

@@ -4,12 +4,12 @@ from typing import Any
 
 from roost.model.events import Maintain, Promote, Rollback
 from roost.model.reasons.reason import RolledBack, VersionApplied
-from tests.core.scene import Scene, job, said, service
+from tests.core.scene import Scene, job, outcome, service
 from tests.core.services.test_rollout import Service
 
 
 def back(it: Service, version: int = 0) -> str:
-    (reply,) = said(it.scene.step(Rollback(1, "default/web", version)))["replies"]
+    (reply,) = outcome(it.scene.step(Rollback(1, "default/web", version)))["replies"]
     return reply
 
 
@@ -58,11 +58,11 @@ def test_an_array_goes_back_only_if_it_has_not_begun_more() -> None:
     scene = Scene("a", cpu=8)
     scene.submit(job("array", count=4))
     scene.apply(job("array", count=5))
-    (reply,) = said(scene.step(Rollback(1, "default/array")))["replies"]
+    (reply,) = outcome(scene.step(Rollback(1, "default/array")))["replies"]
     assert reply == "409 cannot_change: count: 5 instances of default/array have begun; there cannot be fewer"
 
 
-def test_what_waits_of_a_job_goes_back_too() -> None:
+def test_a_pending_element_of_a_job_goes_back_too() -> None:
     scene = Scene("a", cpu=1)
     scene.submit(job("array", count=3, command="one"))
     scene.apply(job("array", count=3, command="two"))
@@ -99,7 +99,7 @@ def test_neither_is_maintenance() -> None:
     assert (it.now.rollout.state, it.versions(), it.now.change) == ("done", [2] * 4, VersionApplied())
 
 
-def test_nobody_goes_back_to_what_has_failed_without_naming_it() -> None:
+def test_no_rollback_goes_to_what_has_failed_without_naming_it() -> None:
     it = Service(failures=2)
     it.apply(command="crash")
     it.roll(bad=2)
@@ -140,7 +140,7 @@ def test_the_version_to_go_back_to_is_kept_however_many_came_since() -> None:
     assert it.versions() == [it.now.version] * 2
 
 
-def test_a_node_is_lost_in_the_middle_and_nobody_passes_the_surge() -> None:
+def test_a_node_is_lost_in_the_middle_and_no_instance_passes_the_surge() -> None:
     it = Service("a", "b", "c", count=6, max_unavailable=0, max_surge=2)
     it.apply(command="serve 2")
     it.obey()
@@ -179,5 +179,5 @@ def test_canaries_are_rolled_back_by_hand_or_followed_by_others() -> None:
     assert back(it) == "web"
     all_done(it)
     assert (it.now.change, it.versions()) == (RolledBack(1), [4] * 4)
-    (reply,) = said(it.scene.step(Promote(1, "default/web")))["replies"]
+    (reply,) = outcome(it.scene.step(Promote(1, "default/web")))["replies"]
     assert reply.startswith("409 nothing_to_promote")

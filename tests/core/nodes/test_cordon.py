@@ -3,16 +3,15 @@
 import pytest
 
 from roost.core.explain.advice import advise
-from roost.core.explain.plan import make_plan
 from roost.core.explain.why import why
 from roost.core.state.outcome import Step
 from roost.core.state.state import in_maintenance
-from roost.core.step import step
+from roost.core.step import make_plan
 from roost.core.timers import TIMERS_SPARE
 from roost.model.events import Cancel, Cordon, Maintain, Reserve, Submit
 from roost.model.records.project import Reservation
 from roost.schema.reason_text import message_of, render_text
-from tests.core.scene import Scene, job, said, service, wanted
+from tests.core.scene import Scene, job, outcome, service, wanted
 
 LEASE: dict[str, int] = {"lease_ms": 4_000, "lease_margin_ms": 400}
 
@@ -37,7 +36,7 @@ def test_nothing_new_comes_to_a_cordoned_node_and_what_runs_there_stays() -> Non
     scene.submit(job("old", count=2))
     scene.running("old.0", "old.1")
     done = cordon(scene, "a")
-    assert said(done) == {
+    assert outcome(done) == {
         "changes": ["node a cordoned"], "replies": ["a"], "nodes": ["a cordoned: cordon_requested"],
     }  # fmt: skip
     scene.submit(job("new", count=4))
@@ -49,8 +48,8 @@ def test_nothing_new_comes_to_a_cordoned_node_and_what_runs_there_stays() -> Non
 def test_cordoning_twice_is_fine_and_an_unknown_node_is_not_found() -> None:
     scene = Scene("a")
     cordon(scene, "a")
-    assert said(cordon(scene, "a")) == {"replies": ["a"]}
-    assert said(cordon(scene, "x")) == {"replies": ["404 not_found: there is no node x"]}
+    assert outcome(cordon(scene, "a")) == {"replies": ["a"]}
+    assert outcome(cordon(scene, "x")) == {"replies": ["404 not_found: there is no node x"]}
 
 
 def test_uncordon_ends_a_cordon() -> None:
@@ -115,19 +114,19 @@ def test_why_names_the_cordoned_node() -> None:
 def test_nothing_is_placed_while_there_is_maintenance() -> None:
     scene = Scene("a")
     done = begin(scene)
-    assert said(done) == {"changes": ["meta meta"], "replies": ["on"]}
+    assert outcome(done) == {"changes": ["meta meta"], "replies": ["on"]}
     assert in_maintenance(scene.state)
     scene.submit(job("waits"))
     assert scene.counts("waits") == {"queued": 1}
     assert scene.steps[-1].wake_at_ms != scene.now, "nothing is to be looked at again at once"
     done = end(scene)
-    assert said(done)["orders"] == ["a: run waits.0 attempt 1"]
+    assert outcome(done)["orders"] == ["a: run waits.0 attempt 1"]
     assert not in_maintenance(scene.state)
 
 
 def test_to_end_what_is_not_there_is_fine_and_to_begin_again_changes_the_reason() -> None:
     scene = Scene("a")
-    assert said(end(scene)) == {"replies": ["off"]}
+    assert outcome(end(scene)) == {"replies": ["off"]}
     begin(scene, "one")
     since = scene.state.meta.maintenance_since_ms
     scene.wait("1m")
@@ -193,7 +192,7 @@ def test_a_silent_node_that_is_heard_again_is_in_service_again() -> None:
     assert scene.state.nodes["a"].status == "suspect"
     assert not scene.state.fleet.open[0]
     done = scene.wait("1s")
-    assert said(done)["nodes"] == ["a ready: heartbeats_resumed"]
+    assert outcome(done)["nodes"] == ["a ready: heartbeats_resumed"]
     scene.wait("5s", silent="a")
     assert scene.state.nodes["a"].status == "suspect", "and it may fall silent again"
     scene.wait("1s")
@@ -242,7 +241,7 @@ def test_a_drain_waits_for_the_end() -> None:
     assert scene.states("work.0", "web.0") == ["stopping", "stopping"]
 
 
-def test_limits_on_waiting_are_held_up_and_who_fits_afterwards_starts() -> None:
+def test_limits_on_waiting_are_held_up_and_an_instance_that_fits_afterwards_starts() -> None:
     scene = Scene("a", cpu=1)
     begin(scene)
     scene.submit(job("first", queue_timeout="1m"), job("second", queue_timeout="1m"))
@@ -278,7 +277,7 @@ def test_timers_of_what_has_gone_do_not_pile_up() -> None:
     assert len(scene.state.timers) + len(scene.state.postponed) < 2 * TIMERS_SPARE
 
 
-def test_nobody_is_preempted_and_a_reservation_moves_nobody() -> None:
+def test_no_instance_is_preempted_and_a_reservation_moves_no_instance() -> None:
     scene = Scene("a", cpu=1)
     scene.submit(job("low", priority=1))
     scene.running("low.0")
@@ -291,7 +290,7 @@ def test_nobody_is_preempted_and_a_reservation_moves_nobody() -> None:
     assert scene.states("low.0") == ["stopping"]
 
 
-def test_of_a_gang_nobody_is_stopped_until_the_end() -> None:
+def test_of_a_gang_no_instance_is_stopped_until_the_end() -> None:
     scene = Scene("a", "b")
     scene.submit(job("pair", count=2, gang=True, retries={"max": 3, "on": ["failed", "lost"]}))
     scene.running("pair.0", "pair.1")
@@ -304,7 +303,7 @@ def test_of_a_gang_nobody_is_stopped_until_the_end() -> None:
     assert scene.states("pair.0", "pair.1") == ["placed", "placed"]
 
 
-def test_who_does_not_want_to_wait_is_turned_away_with_the_reason() -> None:
+def test_an_instance_that_does_not_want_to_wait_is_turned_away_with_the_reason() -> None:
     scene = Scene("a")
     begin(scene)
     scene.submit(job("now", when_full="reject"))
@@ -375,8 +374,8 @@ def test_a_plan_that_was_made_before_does_not_hold() -> None:
     """To apply a plan is all or nothing, also while nothing is placed."""
     scene = Scene("a")
     submit = Submit(1, (wanted(job("work")),))
-    plan = make_plan(step, scene.state, submit, scene.now)
+    plan = make_plan(scene.state, submit, scene.now)
     begin(scene)
     done = scene.step(Submit(1, submit.specs, expected=plan))
-    assert "plan_stale" in said(done)["replies"][0]
+    assert "plan_stale" in outcome(done)["replies"][0]
     assert "default/work" not in scene.state.workloads

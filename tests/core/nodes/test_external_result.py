@@ -1,11 +1,11 @@
-"""Posted: results that somebody else than the agent knows."""
+"""Posted: results from another source than the agent."""
 
 from roost.core.state.outcome import Step
 from roost.model.events import ResultPosted
 from roost.model.protocol import Report
 from roost.model.reasons.attempts import ResultReported
 from tests.core.prefill_scene import brief, chain
-from tests.core.scene import Scene, job, said, service
+from tests.core.scene import Scene, job, outcome, service
 
 
 def stopped(token: int) -> Report:
@@ -18,11 +18,11 @@ def post(scene: Scene, name: str, code: int = 0, *, token: int | None = None, ca
     return scene.step(ResultPosted(9, key, instance.index, answer, code, cause))
 
 
-def test_it_ends_as_if_its_agent_had_said_so_and_the_agent_is_told_to_drop_it() -> None:
+def test_it_ends_as_if_its_agent_had_reported_it_and_the_agent_is_ordered_to_drop_it() -> None:
     scene = Scene("n1")
     scene.submit(job("a"))
     scene.running("a.0")
-    answer = said(post(scene, "a.0"))
+    answer = outcome(post(scene, "a.0"))
     instance = scene.instance("a.0")
     assert (instance.state, instance.exit_code) == ("succeeded", 0)
     assert instance.reason == ResultReported(0)
@@ -56,17 +56,17 @@ def test_a_token_that_is_not_of_this_attempt_changes_nothing() -> None:
     scene.submit(job("a"))
     scene.running("a.0")
     before = scene.state.revision
-    answer = said(post(scene, "a.0", token=scene.instance("a.0").token - 1))
+    answer = outcome(post(scene, "a.0", token=scene.instance("a.0").token - 1))
     assert "stale_token" in answer["replies"][0], answer
     assert scene.states("a.0") == ["running"] and scene.state.revision == before
     post(scene, "a.0")
-    assert "not_running" in said(post(scene, "a.0"))["replies"][0]
+    assert "not_running" in outcome(post(scene, "a.0"))["replies"][0]
 
 
 def test_what_has_not_started_has_no_result() -> None:
     scene = Scene("n1")
     scene.submit(job("a"))
-    assert "not_running" in said(post(scene, "a.0"))["replies"][0]
+    assert "not_running" in outcome(post(scene, "a.0"))["replies"][0]
     assert scene.states("a.0") == ["placed"]
 
 
@@ -119,7 +119,7 @@ def test_the_agents_own_report_of_it_comes_too_late_and_changes_nothing() -> Non
     assert scene.states("a.0") == ["succeeded"] and scene.used("n1") == 0
 
 
-def test_whoever_stands_behind_it_gets_its_room_and_waits_for_its_end_there() -> None:
+def test_an_instance_that_stands_behind_it_gets_its_room_and_waits_for_its_end_there() -> None:
     scene = brief("n1")
     scene.submit(job("j", count=9))
     assert chain(scene, "j.0") == ["j.1", "j.2"]
@@ -127,6 +127,6 @@ def test_whoever_stands_behind_it_gets_its_room_and_waits_for_its_end_there() ->
     token = scene.instance("j.0").token
     post(scene, "j.0")
     assert scene.states("j.0", "j.1") == ["succeeded", "placed"] and scene.used("n1") == 1_000
-    assert "not_running" in said(post(scene, "j.2"))["replies"][0]
+    assert "not_running" in outcome(post(scene, "j.2"))["replies"][0]
     scene.report("n1", stopped(token))
     assert scene.used("n1") == 1_000

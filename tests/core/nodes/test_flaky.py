@@ -11,10 +11,10 @@ from tests.core.scene import Scene, job, service
 
 
 def fail(scene: Scene, *names: str, node: str = "a", **fields: Any) -> None:
-    """Jobs that are only for one node start there and end badly at once."""
+    """Jobs that are only for one node start there and are killed at once."""
     for name in names:
         scene.submit(job(name, placement={"require": [f"name == '{node}'"]}))
-        scene.ended(f"{name}.0", code=1, **fields)
+        scene.ended(f"{name}.0", **({"code": None, "signal": 9} | fields))
 
 
 def is_flaky(scene: Scene, node: str = "a") -> bool:
@@ -30,6 +30,24 @@ def test_three_workloads_that_fail_in_a_row_make_a_node_flaky() -> None:
     assert scene.state.nodes["a"].story[-1].reason == NodeFlaky(3, 3, WINDOW_MS, FIRST_MS)
     scene.submit(job("next", count=5))
     assert [scene.where(f"next.{index}")[0] for index in range(5)] == ["b", "b", "b", "b", "a"], "only if need be"
+
+
+def test_ordinary_exit_codes_of_jobs_make_no_node_flaky() -> None:
+    scene = Scene("a", "b")
+    fail(scene, *(f"test-{number}" for number in range(10)), code=1, signal=None)
+    assert not is_flaky(scene)
+
+
+def test_work_that_fails_there_and_then_succeeds_elsewhere_makes_a_node_flaky() -> None:
+    scene = Scene("a", "b")
+    for name in ("one", "two", "three"):
+        assert not is_flaky(scene)
+        scene.submit(job(name, count=2, retries={"max": 0}, placement={"spread": {"by": "node"}}))
+        there, elsewhere = sorted((f"{name}.0", f"{name}.1"), key=scene.where)
+        scene.ended(there, code=1)
+        assert not is_flaky(scene)
+        scene.ended(elsewhere)
+    assert is_flaky(scene)
 
 
 def test_runs_that_could_not_be_started_count() -> None:
@@ -55,30 +73,30 @@ def test_strategies_that_go_by_order_avoid_it_too() -> None:
     assert scene.where("next.0") == ["b"]
 
 
-def test_a_workload_that_crashes_everywhere_makes_nobody_flaky() -> None:
+def test_a_workload_that_crashes_everywhere_makes_no_node_flaky() -> None:
     scene = Scene("a", "b")
     scene.submit(service("web", count=2, placement={"spread": {"by": "node"}}))
     for _ in range(8):
-        scene.ended("web.0", "web.1", code=1)
+        scene.ended("web.0", "web.1", code=None, signal=11)
         scene.wait("1m")
     assert not is_flaky(scene, "a")
     assert not is_flaky(scene, "b")
 
 
-def test_several_that_crash_everywhere_make_nobody_flaky_either() -> None:
+def test_several_that_crash_everywhere_make_no_node_flaky_either() -> None:
     scene = Scene("a", "b")
     for name in ("one", "two", "three", "four"):
         scene.submit(job(name, count=2, placement={"spread": {"by": "node"}}))
-        scene.ended(f"{name}.0", f"{name}.1", code=1)
+        scene.ended(f"{name}.0", f"{name}.1", code=None, signal=11)
     assert not is_flaky(scene, "a")
     assert not is_flaky(scene, "b")
 
 
-def test_a_workload_that_crashes_alone_makes_nobody_flaky() -> None:
+def test_a_workload_that_crashes_alone_makes_no_node_flaky() -> None:
     scene = Scene("a", "b")
     scene.submit(service("web", placement={"require": ["name == 'a'"]}, restart={"pause": "1s", "pause_max": "1s"}))
     for _ in range(8):
-        scene.ended("web.0", code=1)
+        scene.ended("web.0", code=None, signal=11)
         scene.wait("2s")
     assert not is_flaky(scene)
 
@@ -111,7 +129,7 @@ def test_runs_that_fail_late_and_failures_long_ago_do_not_count() -> None:
         scene.submit(job(name, placement={"require": ["name == 'a'"]}))
         scene.running(f"{name}.0")
         scene.wait("11s")
-        scene.ended(f"{name}.0", code=1, started_ago_ms=11_000)
+        scene.ended(f"{name}.0", code=None, signal=9, started_ago_ms=11_000)
     assert not is_flaky(scene)
     fail(scene, "four", "five")
     scene.wait("6m")
@@ -122,7 +140,7 @@ def test_runs_that_fail_late_and_failures_long_ago_do_not_count() -> None:
 def test_no_more_than_half_of_the_nodes_are_flaky() -> None:
     scene = Scene("a")
     fail(scene, "one", "two", "three")
-    assert not is_flaky(scene), "there is nobody else"
+    assert not is_flaky(scene), "there is no other instance"
     scene = Scene("a", "b")
     fail(scene, "one", "two", "three", node="a")
     fail(scene, "four", "five", "six", node="b")
@@ -180,7 +198,7 @@ def test_memory_of_failures_is_bounded() -> None:
     scene.checked = False
     scene.submit(job("bad", count=FAILING_MAX // 100, retries={"max": 0}))
     for index in range(FAILING_MAX // 100):
-        scene.ended(f"bad.{index}", code=1)
+        scene.ended(f"bad.{index}", code=None, signal=9)
     assert len(scene.state.node_failures["a"].ends) == ENDS_MAX
     assert list(scene.state.recent_failures) == ["default/bad"]
     scene.state.recent_failures.update({f"x{number}": {} for number in range(FAILING_MAX)})

@@ -3,9 +3,13 @@
 import pytest
 
 from roost.core.explain.why import why
+from roost.model.events import HeartbeatsReceived
+from roost.model.protocol import Usage
+from roost.model.reasons.attempts import NodeReturned, PinnedToLostNode
 from roost.model.reasons.nodes import HeartbeatsMissing
 from roost.model.reasons.reason import NodeLost, RescheduleDisabled, RetriesExhausted
-from tests.core.scene import Scene, job, said, service
+from roost.schema.reason_text import render
+from tests.core.scene import Scene, job, outcome, service
 
 
 def test_a_silent_agent_loses_its_placed_and_its_running_instances() -> None:
@@ -15,7 +19,7 @@ def test_a_silent_agent_loses_its_placed_and_its_running_instances() -> None:
     scene.running("running.0")
     scene.uncordon("b")
     done = scene.wait("5s", silent="a")
-    assert said(done) == {
+    assert outcome(done) == {
         "changes": ["node a lost", "instance placed.0 placed", "instance running.0 placed"],
         "orders": ["b: run placed.0 attempt 2, run running.0 attempt 2"],
         "nodes": ["a lost: heartbeats_missing"],
@@ -48,10 +52,10 @@ def test_a_broken_stream_is_suspect_at_once_and_gets_no_new_work_but_keeps_what_
     scene = Scene("a")
     scene.submit(job("one"))
     scene.running("one.0")
-    assert said(scene.part("a")) == {"changes": ["node a suspect"], "nodes": ["a suspect: node_stream_closed"]}
+    assert outcome(scene.part("a")) == {"changes": ["node a suspect"], "nodes": ["a suspect: node_stream_closed"]}
     scene.submit(job("two"))
     assert (scene.states("one.0"), scene.counts("two")) == (["running"], {"queued": 1})
-    assert said(scene.hello("a", "one.0")) == {
+    assert outcome(scene.hello("a", "one.0")) == {
         "changes": ["node a ready", "instance two.0 placed"],
         "orders": ["a: whole: run one.0 attempt 1, run two.0 attempt 1"],
         "replies": ["welcome"],
@@ -66,7 +70,7 @@ def test_a_node_lost_while_stopping_ends_the_instance_as_cancelled() -> None:
     scene.cancel("web")
     scene.part("a")
     assert scene.states("web.0") == ["stopping"], "capacity counts until the lease has ended"
-    assert said(scene.wait("5s")) == {
+    assert outcome(scene.wait("5s")) == {
         "changes": ["node a lost", "instance web.0 cancelled", "workload web cancelled"],
         "nodes": ["a lost: heartbeats_missing"],
     }
@@ -81,23 +85,23 @@ def test_what_is_kept_waits_for_its_node(kind: str) -> None:
     scene.part("a")
     scene.wait("1h")
     assert (scene.states("web.0"), scene.state.nodes["a"].status) == (["running"], "lost")
-    assert said(scene.hello("a", "web.0", cpu=8))["orders"] == ["a: whole: run web.0 attempt 1"]
+    assert outcome(scene.hello("a", "web.0", cpu=8))["orders"] == ["a: whole: run web.0 attempt 1"]
 
 
 def test_what_is_kept_can_still_be_cancelled_before_and_after_its_node_is_lost() -> None:
     scene = Scene("a")
     scene.submit(job("before", when_lost="pin"), job("after", when_lost="pin"))
     scene.running("before.0", "after.0")
-    answer = scene.as_told("after.0")
+    answer = scene.as_ordered("after.0")
     scene.cancel("before")
     scene.part("a")
     scene.wait("5s")
     assert scene.states("before.0", "after.0") == ["cancelled", "running"]
-    assert said(scene.cancel("after")) == {
+    assert outcome(scene.cancel("after")) == {
         "changes": ["workload after cancelled", "instance after.0 cancelled"],
         "replies": ["after"],
     }
-    assert said(scene.hello("a", answer))["orders"] == ["a: whole: nothing"], "so the agent stops what it still runs"
+    assert outcome(scene.hello("a", answer))["orders"] == ["a: whole: nothing"], "so the agent stops what it still runs"
 
 
 def test_what_is_kept_and_was_moving_is_not_started_elsewhere_while_it_may_run() -> None:
@@ -155,20 +159,20 @@ def test_a_run_that_a_leaving_node_stopped_runs_elsewhere() -> None:
     scene = Scene("a", "b")
     scene.submit(job("web"))
     scene.running("web.0")
-    assert said(scene.stopped("web.0"))["orders"] == ["a: drop, run web.0 attempt 2"]
+    assert outcome(scene.stopped("web.0"))["orders"] == ["a: drop, run web.0 attempt 2"]
 
 
 def test_words_of_a_node_that_was_declared_lost_are_not_heard_until_it_says_hello() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
     scene.running("web.0")
-    answer = scene.as_told("web.0")
+    answer = scene.as_ordered("web.0")
     session = scene.state.nodes["a"].session
     scene.wait("5s", silent="a")
-    assert said(scene.report("a", answer[1], session=session)) == {"ignored": ["a: old_session"]}
-    assert said(scene.part("a")) == {}
+    assert outcome(scene.report("a", answer[1], session=session)) == {"ignored": ["a: old_session"]}
+    assert outcome(scene.part("a")) == {}
     done = scene.hello("a", answer)
-    assert said(done)["orders"] == ["a: whole: run web.0 attempt 2"], "without the first attempt: it is stopped"
+    assert outcome(done)["orders"] == ["a: whole: run web.0 attempt 2"], "without the first attempt: it is stopped"
     assert scene.used("a") == 2_000, "and takes room until then"
 
 
@@ -181,7 +185,7 @@ def test_a_node_that_stays_lost_for_a_day_is_forgotten() -> None:
     scene.wait("5s")
     scene.wait("23h")
     assert "a" in scene.state.nodes
-    assert said(scene.wait("1h")) == {"changes": ["node a gone"], "nodes": ["a gone: node_removed"]}
+    assert outcome(scene.wait("1h")) == {"changes": ["node a gone"], "nodes": ["a gone: node_removed"]}
 
 
 def test_a_node_that_was_back_in_between_gets_a_whole_day_again() -> None:
@@ -216,3 +220,28 @@ def test_a_lost_node_that_something_is_kept_on_is_forgotten_a_day_after_that_has
     scene.cancel("web")
     scene.wait("24h")
     assert "a" not in scene.state.nodes
+
+
+def test_a_lost_node_has_no_measurements() -> None:
+    scene = Scene("a")
+    scene.step(HeartbeatsReceived((), (("a", Usage(3_000, 1 << 30, at_ms=scene.now)),)))
+    assert scene.state.liveness["a"].usage == Usage(3_000, 1 << 30, at_ms=scene.now)
+    scene.wait("5s", silent="a")
+    assert scene.state.liveness["a"].usage is None
+    scene.hello("a")
+    assert scene.state.liveness["a"].usage is None
+
+
+def test_a_pinned_instance_says_since_when_its_node_is_lost_and_that_it_is_back() -> None:
+    scene = Scene("a")
+    scene.submit(job("web", when_lost="pin"))
+    scene.running("web.0")
+    answer = scene.as_ordered("web.0")
+    scene.wait("10s", silent="a")
+    instance = scene.instance("web.0")
+    since_ms = scene.state.nodes["a"].story[-1].at_ms
+    assert (instance.state, instance.reason) == ("running", PinnedToLostNode("a", since_ms))
+    assert "node a lost since 1970-01-01 00:16+00:00" in render(instance.reason)
+    scene.hello("a", answer)
+    assert (instance.state, instance.reason) == ("running", NodeReturned("a"))
+    assert [line.reason.code for line in instance.story[-2:]] == ["pinned_to_lost_node", "node_returned"]

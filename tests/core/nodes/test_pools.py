@@ -13,7 +13,7 @@ from roost.model.records.node import Facts
 from roost.model.records.project import Pool, check_pool, facts_in_pool
 from roost.schema.reason_text import render_text
 from tests.core.pool_scene import mark, pool_scene, set_pool
-from tests.core.scene import Scene, job, said
+from tests.core.scene import Scene, job, outcome
 
 # what a pool says for its nodes
 
@@ -41,7 +41,7 @@ def test_rules_see_the_labels_and_the_zone_of_a_pool() -> None:
     assert scene.counts("two") == {"queued": 1}
 
 
-def test_taints_of_a_pool_keep_out_whoever_does_not_tolerate_them() -> None:
+def test_taints_of_a_pool_keep_out_instances_that_do_not_tolerate_them() -> None:
     scene = pool_scene(gpu=("a",))
     set_pool(scene, "gpu", taints=("gpu",))
     scene.submit(job("plain"), job("fit", placement={"tolerate": ["gpu"]}))
@@ -60,7 +60,7 @@ def test_a_node_that_comes_later_and_a_server_that_starts_later_see_it_too() -> 
     assert scene.state.nodes["a"].facts.labels == {}, "what the node itself says is stored"
 
 
-# for whom it is
+# for which it is
 
 
 def test_a_pool_of_another_project_is_never_considered() -> None:
@@ -77,7 +77,7 @@ def test_a_pool_of_another_project_is_never_considered() -> None:
     assert "pool: gpu is for project ml (1 node)" in render_text(reported.text)
 
 
-def test_who_names_only_a_pool_of_others_can_never_run_and_is_told_so() -> None:
+def test_an_instance_that_names_only_a_foreign_pool_can_never_run_and_says_so() -> None:
     scene = pool_scene(gpu=("a",), plain=("b",))
     set_pool(scene, "gpu", projects=("ml", "vision"))
     scene.submit(job("mine", placement={"pool": "gpu"}))
@@ -86,7 +86,7 @@ def test_who_names_only_a_pool_of_others_can_never_run_and_is_told_so() -> None:
     assert "pool: gpu is for project ml and project vision" in render_text(reported.text)
 
 
-def test_a_gang_and_who_would_preempt_stay_out_of_it_too() -> None:
+def test_a_gang_and_an_instance_that_would_preempt_stay_out_of_it_too() -> None:
     scene = Scene()
     scene.hello("a", pool="gpu", cpu=1)
     scene.hello("b", pool="plain", cpu=1)
@@ -101,7 +101,7 @@ def test_a_gang_and_who_would_preempt_stay_out_of_it_too() -> None:
     assert scene.instance("ml/low.0").state == "placed"
 
 
-def test_a_pool_that_is_for_everybody_again_takes_who_waits() -> None:
+def test_a_pool_that_is_for_all_projects_again_takes_pending_instances() -> None:
     scene = pool_scene(gpu=("a",))
     set_pool(scene, "gpu", projects=("ml",))
     scene.submit(job("mine"))
@@ -115,18 +115,20 @@ def test_a_pool_that_is_for_everybody_again_takes_who_waits() -> None:
 
 def test_what_no_pool_can_be_is_refused_and_nothing_stays() -> None:
     scene = pool_scene(one=("a",), two=("b",))
-    assert said(set_pool(scene, "one", fallback="nowhere")) == {
+    assert outcome(set_pool(scene, "one", fallback="nowhere")) == {
         "replies": ["422 invalid: fallback: there is no pool nowhere: it has neither settings nor nodes"]
     }
     set_pool(scene, "two", fallback="one")
     done = set_pool(scene, "one", fallback="two")
-    words = "422 fallback_cycle: fallback: pools would stand in for each other in a circle: one → two → one"
-    assert said(done) == {"replies": [words]}
+    message = "422 fallback_cycle: fallback: pools would stand in for each other in a circle: one → two → one"
+    assert outcome(done) == {"replies": [message]}
     assert "one" not in scene.state.pools
-    assert said(mark(scene, "nowhere", "failed", "x")) == {
+    assert outcome(mark(scene, "nowhere", "failed", "x")) == {
         "replies": ["404 not_found: there is no pool nowhere: it has neither settings nor nodes"]
     }
-    assert said(set_pool(scene, "one", strategy="psychic"))["replies"][0].startswith("422 invalid_strategy: strategy")
+    assert outcome(set_pool(scene, "one", strategy="psychic"))["replies"][0].startswith(
+        "422 invalid_strategy: strategy"
+    )
 
 
 @pytest.mark.parametrize(

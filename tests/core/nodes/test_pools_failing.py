@@ -7,7 +7,7 @@ from roost.model.reasons.reason import MovedToQueue
 from roost.model.records.project import Pool
 from roost.schema.reason_text import message_of, render_text
 from tests.core.pool_scene import CI, mark, pool_scene, set_pool
-from tests.core.scene import Scene, job, said, service
+from tests.core.scene import Scene, job, outcome, service
 
 # a pool that fails
 
@@ -18,7 +18,7 @@ def test_a_failed_pool_moves_what_runs_there_each_with_the_reason() -> None:
     scene.running("work.0")
     set_pool(scene, "ci", fallback="spare")
     done = mark(scene, "ci", "failed", "power is out")
-    assert "a: stop (pool_failed)" in said(done)["orders"]
+    assert "a: stop (pool_failed)" in outcome(done)["orders"]
     scene.stopped("work.0")
     assert scene.where("work.0") == ["b"]
     moved = MovedToQueue(PoolFailed("ci", "moved", "power is out"))
@@ -40,7 +40,7 @@ def test_without_a_fallback_it_waits_and_says_why() -> None:
     assert scene.where("work.0") == ["a"]
 
 
-def test_what_waits_for_it_goes_to_the_fallback() -> None:
+def test_an_instance_that_waits_for_it_goes_to_the_fallback() -> None:
     scene = Scene()
     scene.hello("a", pool="ci", cpu=1)
     scene.hello("b", pool="spare")
@@ -65,8 +65,8 @@ def test_a_fallback_that_has_failed_has_its_own() -> None:
     scene.submit(job("large", resources={"cpu": 4}, placement={"pool": "one"}))
     assert "pool: not in one, nor in two or three in its place" in render_text(why(scene.state, "default/large").text)
     mark(scene, "three", "failed")
-    words = "pool: one has failed, two has failed, three has failed; no fallback pool is ready"
-    assert words in render_text(why(scene.state, "default/large").text)
+    message = "pool: one has failed, two has failed, three has failed; no fallback pool is ready"
+    assert message in render_text(why(scene.state, "default/large").text)
 
 
 def test_a_failed_pool_cancels_by_policy_each_with_the_reason() -> None:
@@ -133,7 +133,7 @@ def test_what_comes_back_with_a_node_of_a_failed_pool_has_to_go() -> None:
     scene.wait("5s")
     assert scene.state.nodes["a"].status == "lost"
     mark(scene, "ci", "failed", "fire")
-    assert scene.states("kept.0") == ["running"], "it may run, and nobody can say otherwise"
+    assert scene.states("kept.0") == ["running"], "it may run, and no report says otherwise"
     scene.hello("a", "kept.0", pool="ci")
     assert scene.states("kept.0") == ["stopping"]
 
@@ -186,7 +186,7 @@ def test_a_draining_pool_takes_nothing_new_lets_jobs_finish_and_moves_services()
     scene.uncordon("b")
     done = mark(scene, "old", "draining", "to be sold")
     assert scene.states("work.0", "web.0") == ["running", "stopping"]
-    assert "a: stop (pool_draining)" in said(done)["orders"]
+    assert "a: stop (pool_draining)" in outcome(done)["orders"]
     scene.submit(job("new"))
     assert scene.where("new.0") == ["b"]
     scene.stopped("web.0")
@@ -195,7 +195,7 @@ def test_a_draining_pool_takes_nothing_new_lets_jobs_finish_and_moves_services()
     assert scene.states("work.0") == ["succeeded"]
 
 
-def test_who_was_about_to_leave_a_pool_that_is_well_again_stays_and_nobody_stands_in_any_more() -> None:
+def test_an_instance_that_was_about_to_leave_a_pool_that_is_well_again_stays_and_no_surge_replica_stays() -> None:
     scene = pool_scene(old=("a",), new=("b",))
     scene.drain("b")
     scene.submit(service("web", count=2, update={"max_unavailable": 0, "max_surge": 1}))
@@ -239,7 +239,7 @@ def test_a_pool_without_a_node_in_touch_for_too_long_has_failed() -> None:
     assert scene.where("work.0") == ["c"]
 
 
-def test_a_node_that_is_back_ends_what_silence_began_but_not_what_an_operator_said() -> None:
+def test_a_node_that_is_back_ends_what_silence_began_but_not_what_an_operator_ordered() -> None:
     scene = pool_scene(ci=("a",))
     set_pool(scene, "ci", fail_after_ms=60_000)
     scene.part("a")

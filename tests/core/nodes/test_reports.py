@@ -3,15 +3,16 @@
 import msgspec
 import pytest
 
-from roost.model.protocol import Report
+from roost.model.events import NodeConnected, ReportsReceived
+from roost.model.protocol import Hello, Report
 from roost.model.reasons.attempts import ExitCode, KilledBySignal, StartFailed, TimeoutExceeded
 from roost.model.reasons.reason import Reason
-from tests.core.scene import Scene, facts_of, job, said
+from tests.core.scene import Scene, facts_of, job, outcome
 
 
 def test_a_new_agent_is_a_ready_node_and_gets_its_whole_assignment() -> None:
     scene = Scene()
-    assert said(scene.hello("a")) == {
+    assert outcome(scene.hello("a")) == {
         "changes": ["meta meta", "node a ready"],
         "orders": ["a: whole: nothing"],
         "replies": ["welcome"],
@@ -21,19 +22,19 @@ def test_a_new_agent_is_a_ready_node_and_gets_its_whole_assignment() -> None:
 
 def test_a_name_used_by_a_connected_agent_is_refused() -> None:
     scene = Scene("a")
-    assert said(scene.hello("a", identity="another")) == {
+    assert outcome(scene.hello("a", identity="another")) == {
         "replies": ["409 already_exists: node: a node named a is connected; give this agent another --name"]
     }
     assert scene.state.nodes["a"].identity == "machine-a"
 
 
-def test_the_same_machine_may_say_hello_again_and_the_old_session_is_not_heard_any_more() -> None:
+def test_the_same_machine_may_say_hello_again_and_the_old_session_is_no_longer_heard() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
     old = scene.state.nodes["a"].session
-    assert said(scene.hello("a", "web.0"))["orders"] == ["a: whole: run web.0 attempt 1"]
+    assert outcome(scene.hello("a", "web.0"))["orders"] == ["a: whole: run web.0 attempt 1"]
     late = scene.report("a", Report(scene.instance("web.0").token, "ended", cause="exited", code=0), session=old)
-    assert said(late) == {"ignored": ["a: old_session"]}
+    assert outcome(late) == {"ignored": ["a: old_session"]}
     assert scene.states("web.0") == ["running"]
 
 
@@ -53,7 +54,7 @@ def test_room_is_counted_once_however_often_a_node_speaks_of_what_it_runs() -> N
 def test_a_name_of_a_disconnected_agent_that_holds_nothing_is_taken_over() -> None:
     scene = Scene("a")
     scene.part("a")
-    assert said(scene.hello("a", identity="another"))["replies"] == ["welcome"]
+    assert outcome(scene.hello("a", identity="another"))["replies"] == ["welcome"]
     assert scene.state.nodes["a"].identity == "another"
 
 
@@ -62,23 +63,23 @@ def test_a_name_of_a_disconnected_agent_is_not_taken_over_while_its_work_may_run
     scene.submit(job("web"))
     scene.running("web.0")
     scene.part("a")
-    (reply,) = said(scene.hello("a", identity="another"))["replies"]
+    (reply,) = outcome(scene.hello("a", identity="another"))["replies"]
     assert reply.startswith("409 already_exists: node: the last node named a may still be running work")
     scene.wait("5s")
     done = scene.hello("a", identity="another")
-    assert said(done)["replies"] == ["welcome"]
-    assert said(done)["orders"] == ["a: whole: run web.0 attempt 2"]
+    assert outcome(done)["replies"] == ["welcome"]
+    assert outcome(done)["orders"] == ["a: whole: run web.0 attempt 2"]
 
 
 def test_a_stranger_that_takes_a_name_over_does_not_inherit_what_was_kept_there() -> None:
     scene = Scene("a", "b", cpu=1)
     scene.submit(job("web", when_lost="pin", fenced=False))
     scene.running("web.0")
-    run = scene.as_told("web.0")
+    run = scene.as_ordered("web.0")
     scene.wait("5s", silent="a")
     assert (scene.states("web.0"), scene.state.nodes["a"].status) == (["running"], "lost")
     done = scene.hello("a", run, identity="another", cpu=1)
-    assert said(done)["orders"] == ["a: whole: nothing", "b: run web.0 attempt 2"]
+    assert outcome(done)["orders"] == ["a: whole: nothing", "b: run web.0 attempt 2"]
     assert scene.used("a") == 1_000, "the stranger still runs the old attempt, which takes room until it is gone"
 
 
@@ -88,21 +89,21 @@ def test_a_name_is_not_given_to_a_stranger_while_what_must_not_run_twice_is_kept
     scene.running("web.0")
     scene.wait("5s", silent="a")
     done = scene.hello("a", identity="another", cpu=1)
-    assert said(done) == {
+    assert outcome(done) == {
         "replies": [
             "409 already_exists: node: the last node named a may still be running default/web.0; cancel that first"
         ]
     }
     scene.cancel("web")
-    assert said(scene.hello("a", identity="another", cpu=1))["replies"] == ["welcome"]
+    assert outcome(scene.hello("a", identity="another", cpu=1))["replies"] == ["welcome"]
 
 
-def test_a_hello_that_was_overtaken_by_a_later_one_is_to_be_said_again() -> None:
+def test_a_hello_that_was_overtaken_by_a_later_one_is_to_be_sent_again() -> None:
     scene = Scene()
     scene.hello("a", sent_ms=200)
     scene.submit(job("web"))
     scene.running("web.0")
-    (reply,) = said(scene.hello("a", sent_ms=199))["replies"]
+    (reply,) = outcome(scene.hello("a", sent_ms=199))["replies"]
     assert reply.startswith("503 stale_hello: stale registration of node a")
     assert scene.states("web.0") == ["running"]
     scene.hello("a", identity="machine-a/2", sent_ms=1)
@@ -114,15 +115,15 @@ def test_a_hello_that_was_overtaken_by_a_later_one_is_to_be_said_again() -> None
 
 def test_the_life_of_an_instance() -> None:
     scene = Scene("a")
-    assert said(scene.submit(job("web"))) == {
+    assert outcome(scene.submit(job("web"))) == {
         "changes": ["workload web", "instance web.0 placed"],
         "orders": ["a: run web.0 attempt 1"],
         "replies": ["web"],
     }
     token = scene.instance("web.0").token
-    assert said(scene.report("a", Report(token, "starting"))) == {"changes": ["instance web.0 starting"]}
-    assert said(scene.running("web.0")) == {"changes": ["instance web.0 running"]}
-    assert said(scene.ended("web.0")) == {
+    assert outcome(scene.report("a", Report(token, "starting"))) == {"changes": ["instance web.0 starting"]}
+    assert outcome(scene.running("web.0")) == {"changes": ["instance web.0 running"]}
+    assert outcome(scene.ended("web.0")) == {
         "changes": ["instance web.0 succeeded", "workload web"],
         "orders": ["a: drop"],
     }
@@ -144,24 +145,24 @@ def test_the_life_of_an_instance() -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("before", ["placed", "running"])
-def test_how_it_ended_is_how_it_is_told(report: Report, state: str, reason: Reason, before: str) -> None:
+def test_how_it_ended_is_how_it_is_reported(report: Report, state: str, reason: Reason, before: str) -> None:
     scene = Scene("a")
     scene.submit(job("web", timeout="10s"))
     if before == "running":
         scene.running("web.0")
     token = scene.instance("web.0").token
     done = scene.report("a", msgspec.structs.replace(report, token=token))
-    assert said(done) == {"changes": [f"instance web.0 {state}", "workload web"], "orders": ["a: drop"]}
+    assert outcome(done) == {"changes": [f"instance web.0 {state}", "workload web"], "orders": ["a: drop"]}
     ended = scene.instance("web.0")
     assert (ended.reason, ended.exit_code, ended.signal) == (reason, report.code, report.signal)
     assert scene.used("a") == 0
 
 
-def test_the_step_that_failed_is_told_with_its_code() -> None:
+def test_the_step_that_failed_is_reported_with_its_code() -> None:
     scene = Scene("a")
     scene.submit({"name": "ci", "steps": [{"run": "true"}, {"run": "exit 3"}, {"run": "true"}]})
     scene.running("ci.0")
-    assert said(scene.running("ci.0", step=1)) == {"changes": ["instance ci.0 running"]}
+    assert outcome(scene.running("ci.0", step=1)) == {"changes": ["instance ci.0 running"]}
     scene.ended("ci.0", code=3, step=1)
     failed = scene.instance("ci.0")
     assert (failed.state, failed.step, failed.exit_code, failed.reason) == ("failed", 1, 3, ExitCode(3, 1))
@@ -192,17 +193,17 @@ def test_a_report_that_says_queued_is_refused() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
     token = scene.instance("web.0").token
-    assert said(scene.report("a", Report(token, "queued"))) == {
+    assert outcome(scene.report("a", Report(token, "queued"))) == {
         "ignored": [f"a: unknown_state {token}"],
     }
     assert scene.states("web.0") == ["placed"]
 
 
-def test_a_report_of_an_instance_on_another_node_is_ignored_and_told() -> None:
+def test_a_report_of_an_instance_on_another_node_is_ignored_and_reported() -> None:
     scene = Scene("a", "b")
     scene.submit(job("web"))
     token = scene.instance("web.0").token
-    assert said(scene.report("b", Report(token, "ended", cause="exited", code=0))) == {
+    assert outcome(scene.report("b", Report(token, "ended", cause="exited", code=0))) == {
         "ignored": [f"b: not_its_attempt {token}"],
         "orders": ["b: drop"],
     }
@@ -215,7 +216,7 @@ def test_a_report_of_an_older_attempt_is_ignored_and_the_live_attempt_is_untouch
     old = scene.instance("web.0").token
     scene.ended("web.0", code=1)
     assert (scene.states("web.0"), scene.instance("web.0").attempt) == (["placed"], 2)
-    assert said(scene.report("a", Report(old, "ended", cause="exited", code=0))) == {
+    assert outcome(scene.report("a", Report(old, "ended", cause="exited", code=0))) == {
         "ignored": [f"a: not_its_attempt {old}"],
         "orders": ["a: drop"],
     }
@@ -226,7 +227,7 @@ def test_an_end_that_is_reported_twice_counts_once() -> None:
     scene = Scene("a")
     scene.submit(job("one"), job("two"))
     report = Report(scene.instance("one.0").token, "ended", cause="exited", code=0)
-    assert said(scene.report("a", report, report)) == {
+    assert outcome(scene.report("a", report, report)) == {
         "changes": ["instance one.0 succeeded", "workload one"],
         "ignored": [f"a: not_its_attempt {report.token}"],
         "orders": ["a: drop, drop"],
@@ -235,9 +236,9 @@ def test_an_end_that_is_reported_twice_counts_once() -> None:
     assert scene.used("a") == 1_000
 
 
-def test_a_report_from_a_node_nobody_knows_is_ignored() -> None:
+def test_a_report_from_an_unknown_node_is_ignored() -> None:
     scene = Scene("a")
-    assert said(scene.report("nobody", Report(1, "running"), session=1)) == {"ignored": ["nobody: old_session"]}
+    assert outcome(scene.report("missing", Report(1, "running"), session=1)) == {"ignored": ["missing: old_session"]}
 
 
 def test_reports_never_move_an_attempt_back() -> None:
@@ -245,7 +246,7 @@ def test_reports_never_move_an_attempt_back() -> None:
     scene.submit(job("web"))
     scene.running("web.0")
     token = scene.instance("web.0").token
-    assert said(scene.report("a", Report(token, "starting"), Report(token, "running"))) == {}
+    assert outcome(scene.report("a", Report(token, "starting"), Report(token, "running"))) == {}
     assert scene.states("web.0") == ["running"]
 
 
@@ -256,7 +257,7 @@ def test_an_agent_that_lacks_a_delta_gets_the_whole_assignment() -> None:
     scene.running("two.0")
     scene.cancel("two")
     done = scene.report("a", lacking=True)
-    assert said(done) == {"orders": ["a: whole: run one.0 attempt 1, run two.0 attempt 1, stop (cancel_requested)"]}
+    assert outcome(done) == {"orders": ["a: whole: run one.0 attempt 1, run two.0 attempt 1, stop (cancel_requested)"]}
 
 
 def test_orders_are_numbered_without_gaps_until_the_next_hello() -> None:
@@ -276,7 +277,7 @@ def test_a_node_that_comes_back_without_its_work_has_lost_it() -> None:
     scene.submit(job("one"), job("two"))
     scene.running("one.0")
     done = scene.hello("a")
-    assert said(done) == {
+    assert outcome(done) == {
         "changes": ["instance one.0 placed", "node a ready"],
         "orders": ["a: whole: run two.0 attempt 1, run one.0 attempt 2"],
         "replies": ["welcome"],
@@ -300,8 +301,8 @@ def test_what_may_run_twice_starts_elsewhere_at_once_and_its_first_run_takes_roo
     scene = Scene("a", "b", cpu=1)
     scene.submit(job("web", fenced=False))
     scene.running("web.0")
-    run, report = scene.as_told("web.0")
-    assert said(scene.part("a")) == {
+    run, report = scene.as_ordered("web.0")
+    assert outcome(scene.part("a")) == {
         "changes": ["node a suspect", "instance web.0 placed"],
         "orders": ["b: run web.0 attempt 2"],
         "nodes": ["a suspect: node_stream_closed"],
@@ -309,21 +310,34 @@ def test_what_may_run_twice_starts_elsewhere_at_once_and_its_first_run_takes_roo
     scene.hello("a", (run, report), cpu=1)
     scene.submit(job("next"))
     assert (scene.counts("next"), scene.used("a")) == ({"queued": 1}, 1_000)
-    assert said(scene.report("a", Report(run.token, "ended", cause="stopped"))) == {
+    assert outcome(scene.report("a", Report(run.token, "ended", cause="stopped"))) == {
         "changes": ["instance next.0 placed"],
         "orders": ["a: drop, run next.0 attempt 1"],
     }
 
 
-def test_goodbye_of_an_empty_node_is_a_loss_at_once() -> None:
+def test_a_node_whose_agent_was_shut_down_is_stopped_and_not_lost() -> None:
     scene = Scene("a")
-    assert said(scene.part("a", leaving=True)) == {"changes": ["node a lost"], "nodes": ["a lost: node_left"]}
+    assert outcome(scene.part("a", leaving=True)) == {"changes": ["node a stopped"], "nodes": ["a stopped: node_left"]}
+    scene.wait("10s", silent="a")
+    scene.restart()
+    scene.wait("10s", silent="a")
+    assert scene.state.nodes["a"].status == "stopped", "also after its lease, and for another server"
+    scene.hello("a")
+    assert scene.state.nodes["a"].status == "ready"
+
+
+def test_a_stopped_node_is_deleted_after_a_day() -> None:
+    scene = Scene("a")
+    scene.part("a", leaving=True)
+    scene.wait("25h", silent="a")
+    assert "a" not in scene.state.nodes
 
 
 def test_goodbye_of_a_node_that_still_holds_work_waits_for_the_lease() -> None:
     scene = Scene("a")
     scene.submit(job("web"))
-    assert said(scene.part("a", leaving=True)) == {
+    assert outcome(scene.part("a", leaving=True)) == {
         "changes": ["node a suspect"],
         "nodes": ["a suspect: node_leaving"],
     }
@@ -345,3 +359,27 @@ def test_a_node_that_uses_more_than_it_offers_still_takes_what_needs_nothing_of_
     scene.hello("a", "four.0", "four.1", "four.2", "four.3", cpu=1)
     scene.submit(job("light", resources={"memory": "1GiB"}))
     assert scene.states("light.0") == ["placed"]
+
+
+def test_a_run_is_as_long_as_its_node_measured_however_late_its_report_is_decided() -> None:
+    scene = Scene("a")
+    scene.submit(job("short"))
+    scene.running("short.0")
+    started_ms, instance = scene.instance("short.0").started_ms, scene.instance("short.0")
+    received_ms = started_ms + 20_000
+    scene.now = started_ms + 45_000  # the store was away
+    report = Report(instance.token, "ended", 20_000, 0, "exited", 0)
+    scene.step(ReportsReceived("a", scene.state.nodes["a"].session, 2, (report,), received_ms=received_ms))
+    assert (instance.state, instance.finished_ms - instance.started_ms) == ("succeeded", 20_000)
+
+
+def test_a_hello_that_is_decided_late_keeps_the_times_of_its_runs() -> None:
+    scene = Scene("a")
+    scene.submit(job("short"))
+    run, _ = scene.as_ordered("short.0")
+    scene.now += 60_000
+    report = Report(run.token, "ended", 25_000, 5_000, "exited", 0)
+    hello = Hello("a", "machine-a", facts_of(), 1, ((run, report),))
+    scene.step(NodeConnected(1, hello, received_ms=scene.now - 10_000))
+    instance = scene.instance("short.0")
+    assert (scene.now - instance.started_ms, scene.now - instance.finished_ms) == (35_000, 15_000)

@@ -38,7 +38,7 @@ ODD_NAMES = StaticFilter(
 NOT_FULL = DynamicFilter(
     "one_each",
     lambda fleet, ask: fleet.used["cpu"] == 0,
-    lambda fleet, ask, failing: "one_each: somebody is there",
+    lambda fleet, ask, failing: "one_each: an instance is there",
     lambda fleet, ask, row: fleet.used["cpu"].item(row) == 0,
 )
 
@@ -52,7 +52,7 @@ def test_what_is_added_counts_once_it_is_installed() -> None:
     registry.install()
     builder = FleetBuilder("a", "bb", "ccc", "dddd")
     assert builder.places("x", 3, strategy="last_fit") == ["ccc", "a", ""]
-    assert builder.blockers("x") == {"odd_names: its name is even": 2, "one_each: somebody is there": 2}
+    assert builder.blockers("x") == {"odd_names: its name is even": 2, "one_each: an instance is there": 2}
     builder.end("x")
     assert builder.place("x") == "ccc"
 

@@ -106,7 +106,7 @@ def forget(builder: FleetBuilder) -> None:
 
 
 def possible(do: Callable[..., Any], name: str, fields: dict, **more: Any) -> object:
-    """What comes of it; nobody is apart from whom it must be near."""
+    """What comes of it; no instance must be near an instance it repels."""
     try:
         return do(name, **fields, **more)
     except Invalid as error:

@@ -18,7 +18,7 @@ DEFAULT = {"cpu": (8, 6), "memory": (16_000, 12_000), "disk": (100_000, 80_000)}
 def scene_of(*nodes: dict[str, tuple[float, float]], **settings: Any) -> Scene:
     """Nodes n1, n2, ... with {resource: (total, free)} in cores and megabytes, else as the default node."""
     scene = Scene(**settings)
-    scene.checked = False  # what is in use here is held by nobody
+    scene.checked = False  # what is in use here is not held by an instance
     for number, given in enumerate(nodes, start=1):
         node = DEFAULT | given
         total, free = ({name: in_units(name, pair[side]) for name, pair in node.items()} for side in (0, 1))
@@ -110,7 +110,7 @@ def test_round_robin_remembers_its_position_over_a_restart(after: int) -> None:
     assert places(Scene("n1", "n2", "n3"), 5, "round_robin", restart_after=after) == ["n1", "n2", "n3", "n1", "n2"]
 
 
-def test_round_robin_passes_over_who_is_full_and_who_has_left() -> None:
+def test_round_robin_skips_nodes_that_are_full_or_have_left() -> None:
     scene = Scene("n1", "n2", "n3", "n4")
     assert places(scene, 2, "round_robin") == ["n1", "n2"]
     scene.ended("job-1.0")
@@ -137,7 +137,7 @@ def test_random_takes_one_of_them_and_the_same_seed_takes_the_same() -> None:
 
 
 def test_random_is_uniform_over_the_eligible() -> None:
-    scene = Scene("n1", "n2", "n3", cpu=1_000, seed=3)
+    scene = Scene("n1", "n2", "n3", cpu=1_000, seed=3, placements_max=900)
     scene.hello("n0", cpu=0.5)
     scene.submit(job("array", count=900, placement={"strategy": "random"}))
     where = scene.where(*[f"array.{index}" for index in range(900)])
@@ -223,7 +223,7 @@ def test_a_tight_node_with_the_driver_before_a_roomy_one_without(strategy: str) 
         ("'gpu' in capacity && capacity.gpu >= 1000", {"more": {"gpu": 1_000}}),
     ],
 )
-def test_rules_take_the_member_only_not_the_other_and_not_who_says_nothing(
+def test_rules_take_the_member_only_not_the_other_and_not_one_without_the_label(
     strategy: str, rule: str, fields: dict[str, Any]
 ) -> None:
     scene = Scene(strategy=strategy)

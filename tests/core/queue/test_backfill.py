@@ -1,4 +1,4 @@
-"""Places kept for who waits long, backfill that never makes it late, reservations, deadlines."""
+"""Places kept for instances that wait long, backfill that never makes it late, reservations, deadlines."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ from roost.model.reasons.attempts import DeadlineUnreachable, NodeReserved
 from roost.model.reasons.subjects import ProjectRef
 from roost.model.records.project import Reservation
 from roost.schema.reason_text import render_text
-from tests.core.scene import Scene, job, said, service
+from tests.core.scene import Scene, job, outcome, service
 
 
 def test_big_jobs_do_not_starve_behind_small_ones() -> None:
@@ -17,7 +17,7 @@ def test_big_jobs_do_not_starve_behind_small_ones() -> None:
     scene.submit(job("s", count=3, timeout="1m"))
     scene.submit(job("big", resources={"cpu": 4}))
     scene.submit(job("early"))
-    assert scene.states("early.0") == ["placed"], "at first nobody is held up"
+    assert scene.states("early.0") == ["placed"], "at first no instance is held up"
     scene.wait("31s")
     scene.submit(job("late"))
     scene.ended("s.0")
@@ -27,7 +27,7 @@ def test_big_jobs_do_not_starve_behind_small_ones() -> None:
     assert scene.states("big.0") == ["placed"]
 
 
-def test_who_is_sure_to_be_gone_in_time_may_pass() -> None:
+def test_an_instance_that_is_sure_to_be_gone_in_time_may_pass() -> None:
     scene = Scene("a", cpu=4)
     scene.submit(job("long", resources={"cpu": 3}, timeout="10m"))
     scene.submit(job("big", resources={"cpu": 4}))
@@ -37,7 +37,7 @@ def test_who_is_sure_to_be_gone_in_time_may_pass() -> None:
     assert scene.counts("too-long") == scene.counts("endless") == {"queued": 1}
 
 
-def test_who_takes_no_more_than_is_left_over_may_pass() -> None:
+def test_an_instance_that_takes_no_more_than_is_left_over_may_pass() -> None:
     scene = Scene("a", cpu=4)
     scene.submit(job("long", resources={"cpu": 3}, timeout="10m"))
     scene.submit(job("big", resources={"cpu": 3}))
@@ -94,7 +94,7 @@ RUNS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 30)), min_size=1, ma
 
 @given(RUNS)
 def test_backfill_never_makes_the_head_late(runs: list[tuple[int, int]]) -> None:
-    """On one node, with runs that last exactly as long as they said: a start once kept is never moved back."""
+    """On one node, with runs that last exactly as long as declared: a start once kept is never moved back."""
     scene = Scene("a", cpu=4, backfill_after_ms=0, preempt_margin=0, prefill_max=0)
     for number, (cpu, minutes) in enumerate(runs):
         scene.submit(job(f"j{number}", resources={"cpu": cpu}, timeout=f"{minutes}m"))
@@ -117,7 +117,7 @@ def test_backfill_never_makes_the_head_late(runs: list[tuple[int, int]]) -> None
 
 def reserve(scene: Scene, name: str, project: str, *nodes: str, start: int = 0, end: int = 0, count: int = 0) -> str:
     done = scene.step(Reserve(1, Reservation(name, project, nodes, start, end), count))
-    return str(said(done).get("replies"))
+    return str(outcome(done).get("replies"))
 
 
 def test_reserved_nodes_are_for_one_project_only() -> None:
@@ -132,7 +132,7 @@ def test_reserved_nodes_are_for_one_project_only() -> None:
     assert scene.state.project_usage["blue"]["instances"] == 3
 
 
-def test_before_a_reservation_begins_only_who_is_gone_in_time_comes_and_then_the_others_go() -> None:
+def test_before_a_reservation_begins_only_instances_gone_in_time_come_and_then_the_others_go() -> None:
     scene = Scene("a", cpu=4)
     scene.submit(job("old", project="blue"))
     reserve(scene, "r", "red", "a", start=scene.now + 600_000, end=scene.now + 1_200_000)
@@ -168,7 +168,7 @@ def test_a_reservation_that_is_asked_for_twice_is_there_once() -> None:
     assert scene.state.project_usage["blue"]["instances"] == 4, "one node is kept, the other is not"
 
 
-def test_nodes_are_chosen_where_only_a_number_is_given_and_nobody_gets_them_twice() -> None:
+def test_nodes_are_chosen_where_only_a_number_is_given_and_no_reservation_gets_them_twice() -> None:
     scene = Scene("a", "b", "c", cpu=4)
     scene.submit(job("x", project="blue"))
     assert reserve(scene, "r", "red", count=2) == "['r']"
@@ -192,7 +192,7 @@ def test_least_slack_first_within_a_priority() -> None:
     assert ran == [f"default/{name}.0" for name in ("first", "tight", "soon", "later", "none")]
 
 
-def test_a_deadline_that_cannot_be_met_any_more_ends_at_once_with_the_arithmetic() -> None:
+def test_a_deadline_that_cannot_be_met_now_ends_at_once_with_the_arithmetic() -> None:
     scene = Scene("a", cpu=1)
     scene.submit(job("busy"))
     scene.submit(job("long", deadline="30m", expected="20m"), job("never", deadline="5m", expected="10m"))

@@ -31,18 +31,18 @@ def test_what_never_fits_has_no_start() -> None:
     assert reserve(9, 2, [(110, 3), (120, 3)], NOW) is None
 
 
-def test_who_ends_by_the_reserved_start_passes_for_nothing() -> None:
+def test_an_instance_that_ends_by_the_reserved_start_passes_for_nothing() -> None:
     easy_reservation = EasyReservation(120, 1)
     assert after_backfill(easy_reservation, NOW, 20, 50) == easy_reservation
 
 
-def test_who_outlasts_it_uses_up_what_is_left_over() -> None:
+def test_an_instance_that_outlasts_it_uses_up_what_is_left_over() -> None:
     assert after_backfill(EasyReservation(120, 3), NOW, 21, 2) == EasyReservation(120, 1)
     assert after_backfill(EasyReservation(120, 1), NOW, 21, 2) is None
 
 
 @given(st.lists(pairs, max_size=8), st.integers(0, 16), amounts, st.lists(st.tuples(st.integers(1, 90), amounts)))
-def test_nobody_who_passes_makes_the_head_late(
+def test_no_instance_that_passes_makes_the_head_late(
     ends: list[tuple[int, int]], free: int, needed: int, others: list[tuple[int, int]]
 ) -> None:
     ends.sort()

@@ -4,7 +4,7 @@ from roost.model.events import SetPool, SetProject, Unset
 from roost.model.reasons.attempts import Preempted
 from roost.model.reasons.subjects import ProjectRef
 from roost.model.records.project import Pool, Project
-from tests.core.scene import Scene, job, said, service
+from tests.core.scene import Scene, job, outcome, service
 
 
 def set_project(scene: Scene, name: str, **fields: object) -> None:
@@ -57,7 +57,7 @@ def test_a_quota_is_never_passed_and_the_rest_waits_with_words() -> None:
     scene.submit(job("many", project="red", count=5))
     assert running(scene, "red") == 3
     scene.submit(job("b", project="blue", count=9))
-    assert running(scene, "blue") == 5, "nobody else is held up"
+    assert running(scene, "blue") == 5, "no other instance is held up"
     scene.ended("red/many.0")
     assert running(scene, "red") == 3
 
@@ -81,7 +81,7 @@ def test_quota_ten_three_asked_counted_two_and_four_asked_refused_whole_disabled
     scene.submit(service("web", project="ten", count=3))
     assert running(scene, "ten") == 3
     done = scene.submit(service("web", project="two", count=4))
-    assert "quota_exceeded" in str(said(done)["replies"]) and "two/web" not in scene.state.workloads
+    assert "quota_exceeded" in str(outcome(done)["replies"]) and "two/web" not in scene.state.workloads
     scene.submit(service("web", project="off", count=4))
     assert running(scene, "off") == 4
 
@@ -90,10 +90,10 @@ def test_one_instance_larger_than_the_quota_is_refused_for_it_could_never_run() 
     scene = Scene("a", cpu=8)
     set_project(scene, "red", quota={"cpu": 1_000})
     done = scene.submit(job("big", project="red", resources={"cpu": 2}))
-    assert "quota_exceeded" in str(said(done)["replies"])
+    assert "quota_exceeded" in str(outcome(done)["replies"])
 
 
-def test_who_may_borrow_uses_what_others_leave_and_gives_it_back() -> None:
+def test_an_instance_that_may_borrow_uses_what_others_leave_and_gives_it_back() -> None:
     scene = Scene("a", cpu=4)
     set_project(scene, "red", quota={"cpu": 2_000}, borrow=True)
     set_project(scene, "blue", quota={"cpu": 2_000}, borrow=True)
@@ -101,7 +101,7 @@ def test_who_may_borrow_uses_what_others_leave_and_gives_it_back() -> None:
     assert running(scene, "red") == 4, "two of its own and two of blue's"
     done = scene.submit(job("mine", project="blue", count=2))
     stopping = [instance.key for instance in scene.state.instances.values() if instance.state == "stopping"]
-    assert len(stopping) == 1 and said(done)["orders"] == ["a: stop (preempted)"]
+    assert len(stopping) == 1 and outcome(done)["orders"] == ["a: stop (preempted)"]
     reason = scene.instance(stopping[0]).reason
     assert isinstance(reason, Preempted) and reason.over_quota == ProjectRef("red")
     scene.stopped(*stopping)
@@ -112,7 +112,7 @@ def test_who_may_borrow_uses_what_others_leave_and_gives_it_back() -> None:
     assert not [instance for instance in scene.state.instances.values() if instance.state == "stopping"]
 
 
-def test_nobody_borrows_more_than_all_quotas_together() -> None:
+def test_no_instance_borrows_more_than_all_quotas_together() -> None:
     scene = Scene("a", cpu=8)
     set_project(scene, "red", quota={"cpu": 2_000}, borrow=True)
     set_project(scene, "blue", quota={"cpu": 1_000})
@@ -137,7 +137,7 @@ def test_what_is_set_survives_a_restart() -> None:
     assert scene.state.fleet.total["cpu"].tolist() == [6_000]
 
 
-def test_what_is_taken_back_is_not_borrowed_again_by_who_comes_before() -> None:
+def test_what_is_taken_back_is_not_borrowed_again_by_an_instance_that_comes_before() -> None:
     scene = Scene("a", cpu=2)
     set_project(scene, "red", quota={"cpu": 1_000}, borrow=True)
     set_project(scene, "blue", quota={"cpu": 1_000}, borrow=True)

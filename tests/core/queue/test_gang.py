@@ -15,7 +15,7 @@ def test_a_gang_starts_whole_or_not_at_all() -> None:
     assert scene.counts("mpi") == {"placed": 4}
 
 
-def test_who_stands_behind_a_gang_that_does_not_fit_is_not_held_up() -> None:
+def test_an_instance_that_stands_behind_a_gang_that_does_not_fit_is_not_held_up() -> None:
     scene = Scene("a", cpu=2)
     scene.submit(job("mpi", count=3, gang=True), job("small"))
     assert scene.states("small.0") == ["placed"]
@@ -43,7 +43,7 @@ def test_a_lost_member_makes_all_of_it_start_again() -> None:
     assert scene.instance("mpi.0").node != gone
 
 
-def test_whoever_has_succeeded_does_not_run_again_with_the_rest() -> None:
+def test_an_instance_that_has_succeeded_does_not_run_again_with_the_rest() -> None:
     scene = Scene("a", "b", "c", cpu=1)
     scene.submit(job("mpi", count=2, gang=True))
     scene.running("mpi.0", "mpi.1")
@@ -86,7 +86,7 @@ def test_a_gang_does_not_starve_behind_small_jobs() -> None:
     scene.submit(job("s", count=3, timeout="10m"))
     scene.submit(job("mpi", count=2, gang=True, resources={"cpu": 2}))
     scene.submit(job("early", timeout="10m"))
-    assert scene.states("early.0") == ["placed"], "at first nobody is held up"
+    assert scene.states("early.0") == ["placed"], "at first no instance is held up"
     scene.wait("31s")
     assert [hold.instance for hold in scene.state.gang_reservations.values()] == ["default/mpi"]
     scene.ended("s.0")

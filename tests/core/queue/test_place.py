@@ -5,7 +5,7 @@ import pytest
 from roost.core.placement.strategies import STRATEGIES
 from roost.model.events import NodeConnected
 from roost.model.protocol import Hello
-from tests.core.scene import Scene, facts_of, job, said
+from tests.core.scene import Scene, facts_of, job, outcome
 
 
 def placed(scene: Scene) -> list[str]:
@@ -26,7 +26,7 @@ def test_two_that_come_at_once_share_the_jobs_however_large_they_are() -> None:
     scene = Scene()
     scene.submit(job("one"), job("two"), job("three"))
     done = scene.step(*[NodeConnected(1, Hello(name, name, facts_of(cpu=64), 0)) for name in ("a", "b")])
-    assert said(done)["orders"] == [
+    assert outcome(done)["orders"] == [
         "a: whole: run one.0 attempt 1, run three.0 attempt 1",
         "b: whole: run two.0 attempt 1",
     ]
@@ -35,7 +35,7 @@ def test_two_that_come_at_once_share_the_jobs_however_large_they_are() -> None:
 def test_three_jobs_on_two_equal_nodes_spread_two_and_one() -> None:
     scene = Scene("a", "b")
     done = scene.submit(job("one"), job("two"), job("three"))
-    assert said(done)["orders"] == ["a: run one.0 attempt 1, run three.0 attempt 1", "b: run two.0 attempt 1"]
+    assert outcome(done)["orders"] == ["a: run one.0 attempt 1, run three.0 attempt 1", "b: run two.0 attempt 1"]
 
 
 def test_more_jobs_than_room_all_run_in_the_end_by_priority_and_age() -> None:

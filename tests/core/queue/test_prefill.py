@@ -53,7 +53,7 @@ def test_the_operator_bounds_it_and_may_switch_it_off(prefill_max: int) -> None:
     assert len(chain(scene, "j.0")) == prefill_max
 
 
-def test_one_behind_each_before_anybody_gets_a_second() -> None:
+def test_one_behind_each_before_any_instance_gets_a_second() -> None:
     scene = brief("a", "b")
     scene.submit(job("j", count=5))
     assert (chain(scene, "j.0"), chain(scene, "j.1")) == (["j.2", "j.4"], ["j.3"])
@@ -65,7 +65,7 @@ def test_a_longer_run_makes_the_line_not_brief_at_once_and_short_ones_slowly_aga
     scene.submit(job("j", count=40))
     assert len(chain(scene, "j.0")) == 5
     scene.ended("j.0", started_ago_ms=SHORT_RUN_MS + 60)
-    assert chain(scene, "j.1") == ["j.2", "j.3", "j.4", "j.5"], "nobody new"
+    assert chain(scene, "j.1") == ["j.2", "j.3", "j.4", "j.5"], "no new instance"
     for index in range(1, 6):
         scene.ended(f"j.{index}", started_ago_ms=10)
     assert scene.states("j.6") == ["placed"] and chain(scene, "j.6") == []
@@ -127,7 +127,7 @@ def test_only_the_most_urgent_line_that_waits_stands_ahead() -> None:
     assert scene.counts("low") == {"queued": 4}
 
 
-def test_nobody_stands_ahead_of_a_more_urgent_line_that_waits_for_more_room() -> None:
+def test_no_instance_stands_ahead_of_a_more_urgent_line_that_waits_for_more_room() -> None:
     scene = brief(cpu=4, preempt_margin=0)
     scene.submit(job("long"))
     scene.submit(job("wide", priority=90, resources={"cpu": 4}))
@@ -136,7 +136,7 @@ def test_nobody_stands_ahead_of_a_more_urgent_line_that_waits_for_more_room() ->
     assert not scene.state.prefilled
 
 
-def test_nobody_stands_ahead_of_a_more_urgent_gang() -> None:
+def test_no_instance_stands_ahead_of_a_more_urgent_gang() -> None:
     scene = brief("a", cpu=2, preempt_margin=0)
     scene.submit(job("long"))
     scene.submit(job("mpi", count=2, gang=True, priority=90))
@@ -149,7 +149,7 @@ def test_nobody_stands_ahead_of_a_more_urgent_gang() -> None:
 
 
 @pytest.mark.parametrize("how", ["well", "badly", "late", "stopped by its node", "cancelled"])
-def test_whoever_is_next_steps_up_when_the_one_before_ends(how: str) -> None:
+def test_an_instance_that_is_next_steps_up_when_the_one_before_ends(how: str) -> None:
     scene = brief()
     scene.submit(job("j", count=3, retries={"max": 1, "on": ["lost"]}))
     scene.running("j.0")
@@ -167,7 +167,7 @@ def test_whoever_is_next_steps_up_when_the_one_before_ends(how: str) -> None:
     assert (scene.used("a"), charged(scene)) == (1_000, 1)
 
 
-def test_who_stepped_up_is_not_ordered_again_and_the_chain_grows_behind() -> None:
+def test_an_instance_that_stepped_up_is_not_ordered_again_and_the_chain_grows_behind() -> None:
     scene = brief()
     scene.submit(job("j", count=9))
     done = end(scene, "j.0")
@@ -175,7 +175,7 @@ def test_who_stepped_up_is_not_ordered_again_and_the_chain_grows_behind() -> Non
     assert chain(scene, "j.1") == ["j.2", "j.3"]
 
 
-def test_many_that_ended_are_told_at_once() -> None:
+def test_many_that_ended_are_reported_at_once() -> None:
     scene = brief()
     scene.submit(job("j", count=9))
     tokens = [scene.instance(f"j.{index}").token for index in range(3)]
@@ -185,7 +185,7 @@ def test_many_that_ended_are_told_at_once() -> None:
     assert chain(scene, "j.3") == ["j.4", "j.5"]
 
 
-def test_ends_told_in_any_order_come_to_the_same() -> None:
+def test_ends_reported_in_any_order_come_to_the_same() -> None:
     scene = brief()
     scene.submit(job("j", count=3))
     for name in ("j.2", "j.0", "j.1"):
@@ -212,7 +212,7 @@ def test_all_run_in_the_end_each_once() -> None:
 # leaving the chain
 
 
-def test_one_that_is_cancelled_before_it_began_is_followed_by_who_stood_behind_it() -> None:
+def test_one_that_is_cancelled_before_it_began_is_followed_by_an_instance_that_stood_behind_it() -> None:
     scene = brief(length_ms=10)
     scene.submit(job("j", count=4))
     done = scene.cancel("j.1")
@@ -240,7 +240,7 @@ def test_one_that_is_being_stopped_when_its_turn_comes_has_the_room_until_it_has
     assert (scene.used("a"), scene.instance("j.2").prefilled_behind) == (1_000, 0)
 
 
-def test_nobody_new_stands_behind_one_that_is_being_stopped() -> None:
+def test_no_new_instance_stands_behind_one_that_is_being_stopped() -> None:
     scene = brief(length_ms=50)
     scene.submit(job("j", count=5))
     scene.cancel("j.1")
@@ -258,7 +258,7 @@ def test_a_whole_workload_that_is_cancelled_leaves_nothing_behind() -> None:
     assert (scene.used("a"), scene.state.prefilled) == (0, {})
 
 
-def test_who_stands_behind_somebody_for_too_long_is_called_back_and_runs_elsewhere() -> None:
+def test_an_instance_that_stands_behind_an_instance_for_too_long_is_called_back_and_runs_elsewhere() -> None:
     scene = brief(length_ms=50)
     scene.submit(job("j", count=2))
     scene.running("j.0")
@@ -274,7 +274,7 @@ def test_who_stands_behind_somebody_for_too_long_is_called_back_and_runs_elsewhe
     assert (called_back.prefilled_behind, called_back.failures, called_back.losses, called_back.attempt) == (0, 0, 0, 2)
 
 
-def test_only_who_stands_there_for_so_long_is_called_back() -> None:
+def test_only_an_instance_that_stands_there_for_so_long_is_called_back() -> None:
     scene = brief()
     scene.submit(job("j", count=9))
     scene.wait("300ms")
@@ -311,8 +311,8 @@ def test_one_called_back_again_and_again_never_counts_it_as_a_failure() -> None:
 # room that others want
 
 
-def test_who_is_preempted_takes_those_behind_it_along() -> None:
-    """The room is for whoever it was made for, not for the next of the chain."""
+def test_an_instance_that_is_preempted_takes_those_behind_it_along() -> None:
+    """The room is for the instance that it was made for, not for the next of the chain."""
     scene = brief()
     scene.submit(job("j", count=9))
     scene.submit(job("high", priority=90))
@@ -335,10 +335,10 @@ def test_a_quota_holds_also_when_it_is_lowered_under_a_chain() -> None:
         if len(live) <= 2:
             break
         end(scene, min(live, key=lambda item: item.token).key)
-    assert charged(scene, "red") == 2, "nobody new stands behind what is beyond the quota"
+    assert charged(scene, "red") == 2, "no new instance stands behind what is beyond the quota"
 
 
-def test_a_quota_counts_only_who_has_room() -> None:
+def test_a_quota_counts_only_instances_with_an_allocation() -> None:
     scene = brief(cpu=4, warm={"project": "red"})
     scene.step(SetProject(1, Project("red", quota={"instances": 1})))
     scene.submit(job("j", count=5, project="red"))
@@ -347,7 +347,7 @@ def test_a_quota_counts_only_who_has_room() -> None:
     assert charged(scene, "red") == 1
 
 
-def test_nobody_new_stands_behind_where_a_node_is_reserved() -> None:
+def test_no_new_instance_stands_behind_where_a_node_is_reserved() -> None:
     scene = brief()
     scene.submit(job("j", count=9))
     scene.step(Reserve(1, Reservation("soon", "blue", ("a",), scene.now + 60_000, 0), 0, ""))
@@ -355,7 +355,7 @@ def test_nobody_new_stands_behind_where_a_node_is_reserved() -> None:
     assert chain(scene, "j.1") == ["j.2"]
 
 
-def test_nobody_stands_behind_where_somebody_wants_to_be_apart_from_it() -> None:
+def test_no_instance_stands_behind_where_an_instance_wants_to_be_apart_from_it() -> None:
     scene = brief(cpu=3)
     scene.submit(job("db", placement={"apart": [{"label": "loud"}]}), job("long", timeout=60))
     scene.submit(job("calm"), job("loud", labels={"loud": "yes"}))
@@ -363,7 +363,7 @@ def test_nobody_stands_behind_where_somebody_wants_to_be_apart_from_it() -> None
     assert chain(scene, "calm.0") == []
 
 
-def test_who_does_not_want_to_wait_does_not_stand_behind_anybody() -> None:
+def test_an_instance_that_does_not_want_to_wait_does_not_stand_behind_any_instance() -> None:
     scene = brief()
     scene.submit(job("j", count=2, when_full="reject"))
     assert scene.counts("j") == {"placed": 1, "rejected": 1}

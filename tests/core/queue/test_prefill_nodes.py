@@ -25,7 +25,7 @@ def test_a_draining_node_begins_nothing_that_stands_behind(deadline: str) -> Non
     assert scene.state.nodes["a"].status == "drained" and not scene.state.allocated["a"]
 
 
-def test_a_lost_node_loses_those_who_stood_there_too() -> None:
+def test_a_lost_node_loses_those_that_stood_there_too() -> None:
     scene = brief()
     scene.submit(job("j", count=9))
     scene.hello("b", cpu=1)
@@ -54,7 +54,7 @@ def test_work_that_may_run_twice_and_work_that_may_not_do_not_stand_behind_each_
     assert chain(scene, "once.0") == ["once.1", "once.2"]
 
 
-def test_nobody_new_stands_behind_on_a_node_that_is_out_of_touch() -> None:
+def test_no_new_instance_stands_behind_on_a_node_that_is_out_of_touch() -> None:
     scene = brief()
     scene.submit(job("j", count=9))
     scene.part("a")
@@ -70,7 +70,7 @@ def test_a_node_that_comes_back_goes_on_as_it_was() -> None:
     scene = brief()
     scene.submit(job("j", count=3))
     scene.running("j.0")
-    runs = [scene.as_told("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
+    runs = [scene.as_ordered("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
     scene.part("a")
     scene.hello("a", *runs, cpu=1)
     assert chain(scene, "j.0") == ["j.1", "j.2"] and scene.states("j.1") == ["starting"]
@@ -80,7 +80,7 @@ def test_a_node_that_comes_back_without_the_first_one_runs_the_next() -> None:
     scene = brief()
     scene.submit(job("j", count=3))
     scene.running("j.0")
-    runs = [scene.as_told("j.1"), waiting(scene, "j.2")]
+    runs = [scene.as_ordered("j.1"), waiting(scene, "j.2")]
     scene.hello("a", *runs, cpu=1)
     assert scene.states("j.1") == ["running"] and chain(scene, "j.1")[0] == "j.2"
     assert scene.used("a") == 1_000
@@ -90,15 +90,15 @@ def test_orders_that_got_lost_are_given_again_in_their_order() -> None:
     scene = brief()
     scene.submit(job("j", count=3))
     scene.running("j.0")
-    done = scene.hello("a", scene.as_told("j.0"), cpu=1)
+    done = scene.hello("a", scene.as_ordered("j.0"), cpu=1)
     assert [(order.index, bool(order.after)) for order in ordered(done)] == [(0, False), (1, True), (2, True)]
 
 
-def test_a_restarted_server_knows_who_stands_behind_whom() -> None:
+def test_a_restarted_server_knows_the_order_of_prefilled_instances() -> None:
     scene = brief()
     scene.submit(job("j", count=9))
     scene.running("j.0")
-    runs = [scene.as_told("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
+    runs = [scene.as_ordered("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
     scene.restart()
     assert chain(scene, "j.0") == ["j.1", "j.2"] and scene.used("a") == 1_000
     scene.hello("a", *runs, cpu=1)
@@ -108,11 +108,11 @@ def test_a_restarted_server_knows_who_stands_behind_whom() -> None:
     assert scene.states("j.2") == ["stopping"]
 
 
-def test_a_server_without_memory_learns_who_stands_behind_whom() -> None:
+def test_a_server_without_memory_learns_the_order_of_prefilled_instances() -> None:
     scene = brief()
     scene.submit(job("j", count=3))
     scene.running("j.0")
-    runs = [scene.as_told("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
+    runs = [scene.as_ordered("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
     scene.now += 1_000
     scene.restart(forgetful=True)
     scene.hello("a", *runs, cpu=1)
@@ -125,7 +125,7 @@ def test_a_server_without_memory_learns_who_stands_behind_whom() -> None:
 def test_it_learns_that_also_when_the_first_one_has_ended() -> None:
     scene = brief()
     scene.submit(job("j", count=3))
-    first, second, third = scene.as_told("j.0"), scene.as_told("j.1"), waiting(scene, "j.2")
+    first, second, third = scene.as_ordered("j.0"), scene.as_ordered("j.1"), waiting(scene, "j.2")
     scene.now += 1_000
     scene.restart(forgetful=True)
     ended = Report(first[0].token, "ended", cause="exited", code=0)
@@ -138,7 +138,7 @@ def test_a_chain_of_ghosts_takes_the_room_of_one() -> None:
     """The node was lost and all was given away; it comes back with what it still has until it has stopped it."""
     scene = brief()
     scene.submit(job("j", count=3, fenced=False))
-    runs = [scene.as_told("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
+    runs = [scene.as_ordered("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
     scene.wait("5s", silent="a")
     scene.step(NodeConnected(1, Hello("a", "machine-a", facts_of(cpu=1), 0, tuple(runs))))
     assert scene.used("a") == 1_000 and scene.counts("j") == {"queued": 3}
@@ -149,11 +149,11 @@ def test_a_chain_of_ghosts_takes_the_room_of_one() -> None:
     assert scene.states("j.0") == ["placed"]
 
 
-def test_a_ghost_keeps_its_room_when_who_waited_for_it_is_gone() -> None:
+def test_an_orphan_keeps_its_room_when_the_instance_behind_it_is_gone() -> None:
     """The second one was being stopped when the stream broke; it ends at once, the first one takes its time."""
     scene = brief()
     scene.submit(job("j", count=2, fenced=False))
-    runs = [scene.as_told("j.0"), waiting(scene, "j.1")]
+    runs = [scene.as_ordered("j.0"), waiting(scene, "j.1")]
     scene.cancel("j.1")
     scene.part("a")
     assert scene.states("j.0", "j.1") == ["queued", "cancelled"]
@@ -165,13 +165,13 @@ def test_a_ghost_keeps_its_room_when_who_waited_for_it_is_gone() -> None:
 
 
 @pytest.mark.parametrize("forgetful", [False, True])
-def test_a_chain_that_was_closed_is_told_as_it_is_now(forgetful: bool) -> None:
+def test_a_chain_that_was_closed_is_reported_as_it_is_now(forgetful: bool) -> None:
     scene = brief()
     scene.submit(job("j", count=3, fenced=not forgetful))
     scene.running("j.0")
     scene.cancel("j.1")
     scene.ended("j.1", cause="stopped", code=None)
-    runs = [scene.as_told("j.0"), waiting(scene, "j.2")]
+    runs = [scene.as_ordered("j.0"), waiting(scene, "j.2")]
     scene.now += 1_000
     if forgetful:
         scene.restart(forgetful=True)

@@ -1,10 +1,10 @@
-"""Where services are, and what those who waited for them are told of that."""
+"""Where services are, and what dependents learn of that."""
 
 from roost.core.orders import ServiceAddress, addresses_of
 from tests.core.scene import Scene, job, service
 
 
-def test_a_run_is_told_where_the_services_are() -> None:
+def test_a_run_learns_where_the_services_are() -> None:
     scene = Scene()
     scene.hello("n", address="10.0.0.5")
     scene.hello("m", address="fe80::1")

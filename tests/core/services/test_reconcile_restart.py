@@ -1,4 +1,4 @@
-"""Services that end: restarted after a pause, said to be in a loop, or over for good."""
+"""Services that end: restarted after a pause, shown in a crash loop, or over for good."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from roost.model.reasons.reason import ServiceRestarted
 from tests.core.scene import Scene, service
 
 
-def test_a_service_that_keeps_ending_is_said_to_be_in_a_loop() -> None:
+def test_a_service_that_keeps_ending_is_shown_in_a_crash_loop() -> None:
     scene = Scene("a")
     scene.submit(service("web", restart={"pause": "1s", "pause_max": "4s"}))
     for _ in range(6):

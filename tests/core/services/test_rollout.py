@@ -8,8 +8,9 @@ from roost.core.state.versions import versions_of
 from roost.model.events import Promote, Rollback
 from roost.model.reasons.attempts import ExitCode
 from roost.model.reasons.reason import RolledBack, RolloutFailures, RolloutStalled, VersionApplied
+from roost.model.reasons.subjects import HealthEvidence
 from roost.model.states import ALLOCATED
-from tests.core.scene import Scene, job, said, service
+from tests.core.scene import Scene, job, outcome, service
 
 
 def web(count: int = 4, command: str = "serve 1", **update: Any) -> dict[str, Any]:
@@ -18,7 +19,7 @@ def web(count: int = 4, command: str = "serve 1", **update: Any) -> dict[str, An
 
 
 class Service:
-    """A service whose agents do at once what they are told. Its floor and ceiling are watched at every step."""
+    """A service whose agents do at once what they are ordered. Its floor and ceiling are watched at every step."""
 
     def __init__(self, *nodes: str, count: int = 4, **update: Any) -> None:
         self.scene = Scene(*(nodes or ("a", "b")))
@@ -40,7 +41,7 @@ class Service:
         self.watch()
 
     def obey(self, bad: int = 0) -> None:
-        """Agents start and stop what they were told to; version `bad` ends as soon as it runs."""
+        """Agents start and stop what they were ordered to; version `bad` ends as soon as it runs."""
         for instance in self.instances():
             name = instance.key.removeprefix("default/")
             if instance.state in ("placed", "starting"):
@@ -78,7 +79,7 @@ def test_a_changed_document_makes_a_new_version_that_comes_in_one_after_the_othe
     assert "default/web" not in it.scene.state.reconciling
 
 
-def test_with_a_surge_others_stand_in_and_nobody_is_missing() -> None:
+def test_with_a_surge_others_stand_in_and_no_instance_is_missing() -> None:
     it = Service(max_unavailable=0, max_surge=1)
     it.apply(command="serve 2")
     assert it.scene.states("web.4") == ["placed"] and it.scene.states("web.0") == ["running"]
@@ -145,21 +146,21 @@ def test_canaries_wait_for_a_word() -> None:
     assert (it.now.rollout.state, it.versions()) == ("waiting", [2, 1, 1, 1])
     it.scene.wait("1h")
     assert it.now.rollout.state == "waiting"
-    assert said(it.scene.step(Promote(1, "default/web")))["replies"] == ["web"]
+    assert outcome(it.scene.step(Promote(1, "default/web")))["replies"] == ["web"]
     it.roll()
     assert (it.now.rollout.state, it.versions()) == ("done", [2, 2, 2, 2])
-    (reply,) = said(it.scene.step(Promote(1, "default/web")))["replies"]
+    (reply,) = outcome(it.scene.step(Promote(1, "default/web")))["replies"]
     assert reply.startswith("409 nothing_to_promote")
 
 
 def test_canaries_that_are_not_there_yet_are_not_promoted() -> None:
     it = Service(canary=1)
     it.apply(command="serve 2")
-    (reply,) = said(it.scene.step(Promote(1, "default/web")))["replies"]
+    (reply,) = outcome(it.scene.step(Promote(1, "default/web")))["replies"]
     assert reply.startswith("409 canaries_not_ready: 0 of 1 canaries")
 
 
-def test_who_is_lost_while_canaries_wait_comes_back_as_it_was() -> None:
+def test_an_instance_that_is_lost_while_canaries_wait_comes_back_as_it_was() -> None:
     it = Service("a", "b", canary=1)
     it.apply(command="serve 2")
     it.roll()
@@ -189,11 +190,11 @@ def test_a_version_that_never_gets_ready_goes_back_after_its_deadline() -> None:
     it.obey()
     for instance in it.instances():
         if instance.version == 2 and instance.state == "placed":
-            it.scene.running(instance.key.removeprefix("default/"), ready=False, error="http /: 503")
-    assert it.scene.instance("web.0").health_message == "http /: 503"
+            it.scene.running(instance.key.removeprefix("default/"), ready=False, error="503")
+    assert it.scene.instance("web.0").health_failure == HealthEvidence("", "", "503")
     for _ in range(20):
         it.scene.wait("2s")
-    assert it.now.change == RolledBack(1, cause=RolloutStalled(2, 30_000))
+    assert it.now.change == RolledBack(1, cause=RolloutStalled(2, 30_000, HealthEvidence("", "", "503")))
     it.roll()
     assert it.now.rollout.state == "done"
 
@@ -246,19 +247,19 @@ def test_one_that_was_cancelled_and_comes_back_with_an_update_is_waited_for() ->
     assert (it.now.rollout.state, it.versions()) == ("done", [2, 2])
 
 
-def test_somebody_wants_the_version_before() -> None:
+def test_an_operator_wants_the_version_before() -> None:
     it = Service()
     it.apply(command="serve 2")
     it.roll()
     it.apply(command="serve 3")
     it.roll()
-    assert said(it.scene.step(Rollback(1, "default/web")))["replies"] == ["web"]
+    assert outcome(it.scene.step(Rollback(1, "default/web")))["replies"] == ["web"]
     it.roll()
     assert (it.now.version, it.now.change) == (4, RolledBack(2))
     assert it.now.document == it.scene.state.versions["default/web@2"].document
     it.scene.step(Rollback(1, "default/web", 1))
     assert it.now.document == it.scene.state.versions["default/web@1"].document
-    (reply,) = said(it.scene.step(Rollback(1, "default/web", 77)))["replies"]
+    (reply,) = outcome(it.scene.step(Rollback(1, "default/web", 77)))["replies"]
     assert reply.startswith("404 no_such_version: default/web has no version 77 to go back to; those known are 1, 2, 3")
 
 
@@ -275,7 +276,7 @@ def test_one_that_was_cancelled_before_an_update_comes_back_as_the_new_version()
 
 def test_what_was_never_changed_has_no_way_back() -> None:
     it = Service()
-    (reply,) = said(it.scene.step(Rollback(1, "default/web")))["replies"]
+    (reply,) = outcome(it.scene.step(Rollback(1, "default/web")))["replies"]
     assert reply == "404 no_such_version: default/web has no version to go back to: it was never changed"
 
 
@@ -298,7 +299,7 @@ def test_only_so_many_versions_are_kept() -> None:
     assert len(versions_of(it.scene.state, it.now)) == 10
 
 
-def test_a_rule_that_changes_moves_who_breaks_it_within_the_same_limits() -> None:
+def test_a_rule_that_changes_moves_an_instance_that_breaks_it_within_the_same_limits() -> None:
     scene = Scene("a", "b", "c", "d")
     scene.submit(web(3) | {"placement": {"strategy": "best_fit"}})
     for name in ("web.0", "web.1", "web.2"):
@@ -355,7 +356,7 @@ def test_a_server_that_starts_again_goes_on_with_an_update() -> None:
     assert (it.now.rollout.state, it.versions()) == ("done", [2] * 4)
 
 
-def test_a_job_that_is_changed_goes_on_and_what_waits_is_of_the_new_version() -> None:
+def test_a_job_that_is_changed_goes_on_and_pending_work_is_of_the_new_version() -> None:
     scene = Scene("a", cpu=2)
     scene.submit(job("array", count=4))
     scene.running("array.0")
@@ -365,7 +366,7 @@ def test_a_job_that_is_changed_goes_on_and_what_waits_is_of_the_new_version() ->
     scene.ended("array.1")
     assert [scene.instance(f"array.{index}").version for index in (2, 3)] == [2, 2]
     assert scene.state.workloads["default/array"].count == 5
-    (reply,) = said(scene.apply(job("array", count=2)))["replies"]
+    (reply,) = outcome(scene.apply(job("array", count=2)))["replies"]
     assert reply.startswith("409 cannot_change: count: ")
 
 
@@ -379,7 +380,7 @@ def test_a_job_that_is_changed_goes_on_and_what_waits_is_of_the_new_version() ->
 def test_what_cannot_change_is_refused_and_nothing_happens(document: dict[str, Any], report: str) -> None:
     scene = Scene("a")
     scene.submit(web())
-    assert said(scene.apply(document)) == {"replies": [report]}
+    assert outcome(scene.apply(document)) == {"replies": [report]}
 
 
 def test_a_job_that_is_made_as_small_as_it_has_come_is_over() -> None:

@@ -1,8 +1,8 @@
 """Updates in any order with everything that comes between: reports, crashes, sickness, losses, drains, words, restarts.
 
-After every step: nobody who is ready was stopped by an update or a drain so that fewer than the floor are left, and
-nobody was placed beyond count and surge. In the end, when agents do what they are told, every service is what it should
-be. The limits are worked out as in the simulation, not as in the core; the scene compares restart and standby.
+After every step: no ready instance was stopped by an update or a drain so that fewer than the floor are left, and
+no instance was placed beyond count and surge. In the end, when agents follow their orders, every service is what it
+should be. The limits are worked out as in the simulation, not as in the core; the scene compares restart and standby.
 """
 
 import random
@@ -24,7 +24,7 @@ from tests.core.scene import Scene, service
 
 NODES = ("a", "b", "c")
 NAMES = ("web", "api")
-ROUNDS_MAX = 60  # of agents that do what they are told: ten replicas one by one, twice, and some pauses
+ROUNDS_MAX = 60  # of agents that do what they are ordered: ten replicas one by one, twice, and some pauses
 UPDATES = (
     {"max_unavailable": 1},
     {"max_unavailable": 0, "max_surge": 1, "healthy_after": 0},
@@ -65,7 +65,7 @@ class Updates(RuleBasedStateMachine):
         self.play(lambda: self.scene.apply(document(name, command, count, update, **fields)))
 
     @rule(name=st.sampled_from(NAMES), what=st.sampled_from([Promote, Promote, Rollback]))
-    def say(self, name: str, what: Callable[[int, str], Event]) -> None:
+    def transmit(self, name: str, what: Callable[[int, str], Event]) -> None:
         self.play(lambda: self.scene.step(what(1, f"default/{name}")))
 
     @rule(node=st.sampled_from(NODES))
@@ -80,7 +80,7 @@ class Updates(RuleBasedStateMachine):
 
     @rule(which=st.lists(st.booleans(), min_size=9, max_size=9), ready=st.sampled_from([True, True, False]))
     def obey(self, which: list[bool], ready: bool) -> None:
-        """Some of what agents were told is done."""
+        """Some of what agents were ordered is done."""
         for instance, yes in zip(self.in_touch(), which * 3, strict=False):
             if yes and instance.state in ("placed", "starting"):
                 self.report(instance, Report(instance.token, "running", ready=ready))
@@ -88,7 +88,7 @@ class Updates(RuleBasedStateMachine):
                 self.report(instance, Report(instance.token, "ended", cause="stopped", signal=15))
 
     @rule(which=st.integers(0, 20), ready=st.booleans())
-    def look_after(self, which: int, ready: bool) -> None:
+    def observe_after(self, which: int, ready: bool) -> None:
         """A health check says something new."""
         running = [instance for instance in self.in_touch() if instance.state == "running"]
         if running:
@@ -134,7 +134,7 @@ class Updates(RuleBasedStateMachine):
                     for instance in self.scene.state.allocated[node].values()
                     if instance.state in ("running", "stopping")
                 ]
-                answer = [(self.scene.as_told(instance.key)[0], self.as_it_is(instance)) for instance in allocated]
+                answer = [(self.scene.as_ordered(instance.key)[0], self.as_it_is(instance)) for instance in allocated]
                 self.play(lambda node=node, answer=answer: self.scene.hello(node, *answer, cpu=1))
 
     # what must be true
@@ -231,11 +231,11 @@ def wander(seed: int, steps: int) -> None:
         lambda: life.apply(
             pick(NAMES), pick(COMMANDS), pick([1, 2, 3, 5]), pick(UPDATES), pick([False, False, True])
         ): 4,
-        lambda: life.say(pick(NAMES), pick([Promote, Promote, Rollback])): 3,
+        lambda: life.transmit(pick(NAMES), pick([Promote, Promote, Rollback])): 3,
         lambda: life.drain(pick(NODES)): 1,
         lambda: life.uncordon(pick(NODES)): 2,
         lambda: life.obey([pick([True, True, False]) for _ in range(9)], pick([True, True, True, False])): 14,
-        lambda: life.look_after(pick(range(20)), pick([True, True, False])): 4,
+        lambda: life.observe_after(pick(range(20)), pick([True, True, False])): 4,
         lambda: life.crash(pick(range(20))): 2,
         lambda: life.lose(pick(NODES)): 1,
         lambda: life.come_back(pick(NODES)): 2,

@@ -46,25 +46,25 @@ def test_found_a_server_without_memory_completes_a_service_in_its_present_versio
     _roll(scene)
     scene.apply(web(2, command="serve 2"))
     _roll(scene)
-    answer = scene.as_told("web.0")
+    answer = scene.as_ordered("web.0")
     scene.restart(forgetful=True)
     scene.hello("a", answer)
     scene.wait("1m")
     assert [(instance.index, instance.version) for instance in scene.state.instances.values()] == [(0, 2), (1, 2)]
 
 
-def test_found_a_server_without_memory_updates_nobody_who_may_still_run_elsewhere() -> None:
+def test_found_a_server_without_memory_updates_no_instance_that_may_still_run_elsewhere() -> None:
     scene = Scene("a", "b", adopts=True)
     scene.submit(web(2))
     _roll(scene)
-    answer = scene.as_told("web.0")
+    answer = scene.as_ordered("web.0")
     scene.restart(forgetful=True)
     scene.hello("a", answer)
     scene.apply(web(2, command="serve 2"))
     assert "default/web.1" not in scene.state.instances or scene.states("web.1") == ["queued"]  # b may be running it
 
 
-def test_found_who_never_ran_is_not_forgotten_when_others_stand_in() -> None:
+def test_found_an_instance_that_never_ran_is_not_forgotten_when_others_stand_in() -> None:
     scene = Scene("a", cpu=0.2)
     scene.submit(web(2, max_unavailable=0, max_surge=1))
     _roll(scene)
@@ -93,20 +93,20 @@ def test_found_what_a_server_without_memory_heard_of_waits_for_all_others_to_spe
     scene = Scene("a", "b", adopts=True)
     scene.submit(web(2))
     _roll(scene)
-    old = scene.as_told("web.1")
+    old = scene.as_ordered("web.1")
     scene.apply(web(2, command="serve 2"))
     _roll(scene)
-    answer = scene.as_told("web.0")
+    answer = scene.as_ordered("web.0")
     scene.restart(forgetful=True)
     scene.hello("a", answer, (old[0], Report(old[0].token, "ended", cause="lease")))
     assert scene.states("web.1") == ["queued"]  # b may be running a later attempt of it
 
 
-def test_found_a_server_without_memory_never_starts_again_what_is_kept_and_nobody_spoke_of() -> None:
+def test_found_a_server_without_memory_never_starts_again_what_is_kept_and_no_agent_reported() -> None:
     scene = Scene("a", "b", adopts=True)
     scene.submit(web(2) | {"when_lost": "pin"})
     _roll(scene)
-    answer = scene.as_told("web.0")
+    answer = scene.as_ordered("web.0")
     scene.restart(forgetful=True)
     scene.hello("a", answer)
     scene.wait("1m")
@@ -119,7 +119,7 @@ def test_found_a_server_without_memory_adds_no_surge_replica_that_may_run_pinned
     document = web(2, max_unavailable=0, max_surge=1) | {"when_lost": "pin"}
     scene.submit(document)
     _roll(scene)
-    answers = scene.as_told("web.0"), scene.as_told("web.1")
+    answers = scene.as_ordered("web.0"), scene.as_ordered("web.1")
     scene.restart(forgetful=True)
     scene.hello("a", *answers)
     scene.running("web.0")
@@ -133,7 +133,7 @@ def test_found_a_server_without_memory_adds_surge_replicas_when_all_leases_have_
     scene = Scene("a", "b", "c", adopts=True)
     scene.submit(web(2, max_unavailable=0, max_surge=1))
     _roll(scene)
-    answers = scene.as_told("web.0"), scene.as_told("web.1")
+    answers = scene.as_ordered("web.0"), scene.as_ordered("web.1")
     scene.restart(forgetful=True)
     scene.hello("a", *answers)
     scene.running("web.0")
@@ -144,12 +144,12 @@ def test_found_a_server_without_memory_adds_surge_replicas_when_all_leases_have_
     assert scene.state.instances["default/web.2"].version == 2
 
 
-def test_found_a_server_without_memory_counts_no_index_that_nobody_reported_and_nobody_wants() -> None:
+def test_found_a_server_without_memory_counts_no_index_that_is_neither_reported_nor_wanted() -> None:
     scene = Scene("a", "b", adopts=True)
     document = web(4, max_surge=1) | {"when_lost": "pin"}
     scene.submit(document)
     _roll(scene)
-    answers = [scene.as_told(f"web.{index}") for index in range(3)]
+    answers = [scene.as_ordered(f"web.{index}") for index in range(3)]
     scene.restart(forgetful=True)
     scene.hello("a", *answers)
     scene.apply(web(3, max_surge=1, command="serve 2") | {"when_lost": "pin"})
@@ -161,7 +161,7 @@ def test_found_a_pause_that_is_longer_than_a_service_pauses_by_itself_is_loaded_
     scene = Scene("a", "b", adopts=True)
     scene.submit(web(1) | {"restart": {"pause": 1, "pause_max": 2}})
     _roll(scene)
-    answer = scene.as_told("web.0")
+    answer = scene.as_ordered("web.0")
     scene.restart(forgetful=True)
     scene.hello("a", answer)
     scene.ended("web.0", code=1)  # the scene looks whether what is loaded is the same
@@ -195,17 +195,17 @@ def test_found_what_is_kept_is_not_started_again_elsewhere_when_a_service_gets_s
     placed = [
         instance for instance in scene.state.instances.values() if instance.index == 1 and instance.state == "placed"
     ]
-    assert not placed  # nobody has confirmed that it was stopped
+    assert not placed  # no agent has confirmed that it was stopped
 
 
 def test_found_a_server_without_memory_counts_rightly_when_the_newest_version_is_smaller() -> None:
     scene = Scene("a", "b", adopts=True)
     scene.submit(web(5))
     _roll(scene)
-    old = scene.as_told("web.3")
+    old = scene.as_ordered("web.3")
     scene.apply(web(1, command="serve 2"))
     _roll(scene)
-    new = scene.as_told("web.0")
+    new = scene.as_ordered("web.0")
     scene.restart(forgetful=True)
     scene.hello("a", old)
     scene.hello("b", new)  # the scene looks whether all is counted
@@ -224,7 +224,7 @@ def test_found_a_service_with_one_that_may_still_be_kept_somewhere_can_be_ended(
     assert scene.state.workloads["default/web"].finished_ms
 
 
-def test_found_a_service_that_gets_smaller_and_ends_during_maintenance_leaves_nobody_behind() -> None:
+def test_found_a_service_that_gets_smaller_and_ends_during_maintenance_leaves_no_instance_behind() -> None:
     scene = Scene("a")
     scene.step(Maintain(1, on=True))
     scene.submit(web(3))
@@ -238,7 +238,7 @@ def test_found_a_service_that_gets_smaller_and_ends_during_maintenance_leaves_no
 
 
 def _roll(scene: Scene) -> None:
-    """Agents do what they are told, for a while."""
+    """Agents do what they are ordered, for a while."""
     for _ in range(8):
         for instance in list(scene.state.instances.values()):
             if instance.state == "stopping":
@@ -248,11 +248,11 @@ def _roll(scene: Scene) -> None:
         scene.wait("2s")
 
 
-def test_found_a_server_without_memory_does_not_take_for_done_what_nobody_spoke_of() -> None:
+def test_found_a_server_without_memory_does_not_take_for_done_what_no_agent_reported() -> None:
     scene = Scene("a", "b", adopts=True)
     scene.submit(job("first", count=2))
     scene.running("first.0", "first.1")
-    run, node = scene.as_told("first.0")[0], scene.where("first.0")[0]
+    run, node = scene.as_ordered("first.0")[0], scene.where("first.0")[0]
     scene.now += 60_000
     scene.restart(forgetful=True)
     scene.hello(node, (run, Report(run.token, "ended", cause="exited", code=0)))

@@ -49,7 +49,7 @@ def test_what_is_used_is_kept_when_others_come_and_go_and_when_a_node_tells_anew
     assert fleet.open.tolist() == [True, False, True]
 
 
-def test_free_is_what_is_left_and_nothing_where_nobody_has_any() -> None:
+def test_free_is_what_is_left_and_nothing_where_no_node_has_any() -> None:
     fleet = fleet_of(a=4, b=1)
     fleet.take("a", Allocation((("cpu", 3),)))
     assert fleet.free("cpu").tolist() == [1, 1]
@@ -83,7 +83,7 @@ def test_the_log_of_changes_is_bounded_and_says_when_it_cannot_tell(monkeypatch:
     assert len(fleet.log) <= 10
 
 
-def test_a_node_nobody_knows_is_an_error_of_ours() -> None:
+def test_an_unknown_node_is_a_defect() -> None:
     fleet = fleet_of(a=4)
     for wrong in (
         lambda: fleet.take("x", Allocation()),

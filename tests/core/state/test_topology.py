@@ -11,7 +11,7 @@ PLACES = ("node", "rack", "zone", "region")
 
 
 def town(strategy: str = "first_fit") -> FleetBuilder:
-    """Two regions, three zones, four racks, six nodes, and one nobody knows the place of."""
+    """Two regions, three zones, four racks, six nodes, and one with an unknown place."""
     builder = FleetBuilder(strategy=strategy)
     for name, rack, zone, region in (
         ("a1", "r1", "za", "eu"),
@@ -68,7 +68,7 @@ def test_a_label_is_one_of_the_own_project_and_a_workload_may_be_anothers() -> N
 
 
 @pytest.mark.parametrize("by", PLACES)
-def test_who_is_near_its_own_kind_begins_anywhere_and_the_others_follow(by: str) -> None:
+def test_an_instance_that_is_near_its_own_kind_begins_anywhere_and_the_others_follow(by: str) -> None:
     builder = town("round_robin")
     place_of = {"node": "name", "rack": "rack", "zone": "zone", "region": "region"}[by]
     builder.last = 2
@@ -77,7 +77,7 @@ def test_who_is_near_its_own_kind_begins_anywhere_and_the_others_follow(by: str)
     assert len(where) == 1 and "" not in where
 
 
-def test_the_first_of_a_kind_that_stays_together_does_not_begin_where_nobody_can_follow() -> None:
+def test_the_first_of_a_kind_that_stays_together_does_not_begin_where_no_instance_can_follow() -> None:
     builder = FleetBuilder("lost")
     assert builder.place("pack", near=[{"label": "pack", "by": "zone"}], labels={"pack": ""}) == ""
     assert builder.blockers("pack", near=[{"label": "pack", "by": "zone"}], labels={"pack": ""}) == {
@@ -102,7 +102,7 @@ def test_apart_is_in_another_place(by: str, others: str) -> None:
     assert len(builder.scores("web", apart=apart)) == (7 if by == "node" else 6)
 
 
-def test_apart_says_who_is_there_and_where_it_is_not_known() -> None:
+def test_anti_affinity_says_which_instance_is_there_and_where_it_is_not_known() -> None:
     builder = town()
     builder.place("db", require=only("a2"))
     assert builder.blockers("web", apart=[{"workload": "db", "by": "zone"}]) == {
@@ -273,7 +273,7 @@ def test_company_is_kept_through_ends_losses_and_restarts() -> None:
     assert scene.where("more.0") == scene.where("db.1")
 
 
-def test_whoever_waited_for_company_starts_when_it_comes() -> None:
+def test_an_instance_that_waited_for_affinity_starts_when_it_comes() -> None:
     scene = Scene("a", "b", cpu=4)
     scene.submit(job("web", placement={"near": [{"workload": "cache"}]}))
     assert scene.counts("web") == {"queued": 1}

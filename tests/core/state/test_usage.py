@@ -1,4 +1,4 @@
-"""Measured use: smoothed, told only when it moved, and what `least_used` places by."""
+"""Measured use: smoothed, reported only when it moved, and what `least_used` places by."""
 
 import pytest
 

@@ -25,7 +25,7 @@ def nothing_starts_too_early(state: State) -> Iterator[str]:
             yield f"{key} is {instance.state}, its workload waits for {workload.pending_conditions}"
 
 
-def nobody_waits_for_what_has_come(state: State) -> Iterator[str]:
+def no_instance_waits_for_what_has_come(state: State) -> Iterator[str]:
     """Every pending condition is open, unless a change of its workload is still to be handled."""
     for key, workload in state.workloads.items():
         if workload.pending_conditions and workload.finished_ms:
@@ -88,4 +88,4 @@ def schedules_are_timed(state: State) -> Iterator[str]:
             yield f"no timer for the schedule of {key} at {tick}"
 
 
-ORDER_RULES = (nothing_starts_too_early, nobody_waits_for_what_has_come, waits_are_indexed, schedules_are_timed)
+ORDER_RULES = (nothing_starts_too_early, no_instance_waits_for_what_has_come, waits_are_indexed, schedules_are_timed)

@@ -166,7 +166,7 @@ def _try_element(state: State, out: Step, workload: Workload, instance: Instance
         return 0
     instance.blocked_on_dependency = False
     instance.since_ms, instance.reason = now, DependenciesMet()
-    note_instance(state, instance, "queued", instance.reason, now)
+    note_instance(state, instance, instance.state, instance.reason, now)
     state.touch_instance(instance)
     state.queue.add_requeued(state.spec_of(instance), instance.index)
     policy = workload.policy

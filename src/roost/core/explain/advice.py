@@ -19,7 +19,7 @@ from roost.model.keys import instance_key, split_instance_key
 from roost.model.records.workload import Workload
 
 LISTED_MAX = 10  # listed; the rest is counted
-HELPLESS = ("backoff", "placeable", "maintenance")  # nothing has to be changed: it starts by itself
+HELPLESS = ("backoff", "placeable", "maintenance", "awaiting_agents")  # nothing has to be changed: it starts by itself
 Order = tuple[int, int, int, int, int]  # priority, share of the project, latest start, age, index
 
 

@@ -16,11 +16,12 @@ from roost.core.queue.gang import capacity_shortfall, members, missing
 from roost.core.state.allocation import selectors_of
 from roost.core.state.fleet import Fleet, Mask
 from roost.core.state.queue import EquivalenceClass
-from roost.core.state.state import State, in_maintenance
+from roost.core.state.state import State, awaits_agents, in_maintenance
 from roost.model.reasons.reason import BlockerText, PlacementRejected, Text, joined
 from roost.model.reasons.subjects import InstanceRef, ProjectRef, WorkloadRef, note_parts
 from roost.model.records.project import Pool
 from roost.model.records.workload import Ask, Workload
+from roost.model.spec.units import show_duration
 from roost.model.states import ALLOCATED
 
 #: filter -> the code of its reason. docs/guides/why.md says what to do about each.
@@ -49,6 +50,7 @@ CODES = {
     "project": "foreign_pool",
     "pool_failed": "pool_failed",
     "maintenance": "maintenance",
+    "agents": "awaiting_agents",
 }
 OWNERS_LISTED = 3  # projects of a pool that are named to who is none of them
 
@@ -63,7 +65,8 @@ class Blocker(msgspec.Struct, frozen=True):
 
 
 class Blocked(msgspec.Struct, frozen=True):
-    code: str  # no_nodes | insufficient_resources | quota_exceeded | unsatisfiable | maintenance | placeable
+    # no_nodes | insufficient_resources | quota_exceeded | unsatisfiable | placeable | maintenance | awaiting_agents
+    code: str
     online: int
     blockers: tuple[Blocker, ...] = ()
 
@@ -88,6 +91,10 @@ def blockers_of(state: State, workload: Workload) -> Blocked:
     if in_maintenance(state):
         held_up = _blocker("maintenance", note_parts(maintenance_text(state)))
         return Blocked("maintenance", _count(state.fleet.online), (held_up,))
+    if awaits_agents(state):
+        left = show_duration(state.adoption_deadline_ms() - state.now_ms)
+        held_up = _blocker("agents", f"agents: what an earlier server ordered may still run for {left}")
+        return Blocked("awaiting_agents", _count(state.fleet.online), (held_up,))
     subjects = selectors_of(workload.project, workload.key, workload.policy.labels)
     by_nodes = node_blockers(state, ask, subjects, open_to(state.fleet, workload.project))
     others = queue_blockers(state, workload)

@@ -22,7 +22,7 @@ class DrainMove(msgspec.Struct, frozen=True, omit_defaults=True):
     strategy: str = ""
     code: str = ""  # why nowhere
     text: Text = ()
-    may_finish: bool = False  # a job that may finish until the deadline; the rest describes the time after it
+    may_finish: bool = False  # a job that may finish; the rest describes the time after the deadline
 
 
 class DrainPreview(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class DrainPreview(msgspec.Struct, frozen=True):
         return all(instance_move.node or instance_move.may_finish for instance_move in self.moves)
 
 
-def drain_preview(state: State, name: str, deadline_ms: int) -> DrainPreview:
+def drain_preview(state: State, name: str, deadline_ms: int | None) -> DrainPreview:
     """Where everything on a node would go if it was drained now. Nothing is preempted, and more urgent pending
     instances are placed first. Maintenance is ignored: the drain would wait for its end."""
     state.known_node(name)
@@ -74,8 +74,8 @@ def _release(trial: State, out: Step, instance: Instance, node: str) -> None:
         trial.queue.add_requeued(trial.spec_of(instance), instance.index)
 
 
-def _drain_move(trial: State, instance: Instance, deadline_ms: int) -> DrainMove:
-    may_finish = deadline_ms > 0 and trial.spec_of(instance).policy.kind == WorkloadKind.JOB
+def _drain_move(trial: State, instance: Instance, deadline_ms: int | None) -> DrainMove:
+    may_finish = deadline_ms != 0 and trial.spec_of(instance).policy.kind == WorkloadKind.JOB
     if instance.state in ALLOCATED:
         decision = instance.decision
         strategy = decision.strategy if decision is not None else ""

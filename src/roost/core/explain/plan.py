@@ -1,17 +1,12 @@
-"""Plans: what a submission would do, found out by the real core on a copy; and whether it would still do the same.
+"""Plans: what a submission did to a copy of the state (`step.make_plan`), and whether it would still do the same."""
 
-`step` is handed in: it checks a plan itself, in the middle of a step, so that nothing comes between check and deed.
-"""
-
-from collections.abc import Callable, Iterable, Sequence
-
-import msgspec
+from collections.abc import Iterable
 
 from roost.core.explain.why import why
 from roost.core.state.outcome import Step
-from roost.core.state.state import State, overlay
+from roost.core.state.state import State
 from roost.model.errors import Conflict, RoostError
-from roost.model.events import Event, Submit
+from roost.model.events import Submit
 from roost.model.reasons.reason import BlockerText, joined
 from roost.model.records.instance import Instance
 from roost.model.records.plan import Pending, Placing, Plan, Stopping, differences
@@ -21,36 +16,21 @@ from roost.model.states import ALLOCATED, InstanceState
 PASSES_MAX = 5  # passes of the queue that one plan may take: 10,000 placements, some 3 MB in one commit
 DIFFERENCES_MAX = 10  # listed; the rest is counted
 
-Stepping = Callable[[State, Sequence[Event], int], Step]
 
-
-def make_plan(step: Stepping, state: State, submit: Submit, now: int) -> Plan:
-    """What a submission would do now. Raises what it would be refused with. The state stays as it is."""
-    copy = overlay(state)
-    step(copy, (), now)  # what would happen anyway is not of the plan's doing
-    passes = [step(copy, (msgspec.structs.replace(submit, expected=None),), now)]
-    for reply in passes[0].replies:
-        if isinstance(reply.value, RoostError):
-            raise reply.value
-    while passes[-1].wake_at_ms == copy.now_ms and len(passes) < PASSES_MAX:
-        passes.append(step(copy, (), now))
-    return _plan_of(state, copy, submit, passes)
-
-
-def check_plan(step: Stepping, state: State, submit: Submit, now: int) -> None:
-    assert submit.expected is not None
-    try:
-        found = differences(submit.expected, make_plan(step, state, submit, now))
-    except RoostError as error:
-        text = ("the plan can no longer be applied: ", *(error.text or (str(error),)))
-        raise Conflict("the plan is stale", code="plan_stale", text=text, reason=error.reason) from None
+def check_plan(expected: Plan, plan: Plan | RoostError) -> None:
+    """Refuse a submission that would do something else than was planned, or would now be refused."""
+    if isinstance(plan, RoostError):
+        text = ("the plan can no longer be applied: ", *(plan.text or (str(plan),)))
+        raise Conflict("the plan is stale", code="plan_stale", text=text, reason=plan.reason) from None
+    found = differences(expected, plan)
     if found:
         more = f"; and {len(found) - DIFFERENCES_MAX} more" if len(found) > DIFFERENCES_MAX else ""
         text = ("the plan is stale: ", *joined("; ", found[:DIFFERENCES_MAX]), more)
         raise Conflict("the plan is stale", code="plan_stale", text=text)
 
 
-def _plan_of(state: State, copy: State, submit: Submit, passes: list[Step]) -> Plan:
+def plan_of(state: State, copy: State, submit: Submit, passes: list[Step]) -> Plan:
+    """What the passes of a trial did to a copy of the state."""
     counts = {spec.key: spec.count for spec in submit.specs}
     before = {key: workload for key in counts if (workload := _existed(state, copy, key)) is not None}
     changed = tuple(key for key, workload in before.items() if copy.workloads[key].version != workload.version)

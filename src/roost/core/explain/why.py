@@ -19,7 +19,7 @@ from roost.core.state.versions import instances_of
 from roost.core.watch import format_tick
 from roost.model.errors import NotFound
 from roost.model.keys import instance_key, split_instance_key
-from roost.model.reasons.reason import Reason, Text, joined
+from roost.model.reasons.reason import Reason, RolledBack, Text, joined
 from roost.model.records.instance import Instance
 from roost.model.records.workload import DEFAULT_UPDATE, Workload
 from roost.model.spec.cron import next_tick
@@ -96,6 +96,7 @@ def _why_waiting(state: State, key: str, workload: Workload, instance: Instance 
     if blocked.code == "placeable":
         return Why(key, InstanceState.QUEUED, (f"{key} is about to be placed (needs {needs})",), code="placeable")
     report = {
+        "awaiting_agents": f"{key} (needs {needs}) waits because the server has restarted without memory: ",
         "maintenance": f"{key} (needs {needs}) waits until it is over: ",
         "no_nodes": f"{key} waits because no node is online; start one with `roost agent`",
         "unsatisfiable": f"{key} (needs {needs}) can never run on this fleet: ",
@@ -128,6 +129,8 @@ def _why_placed(state: State, instance: Instance) -> Why:
     text: Text = (f"{instance.key} is {instance.state}{where}", *_because(instance.reason))
     more = replica_text(state, instance)
     text += ("; ", *more) if more else ()
+    change = state.workloads[instance.workload].change
+    text += ("; ", change) if isinstance(change, RolledBack) and change.cause is not None else ()
     if decision is None:
         return Why(instance.key, instance.state, text, node=instance.node)
     taken, score = decision.candidates[0]
@@ -163,8 +166,8 @@ def replica_text(state: State, instance: Instance) -> Text:
         return ()
     report: list[Text] = []
     if not instance.ready_since_ms:
-        health = instance.health_message
-        report.append((f"it is not ready: {health}" if health else "it is not ready yet",))
+        failure = instance.health_failure
+        report.append(("it is not ready: ", failure) if failure is not None else ("it is not ready yet",))
     goal = _goal(state, workload, instance)
     if goal:
         report.append((*goal, f" and waits: {format_floor(state, workload)}"))

@@ -14,7 +14,7 @@ from roost.model.protocol import Report, Run
 from roost.model.reasons.attempts import NotReported, RecoveredFromAgent
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
-from roost.model.records.transition import Transition
+from roost.model.records.transition import InstanceTransition
 from roost.model.records.workload import Policy, Workload
 from roost.model.spec.document import check_document, decode_document
 from roost.model.states import ALLOCATED, AttemptState, InstanceState, WhenLost, WorkloadKind
@@ -26,6 +26,8 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
     """Take over an attempt of an earlier server, unless its name is in use for something else by now."""
     key = instance_key(run.workload, run.index)
     workload = state.workloads.get(run.workload) or _recreated(state, run, now)
+    if workload is not None and workload.serial != run.serial and _is_repeated(state, workload, run):
+        _identify(state, workload, run, now)
     if workload is None or workload.serial != run.serial or workload.unstarted_end_state:
         return False
     if run.version != workload.version:
@@ -49,7 +51,8 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
     before = state.allocated[node.name].get(run.after)
     if before is not None and run.after not in state.prefilled:
         prefill(state, instance, before)
-    instance.story = (Transition(run.submitted_ms, "", "queued", RecoveredFromAgent(), state.revision + 1),)
+    reason, revision = RecoveredFromAgent(), state.revision + 1
+    instance.story = (InstanceTransition(run.submitted_ms, None, InstanceState.QUEUED, reason, revision),)
     state.instances[key] = instance
     progress = state.progress_of(workload)
     progress.counts[state_now] = progress.counts.get(state_now, 0) + 1
@@ -86,6 +89,19 @@ def policy_of(run: Run) -> Policy | None:
         return None
 
 
+def _is_repeated(state: State, workload: Workload, run: Run) -> bool:
+    """Whether a pending workload was submitted again, to a server that did not know that it runs."""
+    is_untouched = not workload.finished_ms and not workload.unstarted_end_state and not state.placed_count(workload)
+    return is_untouched and not workload.values and workload.document == run.document
+
+
+def _identify(state: State, workload: Workload, run: Run, now: int) -> None:
+    """It is the workload of the run: none of its instances is fresh."""
+    workload.serial, workload.version, workload.adopted = run.serial, run.version, True
+    workload.submitted_ms = run.submitted_ms
+    _await_reports(state, workload, now)
+
+
 def _recreated(state: State, run: Run, now: int) -> Workload | None:
     """The workload of a document. Which instances never ran is unknown, so they are not run again."""
     workload = _workload_of(state, run)
@@ -94,11 +110,15 @@ def _recreated(state: State, run: Run, now: int) -> Workload | None:
     state.workloads[workload.key] = workload
     if workload.policy.gang:
         state.gangs.setdefault(workload.policy.gang, {})[workload.key] = None
+    _await_reports(state, workload, now)
+    return workload
+
+
+def _await_reports(state: State, workload: Workload, now: int) -> None:
     state.progress_of(workload).placed_count = workload.count
     state.touch_workload(workload)
     watch_queue(state, workload)
     state.at(now + state.settings.lease_ms + state.settings.lease_margin_ms, TimerKind.ADOPTED, workload.key)
-    return workload
 
 
 def _workload_of(state: State, run: Run) -> Workload | None:

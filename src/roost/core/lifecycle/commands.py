@@ -1,13 +1,8 @@
 """Submit, cancel, retry. Documents were checked at the edge; these rules check them against the state."""
 
-from roost.core.dependencies.release import (
-    bad_conditions,
-    bad_elements,
-    conditions_of,
-    depends_by_element,
-    enqueue,
-    wait,
-)
+from msgspec.structs import replace
+
+from roost.core.dependencies import release
 from roost.core.dependencies.validate import affinity_cycle, after_refusal, contradiction_of
 from roost.core.lifecycle.restarts import may_still_run, requeue
 from roost.core.lifecycle.retention import forget
@@ -28,12 +23,13 @@ from roost.model.reasons.reason import Reason, Text, VersionApplied, joined
 from roost.model.reasons.subjects import WorkloadRef
 from roost.model.records.instance import Instance
 from roost.model.records.project import INSTANCES
-from roost.model.records.transition import Transition
-from roost.model.records.workload import Workload
+from roost.model.records.transition import InstanceTransition
+from roost.model.records.workload import Rollout, Workload
 from roost.model.spec.units import show_duration
-from roost.model.states import ALLOCATED, FINISHED, InstanceState, NodeStatus, WorkloadKind
+from roost.model.states import ABSENT, ALLOCATED, FINISHED, InstanceState, RolloutState, WorkloadKind
 
 WORKLOADS_MAX = 1_000_000  # known at once: half a gigabyte
+AT_ONCE_SHARE = 5  # a workload whose cancellation is less than a fifth of a step is cancelled at once
 REACH_MAX = 10_000  # how far ahead of an array's progress one index can be cancelled; each costs a record
 
 
@@ -49,6 +45,9 @@ def submit(state: State, out: Step, event: Submit, now: int) -> None:
         alive = known if known is not None and not known.finished_ms else None
         if alive is not None and (event.same_ok or event.must_exist) and is_same(alive, wanted):
             continue
+        is_applied = event.same_ok and not event.must_exist and not event.rerun
+        if known is not None and is_applied and _is_done(known, wanted):
+            continue
         try:
             _check(state, event, wanted, alive, key in new, now)
         except RoostError as error:
@@ -63,6 +62,12 @@ def submit(state: State, out: Step, event: Submit, now: int) -> None:
         raise _at(refused[1], event, keys.index(refused[0]))
     results = {key: _take_in(state, out, key, wanted, now) for key, wanted in new.items()}
     out.reply(event.request, tuple(SubmitReply(key, results.get(key, "unchanged")) for key in keys))
+
+
+def _is_done(known: Workload, wanted: WorkloadSpec) -> bool:
+    """Whether a job of the same document has ended, however it did: it is not run again and again by being applied."""
+    is_job = known.policy.kind == WorkloadKind.JOB and not known.policy.schedule
+    return bool(known.finished_ms) and is_job and is_same(known, wanted)
 
 
 def _check_affinity(state: State, keys: list[str], new: dict[str, WorkloadSpec]) -> None:
@@ -110,7 +115,7 @@ def _check(state: State, event: Submit, wanted: WorkloadSpec, alive: Workload | 
 
 
 def _check_quota(state: State, wanted: WorkloadSpec) -> None:
-    """Refuse what has to run all at once and never can within the quota; a job may wait for its turn."""
+    """Refuse what has to run all at once and never can within the quota; a job may release.wait for its turn."""
     project, policy = state.projects.get(wanted.project), wanted.policy
     if project is None or project.counted or project.borrow:
         return
@@ -137,6 +142,9 @@ def _take_in(state: State, out: Step, key: str, wanted: WorkloadSpec, now: int) 
         wanted.project, wanted.name, policy, wanted.document, now, state.next_serial(), wanted.count,
         values=wanted.values,
     )  # fmt: skip
+    if policy.kind == WorkloadKind.SERVICE:
+        workload.rollout = Rollout(RolloutState.ROLLING, 0, now, now)
+        state.mark_dirty(key)
     state.workloads[key] = workload
     join_gang(state, workload)
     state.touch_workload(workload)
@@ -144,11 +152,11 @@ def _take_in(state: State, out: Step, key: str, wanted: WorkloadSpec, now: int) 
     if policy.schedule:
         reschedule(state, workload, now)
     elif policy.after:
-        wait(state, workload, conditions_of(state, workload))
-        if depends_by_element(workload):
+        release.wait(state, workload, release.conditions_of(state, workload))
+        if release.depends_by_element(workload):
             materialise(state, workload, workload.count)
     else:
-        enqueue(state, workload)
+        release.enqueue(state, workload)
     return "created"
 
 
@@ -173,15 +181,47 @@ def cancel(state: State, out: Step, event: Cancel, now: int) -> None:
 
 
 def cancel_all(state: State, out: Step, workload: Workload, reason: Reason, now: int) -> None:
+    """Cancel a workload. Nothing of it starts from now on; a large one is stopped over several steps."""
     cancel_rest(state, workload, reason, now)
+    if state.placed_count(workload) > state.settings.step_units // AT_ONCE_SHARE:
+        workload.cancelling = reason
+        state.cancelling[workload.key] = None
+        state.touch_workload(workload)
+        return
     for instance in instances_of(state, workload):
         cancel_one(state, out, instance, reason, now)
     finish_if_over(state, workload, now)
 
 
+def cancel_more(state: State, out: Step, now: int) -> None:
+    """Go on with the workloads that are being cancelled."""
+    most = out.limit(state.settings.step_units)
+    while state.cancelling and out.work < most:
+        key = next(iter(state.cancelling))
+        workload = state.workloads.get(key)
+        if workload is None or workload.cancelling is None:  # it has finished by itself, and is gone or replaced
+            del state.cancelling[key]
+            continue
+        first = workload.cancelled_below
+        until = min(first + most - out.work, state.placed_count(workload))
+        for index in range(first, until):
+            instance = state.instances.get(instance_key(key, index))
+            if instance is not None:
+                cancel_one(state, out, instance, workload.cancelling, now)
+        out.work += until - first
+        workload.cancelled_below = until
+        state.touch_workload(workload)
+        if until == state.placed_count(workload):
+            del state.cancelling[key]
+            workload.cancelling, workload.cancelled_below = None, 0
+            finish_if_over(state, workload, now)
+
+
 def retry(state: State, out: Step, event: Retry, now: int) -> None:
     """Run again what did not succeed; an instance that is named runs again however it ended."""
     workload = _known(state, event)
+    if workload.cancelling is not None:
+        raise Conflict(f"{workload.key} is being cancelled; try again in a moment", code="being_cancelled")
     chosen = [
         instance
         for index in (range(state.placed_count(workload)) if event.index is None else (event.index,))
@@ -216,26 +256,26 @@ def _never_released(state: State, workload: Workload, chosen: list[Instance], *,
     stuck = [instance for instance in chosen if instance.blocked_on_dependency]
     if not workload.policy.after or not (fresh or stuck):
         return None
-    reason = bad_conditions(state, workload) if not workload.released_ms else None
+    reason = release.bad_conditions(state, workload) if not workload.released_ms else None
     if reason is not None:
         return reason
-    found = {instance.index: bad_elements(state, workload, instance.index) for instance in stuck}
+    found = {instance.index: release.bad_elements(state, workload, instance.index) for instance in stuck}
     hopeless = {index: reason for index, reason in found.items() if reason is not None}
     chosen[:] = [instance for instance in chosen if instance.index not in hopeless]
     return next(iter(hopeless.values()), None) if not chosen and not fresh else None
 
 
 def _wait_again(state: State, workload: Workload, chosen: list[Instance]) -> None:
-    """Instances that were never released wait again: their dependency may be live again."""
+    """Instances that were never released release.wait again: their dependency may be live again."""
     stuck = [instance for instance in chosen if instance.blocked_on_dependency]
     known = {condition.workload for condition in workload.pending_conditions}
     again = tuple(
         condition
-        for condition in conditions_of(state, workload)
+        for condition in release.conditions_of(state, workload)
         if condition.workload not in known and (stuck if condition.each else not workload.released_ms)
     )
     if again:
-        wait(state, workload, workload.pending_conditions + again)
+        release.wait(state, workload, workload.pending_conditions + again)
     for instance in stuck if not workload.pending_conditions else ():
         instance.blocked_on_dependency = False
 
@@ -244,8 +284,9 @@ def materialise(state: State, workload: Workload, until: int) -> None:
     """Give records to instances below an index that have none yet, so that they can differ from each other."""
     progress = state.progress_of(workload)
     for index in range(progress.placed_count, until):
-        story = (Transition(workload.submitted_ms, "", "queued", SUBMITTED, state.revision + 1),)
-        instance = Instance(workload.key, index, since_ms=workload.submitted_ms, story=story, version=workload.version)
+        instance = Instance(workload.key, index, since_ms=workload.submitted_ms, version=workload.version)
+        line = InstanceTransition(workload.submitted_ms, None, instance.state, SUBMITTED, state.revision + 1)
+        instance.story = (line,)
         if workload.pending_conditions:
             instance.blocked_on_dependency, instance.reason = True, WaitingForDependencies()
         state.instances[instance.key] = instance
@@ -272,7 +313,7 @@ def cancel_one(state: State, out: Step, instance: Instance, reason: Reason, now:
     elif instance.requeue_after_stop:
         instance.requeue_after_stop, instance.reason = False, reason  # it was to move; now it is not to come back
         state.touch_instance(instance)
-    if state.nodes[instance.node].status == NodeStatus.LOST:
+    if state.nodes[instance.node].status in ABSENT:
         move(state, out, instance, InstanceState.CANCELLED, reason, now)  # pinned, and no agent can confirm the stop
 
 
@@ -283,8 +324,12 @@ def _reopen(state: State, workload: Workload, *, fresh: bool, now: int) -> None:
     if fresh and workload.policy.schedule:
         reschedule(state, workload, now)
     elif fresh:
-        enqueue(state, workload)
+        release.enqueue(state, workload)
     workload.submitted_ms = now  # limits on waiting count from here
+    if workload.policy.kind == WorkloadKind.SERVICE:
+        state.mark_dirty(workload.key)  # a service that has finished is no longer reconciled
+        if workload.rollout is not None and workload.rollout.is_going:
+            workload.rollout = replace(workload.rollout, progress_ms=now)
     watch_queue(state, workload)
     state.touch_workload(workload)
 

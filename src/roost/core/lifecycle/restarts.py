@@ -8,24 +8,20 @@ from roost.core.state.queue import start_by_ms
 from roost.core.state.state import GONE_AFTER_MS, State, in_maintenance
 from roost.core.state.timers import TimerKind
 from roost.core.state.versions import instances_of
-from roost.core.transitions import move, refresh_status, stop
-from roost.model.reasons.attempts import DeadlinePassed, DeadlineUnreachable, GangRestart
-from roost.model.reasons.reason import (
-    AttemptRetried,
-    NodeLost,
-    Reason,
-    RescheduleDisabled,
-    RestartDisabled,
-    RetriesExhausted,
-    ServiceRestarted,
-)
+from roost.core.transitions import move, refresh_status, restate, stop
+from roost.model.reasons import reason as reasons
+from roost.model.reasons.attempts import DeadlinePassed, DeadlineUnreachable, GangRestart, PinnedToLostNode
+from roost.model.reasons.nodes import NodeLeft
+from roost.model.reasons.reason import Reason
 from roost.model.reasons.subjects import InstanceRef
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.records.workload import DEFAULT_RESTART, Workload
-from roost.model.states import ALLOCATED, InstanceState, NodeStatus, RestartWhen, WhenLost, WorkloadKind
+from roost.model.states import ABSENT, ALLOCATED, InstanceState, NodeStatus, RestartWhen, WhenLost, WorkloadKind
 
 CRASH_LOOP = 5  # ends in a row, none of them after a steady run
+AT_ONCE_SHARE = 5  # the attempts of a lost node are lost at once if that is less than a fifth of a step
+LOSS_UNITS = 2  # of work
 STEADY_MS = 60_000  # a service that ran this long has recovered: the next pause is the first again
 
 
@@ -39,7 +35,7 @@ def ended(
         _restart(state, out, instance, ending, reason, now, delay_ms)
     elif ending != InstanceState.SUCCEEDED and _tries_again(workload, instance, ending, now):
         instance.failures += 1
-        again = AttemptRetried(reason, instance.failures + 1, policy.retries_max + 1)
+        again = reasons.AttemptRetried(reason, instance.failures + 1, policy.retries_max + 1)
         requeue(state, out, instance, again, now, delay_ms)
     else:
         move(state, out, instance, ending, reason, now)
@@ -54,9 +50,9 @@ def lost(state: State, out: Step, instance: Instance, reason: Reason, now: int) 
     if cancelled:
         move(state, out, instance, InstanceState.CANCELLED, reason, now)
     elif policy.when_lost == WhenLost.FAIL:
-        move(state, out, instance, InstanceState.FAILED, RescheduleDisabled(reason), now)
+        move(state, out, instance, InstanceState.FAILED, reasons.RescheduleDisabled(reason), now)
     elif policy.kind == WorkloadKind.JOB and ("lost" not in policy.retry_on or instance.losses > policy.retries_max):
-        move(state, out, instance, InstanceState.FAILED, RetriesExhausted(reason, policy.retries_max), now)
+        move(state, out, instance, InstanceState.FAILED, reasons.RetriesExhausted(reason, policy.retries_max), now)
     else:
         requeue(state, out, instance, reason, now)
 
@@ -91,7 +87,7 @@ def may_still_run(state: State, instance: Instance) -> bool:
     if instance.state != InstanceState.CANCELLED or node is None or not is_pinned:
         return False
     unconfirmed = instance.exit_code is None and instance.signal is None and instance.attempt > 0
-    return unconfirmed and (node.status == NodeStatus.LOST or instance.token in state.liveness[node.name].orphans)
+    return unconfirmed and (node.status in ABSENT or instance.token in state.liveness[node.name].orphans)
 
 
 def regroup(state: State, out: Step, workload: Workload, instance: Instance, now: int) -> None:
@@ -120,13 +116,13 @@ def _restart(
     if not may_end:
         _count_failure(state, instance)
     if restart.when == RestartWhen.NEVER or may_end:
-        move(state, out, instance, ending, RestartDisabled(reason), now)
+        move(state, out, instance, ending, reasons.RestartDisabled(reason), now)
         return
     if instance.started_ms and now - instance.started_ms >= STEADY_MS:
         instance.failures = 0
     delay = max(delay_ms, min(restart.pause_ms << min(instance.failures, 20), restart.pause_max_ms))
     instance.failures += 1
-    again = ServiceRestarted(reason, instance.failures, delay, instance.failures >= CRASH_LOOP)
+    again = reasons.ServiceRestarted(reason, instance.failures, delay, instance.failures >= CRASH_LOOP)
     requeue(state, out, instance, again, now, delay)
 
 
@@ -162,14 +158,53 @@ def release_orphans(state: State, node: str) -> None:
 
 
 def lose_node(state: State, out: Step, node: Node, reason: Reason, now: int) -> None:
-    """The lease has ended: the node leaves the fleet, and its work runs elsewhere by policy."""
+    """The lease has ended, or the agent was shut down: the node leaves the fleet, its work runs elsewhere by policy."""
     contact = state.liveness[node.name]
     contact.connected = False
+    contact.usage = None  # what was measured before says nothing of a node that is lost
     contact.lease_until_ms = min(contact.lease_until_ms, now)
-    refresh_status(state, out, node, reason, now, is_lost=True)
+    absent = NodeStatus.STOPPED if isinstance(reason, NodeLeft) else NodeStatus.LOST
+    refresh_status(state, out, node, reason, now, absent=absent)
     release_orphans(state, node.name)
-    for instance in attempts_on(state, node.name):
-        is_pinned = state.spec_of(instance).policy.when_lost == WhenLost.PIN
-        if not is_pinned or (instance.state == InstanceState.STOPPING and not instance.requeue_after_stop):
-            lost(state, out, instance, NodeLost(node.name, reason), now)
+    state.losing[node.name] = None
+    attempts = len(state.allocated[node.name])
+    if attempts * LOSS_UNITS <= state.settings.step_units // AT_ONCE_SHARE:
+        lose_attempts(state, out, node.name, now, attempts)
     state.at(now + GONE_AFTER_MS, TimerKind.GONE, node.name)
+
+
+def lose_more(state: State, out: Step, now: int) -> None:
+    """Go on with the attempts on lost nodes."""
+    most = out.limit(state.settings.step_units)
+    while state.losing and out.work < most:
+        name = next(iter(state.losing))
+        if name in state.nodes:
+            lose_attempts(state, out, name, now, (most - out.work + 1) // LOSS_UNITS)
+        else:
+            del state.losing[name]
+
+
+def lose_attempts(state: State, out: Step, name: str, now: int, most: int) -> None:
+    """Declare attempts on a lost node lost, so many at most. Pinned ones stay, and say that their node is lost."""
+    last = state.nodes[name].story[-1]
+    reason, stays = reasons.NodeLost(name, last.reason), PinnedToLostNode(name, last.at_ms)
+    left = [instance for instance in attempts_on(state, name) if not _is_decided(state, instance)]
+    for instance in left[:most]:
+        if _is_lost_with_node(state, instance):
+            lost(state, out, instance, reason, now)
+        else:
+            restate(state, instance, stays, now)
+    out.work += LOSS_UNITS * len(left[:most])
+    if len(left) <= most:
+        del state.losing[name]
+
+
+def _is_decided(state: State, instance: Instance) -> bool:
+    """A pinned attempt that says so, or is being moved, stays as it is."""
+    is_said = isinstance(instance.reason, PinnedToLostNode) or instance.state == InstanceState.STOPPING
+    return is_said and not _is_lost_with_node(state, instance)
+
+
+def _is_lost_with_node(state: State, instance: Instance) -> bool:
+    is_pinned = state.spec_of(instance).policy.when_lost == WhenLost.PIN
+    return not is_pinned or (instance.state == InstanceState.STOPPING and not instance.requeue_after_stop)

@@ -2,13 +2,13 @@
 
 from roost.core.dependencies.release import release_forgotten
 from roost.core.state.dependencies import unlink
-from roost.core.state.outcome import Forgotten, Step
+from roost.core.state.outcome import Step
 from roost.core.state.records import Progress
 from roost.core.state.state import State
 from roost.core.state.versions import forget_version, versions_of
-from roost.core.transitions import latest_transitions
 from roost.model.keys import instance_key
 from roost.model.records.instance import Instance
+from roost.model.records.transition import InstanceTransitioned, WorkloadRemoved, lines_between
 from roost.model.records.workload import Workload
 
 
@@ -28,8 +28,8 @@ def forget(state: State, out: Step, workload: Workload) -> None:
     release_forgotten(state, out, workload, state.now_ms)
     progress = state.progress.pop(key, None) or Progress()
     if state.dirty.get(("workload", key)) is not None:
-        change = state.encoded_record("workload", key)
-        out.forgotten.append(Forgotten(change, progress.placed_count, progress.counts))
+        record = state.encoded_record("workload", key)
+        out.transitions.append(WorkloadRemoved(key, record, progress.placed_count, progress.counts))
     state.finished_instances -= sum(progress.counts.values())
     for index in range(progress.placed_count):
         instance = state.instances.pop(instance_key(key, index), None)
@@ -51,8 +51,9 @@ def drop_instance(state: State, out: Step, instance: Instance) -> None:
     """Remove the record of a finished instance. What this step did to it is still reported."""
     key = instance.key
     if state.dirty.get(("instance", key)) is not None:
-        out.forgotten.append(Forgotten(state.encoded_record("instance", key)))
-        out.transitions += latest_transitions(state, "instance", key, instance.story)
+        record = state.encoded_record("instance", key)
+        lines = lines_between(instance.story, state.revision, state.revision + 1)
+        out.transitions += [InstanceTransitioned(key, line, record) for line in lines]
     state.dirty["instance", key] = None
 
 

@@ -100,6 +100,8 @@ def _replace_version(state: State, old: Workload, new: Workload, reason: Reason,
 def _last_good(workload: Workload) -> int:
     """The version to go back to if the next one fails: this one, unless it is not known to be good itself."""
     rollout = workload.rollout
+    if rollout is not None and rollout.state == RolloutState.FAILED and workload.version == 1:
+        return 0
     if rollout is None or rollout.state == RolloutState.DONE or not rollout.before:
         return workload.version
     return rollout.before

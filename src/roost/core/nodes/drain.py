@@ -12,14 +12,14 @@ from roost.model.events import Cordon, Drain, Remove, Uncordon
 from roost.model.reasons.attempts import NodeDraining
 from roost.model.reasons.nodes import CordonRequested, DrainRequested, NodeRemoved, UncordonRequested
 from roost.model.records.node import Node
-from roost.model.records.transition import Transition, Transitioned
-from roost.model.states import InstanceState, WorkloadKind
+from roost.model.records.transition import NodeTransition, NodeTransitioned
+from roost.model.states import InstanceState, NodeStatus, WorkloadKind
 
 
 def drain(state: State, out: Step, event: Drain, now: int) -> None:
-    """Services move at once; jobs may finish until the deadline, then they move as well."""
+    """Services move within their limits. Jobs may finish, until the deadline if there is one."""
     node = state.known_node(event.node)
-    node.draining = True
+    node.draining, node.drain_stops_jobs = True, event.deadline_ms == 0
     node.drain_until_ms = now + event.deadline_ms if event.deadline_ms else 0
     state.touch_node(node)
     refresh_status(state, out, node, DrainRequested(out.principal), now)
@@ -33,7 +33,7 @@ def drain(state: State, out: Step, event: Drain, now: int) -> None:
 def uncordon(state: State, out: Step, event: Uncordon, now: int) -> None:
     """Back into service. Attempts that are stopping already go on stopping."""
     node = state.known_node(event.node)
-    node.draining, node.drain_until_ms, node.cordoned = False, 0, False
+    node.draining, node.drain_until_ms, node.drain_stops_jobs, node.cordoned = False, 0, False, False
     clear_flaky(state, node)
     state.touch_node(node)
     refresh_status(state, out, node, UncordonRequested(out.principal), now)
@@ -57,11 +57,11 @@ def remove(state: State, out: Step, event: Remove, now: int) -> None:
 
 
 def move_away(state: State, out: Step, node: Node, now: int, *, is_due: bool = False) -> None:
-    """Jobs may finish until the deadline. Services leave within their limits (`reconcile`), until the drain is due."""
+    """Jobs may finish, unless they have no time. Services leave within their limits (`reconcile`), until it is due."""
     if in_maintenance(state):
         return
     for instance in attempts_on(state, node.name):
-        has_time = node.drain_until_ms > now and not instance.prefilled_behind
+        has_time = not (node.drain_stops_jobs or 0 < node.drain_until_ms <= now or instance.prefilled_behind)
         may_stay = has_time or state.spec_of(instance).policy.kind == WorkloadKind.SERVICE
         if instance.state != InstanceState.STOPPING and (is_due or not may_stay):
             stop(state, out, instance, NodeDraining(node.name), now, requeue=True)
@@ -79,8 +79,9 @@ def forget_node(state: State, out: Step, node: Node) -> None:
     for index in (state.nodes, state.allocated, state.liveness):
         index.pop(node.name)
     state.dirty["node", node.name] = None
-    gone = Transition(state.now_ms, node.status, "gone", NodeRemoved(out.principal), state.revision + 1, node=node.name)
-    out.transitions.append(Transitioned("node", node.name, gone))
+    reason, revision = NodeRemoved(out.principal), state.revision + 1
+    gone = NodeTransition(state.now_ms, node.status, NodeStatus.GONE, reason, revision)
+    out.transitions.append(NodeTransitioned(node.name, gone))
 
 
 def cordon(state: State, out: Step, event: Cordon, now: int) -> None:

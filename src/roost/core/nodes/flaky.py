@@ -1,8 +1,10 @@
 """Flaky nodes: where runs of different work end badly soon after their start, one after the other, others are preferred
 for a while.
 
-What counts against a node are bad starts since the last run that went well there, of work that did not fail on another
-node as well: something that crashes everywhere says nothing about where. The verdict is stored; what led to it is not.
+Only ends that a node can be blamed for count: a run that could not be started or was killed by a signal, and one that
+ended otherwise while the same work runs well, or then succeeds, on another node. An exit code alone is the program's.
+They count since the last run that went well there, unless the work was killed on another node as well: something that
+crashes everywhere says nothing about where. The verdict is stored; what led to it is not.
 """
 
 from roost.core.state.liveness import NodeFailures
@@ -10,6 +12,7 @@ from roost.core.state.state import State
 from roost.core.state.timers import TimerKind
 from roost.core.transitions import note_node
 from roost.model.keys import instance_key
+from roost.model.reasons.attempts import KilledBySignal, StartFailed
 from roost.model.reasons.nodes import NodeFlaky, NodeFlakyEnded
 from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
@@ -27,20 +30,35 @@ FAILING_MAX = 4_096  # workloads of which it is remembered where they fail, some
 INDEXES_MAX = 100  # instances of a workload that are looked at for one that runs well elsewhere
 
 
-def record_end(state: State, instance: Instance, ending: InstanceState, now: int) -> None:
+def record_end(state: State, instance: Instance, ending: InstanceState, reason: Reason, now: int) -> None:
     """An attempt ended by itself on its node, or could not be started there."""
     node = state.nodes.get(instance.node)
     if node is None:
         return
     if ending == InstanceState.SUCCEEDED:
         state.node_failures.pop(node.name, None)
+        _blame_others(state, instance, now)
     is_soon = not instance.started_ms or now - instance.started_ms <= SOON_MS
     if not is_soon or ending != InstanceState.FAILED:
         return
+    _remember(state, instance.workload, node, now)
+    if isinstance(reason, StartFailed | KilledBySignal) or _runs_elsewhere(state, instance, now):
+        _blame(state, node, instance, now)
+
+
+def _blame_others(state: State, instance: Instance, now: int) -> None:
+    """It succeeds here: nodes on which the same work has just failed may be the cause."""
+    where = state.recent_failures.pop(instance.workload, {})
+    for name, end_ms in where.items():
+        node = state.nodes.get(name)
+        if node is not None and name != instance.node and end_ms > now - WINDOW_MS:
+            _blame(state, node, instance, now)
+
+
+def _blame(state: State, node: Node, instance: Instance, now: int) -> None:
     trouble = state.node_failures.setdefault(node.name, NodeFailures())
     trouble.ends = [end for end in trouble.ends if end[0] > now - WINDOW_MS][1 - ENDS_MAX :]
     trouble.ends.append((now, instance.workload))
-    _remember(state, instance.workload, node, now)
     if not node.flaky_until_ms:
         _judge(state, node, trouble, instance, now)
 

@@ -19,7 +19,7 @@ from roost.model.events import Maintain
 from roost.model.reasons.nodes import HeartbeatsMissing
 from roost.model.records.node import Node
 from roost.model.spec.units import show_duration
-from roost.model.states import InstanceState, NodeStatus
+from roost.model.states import ABSENT, InstanceState
 
 NO_REASON = "no reason was given"
 
@@ -48,9 +48,9 @@ def check_maintenance(state: State, out: Step, key: str, now: int) -> None:
 def mark_out_of_touch(state: State, out: Step, node: Node, now: int) -> None:
     """A lease ended during maintenance: nothing is sent to the node, and its timer is set again."""
     state.liveness[node.name].silent = True
-    refresh_status(state, out, node, HeartbeatsMissing(state.settings.lease_ms, in_maintenance=True), now)
+    refresh_status(state, out, node, HeartbeatsMissing(state.lease_ms, in_maintenance=True), now)
     state.lease_timers.add(node.name)
-    state.at(now + state.settings.lease_ms, TimerKind.LEASE, node.name)
+    state.at(now + state.lease_ms, TimerKind.LEASE, node.name)
 
 
 def _end(state: State, out: Step, now: int) -> None:
@@ -61,7 +61,7 @@ def _end(state: State, out: Step, now: int) -> None:
     state.active_since_ms = now
     lease_until_ms = now + meta.lease_ms + state.settings.lease_margin_ms
     for node in state.nodes.values():
-        if node.status != NodeStatus.LOST:
+        if node.status not in ABSENT:
             contact = state.liveness[node.name]
             contact.lease_until_ms = max(contact.lease_until_ms, lease_until_ms)
     for when_ms, kind, key in state.postponed:

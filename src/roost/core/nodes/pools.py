@@ -13,7 +13,7 @@ from roost.core.state.outcome import Step
 from roost.core.state.state import State, in_maintenance
 from roost.core.state.timers import TimerKind
 from roost.core.state.versions import instances_of
-from roost.core.transitions import finish_if_over, note_instance, stop
+from roost.core.transitions import finish_if_over, restate, stop
 from roost.core.watch import watch_pool
 from roost.model import limits
 from roost.model.errors import Conflict, Invalid, NotFound
@@ -24,7 +24,7 @@ from roost.model.records.node import Node
 from roost.model.records.project import Pool
 from roost.model.records.workload import Workload
 from roost.model.spec.units import show_duration
-from roost.model.states import ALLOCATED, FINISHED, InstanceState, NodeStatus, PoolStatus, WorkloadKind
+from roost.model.states import ABSENT, ALLOCATED, FINISHED, InstanceState, PoolStatus, WorkloadKind
 
 
 def set_pool(state: State, out: Step, event: SetPool, now: int) -> None:
@@ -106,7 +106,7 @@ def _move_instance(state: State, out: Step, pool: Pool, node: Node, now: int) ->
             continue
         if pool.when_failed == "cancel":
             _cancel(state, out, pool, instance, now)
-        elif instance.state != InstanceState.STOPPING and node.status != NodeStatus.LOST:
+        elif instance.state != InstanceState.STOPPING and node.status not in ABSENT:
             stop(state, out, instance, _failed(pool, "moved"), now, requeue=True)
 
 
@@ -143,9 +143,7 @@ def _move_pending(state: State, out: Step, pool: Pool, workload: Workload, now: 
         if is_cancelled:
             cancel_one(state, out, instance, reason, now)
         else:
-            instance.reason = reason
-            note_instance(state, instance, "queued", reason, now)
-            state.touch_instance(instance)
+            restate(state, instance, reason, now)
     if is_cancelled:
         finish_if_over(state, workload, now)
 

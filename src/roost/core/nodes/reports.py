@@ -9,32 +9,27 @@ from roost.core.state.allocation import Allocation, make_allocation
 from roost.core.state.liveness import NodeLiveness
 from roost.core.state.outcome import IgnoredBecause, IgnoredReport, Step
 from roost.core.state.state import State, in_maintenance
-from roost.core.transitions import liveness_of, move, note_instance, refresh_status
+from roost.core.transitions import liveness_of, move, note_instance, refresh_status, restate
 from roost.model.errors import Conflict, NoService, NotFound
-from roost.model.events import HeartbeatsReceived, NodeConnected, NodeDisconnected, ReportsReceived, ResultPosted
+from roost.model.events import (
+    HeartbeatsReceived,
+    NodeConnected,
+    NodeDisconnected,
+    ReadingPaused,
+    ReportsReceived,
+    ResultPosted,
+)
 from roost.model.keys import instance_key, split_workload_key
 from roost.model.limits import TEXT_LENGTH_MAX
 from roost.model.protocol import Drop, Hello, Report, Run
-from roost.model.reasons.attempts import (
-    ACCEPTED_BY_AGENT,
-    PROCESS_STARTED,
-    AdoptedFromAgent,
-    ExitCode,
-    HealthCheckFailed,
-    KilledBySignal,
-    LeaseExpired,
-    MissingOnNode,
-    ResultReported,
-    StartFailed,
-    StoppedByNode,
-    StreamClosed,
-    TimeoutExceeded,
-)
+from roost.model.reasons import attempts
 from roost.model.reasons.nodes import HeartbeatsResumed, NodeLeaving, NodeLeft, NodeRegistered, NodeStreamClosed
 from roost.model.reasons.reason import MovedToQueue, Reason
+from roost.model.reasons.subjects import HealthEvidence
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
-from roost.model.states import AttemptState, EndCause, InstanceState, NodeStatus, WhenLost, WorkloadKind
+from roost.model.spec.document import health_check_of
+from roost.model.states import ABSENT, AttemptState, EndCause, InstanceState, NodeStatus, WhenLost, WorkloadKind
 
 INCARNATION_DIGITS_MAX = 18
 
@@ -58,10 +53,11 @@ def node_connected(state: State, out: Step, event: NodeConnected, now: int) -> N
         state.liveness[node.name] = NodeLiveness(0)
     if node.facts != hello.facts or len(state.fleet) == 0 or state.fleet.row(node.name) < 0:
         state.join_fleet(node.name, hello.facts)
+    state.losing.pop(node.name, None)  # the agent says what became of each attempt
     node.facts, node.identity, node.hello_ms = hello.facts, hello.identity, hello.sent_ms
     node.session = state.next_serial()
     _reconnect(state, node, now)
-    _compare(state, out, node, hello, now, anew=anew)
+    _compare(state, out, node, event, now, anew=anew)
     refresh_status(state, out, node, NodeRegistered(), now)
     state.dirty_services.update(dict.fromkeys(state.reconciling))  # its replicas are known again
     node_came(state, out, node, now)
@@ -79,7 +75,7 @@ def reports_received(state: State, out: Step, event: ReportsReceived, now: int) 
     for report in event.reports:
         instance = state.allocated[event.node].get(report.token)
         if instance is not None:
-            apply_report(state, out, instance, report, now)
+            apply_report(state, out, instance, report, now, event.received_ms)
         else:
             _orphan_report(state, out, event.node, contact, report)
     out.acknowledged[event.node] = event.sequence
@@ -107,12 +103,12 @@ def node_disconnected(state: State, out: Step, event: NodeDisconnected, now: int
         # A stopping attempt has its allocation until the stop is confirmed.
         goes = instance.state != InstanceState.STOPPING or bool(instance.prefilled_behind)
         if not policy.fenced and policy.when_lost != WhenLost.PIN and goes:
-            lost(state, out, instance, StreamClosed(node.name), now)
+            lost(state, out, instance, attempts.StreamClosed(node.name), now)
 
 
 def heartbeats_received(state: State, out: Step, event: HeartbeatsReceived, now: int) -> None:
     """Heartbeats extend leases. Nothing of this is stored."""
-    lease = state.settings.lease_ms + state.settings.lease_margin_ms
+    lease = state.lease_ms + state.settings.lease_margin_ms
     for name, session, at_ms in event.heartbeats:
         contact = liveness_of(state, name, session)
         if contact is not None:
@@ -127,20 +123,35 @@ def heartbeats_received(state: State, out: Step, event: HeartbeatsReceived, now:
             state.fleet.measure(name, usage, now)
 
 
-def apply_report(state: State, out: Step, instance: Instance, report: Report, now: int) -> None:
-    """One report on a live attempt. Agents send the latest state only, so states may be skipped."""
+def reading_paused(state: State, out: Step, event: ReadingPaused, now: int) -> None:
+    """Heartbeats of that time are still to be read: every lease is longer by it. Lost nodes stay lost."""
+    for name, contact in state.liveness.items():
+        if state.nodes[name].status not in ABSENT:
+            contact.lease_until_ms += event.for_ms
+
+
+def apply_report(
+    state: State, out: Step, instance: Instance, report: Report, now: int, received_ms: int = 0
+) -> None:  # fmt: skip
+    """One report on a live attempt. Agents send the latest state only, so states may be skipped.
+
+    Its ages are of the moment when it was received: a store that was away meanwhile does not make a run longer.
+    """
+    received_ms = received_ms or now
     if report.state == AttemptState.STARTING:
         if instance.state == InstanceState.PLACED:
-            move(state, out, instance, InstanceState.STARTING, ACCEPTED_BY_AGENT, now)
+            move(state, out, instance, InstanceState.STARTING, attempts.ACCEPTED_BY_AGENT, now)
         return
     is_new = instance.state in (InstanceState.PLACED, InstanceState.STARTING)
     since = instance.since_ms if is_new else 0
-    began = min(now, max(now - report.started_ago_ms, since))
+    began = min(now, max(received_ms - report.started_ago_ms, since))
     if report.state == AttemptState.RUNNING:
         turned = now  # one that was not ready, and now is
         if is_new:
             instance.started_ms = turned = began
-            move(state, out, instance, InstanceState.RUNNING, PROCESS_STARTED, began)
+            move(state, out, instance, InstanceState.RUNNING, attempts.PROCESS_STARTED, began)
+        elif isinstance(instance.reason, attempts.PinnedToLostNode):
+            restate(state, instance, attempts.NodeReturned(instance.node), now)
         if report.step != instance.step:
             instance.step = report.step
             state.touch_instance(instance)
@@ -151,10 +162,10 @@ def apply_report(state: State, out: Step, instance: Instance, report: Report, no
         return
     if is_new and report.cause in (EndCause.EXITED, EndCause.TIMED_OUT):
         instance.started_ms = began
-        move(state, out, instance, InstanceState.RUNNING, PROCESS_STARTED, began)
+        move(state, out, instance, InstanceState.RUNNING, attempts.PROCESS_STARTED, began)
     instance.exit_code, instance.signal, instance.step = report.code, report.signal, report.step
     instance.log_size = report.log_size
-    ended_ms = min(now, max(now - report.ended_ago_ms, instance.started_ms))
+    ended_ms = min(now, max(received_ms - report.ended_ago_ms, instance.started_ms))
     if report.cause == EndCause.EXITED:
         record_run_length(state, state.spec_of(instance), report.started_ago_ms - report.ended_ago_ms)
     _end(state, out, instance, report, now)
@@ -166,9 +177,9 @@ def _update_readiness(state: State, instance: Instance, report: Report, turned: 
     if instance.state != InstanceState.RUNNING or state.spec_of(instance).policy.kind != WorkloadKind.SERVICE:
         return
     since = (instance.ready_since_ms or turned) if report.ready else 0
-    sick = "" if report.ready else report.error[:TEXT_LENGTH_MAX]
-    if (since, sick) != (instance.ready_since_ms, instance.health_message):
-        instance.ready_since_ms, instance.health_message = since, sick
+    failure = _health_failure(state, instance, report) if report.error and not report.ready else None
+    if (since, failure) != (instance.ready_since_ms, instance.health_failure):
+        instance.ready_since_ms, instance.health_failure = since, failure
         state.touch_instance(instance)
         state.notify_dependents(instance.workload, instance.index)
         if instance.workload in state.reconciling:
@@ -181,7 +192,7 @@ def _end(state: State, out: Step, instance: Instance, report: Report, now: int) 
     if report.cause == EndCause.LEASE:
         lost(state, out, instance, reason, now)
     elif report.cause == EndCause.STOPPED and not is_stopping:
-        lost(state, out, instance, StoppedByNode(instance.node), now)
+        lost(state, out, instance, attempts.StoppedByNode(instance.node), now)
     elif is_stopping and not instance.requeue_after_stop:
         assert instance.reason is not None, f"{instance.key} is being stopped for no reason"
         move(state, out, instance, InstanceState.CANCELLED, instance.reason, now)
@@ -194,24 +205,29 @@ def _end(state: State, out: Step, instance: Instance, report: Report, now: int) 
             ending = InstanceState.TIMED_OUT
         elif report.cause == EndCause.EXITED and report.code == 0:
             ending = InstanceState.SUCCEEDED
-        record_end(state, instance, ending, now)
+        record_end(state, instance, ending, reason, now)
         ended(state, out, instance, ending, reason, now)
 
 
 def ending_reason(state: State, instance: Instance, report: Report) -> Reason:
     match report.cause:
         case EndCause.TIMED_OUT:
-            return TimeoutExceeded(state.spec_of(instance).policy.timeout_ms, report.step)
+            return attempts.TimeoutExceeded(state.spec_of(instance).policy.timeout_ms, report.step)
         case EndCause.LEASE:
-            return LeaseExpired(instance.node)
+            return attempts.LeaseExpired(instance.node)
         case EndCause.UNHEALTHY:
-            return HealthCheckFailed(report.error, report.step)
+            return attempts.HealthCheckFailed(_health_failure(state, instance, report), report.step)
         case EndCause.ERROR:
-            return StartFailed(report.error, report.step)
+            return attempts.StartFailed(report.error, report.step)
         case _ if report.signal is not None:
-            return KilledBySignal(report.signal, report.step, report.error)
+            return attempts.KilledBySignal(report.signal, report.step, report.error)
         case _:
-            return ExitCode(report.code or 0, report.step)
+            return attempts.ExitCode(report.code or 0, report.step)
+
+
+def _health_failure(state: State, instance: Instance, report: Report) -> HealthEvidence:
+    check, target = health_check_of(state.spec_of(instance).document)
+    return HealthEvidence(check, target, report.error[:TEXT_LENGTH_MAX])
 
 
 def _refusal(state: State, node: Node, hello: Hello, now: int) -> str:
@@ -221,7 +237,7 @@ def _refusal(state: State, node: Node, hello: Hello, now: int) -> str:
     contact = state.liveness[node.name]
     if contact.connected:
         return f"a node named {node.name} is connected; give this agent another --name"
-    if node.status != NodeStatus.LOST and state.allocated[node.name]:
+    if node.status not in ABSENT and state.allocated[node.name]:
         left = max(0, contact.lease_until_ms - now)
         return f"the last node named {node.name} may still be running work; its lease ends in {left} ms"
     for instance in state.allocated[node.name].values():
@@ -247,8 +263,11 @@ def _life_of(identity: str) -> tuple[str, int]:
 
 def _reconnect(state: State, node: Node, now: int) -> None:
     contact = state.liveness[node.name]
+    if node.name in state.awaited:
+        state.awaited.remove(node.name)
+        state.returned_ms = now
     release_orphans(state, node.name)
-    lease = now + state.settings.lease_ms + state.settings.lease_margin_ms
+    lease = now + state.lease_ms + state.settings.lease_margin_ms
     # It may hold a longer lease of an earlier server, but not one that was given after this hello: no grace is needed.
     longest = now + state.meta.lease_ms + state.settings.lease_margin_ms
     fresh = state.liveness[node.name] = NodeLiveness(max(lease, min(contact.lease_until_ms, longest)))
@@ -257,13 +276,13 @@ def _reconnect(state: State, node: Node, now: int) -> None:
     state.watch_lease(node.name)
 
 
-def _compare(state: State, out: Step, node: Node, hello: Hello, now: int, *, anew: bool) -> None:
-    answer = {run.token: (run, report) for run, report in hello.runs}
+def _compare(state: State, out: Step, node: Node, event: NodeConnected, now: int, *, anew: bool) -> None:
+    answer = {run.token: (run, report) for run, report in event.hello.runs}
     for instance in attempts_on(state, node.name):
         if instance.token in answer and not anew:
-            apply_report(state, out, instance, answer[instance.token][1], now)
+            apply_report(state, out, instance, answer[instance.token][1], now, event.received_ms)
         elif anew or instance.state != InstanceState.PLACED:
-            lost(state, out, instance, MissingOnNode(node.name), now)
+            lost(state, out, instance, attempts.MissingOnNode(node.name), now)
     held = state.allocated[node.name]
     starting = {token for token, (_, report) in answer.items() if report.state == AttemptState.STARTING}
     shared = {run.after for token, (run, _) in answer.items() if token in starting and token in held}
@@ -272,8 +291,8 @@ def _compare(state: State, out: Step, node: Node, hello: Hello, now: int, *, ane
             continue
         if state.settings.adopts and token < state.meta.first_serial and adopt(state, node, run, report, now):
             instance = held[token]
-            note_instance(state, instance, "queued", AdoptedFromAgent(), now)
-            apply_report(state, out, instance, report, now)
+            note_instance(state, instance, InstanceState.QUEUED, attempts.AdoptedFromAgent(), now)
+            apply_report(state, out, instance, report, now, event.received_ms)
         elif report.state != AttemptState.ENDED:
             before = answer.get(run.after)
             is_behind = before is not None and token in starting and before[1].state != AttemptState.ENDED
@@ -325,17 +344,17 @@ def _end_with_result(state: State, out: Step, instance: Instance, event: ResultP
         held = make_allocation(project, event.workload, spec.policy, instance.devices, instance.ports)
     if instance.state == InstanceState.STARTING:
         instance.started_ms = now
-        move(state, out, instance, InstanceState.RUNNING, PROCESS_STARTED, now)
+        move(state, out, instance, InstanceState.RUNNING, attempts.PROCESS_STARTED, now)
     instance.exit_code, instance.signal = event.code, None
     if instance.state == InstanceState.STOPPING and not instance.requeue_after_stop:
         assert instance.reason is not None, f"{instance.key} is being stopped for no reason"
         move(state, out, instance, InstanceState.CANCELLED, instance.reason, now)
     else:
-        lease_ms = state.settings.lease_ms + state.settings.lease_margin_ms
+        lease_ms = state.lease_ms + state.settings.lease_margin_ms
         lives_ms = spec.policy.grace_ms + max(lease_ms, state.liveness[node].lease_until_ms - now)
         ending = InstanceState.FAILED if event.code else InstanceState.SUCCEEDED
-        reason = ResultReported(event.code, event.cause, out.principal)
-        record_end(state, instance, ending, now)
+        reason = attempts.ResultReported(event.code, event.cause, out.principal)
+        record_end(state, instance, ending, reason, now)
         ended(state, out, instance, ending, reason, now, lives_ms if spec.policy.fenced else 0)
     state.liveness[node].orphans[token] = held
     state.fleet.take(node, held)

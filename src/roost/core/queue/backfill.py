@@ -68,16 +68,18 @@ def _rows(state: State, nodes: tuple[str, ...]) -> list[int]:
 
 
 def _can_backfill(reservation: BackfillReservation, ask: Ask, ends_ms: int) -> bool:
-    if ends_ms <= reservation.shadow_ms:
+    """Stopped instances may end before their grace has passed, and then the preemptor would stop a short job as well:
+    a reservation by preemption leaves only what is left over."""
+    if ends_ms <= reservation.shadow_ms and not reservation.by_preemption:
         return True
     return not ask.gpu_count and all(reservation.extra.get(resource, 0) >= amount for resource, amount in ask.resources)
 
 
 def consume_extra(state: State, line: EquivalenceClass, node: str, ask: Ask, timeout_ms: int, now: int) -> None:
-    """A placed instance that ends after the shadow time uses up what is left over there."""
+    """A placed instance that may be there at the start of a head uses up what is left over there."""
     ends_ms = now + timeout_ms if timeout_ms else FOREVER
     for other, reserved in state.backfill_reservations.items():
-        if other is not line and reserved.node == node and ends_ms > reserved.shadow_ms:
+        if other is not line and reserved.node == node and (reserved.by_preemption or ends_ms > reserved.shadow_ms):
             extra = dict(reserved.extra)
             for resource, amount in ask.resources:
                 extra[resource] = extra.get(resource, 0) - amount
@@ -89,6 +91,7 @@ def wants_reservation(state: State, line: EquivalenceClass, head: PendingHead, n
     if head.key in state.pending_preemptions or line in state.backfill_reservations:
         return True
     since = state.instances[head.key].since_ms if head.is_requeued else waiting_since_ms(head.workload)
+    line.overdue_ms = since + state.settings.backfill_after_ms
     return len(state.backfill_reservations) < BACKFILL_RESERVATIONS_MAX and _is_overdue(state, since, now)
 
 
@@ -147,7 +150,7 @@ def reserve_node(state: State, line: EquivalenceClass, head: PendingHead, fits: 
     for name in names:
         if name in taken or state.fleet.row(name) < 0:
             continue
-        reserved = _start_on(state, name, key, head.workload, now)
+        reserved = _start_on(state, name, key, head.workload, now, by_preemption=name == made)
         if reserved is not None and (best is None or reserved.shadow_ms < best.shadow_ms):
             best = reserved
     if best is None:
@@ -156,7 +159,6 @@ def reserve_node(state: State, line: EquivalenceClass, head: PendingHead, fits: 
     if best.node == made:
         for other in yielding:
             release(state, other)
-    best = best._replace(by_preemption=made is not None)
     if existing is None or _visible_part(existing) != _visible_part(best):
         state.backfill_reservations[line] = best
         state.fleet.touch(best.node)
@@ -167,13 +169,13 @@ def reserve_node(state: State, line: EquivalenceClass, head: PendingHead, fits: 
 def reserved_earlier(state: State, line: EquivalenceClass, workload: Workload) -> set[str]:
     """Nodes reserved for an earlier class: this workload may backfill there, but cannot reserve them.
 
-    A reservation by preemption does not count: it ends as soon as the stopped instances have ended.
+    A reservation by preemption leaves over resources, and no ports: who needs a port may stop the one that has it.
     """
     order, others = order_of(workload), state.backfill_reservations.items()
     return {
         reserved.node
         for other, reserved in others
-        if other is not line and reserved.order <= order and not reserved.by_preemption
+        if other is not line and reserved.order <= order and not (reserved.by_preemption and workload.policy.ask.ports)
     }
 
 
@@ -223,7 +225,9 @@ def _nodes(state: State, ask: Ask, fits: Mask) -> list[str]:
     return [fleet.names[row] for row in rows.tolist()]
 
 
-def _start_on(state: State, name: str, key: str, workload: Workload, now: int) -> BackfillReservation | None:
+def _start_on(
+    state: State, name: str, key: str, workload: Workload, now: int, *, by_preemption: bool
+) -> BackfillReservation | None:
     """When an instance fits on one node if what runs there ends in time."""
     fleet, row, ask = state.fleet, state.fleet.row(name), workload.policy.ask
     ends = sorted(
@@ -245,11 +249,12 @@ def _start_on(state: State, name: str, key: str, workload: Workload, now: int) -
         if devices_ms is None:
             return None
         start = max(start, devices_ms)
-    for end, freed in back:
-        if end <= start:
+    for (end, freed), (_, _, instance) in zip(back, ends, strict=True):
+        # The start after a preemption may be sooner: then what still runs has given nothing back.
+        if end <= start and (instance.state == InstanceState.STOPPING or not by_preemption):
             for resource, amount in freed.items():
                 extra[resource] += amount
-    return BackfillReservation(name, key, start, extra, order_of(workload))
+    return BackfillReservation(name, key, start, extra, order_of(workload), by_preemption)
 
 
 def _devices_free_ms(state: State, row: int, ask: Ask, ends: list[tuple[int, Instance]], now: int) -> int | None:

@@ -4,8 +4,7 @@ A preempted instance is requeued with its own priority, and never preempts its p
 for the preemptor (see backfill). A project within its quota may also reclaim what others borrowed.
 """
 
-from collections.abc import Container, Sequence
-from itertools import combinations
+from collections.abc import Container
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ from roost.core.placement.score_cache import fits_when_empty
 from roost.core.placement.select import affinity_mask, choose, without_affinity
 from roost.core.placement.strategies import STRATEGIES
 from roost.core.queue.backfill import order_of, reserved_earlier, unreserved_mask
+from roost.core.queue.eviction import Eviction, PreemptionUnit, cheapest_eviction
 from roost.core.queue.fair_share import borrowed, exceeds_quota, is_entitled, quota_excess
 from roost.core.queue.gang import members
 from roost.core.queue.prefill import prefill_chain
@@ -29,31 +29,13 @@ from roost.core.transitions import stop
 from roost.model.reasons.attempts import Preempted
 from roost.model.reasons.subjects import InstanceRef, ProjectRef
 from roost.model.records.instance import Instance
-from roost.model.records.workload import Ask, Workload
+from roost.model.records.workload import Workload
 from roost.model.states import ALLOCATED, InstanceState
 
-EXACT_UNITS = 16  # up to so many candidates on a node, all sets of up to EXACT_SIZE are tried: 700 at most
-EXACT_SIZE = 3
 STOPPED_MAX = 100  # instances of a workload whose preemptors are looked up
 NODES_MAX = 256  # looked at for one head; some 100 us each
 MEMBERS_MAX = 64  # of a gang that preempts; each may look at hundreds of nodes
 GANG_NODES_MAX = 64
-
-
-class PreemptionUnit(NamedTuple):
-    """What is stopped together: one instance, or a whole gang; and what of it is on the node in question."""
-
-    priority: int
-    all_instances: tuple[Instance, ...]
-    on_node: tuple[Instance, ...]
-
-
-class Eviction(NamedTuple):
-    """The units to preempt on a node."""
-
-    cost: tuple[int, ...]
-    node: str
-    units: tuple[PreemptionUnit, ...]
 
 
 class PreemptionScope(NamedTuple):
@@ -61,6 +43,8 @@ class PreemptionScope(NamedTuple):
 
     borrowed_attempts: set[int]
     protected: set[str]
+    is_entitled: bool  # to one more within its quota
+    verdicts: dict[tuple[str, int, bool], tuple[bool, int, str]]  # of `may_preempt`, by workload, version and borrowed
 
 
 def preempt(state: State, out: Step, line: EquivalenceClass, head: PendingHead, fits: Mask, now: int) -> None:
@@ -71,6 +55,7 @@ def preempt(state: State, out: Step, line: EquivalenceClass, head: PendingHead, 
     # A node that cannot be reserved for the head would go back to the stopped instances, which would be stopped again.
     reserved = reserved_earlier(state, line, head.workload)
     names = [name for row in rows.tolist() if (name := state.fleet.names[row]) not in reserved]
+    out.work += sum(len(state.allocated[name]) for name in names)  # 8 us for each attempt that is looked at
     best = _cheapest(state, head.workload, names, scope_of(state, head.workload))
     if best is not None:
         for unit in best.units:
@@ -83,17 +68,16 @@ def _cheapest(
     state: State, winner: Workload, nodes: list[str], scope: PreemptionScope, evicted: Container[int] = ()
 ) -> Eviction | None:
     """The node on which a preemption costs least, without units of which something is evicted already."""
-    best: Eviction | None = None
+    candidates: dict[str, list[PreemptionUnit]] = {}
     for name in nodes:
         units = [
             unit
             for unit in preemptible_on(state, winner, name, scope)
             if not any(instance.token in evicted for instance in unit.all_instances)
         ]
-        chosen = smallest(state, name, winner.policy.ask, units) if units else None
-        if chosen and (best is None or (cost_of(chosen), name) < (best.cost, best.node)):
-            best = Eviction(cost_of(chosen), name, chosen)
-    return best
+        if units:
+            candidates[name] = units
+    return cheapest_eviction(state, winner.policy.ask, candidates)
 
 
 def could_preempt(state: State, winner: Workload) -> bool:
@@ -118,7 +102,8 @@ def stop_for(state: State, out: Step, victim: Instance, winner: Workload, key: s
 
 
 def scope_of(state: State, winner: Workload) -> PreemptionScope:
-    return PreemptionScope(borrowed(state), preempted_for(state, winner))
+    entitled = is_entitled(state, winner.project, winner.policy.ask)
+    return PreemptionScope(borrowed(state), preempted_for(state, winner), entitled, {})
 
 
 def preempted_for(state: State, workload: Workload) -> set[str]:
@@ -132,23 +117,26 @@ def preempted_for(state: State, workload: Workload) -> set[str]:
 
 def preemptible_on(state: State, winner: Workload, node: str, reach: PreemptionScope) -> list[PreemptionUnit]:
     """What a workload may preempt on a node, the least important and the youngest first."""
-    units: dict[str, PreemptionUnit] = {}
-    for token in sorted(state.allocated[node], reverse=True):
-        instance = state.allocated[node][token]
-        workload = state.spec_of(instance)
-        if (
-            instance.prefilled_behind
-            or instance.state == InstanceState.STOPPING
-            or not may_preempt(state, winner, workload, instance, reach)
-        ):
+    found: list[tuple[int, int, PreemptionUnit]] = []
+    gangs: set[str] = set()
+    for token, instance in state.allocated[node].items():
+        if instance.prefilled_behind or instance.state == InstanceState.STOPPING:
             continue
-        if not workload.policy.gang:
-            units[instance.key] = PreemptionUnit(workload.policy.priority, (instance,), (instance,))
-        elif workload.policy.gang not in units:
-            unit = _gang(state, winner, workload, node, reach)
+        key = instance.workload, instance.version, token in reach.borrowed_attempts
+        verdict = reach.verdicts.get(key)
+        if verdict is None:
+            workload = state.spec_of(instance)
+            is_allowed = may_preempt(state, winner, workload, instance, reach)
+            verdict = reach.verdicts[key] = (is_allowed, workload.policy.priority, workload.policy.gang)
+        is_allowed, priority, gang = verdict
+        if is_allowed and not gang:
+            found.append((priority, -token, PreemptionUnit(priority, (instance,), (instance,))))
+        elif is_allowed and gang not in gangs:
+            gangs.add(gang)
+            unit = _gang(state, winner, state.spec_of(instance), node, reach)
             if unit is not None:
-                units[workload.policy.gang] = unit
-    return sorted(units.values(), key=lambda unit: (unit.priority, -max(one.token for one in unit.on_node)))
+                found.append((unit.priority, -max(one.token for one in unit.on_node), unit))
+    return [unit for _, _, unit in sorted(found)]
 
 
 def may_preempt(state: State, winner: Workload, loser: Workload, instance: Instance, reach: PreemptionScope) -> bool:
@@ -160,7 +148,7 @@ def may_preempt(state: State, winner: Workload, loser: Workload, instance: Insta
     margin = state.settings.preempt_margin
     if loser.key == winner.key or not loser.policy.preemptible or loser.key in reach.protected:
         return False
-    entitled = is_entitled(state, winner.project, winner.policy.ask)
+    entitled = reach.is_entitled
     if instance.token in reach.borrowed_attempts:
         wants_back = loser.project != winner.project and winner.project in state.projects and entitled
         return wants_back or bool(margin and winner.policy.priority >= loser.policy.priority + margin)
@@ -180,61 +168,6 @@ def _gang(
     priority = max(state.spec_of(instance).policy.priority for instance in all_of_it)
     on_node = tuple(instance for instance in all_of_it if instance.node == node)
     return PreemptionUnit(priority, tuple(all_of_it), on_node)
-
-
-def smallest(state: State, node: str, ask: Ask, units: list[PreemptionUnit]) -> tuple[PreemptionUnit, ...] | None:
-    """The fewest units that free enough: exact for few, else the least important first, without the unnecessary."""
-    if not _fits_without(state, node, ask, units):
-        return None
-    few = units[:EXACT_UNITS]
-    for size in range(1, min(EXACT_SIZE, len(few)) + 1):
-        found = [combination for combination in combinations(few, size) if _fits_without(state, node, ask, combination)]
-        if found:
-            return min(found, key=cost_of)
-    chosen: list[PreemptionUnit] = []
-    for unit in units:
-        chosen.append(unit)
-        if _fits_without(state, node, ask, chosen):
-            break
-    for unit in list(reversed(chosen)):
-        rest = [other_unit for other_unit in chosen if other_unit is not unit]
-        if _fits_without(state, node, ask, rest):
-            chosen = rest
-    return tuple(chosen)
-
-
-def cost_of(units: tuple[PreemptionUnit, ...]) -> tuple[int, ...]:
-    """Fewest first, then the least important, then the youngest."""
-    count = sum(len(unit.all_instances) for unit in units)
-    age = min(one.token for unit in units for one in unit.all_instances)
-    return count, max(unit.priority for unit in units), sum(unit.priority for unit in units), -age
-
-
-def _fits_without(state: State, node: str, ask: Ask, units: Sequence[PreemptionUnit]) -> bool:
-    """Whether an ask fits on a node once some units and all stopping instances have ended."""
-    fleet, row = state.fleet, state.fleet.row(node)
-    going = [
-        instance
-        for instance in state.allocated[node].values()
-        if instance.state == InstanceState.STOPPING and not instance.prefilled_behind
-    ]
-    free = {resource: fleet.free_one(resource, row) for resource, _ in ask.resources}
-    devices = fleet.devices[row].tolist()
-    ports = dict(fleet.ports.get(node, {}))
-    for instance in [*(one for unit in units for one in unit.on_node), *going]:
-        claim = allocation_of(state.spec_of(instance), instance)
-        for resource, amount in claim.resources:
-            if resource in free:
-                free[resource] += amount
-        for device in claim.devices:
-            devices[device] += claim.device_milli
-        for port in claim.ports:
-            ports.pop(port, None)
-    if any(free[resource] < amount for resource, amount in ask.resources):
-        return False
-    if sum(left >= ask.gpu_milli for left in devices) < ask.gpu_count:
-        return False
-    return not any(port in ports for port in ask.ports)
 
 
 class _Trial:

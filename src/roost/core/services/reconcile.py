@@ -18,15 +18,7 @@ from roost.core.state.timers import TimerKind
 from roost.core.state.versions import instances_of, make_instance, shrink
 from roost.core.transitions import move, note_instance, stop
 from roost.model.keys import instance_key
-from roost.model.reasons.attempts import (
-    SUBMITTED,
-    NodeDraining,
-    PoolDraining,
-    ScaledDown,
-    SurgeReplica,
-    UpdatedInPlace,
-    UpdatedToVersion,
-)
+from roost.model.reasons import attempts
 from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
 from roost.model.records.workload import DEFAULT_UPDATE, Workload
@@ -111,6 +103,7 @@ def _reconcile_one(state: State, out: Step, workload: Workload, now: int) -> Non
     wanted = 0
     # A surge replica of an earlier server may still run unreported; then only the floor makes room.
     is_rolling = workload.rollout is not None and workload.rollout.state == RolloutState.ROLLING
+    is_rolling = is_rolling and workload.version > 1  # nothing stands in for what never ran
     if (waiting or is_rolling) and not may_run_unreported(state, workload):
         own = [instance.index for instance in replica_counts.replicas if instance.index < workload.count]
         unavailable = sum(index not in replica_counts.available for index in own)
@@ -146,7 +139,7 @@ def _count_replicas(state: State, workload: Workload, replicas: list[Instance], 
             done += 1  # its node is out of touch
             continue
         elif index < cap:
-            reasons[index] = UpdatedToVersion(version)
+            reasons[index] = attempts.UpdatedToVersion(version)
             continue
         if instance.state in ALLOCATED:
             if instance.node not in leave:
@@ -160,10 +153,10 @@ def _count_replicas(state: State, workload: Workload, replicas: list[Instance], 
 def eviction_reason(state: State, name: str) -> Reason | None:
     node = state.nodes[name]
     if node.draining:
-        return NodeDraining(name)
+        return attempts.NodeDraining(name)
     pool = state.pools.get(node.facts.pool)
     if pool is not None and pool.status == PoolStatus.DRAINING:
-        return PoolDraining(pool.name, pool.reason)
+        return attempts.PoolDraining(pool.name, pool.reason)
     return None
 
 
@@ -211,7 +204,7 @@ def _relabel(state: State, old: Workload, workload: Workload, instance: Instance
     instance.version = workload.version
     if instance.state in ALLOCATED:
         state.allocate(workload, instance)
-        note_instance(state, instance, instance.state, UpdatedInPlace(workload.version), now)
+        note_instance(state, instance, instance.state, attempts.UpdatedInPlace(workload.version), now)
     elif not instance.blocked_on_dependency:
         state.queue.add_requeued(workload, instance.index)
     state.touch_instance(instance)
@@ -228,10 +221,10 @@ def _ended(status: ReplicaCounts, workload: Workload) -> int:
 def _add_surge(state: State, workload: Workload, wanted: int, now: int) -> None:
     if wanted:
         for index in range(state.placed_count(workload), workload.count):  # surge replicas come behind them
-            make_instance(state, workload, index, SUBMITTED, now)
+            make_instance(state, workload, index, attempts.SUBMITTED, now)
     for index in range(workload.count, workload.count + wanted):
         if instance_key(workload.key, index) not in state.instances:
-            make_instance(state, workload, index, SurgeReplica(), now)
+            make_instance(state, workload, index, attempts.SurgeReplica(), now)
 
 
 def _scale_down(
@@ -251,12 +244,12 @@ def _scale_down(
         if instance.state in ALLOCATED and instance.state != InstanceState.STOPPING:
             if instance.ready_since_ms and (margin is None or not margin.allows(instance)):
                 continue
-            stop(state, out, instance, ScaledDown(workload.count), now)
+            stop(state, out, instance, attempts.ScaledDown(workload.count), now)
         elif instance.state == InstanceState.STOPPING and instance.requeue_after_stop:
             instance.requeue_after_stop = False
             state.touch_instance(instance)
         elif instance.state == InstanceState.QUEUED:
-            move(state, out, instance, InstanceState.CANCELLED, ScaledDown(workload.count), now)
+            move(state, out, instance, InstanceState.CANCELLED, attempts.ScaledDown(workload.count), now)
         if instance.state in FINISHED and not may_still_run(state, instance):
             _forget(state, out, workload, instance)
 
@@ -285,6 +278,6 @@ def _check_again(state: State, workload: Workload, status: ReplicaCounts, now: i
         return
     soon_ms = status.available_at_ms
     if rollout is not None and rollout.state == RolloutState.ROLLING:
-        soon_ms = [*soon_ms, progress_deadline_ms(state, rollout, workload.policy.update or DEFAULT_UPDATE)]
+        soon_ms = [*soon_ms, progress_deadline_ms(state, workload, rollout, workload.policy.update or DEFAULT_UPDATE)]
     if soon_ms:
         state.at(max(min(soon_ms), now + 1), TimerKind.RECONCILE, workload.key)

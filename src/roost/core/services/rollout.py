@@ -3,19 +3,13 @@
 import msgspec
 
 from roost.core.state.outcome import Step
+from roost.core.state.queue import FOREVER
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of, version_of
 from roost.model.errors import Conflict
 from roost.model.events import Promote
-from roost.model.reasons.reason import (
-    AttemptRetried,
-    Reason,
-    RestartDisabled,
-    RolledBack,
-    RolloutFailures,
-    RolloutStalled,
-    ServiceRestarted,
-)
+from roost.model.reasons import reason as reasons
+from roost.model.reasons.reason import Reason
 from roost.model.records.workload import DEFAULT_UPDATE, Rollout, Update, Workload
 from roost.model.states import RolloutState
 
@@ -55,9 +49,14 @@ def advance(state: State, workload: Workload, done: int, now: int) -> tuple[Work
     return None
 
 
-def progress_deadline_ms(state: State, rollout: Rollout, update: Update) -> int:
-    """When a rollout without progress has failed. Time during maintenance or without a leader does not count."""
-    return max(rollout.progress_ms, state.active_since_ms) + update.deadline_ms
+def progress_deadline_ms(state: State, workload: Workload, rollout: Rollout, update: Update) -> int:
+    """When a rollout without progress has failed. Time during maintenance or without a leader does not count, nor does
+    the time that the first version is pending."""
+    since_ms = max(rollout.progress_ms, state.active_since_ms)
+    if workload.version == 1:
+        started = [instance.started_ms for instance in instances_of(state, workload) if instance.started_ms]
+        since_ms = max(since_ms, min(started, default=FOREVER))
+    return since_ms + update.deadline_ms
 
 
 def promote(state: State, out: Step, event: Promote, now: int) -> None:
@@ -79,29 +78,28 @@ def _fail(
 ) -> tuple[Workload, Reason] | None:
     target = version_of(state, workload, rollout.before) if rollout.before and update.rollback else None
     _now(state, workload, state=RolloutState.FAILED, reason=reason)
-    return (target, RolledBack(target.version, cause=reason)) if target is not None else None
+    return (target, reasons.RolledBack(target.version, cause=reason)) if target is not None else None
 
 
 def _failure(state: State, workload: Workload, rollout: Rollout, update: Update, now: int) -> Reason | None:
     if rollout.failures >= update.failures:
-        last = max(
-            (
-                instance
-                for instance in instances_of(state, workload)
-                if instance.version == workload.version and instance.failures
-            ),
-            key=lambda item: item.since_ms,
-            default=None,
-        )
-        return RolloutFailures(workload.version, rollout.failures, _ending(last.reason) if last is not None else None)
-    if rollout.state == RolloutState.ROLLING and now >= progress_deadline_ms(state, rollout, update):
-        return RolloutStalled(workload.version, update.deadline_ms)
+        return reasons.RolloutFailures(workload.version, rollout.failures, _last_ending(state, workload))
+    if rollout.state == RolloutState.ROLLING and now >= progress_deadline_ms(state, workload, rollout, update):
+        own = [instance for instance in instances_of(state, workload) if instance.version == workload.version]
+        health = next((instance.health_failure for instance in own if instance.health_failure is not None), None)
+        return reasons.RolloutStalled(workload.version, update.deadline_ms, health, _last_ending(state, workload))
     return None
+
+
+def _last_ending(state: State, workload: Workload) -> Reason | None:
+    own = [instance for instance in instances_of(state, workload) if instance.version == workload.version]
+    last = max((item for item in own if item.failures), key=lambda item: item.since_ms, default=None)
+    return _ending(last.reason) if last is not None else None
 
 
 def _ending(reason: Reason | None) -> Reason | None:
     """How an attempt ended, without the retry or restart that followed."""
-    again = (AttemptRetried, RestartDisabled, ServiceRestarted)
+    again = (reasons.AttemptRetried, reasons.RestartDisabled, reasons.ServiceRestarted)
     return reason.cause if isinstance(reason, again) else reason
 
 

@@ -39,12 +39,18 @@ class NodeFailures(Struct):
 class Liveness:
     def __init__(self) -> None:
         self.liveness: dict[str, NodeLiveness] = {}
+        self.awaited: set[str] = set()  # nodes that have not registered since this server leads; never iterated
+        self.returned_ms = 0  # when one of them last registered
+        self.lease_ms = 0  # what a heartbeat extends a lease to; within a life of the server it only grows
+        self.sent_lease_ms = 0  # what agents are sent: durable, and never more than their heartbeats are counted with
         self.silent_pools: dict[str, int] = {}  # pools of which no node is in touch -> since when
         self.recent_failures: dict[str, dict[str, int]] = {}  # workload -> nodes on which it failed last -> when
         self.node_failures: dict[str, NodeFailures] = {}  # runs that failed, maybe because of the node
 
     def copy_liveness(self, origin: "Liveness") -> None:
         self.liveness = Shared(origin.liveness, copy)
+        self.awaited, self.returned_ms = set(origin.awaited), origin.returned_ms
+        self.lease_ms, self.sent_lease_ms = origin.lease_ms, origin.sent_lease_ms
         self.silent_pools = dict(origin.silent_pools)
         self.recent_failures = Shared(origin.recent_failures, dict)
         self.node_failures = Shared(origin.node_failures, copy)

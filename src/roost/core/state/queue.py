@@ -51,6 +51,7 @@ class EquivalenceClass:
         self.blocked_at = -1  # the fleet's `freed` when the head last fitted nowhere
         self.layout = -1  # and its layout and position then; -1: check all nodes again
         self.position = 0
+        self.overdue_ms = 0  # from when its head, as it was at the last check, may get a backfill reservation
 
     @property
     def key(self) -> Key:
@@ -59,6 +60,13 @@ class EquivalenceClass:
     def __lt__(self, other: "EquivalenceClass") -> bool:
         """For two classes with the same head: an instance that was isolated and requeued is in both."""
         return self.isolated < other.isolated
+
+    @property
+    def urgency(self) -> tuple[int, Rank]:
+        """About where its head stands among the heads of all classes: shares of projects are left out."""
+        ranks = [rank_of(self.unstarted[0])] if self.unstarted else []
+        ranks += [self.requeued[0][:2]] if self.requeued else []
+        return -self.priority, min(ranks, default=(FOREVER, FOREVER))
 
     @property
     def is_gang(self) -> bool:
@@ -74,6 +82,10 @@ class EquivalenceClass:
         """The head fits nowhere in the fleet as it is. `by_nodes`: only because of the nodes themselves."""
         self.blocked_at, self.position = fleet.freed, fleet.position
         self.layout = fleet.layout if by_nodes and not self.depends_on_affinity else -1
+
+    def is_blocked(self, fleet: Fleet) -> bool:
+        """Whether nothing has changed for the class since its head fitted nowhere."""
+        return self.blocked_at == fleet.freed and not (self.depends_on_affinity and self.position != fleet.position)
 
     def copied(self, twin: Callable[[Workload], Workload]) -> "EquivalenceClass":
         made = copy(self)
@@ -211,7 +223,7 @@ class BackfillReservation(NamedTuple):
     shadow_ms: int
     extra: dict[str, int]
     order: Order  # it counts only for workloads of a later order
-    by_preemption: bool = False  # then it counts also for workloads that would borrow
+    by_preemption: bool = False  # then all others, also who would borrow, get only what is left over
 
 
 class GangReservation(NamedTuple):

@@ -13,13 +13,15 @@ from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
 from roost.model.records.project import Pool, Project, Reservation
-from roost.model.records.transition import Transition
+from roost.model.records.transition import InstanceTransition
 from roost.model.records.workload import Policy, Workload
 from roost.model.states import InstanceState
 from roost.ports.store import Change
 
 SERIALS_RESERVED = 100_000  # serials promised per write of the meta record: one extra row in 100,000 placements
 SERIALS_PER_MS = 1_000  # an empty store begins at now * this, so a server without memory never reuses a token
+# Grows with every change of the stored records that an earlier release would misread; docs/contributing/format.md.
+FORMAT = 1
 POLICIES_MAX = 10_000  # shared at a time, some 5 MB; more would gain little
 
 
@@ -31,15 +33,24 @@ class Settings(msgspec.Struct, frozen=True):
     lease_margin_ms: int = 400  # for the keeper to have killed what its lease no longer covers
     grace_ms: int = 0  # how much longer a leader that has lost its store may answer agents
     seed: int = 0
-    placements_max: int = 2_000  # per pass: bounds a commit to some hundred kilobytes
+    placements_max: int = 500  # per pass, 45 us each: 22 ms
+    step_units: int = 2_500  # of work in one step, 10 us each: 25 ms, and what `Step.limit` adds
     backfill_after_ms: int = 30_000  # a head that is pending for longer gets a backfill reservation
     preempt_margin: int = 20  # by how much a priority must be higher to stop what runs; 0: it never does
     prefill_max: int = 8  # short runs that may be prefilled behind a running one
     adopts: bool = True  # adopt running attempts that agents report: only for the in-memory store
+    awaits_agents: bool = False  # an earlier server without memory gave orders: nothing is placed before its leases end
     finished_max: int = 200_000  # finished instances kept in memory, about 200 MB; the oldest workloads go first
 
 
-class Meta(msgspec.Struct):
+class StoredFormat(msgspec.Struct):
+    """The format of all records, out of the meta record of any release."""
+
+    format: int = FORMAT
+
+
+class Meta(msgspec.Struct, forbid_unknown_fields=True):
+    format: int = FORMAT
     first_serial: int = 0  # the first serial of this state; smaller tokens are of an earlier store
     reserved: int = 0  # serials below this may be in use
     cursors: dict[str, str] = {}  # strategy -> node it chose last
@@ -134,7 +145,7 @@ class StoredRecords:
         """Whether an entry of the queue is still pending, and of the version of its instance."""
         _, serial, index, key, version = entry
         workload = self.workloads.get(key)
-        if workload is None or workload.serial != serial:
+        if workload is None or workload.serial != serial or workload.cancelling is not None:
             return False
         instance = self.instances.get(f"{key}.{index}")
         if instance is None or instance.state != InstanceState.QUEUED or instance.version != version:
@@ -169,7 +180,7 @@ class StoredRecords:
     def new_instance(self, workload: Workload, index: int, reason: Reason, at_ms: int) -> Instance:
         key = workload.key
         instance = Instance(key, index, version=workload.version)
-        instance.story = (Transition(at_ms, "", instance.state, reason, self.revision + 1),)
+        instance.story = (InstanceTransition(at_ms, None, instance.state, reason, self.revision + 1),)
         self.instances[f"{key}.{index}"] = instance
         progress = self.progress.get(key) or self.progress_of(workload)
         progress.counts[instance.state] = progress.counts.get(instance.state, 0) + 1
@@ -194,8 +205,8 @@ class StoredRecords:
     def touch_meta(self) -> None:
         self.dirty["meta", "meta"] = self.meta
 
-    def encoded_record(self, kind: str, key: str) -> Change:
-        return Change(kind, key, _ENCODER.encode(self.dirty[kind, key]))
+    def encoded_record(self, kind: str, key: str) -> bytes:
+        return _ENCODER.encode(self.dirty[kind, key])
 
     def flush(self) -> list[Change]:
         """The changes since the last flush, encoded now because records are changed in place."""

@@ -36,6 +36,8 @@ class Timers:
         self.timers_limit = 0  # more than this, and timers of what no longer exists are dropped
         self.lease_timers: set[str] = set()  # nodes that have a lease timer; never iterated
         self.retract_timers: set[str] = set()  # nodes that have a timer for prefilled attempts; never iterated
+        self.cancelling: dict[str, None] = {}  # workloads with instances still to be cancelled
+        self.losing: dict[str, None] = {}  # lost nodes with attempts still to be declared lost
 
     def at(self, when_ms: int, kind: TimerKind, key: str) -> None:
         heappush(self.timers, (when_ms, kind, key))

@@ -5,7 +5,9 @@ from typing import Any
 import msgspec
 
 
-class Shape(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False, cache_hash=True):
+class Shape(
+    msgspec.Struct, forbid_unknown_fields=True, frozen=True, order=True, array_like=True, gc=False, cache_hash=True
+):
     """The amounts of an ask: two workloads of one shape use up a node in the same way."""
 
     cpu: int = 0

@@ -59,7 +59,7 @@ def test_models_that_are_named_are_the_only_ones() -> None:
     assert builder.place("z", require=["gpu_model.contains('A100')"]) == "new"
 
 
-def test_who_asks_for_none_minds_none() -> None:
+def test_an_instance_that_asks_for_none_minds_none() -> None:
     builder = FleetBuilder("a", more={"gpu": 1_000})
     assert builder.place("x", resources={"gpu": 1}) == "a"
     assert builder.place("y", resources={"cpu": 1, "gpu": 0}) == "a"
@@ -107,11 +107,11 @@ def test_devices_are_part_of_the_order_and_survive_a_restart() -> None:
     assert scene.instance("w.0").devices == (0,)
 
 
-def test_devices_of_an_attempt_that_nobody_waits_for_are_not_free() -> None:
+def test_devices_of_an_attempt_without_an_owner_are_not_free() -> None:
     scene = Scene()
     scene.hello("a", cpu=16, more={"gpu": 1_000})
     scene.submit(job("x", resources={"gpu": 1}, fenced=False))
-    run, report = scene.as_told("x.0")
+    run, report = scene.as_ordered("x.0")
     scene.part("a")
     scene.cancel("x.0")
     scene.hello("a", (run, report), cpu=16, more={"gpu": 1_000})

@@ -81,7 +81,7 @@ def test_nodes_that_are_alike_in_all_a_rule_speaks_of_are_asked_about_once(monke
     assert builder.place("again", require=[rule], resources={"cpu": 2})
     builder.node("n99", zone="a", labels={"disk": "nvme", "serial": "99"})
     builder.place("again", require=[rule])
-    assert len(asked_about) == 6, "the same question has the same answer, whoever asks it"
+    assert len(asked_about) == 6, "the same question has the same answer for every caller"
     builder.place("names", require=["name != 'n05'"])
     assert len(asked_about) == 6 + 61
     node_rules.evaluate_rule.cache_clear()
@@ -120,7 +120,7 @@ def test_what_is_in_use_is_asked_about_once_per_amount(monkeypatch: pytest.Monke
         ("'team' in labels ? labels.team == 'web' : false", "c"),
     ],
 )  # fmt: skip
-def test_however_a_rule_speaks_of_labels_it_is_told_them(rule: str, node: str) -> None:
+def test_every_way_a_rule_names_labels_is_found(rule: str, node: str) -> None:
     builder = FleetBuilder("a")
     builder.node("b", labels={"it's": "b"})
     builder.node("c", labels={"team": "web", "x1": "1"})
@@ -179,7 +179,7 @@ def test_wishes_add_up() -> None:
 # taints
 
 
-def test_a_tainted_node_takes_only_who_tolerates_it() -> None:
+def test_a_tainted_node_takes_only_an_instance_that_tolerates_it() -> None:
     builder = FleetBuilder()
     builder.node("a", taints=("gpu",))
     builder.node("b", taints=("team=web", "old"))
@@ -203,7 +203,7 @@ def test_a_soft_taint_is_kept_away_from_as_long_as_there_is_another(strategy: st
         assert builder.place("web", drawn=drawn) == "a"
 
 
-def test_who_tolerates_a_soft_taint_does_not_mind_it() -> None:
+def test_an_instance_that_tolerates_a_soft_taint_does_not_mind_it() -> None:
     builder = FleetBuilder()
     builder.node("a", taints=("spot=yes:soft",))
     builder.node("b")

@@ -49,7 +49,7 @@ def test_nodes_that_gave_all_ports_back_are_forgotten() -> None:
     assert builder.fleet.ports == {}
 
 
-def test_who_asks_for_none_minds_none() -> None:
+def test_an_instance_that_asks_for_none_minds_none() -> None:
     builder = FleetBuilder("a")
     assert builder.place("x", ports={"one": 80}) == "a"
     assert builder.place("y") == "a"

@@ -4,7 +4,7 @@ from roost.core.placement.gpu.fragmentation import OFTEN_MS
 from tests.core.scene import Scene, facts_of, job
 
 
-def test_the_fleet_is_told_what_is_typical_and_remembers_it() -> None:
+def test_the_fleet_remembers_the_workload_mix() -> None:
     scene = Scene()
     for name in ("a", "b"):
         scene.hello(name, facts=facts_of(cpu=8, more={"gpu": 4_000}, gpu_model="A100"))
@@ -27,7 +27,7 @@ def test_it_is_not_looked_at_for_every_placement() -> None:
     assert scene.state.fleet.layout > layout and len(scene.state.fleet.typical.asked) == 2
 
 
-def test_who_does_not_ask_for_it_pays_nothing() -> None:
+def test_an_instance_that_does_not_ask_for_it_pays_nothing() -> None:
     scene = Scene("a", cpu=64)
     scene.submit(job("one"))
     assert not scene.state.meta.typical and not scene.state.meta.typical_due_ms

@@ -74,7 +74,7 @@ def kind_of(*shapes: tuple[Shape, int], model: str = "") -> DeviceClass:
     return device_class(WorkloadMix(shapes, shapes), model)
 
 
-def test_who_cannot_run_loses_all_and_who_can_loses_devices_with_too_little_left() -> None:
+def test_an_instance_that_cannot_run_loses_all_and_one_that_can_loses_devices_with_too_little_left() -> None:
     kind = kind_of(
         (Shape(cpu=4_000, gpu_milli=500, gpu_count=1), 3), (Shape(cpu=4_000, gpu_milli=1_000, gpu_count=2), 1)
     )
@@ -96,10 +96,10 @@ def test_what_is_left_over_in_the_end_is_the_mean_over_what_may_come() -> None:
     assert kind.leftover[499] == 199
     assert kind.leftover[500] == (1 * 0 + 3 * 200) // 4
     assert kind.leftover[800] == (1 * 0 + 3 * 150) // 4  # 500 leaves 300, which is used up; 300 leaves 500
-    assert kind.leftover[1_000] == 0  # a whole one is of use to anybody
+    assert kind.leftover[1_000] == 0  # a whole one is of use to any instance
 
 
-def test_lost_late_counts_leftovers_for_those_who_can_run() -> None:
+def test_lost_late_counts_leftovers_for_those_that_can_run() -> None:
     kind = kind_of((Shape(cpu=2_000, gpu_milli=700, gpu_count=1), 1), (Shape(gpu_milli=300, gpu_count=1), 1))
     assert kind.lost_late(FreeResources(2_000, 0, (1_000, 200))) == 2 * 200
     assert kind.lost_late(FreeResources(1_000, 0, (1_000, 200))) == 1 * 1_200 + 1 * 200
@@ -147,7 +147,7 @@ def test_balanced_keeps_cores_beside_free_gpus() -> None:
     assert best(fleet, ask(8), "balanced") == 1
 
 
-def test_balanced_completes_a_device_rather_than_leaving_a_rest_nobody_wants() -> None:
+def test_balanced_completes_a_device_rather_than_leaving_an_unusable_rest() -> None:
     typical = typical_of([(ask(1, 700), 1), (ask(1, 300), 1)])
     fleet = fleet_of(node(8, 1), node(8, 1), node(8, 1), typical=typical)
     take(fleet, 1, ask(1, 300), 0)  # 700 may still come here
