@@ -34,7 +34,7 @@ def test_what_an_agent_says_arrives_as_it_was(frame: Hello | Beat) -> None:
     "frame",
     [
         Welcome(1, 2, 3, 4, (RUN, PLAIN, Stop(5, 6, "asked for"), Drop(7))),
-        Answer(1, 2, 3, 4, 5, True, (RUN,)),
+        Answer(1, 2, 3, 4, 5, True, (RUN,), 9_000),
         Answer(1),
     ],
 )
@@ -50,3 +50,25 @@ def test_what_an_older_agent_does_not_know_is_as_it_was_then() -> None:
     assert isinstance(hello, Hello)
     ((run, report),) = hello.runs
     assert (run.version, run.env, report.ready, hello.facts.address) == (1, (), True, "")
+
+
+UNKNOWN_FIELD = b"\x98\x06\x01"  # number 99, of a release to come
+
+
+@pytest.mark.parametrize(
+    "order",
+    [pb.Order(), pb.Order(run=pb.Run.FromString(pb.Run(token=2).SerializeToString() + UNKNOWN_FIELD))],
+    ids=["kind", "field"],
+)
+def test_an_order_that_this_release_does_not_know_is_not_half_followed(order: pb.Order) -> None:
+    known = pb.Order(drop=pb.Drop(token=1))
+    assert unpack_server(pb.ServerFrame(answer=pb.Answer(session=1, orders=[known, order]))) is None
+    assert unpack_server(pb.ServerFrame(welcome=pb.Welcome(session=1, orders=[known, order]))) is None
+    assert unpack_server(pb.ServerFrame(answer=pb.Answer(session=1, orders=[known]))) is not None
+
+
+def test_an_older_side_has_protocol_0() -> None:
+    hello = unpack_agent(pb.AgentFrame(hello=pb.Hello(node="n", identity="m", facts=pb.Facts())))
+    welcome = unpack_server(pb.ServerFrame(welcome=pb.Welcome(session=1)))
+    assert isinstance(hello, Hello) and isinstance(welcome, Welcome)
+    assert (hello.protocol, hello.software, welcome.protocol, welcome.software) == (0, "", 0, "")

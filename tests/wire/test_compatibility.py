@@ -1,6 +1,6 @@
 """The proto keeps its promises: no field, method or number of a release changes its meaning or is used again.
 
-A field that is added is added to the list, too. Whoever has to change a line here breaks a controller somewhere.
+A field that is added is added to the list as well. A change of a line here breaks a controller somewhere.
 """
 
 from google.protobuf import descriptor_pb2
@@ -57,6 +57,7 @@ Position.step = 3 uint32
 Position.log_attempt = 4 uint32
 Position.log_offset = 5 uint64
 Position.serial = 6 uint64
+Position.incarnation = 7 uint64
 RunRequest.document = 1 string
 RunRequest.attach = 2 bool
 RunRequest.position = 3 Position
@@ -78,6 +79,7 @@ RunFrame.result = 3 Result
 RunFrame.position = 4 Position
 RunFrame.gap = 5 bool
 RunFrame.log_missing = 9 int64
+RunFrame.state_lost = 10 bool
 RunFrame.project = 6 string
 RunFrame.name = 7 string
 RunFrame.index = 8 uint32

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from roost.schema.page import Page
+
 
 class JoinTokenView(msgspec.Struct, frozen=True):
     """A token as it is shown: never its secret."""
@@ -20,11 +22,8 @@ class JoinTokenMade(msgspec.Struct, frozen=True):
     about: JoinTokenView
 
 
-class JoinTokenPage(msgspec.Struct, frozen=True):
+class JoinTokenPage(Page[JoinTokenView, str], frozen=True):
     """All join tokens that can be used, by id."""
-
-    revision: int
-    items: list[JoinTokenView]
 
 
 class Inviting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

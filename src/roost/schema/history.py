@@ -10,7 +10,7 @@ from roost.schema.work import InstanceDetail
 
 
 class OverView(msgspec.Struct, frozen=True, kw_only=True):
-    """A workload that is over. `serial` tells several of one name apart. Node and exit code: of its first instance."""
+    """A workload that is over. `serial` tells several of one name apart. Node and exit code: of its only instance."""
 
     project: str
     name: str

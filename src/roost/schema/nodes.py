@@ -2,6 +2,7 @@
 
 import msgspec
 
+from roost.model.records.node import ENFORCEABLE
 from roost.schema.page import Page
 from roost.schema.work import InstanceView, StoryLine
 
@@ -19,6 +20,9 @@ class UsageView(msgspec.Struct, frozen=True):
     cpu_milli: int
     memory: int
     disk: int
+    measured_ms: int  # when the server received it
+    task_restarts: dict[str, int] = {}  # background tasks of the agent that failed and were restarted
+    logs_stuck_ms: int = 0  # for how long the agent could not send logs that it has
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +45,10 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     drivers: list[str]
     gpu_model: str = ""
     taints: list[str] = []
+    user: str = ""  # whose user the runs have
+    enforces: list[str] = msgspec.field(
+        default_factory=lambda: [*ENFORCEABLE]
+    )  # `cleanup`: no process outlives its run
     labels: dict[str, str]
     resources: dict[str, ResourceUse]
     usage: UsageView | None = None
@@ -61,7 +69,7 @@ class NodePage(Page[NodeView, str], frozen=True):
 
 
 class Draining(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long jobs may finish before they are moved, like `10m`; nothing: they are moved at once."""
+    """How long jobs may go on before they are moved, like `10m`; nothing: until they end, 0: they are moved at once."""
 
     deadline: int | float | str | None = None
 

@@ -19,8 +19,7 @@ class ProjectView(ProjectSetting, frozen=True, kw_only=True):
     """Who asks. Quota and held: cpu_milli, gpu_milli, memory and disk in bytes, instances, others counted.
 
     `share` is the largest part of the fleet that it holds of any resource, from 0 to 1, and `dominant` that resource.
-    Of projects of one priority the one with the smallest share per weight goes first. `waiting` may be some moments
-    old.
+    Of projects of one priority the one with the smallest share per weight goes first.
     """
 
     is_set: bool

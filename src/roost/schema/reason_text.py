@@ -15,7 +15,15 @@ from roost.model.keys import split_workload_key
 from roost.model.reasons import attempts, nodes, reason
 from roost.model.reasons.attempts import TickSkipped, TicksSkipped
 from roost.model.reasons.reason import Reason, Text
-from roost.model.reasons.subjects import BaseReason, InstanceRef, ProjectRef, Ref, WorkloadRef, note_parts
+from roost.model.reasons.subjects import (
+    BaseReason,
+    HealthEvidence,
+    InstanceRef,
+    ProjectRef,
+    Ref,
+    WorkloadRef,
+    note_parts,
+)
 from roost.model.spec.cron import zone_named
 from roost.model.spec.units import show_duration
 
@@ -113,6 +121,8 @@ def _value(name: str, value: Any, visible: Visible | None) -> str:
         return f"project {value.name}" if _sees(value, visible) else HIDDEN_PROJECT
     if isinstance(value, WorkloadRef | InstanceRef):
         return value.key if _sees(value, visible) else HIDDEN
+    if isinstance(value, HealthEvidence):
+        return health_text(value)
     if value is None:
         return HIDDEN
     if name.endswith("_ms"):
@@ -125,9 +135,13 @@ def _value(name: str, value: Any, visible: Visible | None) -> str:
         return f" ({value})" if value else ""
     if name == "note":
         return f": {render_note(value, visible)}" if value else ""
-    if name == "answer":
-        return f": {value}" if value else ""
     return str(value)
+
+
+def health_text(evidence: HealthEvidence) -> str:
+    """`http /healthz: 503`, `tcp web: connection refused`, `command: exit code 3`."""
+    check = evidence.check if evidence.check == "command" else f"{evidence.check} {evidence.target}".strip()
+    return ": ".join(filter(None, (check or "health check", evidence.answer)))
 
 
 def _preempted(why: attempts.Preempted, visible: Visible | None) -> str:
@@ -221,6 +235,13 @@ def _rollout_failures(why: reason.RolloutFailures, visible: Visible | None) -> s
     return f"version {why.version} failed: its instances ended {why.failures} times{last}"
 
 
+def _rollout_stalled(why: reason.RolloutStalled, visible: Visible | None) -> str:
+    text = f"version {why.version} failed: no instance became available within {show_duration(why.limit_ms)}"
+    if why.health is not None:
+        return f"{text}; its health check: {health_text(why.health)}"
+    return f"{text}; the last ended: {render(why.last, visible)}" if why.last is not None else text
+
+
 SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     attempts.Submitted: "submitted",
     attempts.RecoveredFromAgent: "submitted to an earlier server",
@@ -239,12 +260,16 @@ SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     attempts.KilledBySignal: "{step}killed by signal {signal}{detail}",
     attempts.TimeoutExceeded: "{step}timeout of {limit_ms} exceeded",
     attempts.StartFailed: lambda why, _: _value("step", why.step, None) + (why.error or "could not be started"),
-    attempts.HealthCheckFailed: "{step}unhealthy{answer}",
+    attempts.HealthCheckFailed: "{step}unhealthy: {evidence}",
     attempts.ResultReported: "exit code {exit_code}, reported{by}{note}",
     attempts.LeaseExpired: "lease of node {node} expired",
     attempts.StoppedByNode: "node {node} stopped it",
     attempts.StreamClosed: "node {node} disconnected",
     attempts.MissingOnNode: "node {node} came back without it",
+    attempts.PinnedToLostNode: lambda why, _: (
+        f"node {why.node} lost since {_local('UTC', why.since_ms)}; it is not known whether it still runs"
+    ),
+    attempts.NodeReturned: "node {node} is back",
     attempts.CancelRequested: "cancelled{by}",
     attempts.RetryRequested: "retry requested{by}",
     attempts.RunReplaced: lambda why, visible: f"replaced by {_value('', why.by, visible)}",
@@ -289,5 +314,5 @@ SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     reason.VersionApplied: "applied{by}",
     reason.RolledBack: _rolled_back,
     reason.RolloutFailures: _rollout_failures,
-    reason.RolloutStalled: "version {version} failed: no instance became available within {limit_ms}",
+    reason.RolloutStalled: _rollout_stalled,
 }

@@ -62,7 +62,7 @@ class HistoryStatus(msgspec.Struct, frozen=True):
 
 
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):
-    """How the server stands. The counts of a large state may be some moments old."""
+    """How the server stands."""
 
     version: str
     revision: int
@@ -79,7 +79,9 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     instances: dict[InstanceState, int]
     maintenance: MaintenanceView = MaintenanceView(on=False)
     history: HistoryStatus | None = None  # None: none is kept
+    task_restarts: dict[str, int] = {}  # background tasks of this server that had to be restarted, and how often
     controllers: list[str] = []  # where controllers connect over gRPC, HOST:PORT of each server
+    controllers_tls: bool = False  # whether over TLS
 
 
 class Alive(msgspec.Struct, frozen=True):

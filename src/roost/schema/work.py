@@ -26,6 +26,7 @@ class StoryLine(msgspec.Struct, frozen=True):
     node: str = ""
     exit_code: int | None = None
     signal: int | None = None
+    step: int = 0
 
 
 class CandidateView(msgspec.Struct, frozen=True):
@@ -83,6 +84,7 @@ class InstanceDetail(InstanceView, frozen=True, kw_only=True):
     ports: dict[str, int] = {}
     decision: DecisionView | None = None
     story: list[StoryLine] = []
+    unenforced: list[str] = []  # limits that it asks for and that its node does not enforce
 
 
 class InstancePage(Page[InstanceView, int], frozen=True):
@@ -139,6 +141,7 @@ class SubmittedView(WorkloadView, frozen=True, kw_only=True):
     """A workload that was submitted, and what became of that: it is new, has a new version, or was there already."""
 
     result: Literal["created", "changed", "unchanged"]
+    unenforced: list[str] = []  # limits that it asks for and that no node which may take it enforces
 
 
 class Accepted(msgspec.Struct, frozen=True):

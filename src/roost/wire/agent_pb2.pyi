@@ -7,7 +7,9 @@ An agent opens one Connect stream and says Hello; the server answers Welcome wit
 After that the agent sends Beats and the server Answers, each batched. Times are milliseconds of the agent's own
 monotonic clock (sent_ms, echoed back) or ages at sending (…_ago_ms): clocks of two hosts are never compared.
 
-Compatibility: fields are only added, never renumbered or reused; unknown fields are ignored by both sides.
+Compatibility: fields are only added, never renumbered or reused. A field or an order that a side must understand to
+do the right thing comes with another protocol number, and each side refuses a number other than its own. An agent
+refuses orders with fields that it does not know, whatever the number.
 """
 
 from collections import abc as _abc
@@ -120,9 +122,15 @@ class Hello(_message.Message):
     FACTS_FIELD_NUMBER: _builtins.int
     SENT_MS_FIELD_NUMBER: _builtins.int
     RUNS_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    SOFTWARE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     identity: _builtins.str
     sent_ms: _builtins.int
+    protocol: _builtins.int
+    """a server refuses another one than its own"""
+    software: _builtins.str
+    """the agent's release, for messages"""
     @_builtins.property
     def facts(self) -> Global___Facts: ...
     @_builtins.property
@@ -135,10 +143,12 @@ class Hello(_message.Message):
         facts: Global___Facts | None = ...,
         sent_ms: _builtins.int = ...,
         runs: _abc.Iterable[Global___Held] | None = ...,
+        protocol: _builtins.int = ...,
+        software: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts", "identity", b"identity", "node", b"node", "runs", b"runs", "sent_ms", b"sent_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["facts", b"facts", "identity", b"identity", "node", b"node", "protocol", b"protocol", "runs", b"runs", "sent_ms", b"sent_ms", "software", b"software"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -201,6 +211,8 @@ class Facts(_message.Message):
     ADDRESS_FIELD_NUMBER: _builtins.int
     PORT_FIRST_FIELD_NUMBER: _builtins.int
     PORT_LAST_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    ENFORCES_FIELD_NUMBER: _builtins.int
     zone: _builtins.str
     rack: _builtins.str
     region: _builtins.str
@@ -212,6 +224,8 @@ class Facts(_message.Message):
     port_first: _builtins.int
     """the ports to give out where any will do; 0: as usual"""
     port_last: _builtins.int
+    user: _builtins.str
+    """whose user the runs have"""
     @_builtins.property
     def resources(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """cpu: milli-cores; memory, disk: bytes; gpu: thousandths; others: counted"""
@@ -223,6 +237,10 @@ class Facts(_message.Message):
     @_builtins.property
     def taints(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """KEY[=VALUE][:soft]"""
+
+    @_builtins.property
+    def enforces(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of cpu, memory, pids and cleanup: what the node enforces on its runs"""
 
     def __init__(
         self,
@@ -240,10 +258,12 @@ class Facts(_message.Message):
         address: _builtins.str = ...,
         port_first: _builtins.int = ...,
         port_last: _builtins.int = ...,
+        user: _builtins.str = ...,
+        enforces: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "arch", b"arch", "drivers", b"drivers", "gpu_model", b"gpu_model", "labels", b"labels", "pool", b"pool", "port_first", b"port_first", "port_last", b"port_last", "rack", b"rack", "region", b"region", "resources", b"resources", "taints", b"taints", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "arch", b"arch", "drivers", b"drivers", "enforces", b"enforces", "gpu_model", b"gpu_model", "labels", b"labels", "pool", b"pool", "port_first", b"port_first", "port_last", b"port_last", "rack", b"rack", "region", b"region", "resources", b"resources", "taints", b"taints", "user", b"user", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -284,11 +304,17 @@ class Welcome(_message.Message):
     LEASE_MS_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     ORDERS_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    SOFTWARE_FIELD_NUMBER: _builtins.int
     SERVERS_FIELD_NUMBER: _builtins.int
     session: _builtins.int
     echo_ms: _builtins.int
     lease_ms: _builtins.int
     generation: _builtins.int
+    protocol: _builtins.int
+    """an agent refuses another one than its own"""
+    software: _builtins.str
+    """the server's release, for messages"""
     @_builtins.property
     def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Order]: ...
     @_builtins.property
@@ -303,11 +329,13 @@ class Welcome(_message.Message):
         lease_ms: _builtins.int = ...,
         generation: _builtins.int = ...,
         orders: _abc.Iterable[Global___Order] | None = ...,
+        protocol: _builtins.int = ...,
+        software: _builtins.str = ...,
         servers: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["echo_ms", b"echo_ms", "generation", b"generation", "lease_ms", b"lease_ms", "orders", b"orders", "servers", b"servers", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["echo_ms", b"echo_ms", "generation", b"generation", "lease_ms", b"lease_ms", "orders", b"orders", "protocol", b"protocol", "servers", b"servers", "session", b"session", "software", b"software"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -366,6 +394,7 @@ class Answer(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     WHOLE_FIELD_NUMBER: _builtins.int
     ORDERS_FIELD_NUMBER: _builtins.int
+    LEASE_MS_FIELD_NUMBER: _builtins.int
     UNSURE_FIELD_NUMBER: _builtins.int
     session: _builtins.int
     echo_ms: _builtins.int
@@ -373,6 +402,8 @@ class Answer(_message.Message):
     base: _builtins.int
     generation: _builtins.int
     whole: _builtins.bool
+    lease_ms: _builtins.int
+    """the lease from this answer on; 0: as before"""
     unsure: _builtins.bool
     """the server cannot reach its store: another one may lead by now"""
     @_builtins.property
@@ -387,11 +418,12 @@ class Answer(_message.Message):
         generation: _builtins.int = ...,
         whole: _builtins.bool = ...,
         orders: _abc.Iterable[Global___Order] | None = ...,
+        lease_ms: _builtins.int = ...,
         unsure: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "base", b"base", "echo_ms", b"echo_ms", "generation", b"generation", "orders", b"orders", "session", b"session", "unsure", b"unsure", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "base", b"base", "echo_ms", b"echo_ms", "generation", b"generation", "lease_ms", b"lease_ms", "orders", b"orders", "session", b"session", "unsure", b"unsure", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -662,22 +694,52 @@ Global___Report: _TypeAlias = Report  # noqa: Y015
 class Usage(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class TaskRestartsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CPU_MILLI_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
     DISK_FIELD_NUMBER: _builtins.int
+    TASK_RESTARTS_FIELD_NUMBER: _builtins.int
+    LOGS_STUCK_MS_FIELD_NUMBER: _builtins.int
     cpu_milli: _builtins.int
     memory: _builtins.int
     disk: _builtins.int
+    logs_stuck_ms: _builtins.int
+    """for how long no log could be sent although there is something to send"""
+    @_builtins.property
+    def task_restarts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """of background tasks of the agent, in its life"""
+
     def __init__(
         self,
         *,
         cpu_milli: _builtins.int = ...,
         memory: _builtins.int = ...,
         disk: _builtins.int = ...,
+        task_restarts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        logs_stuck_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_milli", b"cpu_milli", "disk", b"disk", "memory", b"memory"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_milli", b"cpu_milli", "disk", b"disk", "logs_stuck_ms", b"logs_stuck_ms", "memory", b"memory", "task_restarts", b"task_restarts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

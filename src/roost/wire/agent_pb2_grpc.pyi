@@ -7,7 +7,9 @@ An agent opens one Connect stream and says Hello; the server answers Welcome wit
 After that the agent sends Beats and the server Answers, each batched. Times are milliseconds of the agent's own
 monotonic clock (sent_ms, echoed back) or ages at sending (…_ago_ms): clocks of two hosts are never compared.
 
-Compatibility: fields are only added, never renumbered or reused; unknown fields are ignored by both sides.
+Compatibility: fields are only added, never renumbered or reused. A field or an order that a side must understand to
+do the right thing comes with another protocol number, and each side refuses a number other than its own. An agent
+refuses orders with fields that it does not know, whatever the number.
 """
 
 from collections import abc as _abc

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import cast
 
 import msgspec
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
 from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
@@ -16,13 +17,13 @@ from roost.wire import agent_pb2 as pb
 def pack_agent(frame: Hello | Beat) -> pb.AgentFrame:
     if isinstance(frame, Hello):
         return pb.AgentFrame(hello=_pack_hello(frame))
-    usage = frame.usage and pb.Usage(cpu_milli=frame.usage.cpu_milli, memory=frame.usage.memory, disk=frame.usage.disk)
-    beat = pb.Beat(
-        session=frame.session, sequence=frame.sequence, sent_ms=frame.sent_ms, generation=frame.generation,
-        reports=[_pack_report(report) for report in frame.reports], usage=usage or None, lacking=frame.lacking,
-        leaving=frame.leaving,
-    )  # fmt: skip
-    return pb.AgentFrame(beat=beat)
+    fields = msgspec.structs.asdict(frame)
+    fields["reports"] = [_pack_report(report) for report in frame.reports]
+    if frame.usage is not None:
+        usage = msgspec.structs.asdict(frame.usage)
+        del usage["at_ms"]
+        fields["usage"] = pb.Usage(**usage)
+    return pb.AgentFrame(beat=pb.Beat(**fields))
 
 
 def unpack_agent(frame: pb.AgentFrame) -> Hello | Beat | None:
@@ -34,47 +35,49 @@ def unpack_agent(frame: pb.AgentFrame) -> Hello | Beat | None:
         return Beat(
             beat.session, beat.sequence, beat.sent_ms, beat.generation,
             tuple([_unpack_report(report) for report in beat.reports]),
-            Usage(usage.cpu_milli, usage.memory, usage.disk) if beat.HasField("usage") else None, beat.lacking,
+            _unpack_usage(usage) if beat.HasField("usage") else None, beat.lacking,
             beat.leaving,
         )  # fmt: skip
     return _unpack_hello(frame.hello) if kind == "hello" else None
 
 
+def _unpack_usage(usage: pb.Usage) -> Usage:
+    restarts = dict(usage.task_restarts)
+    return Usage(usage.cpu_milli, usage.memory, usage.disk, 0, restarts, usage.logs_stuck_ms)
+
+
 def pack_server(frame: Welcome | Answer) -> pb.ServerFrame:
-    orders = [_pack_order(order) for order in frame.orders] if frame.orders else None
+    fields = msgspec.structs.asdict(frame)
+    fields["orders"] = [_pack_order(order) for order in frame.orders]
     if isinstance(frame, Welcome):
-        welcome = pb.Welcome(
-            session=frame.session, echo_ms=frame.echo_ms, lease_ms=frame.lease_ms, generation=frame.generation,
-            orders=orders,
-        )  # fmt: skip
-        return pb.ServerFrame(welcome=welcome)
-    answer = pb.Answer(
-        session=frame.session, echo_ms=frame.echo_ms, acknowledged=frame.acknowledged, base=frame.base,
-        generation=frame.generation, whole=frame.whole, orders=orders,
-    )  # fmt: skip
-    return pb.ServerFrame(answer=answer)
+        return pb.ServerFrame(welcome=pb.Welcome(**fields))
+    return pb.ServerFrame(answer=pb.Answer(**fields))
 
 
 def unpack_server(frame: pb.ServerFrame) -> Welcome | Answer | None:
-    """What a server sent; None for a kind of frame this version does not know."""
+    """What a server sent; None: a frame, an order or a field of an order that this release does not know."""
     kind = frame.WhichOneof("frame")
+    if not all(_is_known(order) for order in (frame.answer if kind == "answer" else frame.welcome).orders):
+        return None
     if kind == "answer":
         answer = frame.answer
         return Answer(
             answer.session, answer.echo_ms, answer.acknowledged, answer.base, answer.generation, answer.whole,
-            _unpack_orders(answer.orders),
+            _unpack_orders(answer.orders), answer.lease_ms,
         )  # fmt: skip
     if kind == "welcome":
         welcome = frame.welcome
         return Welcome(
-            welcome.session, welcome.echo_ms, welcome.lease_ms, welcome.generation, _unpack_orders(welcome.orders)
-        )
+            welcome.session, welcome.echo_ms, welcome.lease_ms, welcome.generation, _unpack_orders(welcome.orders),
+            welcome.protocol, welcome.software,
+        )  # fmt: skip
     return None
 
 
 def _pack_hello(hello: Hello) -> pb.Hello:
     return pb.Hello(
-        node=hello.node, identity=hello.identity, sent_ms=hello.sent_ms,
+        node=hello.node, identity=hello.identity, sent_ms=hello.sent_ms, protocol=hello.protocol,
+        software=hello.software,
         facts=pb.Facts(**msgspec.structs.asdict(hello.facts)),
         runs=[pb.Held(run=_pack_run(run), report=_pack_report(report)) for run, report in hello.runs],
     )  # fmt: skip
@@ -85,10 +88,10 @@ def _unpack_hello(hello: pb.Hello) -> Hello:
     facts = Facts(
         dict(packed.resources), dict(packed.labels), packed.zone, packed.rack, packed.region, packed.pool, packed.arch,
         tuple(packed.drivers), packed.gpu_model, tuple(packed.taints), packed.address,
-        packed.port_first or PORT_ANY_FIRST, packed.port_last or PORT_ANY_LAST,
+        packed.port_first or PORT_ANY_FIRST, packed.port_last or PORT_ANY_LAST, packed.user, tuple(packed.enforces),
     )  # fmt: skip
     runs = tuple([(_unpack_run(run.run), _unpack_report(run.report)) for run in hello.runs])
-    return Hello(hello.node, hello.identity, facts, hello.sent_ms, runs)
+    return Hello(hello.node, hello.identity, facts, hello.sent_ms, runs, hello.protocol, hello.software)
 
 
 def _pack_order(order: Order) -> pb.Order:
@@ -99,8 +102,13 @@ def _pack_order(order: Order) -> pb.Order:
             packed.secrets.update(order.secrets.values)
         return pb.Order(run=packed)
     if isinstance(order, Stop):
-        return pb.Order(stop=pb.Stop(token=order.token, grace_ms=order.grace_ms, cause=order.cause))
+        return pb.Order(stop=pb.Stop(**msgspec.structs.asdict(order)))
     return pb.Order(drop=pb.Drop(token=order.token))
+
+
+def _is_known(order: pb.Order) -> bool:
+    kind = order.WhichOneof("order")
+    return kind is not None and not len(UnknownFieldSet(getattr(order, kind)))
 
 
 def _unpack_orders(orders: Iterable[pb.Order]) -> tuple[Order, ...]:
@@ -125,12 +133,11 @@ def _unpack_order(run: pb.Run) -> Run:
 
 
 def _pack_run(run: Run) -> pb.Run:
-    return pb.Run(
-        token=run.token, workload=run.workload, index=run.index, attempt=run.attempt, document=run.document,
-        timeout_ms=run.timeout_ms, grace_ms=run.grace_ms, leased=run.leased, submitted_ms=run.submitted_ms,
-        serial=run.serial, devices=run.devices, ports=run.ports, after=run.after, version=run.version,
-        env=[pb.Variable(name=name, value=value) for name, value in run.env] if run.env else None,
-    )  # fmt: skip
+    """Without its secrets."""
+    fields = msgspec.structs.asdict(run)
+    fields["env"] = [pb.Variable(name=name, value=value) for name, value in run.env]
+    del fields["secrets"]
+    return pb.Run(**fields)
 
 
 def _unpack_run(run: pb.Run) -> Run:
@@ -142,11 +149,8 @@ def _unpack_run(run: pb.Run) -> Run:
 
 
 def _pack_report(report: Report) -> pb.Report:
-    return pb.Report(
-        token=report.token, state=report.state, started_ago_ms=report.started_ago_ms,
-        ended_ago_ms=report.ended_ago_ms, cause=report.cause, code=report.code, signal=report.signal,
-        step=report.step, error=report.error, log_size=report.log_size, unready=not report.ready,
-    )  # fmt: skip
+    fields = msgspec.structs.asdict(report)
+    return pb.Report(unready=not fields.pop("ready"), **fields)
 
 
 def _unpack_report(report: pb.Report) -> Report:

@@ -242,6 +242,7 @@ class Position(_message.Message):
     LOG_ATTEMPT_FIELD_NUMBER: _builtins.int
     LOG_OFFSET_FIELD_NUMBER: _builtins.int
     SERIAL_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """stages up to this commit are known"""
     attempt: _builtins.int
@@ -253,6 +254,8 @@ class Position(_message.Message):
     """and how many bytes of it are known"""
     serial: _builtins.int
     """which workload of its name: another one is not taken for it"""
+    incarnation: _builtins.int
+    """of the server's state: revisions of another one are not compared"""
     def __init__(
         self,
         *,
@@ -262,10 +265,11 @@ class Position(_message.Message):
         log_attempt: _builtins.int = ...,
         log_offset: _builtins.int = ...,
         serial: _builtins.int = ...,
+        incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "log_attempt", b"log_attempt", "log_offset", b"log_offset", "revision", b"revision", "serial", b"serial", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "incarnation", b"incarnation", "log_attempt", b"log_attempt", "log_offset", b"log_offset", "revision", b"revision", "serial", b"serial", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -388,6 +392,7 @@ class RunFrame(_message.Message):
     PROJECT_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
+    STATE_LOST_FIELD_NUMBER: _builtins.int
     gap: _builtins.bool
     """stages before these were too many to be kept"""
     log_missing: _builtins.int
@@ -396,6 +401,8 @@ class RunFrame(_message.Message):
     """of the first frame: what is followed"""
     name: _builtins.str
     index: _builtins.int
+    state_lost: _builtins.bool
+    """Of the first frame: the server lost its state after this position was made. All stages that it knows follow."""
     @_builtins.property
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stage]: ...
     @_builtins.property
@@ -420,10 +427,11 @@ class RunFrame(_message.Message):
         project: _builtins.str = ...,
         name: _builtins.str = ...,
         index: _builtins.int = ...,
+        state_lost: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["log", b"log", "position", b"position", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gap", b"gap", "index", b"index", "log", b"log", "log_missing", b"log_missing", "name", b"name", "position", b"position", "project", b"project", "result", b"result", "stages", b"stages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gap", b"gap", "index", b"index", "log", b"log", "log_missing", b"log_missing", "name", b"name", "position", b"position", "project", b"project", "result", b"result", "stages", b"stages", "state_lost", b"state_lost"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -661,6 +669,7 @@ class Metrics(_message.Message):
     USAGE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     at_ms: _builtins.int
+    """when it was measured; a lost node has no metrics"""
     @_builtins.property
     def usage(self) -> Global___Usage: ...
     def __init__(
@@ -1601,7 +1610,7 @@ class DrainRequest(_message.Message):
     DEADLINE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     deadline: _builtins.str
-    """how long jobs may finish, such as 10m; empty: they move at once"""
+    """how long jobs may go on, such as 10m; empty: until they end, 0: they move at once"""
     def __init__(
         self,
         *,

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18roost/wire/servers.proto\x12\x0froost.server.v1\"\x0f\n\rStatusRequest\"\xa8\x01\n\x08Presence\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04life\x18\x02 \x01(\t\x12\x0b\n\x03\x61pi\x18\x03 \x01(\t\x12\x0e\n\x06\x61gents\x18\x04 \x01(\t\x12\x0c\n\x04role\x18\x05 \x01(\t\x12\x10\n\x08revision\x18\x06 \x01(\x03\x12\x0e\n\x06now_ms\x18\x07 \x01(\x03\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x0e\n\x06\x66\x61iled\x18\t \x01(\t\x12\x12\n\ncontroller\x18\n \x01(\t\"^\n\rForwardedCall\x12\x11\n\toperation\x18\x01 \x01(\t\x12\x11\n\targuments\x18\x02 \x01(\x0c\x12\'\n\x06\x63\x61ller\x18\x03 \x01(\x0b\x32\x17.roost.server.v1.Caller\"\x9a\x01\n\x06\x43\x61ller\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05where\x18\x02 \x01(\t\x12\x31\n\x05roles\x18\x03 \x03(\x0b\x32\".roost.server.v1.Caller.RolesEntry\x12\x12\n\nexpires_ms\x18\x04 \x01(\x03\x1a,\n\nRolesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"f\n\x0e\x46orwardedReply\x12\r\n\x05taken\x18\x01 \x01(\x08\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12)\n\x07refusal\x18\x04 \x01(\x0b\x32\x18.roost.server.v1.Refusal\"V\n\x07Refusal\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\x0e\n\x06params\x18\x05 \x01(\x0c\")\n\nLogRequest\x12\x0b\n\x03log\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"\x18\n\x08LogPiece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xa4\x02\n\x07Servers\x12@\n\x06\x41ttend\x12\x19.roost.server.v1.Presence\x1a\x19.roost.server.v1.Presence0\x01\x12\x43\n\x06Status\x12\x1e.roost.server.v1.StatusRequest\x1a\x19.roost.server.v1.Presence\x12L\n\x07\x46orward\x12\x1e.roost.server.v1.ForwardedCall\x1a\x1f.roost.server.v1.ForwardedReply0\x01\x12\x44\n\x08\x46\x65tchLog\x12\x1b.roost.server.v1.LogRequest\x1a\x19.roost.server.v1.LogPiece0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18roost/wire/servers.proto\x12\x0froost.server.v1\"\x0f\n\rStatusRequest\"\xa8\x01\n\x08Presence\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04life\x18\x02 \x01(\t\x12\x0b\n\x03\x61pi\x18\x03 \x01(\t\x12\x0e\n\x06\x61gents\x18\x04 \x01(\t\x12\x0c\n\x04role\x18\x05 \x01(\t\x12\x10\n\x08revision\x18\x06 \x01(\x03\x12\x0e\n\x06now_ms\x18\x07 \x01(\x03\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x0e\n\x06\x66\x61iled\x18\t \x01(\t\x12\x12\n\ncontroller\x18\n \x01(\t\"\x81\x01\n\rForwardedCall\x12\x11\n\toperation\x18\x01 \x01(\t\x12\x11\n\targuments\x18\x02 \x01(\x0c\x12\'\n\x06\x63\x61ller\x18\x03 \x01(\x0b\x32\x17.roost.server.v1.Caller\x12\x10\n\x08protocol\x18\x04 \x01(\r\x12\x0f\n\x07version\x18\x05 \x01(\t\"\x9a\x01\n\x06\x43\x61ller\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05where\x18\x02 \x01(\t\x12\x31\n\x05roles\x18\x03 \x03(\x0b\x32\".roost.server.v1.Caller.RolesEntry\x12\x12\n\nexpires_ms\x18\x04 \x01(\x03\x1a,\n\nRolesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"f\n\x0e\x46orwardedReply\x12\r\n\x05taken\x18\x01 \x01(\x08\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12)\n\x07refusal\x18\x04 \x01(\x0b\x32\x18.roost.server.v1.Refusal\"V\n\x07Refusal\x12\x0e\n\x06status\x18\x01 \x01(\x05\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0f\n\x07message\x18\x03 \x01(\t\x12\x0c\n\x04path\x18\x04 \x01(\t\x12\x0e\n\x06params\x18\x05 \x01(\x0c\")\n\nLogRequest\x12\x0b\n\x03log\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\"\x18\n\x08LogPiece\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x32\xa4\x02\n\x07Servers\x12@\n\x06\x41ttend\x12\x19.roost.server.v1.Presence\x1a\x19.roost.server.v1.Presence0\x01\x12\x43\n\x06Status\x12\x1e.roost.server.v1.StatusRequest\x1a\x19.roost.server.v1.Presence\x12L\n\x07\x46orward\x12\x1e.roost.server.v1.ForwardedCall\x1a\x1f.roost.server.v1.ForwardedReply0\x01\x12\x44\n\x08\x46\x65tchLog\x12\x1b.roost.server.v1.LogRequest\x1a\x19.roost.server.v1.LogPiece0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,20 +37,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATUSREQUEST']._serialized_end=60
   _globals['_PRESENCE']._serialized_start=63
   _globals['_PRESENCE']._serialized_end=231
-  _globals['_FORWARDEDCALL']._serialized_start=233
-  _globals['_FORWARDEDCALL']._serialized_end=327
-  _globals['_CALLER']._serialized_start=330
-  _globals['_CALLER']._serialized_end=484
-  _globals['_CALLER_ROLESENTRY']._serialized_start=440
-  _globals['_CALLER_ROLESENTRY']._serialized_end=484
-  _globals['_FORWARDEDREPLY']._serialized_start=486
-  _globals['_FORWARDEDREPLY']._serialized_end=588
-  _globals['_REFUSAL']._serialized_start=590
-  _globals['_REFUSAL']._serialized_end=676
-  _globals['_LOGREQUEST']._serialized_start=678
-  _globals['_LOGREQUEST']._serialized_end=719
-  _globals['_LOGPIECE']._serialized_start=721
-  _globals['_LOGPIECE']._serialized_end=745
-  _globals['_SERVERS']._serialized_start=748
-  _globals['_SERVERS']._serialized_end=1040
+  _globals['_FORWARDEDCALL']._serialized_start=234
+  _globals['_FORWARDEDCALL']._serialized_end=363
+  _globals['_CALLER']._serialized_start=366
+  _globals['_CALLER']._serialized_end=520
+  _globals['_CALLER_ROLESENTRY']._serialized_start=476
+  _globals['_CALLER_ROLESENTRY']._serialized_end=520
+  _globals['_FORWARDEDREPLY']._serialized_start=522
+  _globals['_FORWARDEDREPLY']._serialized_end=624
+  _globals['_REFUSAL']._serialized_start=626
+  _globals['_REFUSAL']._serialized_end=712
+  _globals['_LOGREQUEST']._serialized_start=714
+  _globals['_LOGREQUEST']._serialized_end=755
+  _globals['_LOGPIECE']._serialized_start=757
+  _globals['_LOGPIECE']._serialized_end=781
+  _globals['_SERVERS']._serialized_start=784
+  _globals['_SERVERS']._serialized_end=1076
 # @@protoc_insertion_point(module_scope)

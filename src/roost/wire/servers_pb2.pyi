@@ -93,8 +93,14 @@ class ForwardedCall(_message.Message):
     OPERATION_FIELD_NUMBER: _builtins.int
     ARGUMENTS_FIELD_NUMBER: _builtins.int
     CALLER_FIELD_NUMBER: _builtins.int
+    PROTOCOL_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     operation: _builtins.str
     arguments: _builtins.bytes
+    protocol: _builtins.int
+    """of forwarding; a leader refuses another one than its own"""
+    version: _builtins.str
+    """the release of Roost that forwards"""
     @_builtins.property
     def caller(self) -> Global___Caller: ...
     def __init__(
@@ -103,10 +109,12 @@ class ForwardedCall(_message.Message):
         operation: _builtins.str = ...,
         arguments: _builtins.bytes = ...,
         caller: Global___Caller | None = ...,
+        protocol: _builtins.int = ...,
+        version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["caller", b"caller"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "caller", b"caller", "operation", b"operation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments", b"arguments", "caller", b"caller", "operation", b"operation", "protocol", b"protocol", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
