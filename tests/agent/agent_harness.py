@@ -52,7 +52,7 @@ class PacedDriver(FakeDriver):
         super().lease(until_ms)
 
     def attach(self, listener: Callable[[Event], None]) -> None:
-        """A new agent: it is told everything there is."""
+        """A new agent: it learns everything there is."""
         self.listener = listener
         listener(self.connect())
 

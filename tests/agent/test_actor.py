@@ -69,7 +69,7 @@ def test_a_welcome_brings_a_lease_from_our_own_send_time_and_starts_what_is_new(
     assert (actor.session, actor.generation) == (SESSION, 5)
 
 
-def test_a_welcome_starts_nothing_that_is_here_and_stops_what_is_not_wanted_any_more() -> None:
+def test_a_welcome_starts_nothing_that_is_here_and_stops_what_is_no_longer_wanted() -> None:
     actor = running(1, 2)
     actor.hello(20)
     actions = actor.welcomed(Welcome(SESSION + 1, 20, LEASE_MS, 1, (run(2), run(3))), 21)
@@ -89,11 +89,11 @@ def test_a_welcome_can_tell_to_stop() -> None:
     assert actor.attempts[1].stopping
 
 
-def test_what_happens_between_hello_and_welcome_is_told_after_it() -> None:
+def test_what_happens_between_hello_and_welcome_is_reported_after_it() -> None:
     actor = running(1)
     actor.hello(20)
     ends(actor, 1, at_ms=25)
-    assert actor.next_due() is None, "nobody to tell it to yet"
+    assert actor.next_due() is None, "no server to tell it to yet"
     actor.welcomed(Welcome(SESSION + 1, 20, LEASE_MS, 1, (run(1),)), 30)
     assert actor.next_due() == 25
     assert actor.beat(31).reports == (Report(1, "ended", 30, 6, "exited", 0),)
@@ -220,14 +220,14 @@ def test_a_beat_tells_what_is_new_once() -> None:
     assert actor.beat(32) == Beat(SESSION, 3, 32, 1)
 
 
-def test_what_was_not_acknowledged_is_told_again_when_asked() -> None:
+def test_what_was_not_acknowledged_is_repeated_when_asked() -> None:
     actor = running(1, 2)
     ends(actor, 2)
     lost = actor.beat(11)
     again = actor.beat(12, again=True)
     assert tokens(again) == [2]
     actor.answered(Answer(SESSION, acknowledged=lost.sequence), 13)
-    assert tokens(actor.beat(14, again=True)) == [2], "it was told again after that, and who knows"
+    assert tokens(actor.beat(14, again=True)) == [2], "it was reported again after that, and who knows"
     actor.answered(Answer(SESSION, acknowledged=actor.sequence), 15)
     assert tokens(actor.beat(16, again=True)) == []
 
@@ -264,7 +264,7 @@ def test_a_beat_for_an_end_leaves_out_what_can_wait() -> None:
     assert actor.next_due() is None
 
 
-def test_a_run_that_ends_at_once_is_told_in_one_report() -> None:
+def test_a_run_that_ends_at_once_is_reported_in_one_report() -> None:
     actor = actor_of(run(1))
     actor.started(1, 5, 5)
     ends(actor, 1, at_ms=6)
@@ -272,7 +272,7 @@ def test_a_run_that_ends_at_once_is_told_in_one_report() -> None:
     assert actor.beat(8, again=False).reports == ()
 
 
-def test_steps_are_told() -> None:
+def test_steps_are_reported() -> None:
     actor = running(1)
     actor.stepped(1, 2, 100)
     assert actor.next_due() == 100 + RUNNING_DUE_MS

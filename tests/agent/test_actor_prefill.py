@@ -1,4 +1,4 @@
-"""Runs that stand behind each other, as an agent tells of them: whom they really wait for, also after a restart."""
+"""Runs that stand behind each other, as an agent tells of them: what they really wait for, also after a restart."""
 
 from pathlib import Path
 
@@ -30,13 +30,13 @@ def afters(actor: Actor) -> dict[int, int]:
     return {run.token: run.after for run, _ in actor.hello(900).runs}
 
 
-def test_a_hello_tells_who_waits_for_whom() -> None:
+def test_a_hello_has_the_order_of_prefilled_runs() -> None:
     actor = actor_of(run(1), run(2, after=1), run(3, after=2))
     assert afters(actor) == {1: 0, 2: 1, 3: 2}
     assert [report.state for _, report in actor.hello(900).runs] == ["running", "starting", "starting"]
 
 
-def test_it_tells_whom_they_wait_for_when_one_between_them_is_gone() -> None:
+def test_the_order_of_prefilled_runs_closes_over_one_that_is_gone() -> None:
     actor = actor_of(run(1), run(2, after=1), run(3, after=2))
     assert actor.answered(Answer(7, base=1, generation=2, orders=(Stop(2, 50, "x"),)), 110) == [
         Halt(2, 50, StopReason.ORDERED, "x")
@@ -47,20 +47,20 @@ def test_it_tells_whom_they_wait_for_when_one_between_them_is_gone() -> None:
     assert afters(actor) == {1: 0, 3: 1}
 
 
-def test_one_that_ran_leaves_its_place_to_nobody() -> None:
+def test_one_that_ran_leaves_its_place_to_no_run() -> None:
     actor = actor_of(run(1), run(2, after=1))
     actor.ended(Ended("1", "exited", 111, 0), 111)
     assert afters(actor) == {1: 0, 2: 1}
 
 
-def test_what_is_not_wanted_any_more_is_stopped_from_the_end_of_a_chain() -> None:
+def test_what_is_no_longer_wanted_is_stopped_from_the_end_of_a_chain() -> None:
     actor = actor_of(run(1), run(2, after=1), run(3, after=2))
     actions = actor.answered(Answer(7, generation=2, whole=True, orders=(run(4),)), 110)
     assert [action.token for action in actions if isinstance(action, Halt)] == [3, 2, 1]
     assert [action.run.token for action in actions if isinstance(action, Start)] == [4]
 
 
-def test_a_new_agent_believes_the_keeper_about_who_waits_for_whom() -> None:
+def test_a_new_agent_takes_the_order_of_prefilled_runs_from_the_keeper() -> None:
     order = run(3, after=2)
     assert waits_for(order, KnownRun("3", "", "waiting", 0, after="1")).after == 1
     assert waits_for(order, KnownRun("3", "", "waiting", 0, after="2")) is order

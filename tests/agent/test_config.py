@@ -1,4 +1,4 @@
-"""How an agent is told what to be: flags, environment, and what is refused before anything begins."""
+"""How an agent is configured: flags, environment, and what is refused before anything begins."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_flags_become_settings(tmp_path: Path) -> None:
     assert (wishes.address, facts(str(tmp_path), wishes).address) == ("gpu-1.example", "gpu-1.example")
 
 
-def test_nothing_said_means_as_found() -> None:
+def test_omitted_options_mean_as_found() -> None:
     options = read_options(SERVER, {})
     assert (options.wishes.resources, options.wishes.pool, options.share) == ({}, "default", 1)
 

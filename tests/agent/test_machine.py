@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from roost.agent.actor import Actor, Lease
+from roost.agent.actor import Actor, Forget, Lease
 from roost.agent.connection.machine import LogLine, Phase
 from roost.agent.machine import (
     LAST_EVENTS_MS,
@@ -10,16 +10,14 @@ from roost.agent.machine import (
     AgentMachine,
     CompleteLog,
     Effect,
-    ForgetRun,
     LeaveHealth,
     ReleaseLog,
-    StartRun,
     StopRun,
     TakenOver,
 )
 from roost.model.protocol import Answer, Drop, Run, Stop, Welcome
 from roost.model.records.node import Facts
-from roost.ports.driver import Ended, KnownRun, KnownRuns, Order, Refusal, Started, StartRefused, StopReason
+from roost.ports.driver import Ended, KnownRun, KnownRuns, Order, Refusal, RunRequest, Started, StartRefused, StopReason
 from tests.core.scene import job, wanted
 
 SESSION, LEASE_MS, HELLO_MS = 9, 4_000, 1_000
@@ -43,7 +41,7 @@ def machine_with(*runs: Run) -> tuple[AgentMachine, list[Effect]]:
 
 
 def starts(effects: list[Effect]) -> list[str]:
-    return [effect.job.id for effect in effects if isinstance(effect, StartRun)]
+    return [effect.id for effect in effects if isinstance(effect, RunRequest)]
 
 
 def answered(machine: AgentMachine, now: int, **fields: Any) -> list[Effect]:
@@ -69,7 +67,7 @@ def test_a_stop_and_a_drop_become_orders_of_the_driver_with_their_reason() -> No
     assert ended == [LeaveHealth(1), CompleteLog("default/j/1/1.1", 4)]
     assert answered(machine, 1_040, base=2, generation=3, orders=(Drop(1),)) == [], "its end is to be known first"
     machine.tick(1_040)
-    assert answered(machine, 1_050, acknowledged=1) == [ForgetRun("1"), ReleaseLog("default/j/1/1.1")]
+    assert answered(machine, 1_050, acknowledged=1) == [Forget(1), ReleaseLog("default/j/1/1.1")]
     assert not machine.logs and not machine.actor.attempts
 
 
@@ -117,4 +115,4 @@ def test_asked_to_end_while_something_runs_it_leaves_without_a_goodbye() -> None
     machine.happened(Started("1", 77, 1_010), 1_010)
     machine.stop(1_100)
     assert machine.tick(1_100 + LAST_EVENTS_MS) == []
-    assert machine.is_over and not machine.has_said_goodbye
+    assert machine.is_over and not machine.has_sent_goodbye

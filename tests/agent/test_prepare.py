@@ -35,7 +35,7 @@ def test_a_run_knows_its_ports_by_name() -> None:
     assert answer["ROOST_PORTS"] == "http=8080,admin-api=20001"
 
 
-def test_who_was_given_nothing_is_told_nothing() -> None:
+def test_a_node_without_work_gets_no_orders() -> None:
     _, answer = run_of(env={"CUDA_VISIBLE_DEVICES": "mine"})
     assert answer["CUDA_VISIBLE_DEVICES"] == "mine"
     assert not [name for name in answer if name.startswith(("PORT", "ROOST_PORTS", "ROOST_GPUS"))]
@@ -82,7 +82,7 @@ def test_a_document_without_a_check_has_none_whatever_its_words_are() -> None:
     assert health(run, "n1", "/a", "/k") is None
 
 
-def test_a_check_that_this_agent_cannot_carry_out_is_refused_in_words() -> None:
+def test_a_check_that_this_agent_cannot_carry_out_is_refused_in_a_message() -> None:
     run, _ = run_of(kind="service", health={"tcp": "nobody"})
     with pytest.raises(Invalid, match=r"health\.tcp: a port by its name or its number"):
         health(run, "n1", "/a", "/k")

@@ -1,4 +1,4 @@
-"""Secrets at an agent: handed to the driver once, and in nothing that is kept or told on."""
+"""Secrets at an agent: handed to the driver once, and in nothing that is kept or passed on."""
 
 import base64
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_neither_the_note_nor_what_the_keeper_tells_holds_it() -> None:
     assert run.env == {}
 
 
-def test_the_actor_hands_it_on_once_and_tells_nobody() -> None:
+def test_the_actor_hands_it_on_once_and_reports_it_once() -> None:
     actor = Actor("n1", "m1", Facts({}))
     run = order(Handed({"db": VALUE}))
     actions = actor.welcomed(Welcome(1, 1, 1_000, 1, (run,)), 5)
@@ -68,7 +68,7 @@ def test_the_actor_hands_it_on_once_and_tells_nobody() -> None:
     assert hidden(pack_agent(actor.hello(6)).SerializeToString())
 
 
-def test_a_secret_that_did_not_come_fails_the_start_in_words() -> None:
+def test_a_secret_that_did_not_come_fails_the_start_in_a_message() -> None:
     with pytest.raises(Invalid) as refused:
         prepare(order(), "n1", "/a", "/a/log")
     assert str(refused.value) == "secret db cannot be opened: the server has not sent it"
@@ -85,7 +85,7 @@ def test_the_keepers_words_name_no_value() -> None:
         assert hidden(str(refused.value)) and "secrets" in str(refused.value)
 
 
-def test_a_keeper_without_an_agent_still_has_it_for_who_stood_behind(harness: KeeperHarness) -> None:
+def test_a_keeper_without_an_agent_still_has_it_for_the_run_behind_it(harness: KeeperHarness) -> None:
     harness.keeper()
     agent = harness.client()
     go_on = harness.work / "go-on"

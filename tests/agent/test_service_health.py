@@ -16,7 +16,7 @@ from tests.server.gateway_server import GatewayServer, gateway_server
 FAST = {"interval": "100ms", "timeout": "10s", "start": "60s", "failures": 2}
 
 
-def for_ever(run: RunRequest) -> Sequence[ScriptedAct]:
+def endless(run: RunRequest) -> Sequence[ScriptedAct]:
     return (ScriptedAct(after_ms=None),)
 
 
@@ -84,29 +84,29 @@ def is_over(server: GatewayServer) -> bool:
 
 
 def turns(reports: list[Report]) -> list[tuple[str, bool, str]]:
-    """What was said, without repeats."""
-    said = [(report.cause or report.state, report.ready, report.error) for report in reports]
-    return [item for number, item in enumerate(said) if not number or item != said[number - 1]]
+    """What was reported, without repeats."""
+    outcome = [(report.cause or report.state, report.ready, report.error) for report in reports]
+    return [item for number, item in enumerate(outcome) if not number or item != outcome[number - 1]]
 
 
 async def test_a_service_becomes_ready_turns_bad_and_is_ended_as_unhealthy(tmp_path: Path) -> None:
     async with (
         site() as web,
         gateway_server() as server,
-        agent(server.port, tmp_path, script=for_ever) as (service, driver),
+        agent(server.port, tmp_path, script=endless) as (service, driver),
     ):
         reports = overheard(service)
         web.status = 500
         await serve(server, health=web.check())
         await until(lambda: reports and reports[-1].error)
-        assert (reports[-1].ready, reports[-1].error) == (False, "http /healthz: 500")
+        assert (reports[-1].ready, reports[-1].error) == (False, "500")
         web.status = 204
         await until(lambda: reports[-1].ready)
         assert reports[-1].error == ""
         web.status = 503
         await until(lambda: reports[-1].state == "ended")
-        assert (reports[-1].cause, reports[-1].error, reports[-1].ready) == ("unhealthy", "http /healthz: 503", False)
-        assert [order[1:] for order in driver.did("stop")] == [(10_000, StopReason.UNHEALTHY, "http /healthz: 503")]
+        assert (reports[-1].cause, reports[-1].error, reports[-1].ready) == ("unhealthy", "503", False)
+        assert [order[1:] for order in driver.did("stop")] == [(10_000, StopReason.UNHEALTHY, "503")]
         assert reports[-1].token not in {*service.checks._targets, *service.checks._looks, *service.checks._timers}
         await server.until(lambda: server.instance("default/web.0").token != reports[0].token or is_over(server))
 
@@ -115,7 +115,7 @@ async def test_without_restart_it_only_stops_being_ready(tmp_path: Path) -> None
     async with (
         site() as web,
         gateway_server() as server,
-        agent(server.port, tmp_path, script=for_ever) as (service, driver),
+        agent(server.port, tmp_path, script=endless) as (service, driver),
     ):
         reports = overheard(service)
         await serve(server, health=web.check(restart=False))
@@ -131,7 +131,7 @@ async def test_a_check_that_hangs_holds_up_no_beat(tmp_path: Path) -> None:
     async with (
         site() as web,
         gateway_server(lease_ms=400, lease_margin_ms=60_000) as server,
-        agent(server.port, tmp_path, script=for_ever) as (service, _),
+        agent(server.port, tmp_path, script=endless) as (service, _),
     ):
         web.status = None
         await serve(server, health=web.check(timeout="60s"))
@@ -143,7 +143,7 @@ async def test_a_check_that_hangs_holds_up_no_beat(tmp_path: Path) -> None:
         await server.until(lambda: server.states() == ["running"] * 2)
 
 
-async def test_one_that_is_told_to_stop_is_not_ready_and_its_check_is_broken_off(tmp_path: Path) -> None:
+async def test_one_that_is_ordered_to_stop_is_not_ready_and_its_check_is_broken_off(tmp_path: Path) -> None:
     def stubborn(run: RunRequest) -> Sequence[ScriptedAct]:
         return (ScriptedAct(after_ms=None, term_ms=None),)
 
@@ -166,24 +166,24 @@ async def test_one_that_is_told_to_stop_is_not_ready_and_its_check_is_broken_off
         assert not service.checks._looks
 
 
-async def test_one_that_ends_by_itself_is_not_looked_at_any_more(tmp_path: Path) -> None:
+async def test_one_that_ends_by_itself_is_no_longer_looked_at(tmp_path: Path) -> None:
     async with (
         site() as web,
         gateway_server() as server,
-        agent(server.port, tmp_path, script=for_ever) as (service, driver),
+        agent(server.port, tmp_path, script=endless) as (service, driver),
     ):
         await serve(server, health=web.check())
         await until(lambda: web.asked)
         ((token,),) = driver.did("start")
         driver.exits[token] = Exit(driver.now, 0)
         driver._arrange(0)
-        await until(lambda: token not in driver.live())
+        await until(lambda: token not in driver.rules.live)
         checks = service.checks
         await until(lambda: int(token) not in {*checks._targets, *checks._looks, *checks._timers})
 
 
 async def test_the_next_agent_goes_on_looking_and_says_not_ready_first(tmp_path: Path) -> None:
-    driver = PacedDriver(for_ever)
+    driver = PacedDriver(endless)
     async with site() as web, gateway_server() as server:
         async with agent(server.port, tmp_path, driver=driver) as (service, _):
             reports = overheard(service)
@@ -215,20 +215,20 @@ async def test_an_end_for_bad_health_keeps_its_cause_over_the_death_of_its_agent
         async with agent(server.port, tmp_path, driver=driver) as (service, _):
             reports = overheard(service)
             await until(lambda: reports and reports[-1].state == "ended")
-            assert (reports[-1].cause, reports[-1].error) == ("unhealthy", "http /healthz: 503")
+            assert (reports[-1].cause, reports[-1].error) == ("unhealthy", "503")
             assert web.asked == asked
 
 
 async def test_a_check_by_command_runs_where_the_run_does(tmp_path: Path) -> None:
-    async with gateway_server() as server, agent(server.port, tmp_path, script=for_ever) as (service, driver):
+    async with gateway_server() as server, agent(server.port, tmp_path, script=endless) as (service, driver):
         reports = overheard(service)
-        check = {"command": "test -e ready && echo $ROOST_WORKLOAD $A > said", **FAST, "timeout": "10s"}
+        check = {"command": "test -e ready && echo $ROOST_WORKLOAD $A > answer", **FAST, "timeout": "10s"}
         await serve(server, health=check, env={"A": "b"})
         ((token,),) = await until(lambda: driver.did("start"))
         await until(lambda: reports and reports[-1].error)
-        assert reports[-1].error == f"command: {tmp_path}/work/{token}: no such file or directory"
+        assert reports[-1].error == f"{tmp_path}/work/{token}: no such file or directory"
         work = tmp_path / "work" / token
         work.mkdir(parents=True)
         (work / "ready").touch()
         await until(lambda: reports[-1].ready)
-        assert (work / "said").read_text() == "web b\n"
+        assert (work / "answer").read_text() == "web b\n"

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from roost.agent.health.state import WORDS_EVERY_MS, HealthState
+from roost.agent.health.state import HealthState
 from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
 from roost.model.records.node import Facts
 from roost.model.spec.service import Check
@@ -123,6 +123,7 @@ class Actor:
         """The server spoke. Words for an older session are not for us."""
         if answer.session != self.session or not self.session:
             return []
+        self.lease_ms = answer.lease_ms or self.lease_ms
         actions = self._renew(answer.echo_ms)
         if answer.acknowledged > self.acknowledged:
             self.acknowledged = answer.acknowledged
@@ -192,9 +193,7 @@ class Actor:
         if health.ready != before:
             self._changed(attempt, now)
         elif attempt.error != text and token not in self._news:
-            due_ms = max(now, health.words_ms)
-            health.words_ms = due_ms + WORDS_EVERY_MS
-            self._changed(attempt, due_ms)
+            self._changed(attempt, health.message_due_ms(now))
         return self._stop(token, attempt.run.grace_ms, StopReason.UNHEALTHY, message, now) if ends else []
 
     def next_look_ms(self, token: int, now: int) -> int | None:

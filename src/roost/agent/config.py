@@ -4,17 +4,20 @@ import argparse
 import os
 import secrets
 import socket
+from pathlib import Path
 from typing import NamedTuple
 
 from roost.model.errors import Invalid
 from roost.model.limits import DEFAULT_POOL, GPUS_MAX
 from roost.model.records.node import Facts
-from roost.model.spec.document import check_labels, read_resource
+from roost.model.spec.document import check_labels
 from roost.model.spec.names import check_name, check_node_name, check_text
 from roost.model.spec.placement import taints_of
+from roost.model.spec.resources import read_resource
 
 IDENTITY_BYTES = 16  # two machines never get the same one
 SLICES_MAX = 1_000
+FROM_ENVIRONMENT = ("SERVER", "NAME", "DIR", "TAINTS", "GPU", "GPU_MODEL", "ADDRESS")  # ROOST_AGENT_...
 
 
 class AgentOptions(NamedTuple):
@@ -43,34 +46,27 @@ def check_offer(arguments: list[str]) -> None:
 
 def read_identity(directory: str) -> str:
     """Which machine this is: drawn once, and kept beside its work."""
-    path = f"{directory}/identity"
-    try:
-        with open(path, encoding="ascii") as file:
-            if identity := file.read().strip():
-                return identity
-    except FileNotFoundError:
-        pass
-    identity = secrets.token_hex(IDENTITY_BYTES)
-    replace_file(path, f"{identity}\n")
+    path = Path(directory, "identity")
+    identity = path.read_text("ascii").strip() if path.exists() else ""
+    if not identity:
+        identity = secrets.token_hex(IDENTITY_BYTES)
+        replace_file(str(path), f"{identity}\n")
     return identity
 
 
 def read_life(directory: str, keeper: int) -> int:
     """Which life of this machine, counted: a keeper, and with it all that ran, is a new one. Kept in DIR/life."""
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        boot = file.read(8)
-    with open(f"/proc/{keeper}/stat", encoding="utf-8", errors="replace") as file:
-        began = file.read().rpartition(")")[2].split()[19]
-    path, now = f"{directory}/life", f"{boot}-{began}"
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")[:8]
+    began = Path(f"/proc/{keeper}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19]
+    path, now = Path(directory, "life"), f"{boot}-{began}"
     try:
-        with open(path, encoding="ascii") as file:
-            number, existing = file.read().split()
+        number, existing = path.read_text("ascii").split()
         life = int(number)
     except (FileNotFoundError, ValueError):
         life, existing = 0, ""
     if existing != now:
         life += 1
-        replace_file(path, f"{life} {now}\n")
+        replace_file(str(path), f"{life} {now}\n")
     return life
 
 
@@ -85,21 +81,18 @@ def replace_file(path: str, text: str) -> None:
 
 
 def _parser(environment: dict[str, str]) -> argparse.ArgumentParser:
+    given = {name: environment.get(f"ROOST_AGENT_{name}", "") for name in FROM_ENVIRONMENT}
     parser = argparse.ArgumentParser(prog="roost.agent", description="An agent, started by its keeper.")
-    parser.add_argument(
-        "--server",
-        default=environment.get("ROOST_AGENT_SERVER", ""),
-        help="HOST:PORT, instead of those it received when it joined",
-    )
-    parser.add_argument("--name", default=environment.get("ROOST_AGENT_NAME") or socket.gethostname())
-    parser.add_argument("--dir", default=environment.get("ROOST_AGENT_DIR", "."), help="for work, logs and identity")
+    parser.add_argument("--server", default=given["SERVER"], help="instead of those it received when it joined")
+    parser.add_argument("--name", default=given["NAME"] or socket.gethostname())
+    parser.add_argument("--dir", default=given["DIR"] or ".", help="for work, logs and identity")
     parser.add_argument("--label", action="append", default=[], metavar="K=V")
     parser.add_argument("--resource", action="append", default=[], metavar="K=N")
-    taints = [taint.strip() for taint in environment.get("ROOST_AGENT_TAINTS", "").split(",") if taint.strip()]
+    taints = [taint.strip() for taint in given["TAINTS"].split(",") if taint.strip()]
     parser.add_argument("--taint", action="append", default=taints, metavar="KEY[=VALUE][:soft]")
-    parser.add_argument("--gpu", default=environment.get("ROOST_AGENT_GPU", ""))
-    parser.add_argument("--gpu-model", default=environment.get("ROOST_AGENT_GPU_MODEL", ""))
-    parser.add_argument("--address", default=environment.get("ROOST_AGENT_ADDRESS", ""), metavar="HOST")
+    parser.add_argument("--gpu", default=given["GPU"])
+    parser.add_argument("--gpu-model", default=given["GPU_MODEL"])
+    parser.add_argument("--address", default=given["ADDRESS"], metavar="HOST")
     for option in ("--zone", "--rack", "--region", "--cpu", "--memory", "--disk"):
         parser.add_argument(option, default="")
     parser.add_argument("--pool", default=DEFAULT_POOL)

@@ -25,19 +25,11 @@ LEASE_STEPS = 16  # the driver gets a lease when it grew by this part: a burst o
 LAST_EVENTS_MS = 300  # what the keeper reported before it asked us to end is here by then
 
 
-class StartRun(msgspec.Struct, frozen=True):
-    job: driver.RunRequest
-
-
 class StopRun(msgspec.Struct, frozen=True):
     id: str
     grace_ms: int
     reason: driver.StopReason
     detail: str
-
-
-class ForgetRun(msgspec.Struct, frozen=True):
-    id: str
 
 
 class WatchHealth(msgspec.Struct, frozen=True):
@@ -70,7 +62,7 @@ class TakenOver(msgspec.Struct, frozen=True):
 
 
 Effect = (
-    StreamEffect | Connected | LogLine | StartRun | StopRun | ForgetRun | Lease | WatchHealth | CheckHealth
+    StreamEffect | Connected | LogLine | driver.RunRequest | StopRun | Forget | Lease | WatchHealth | CheckHealth
     | LeaveHealth | CompleteLog | ReleaseLog | TakenOver
 )  # fmt: skip
 
@@ -94,10 +86,10 @@ class AgentMachine:
 
     @property
     def is_over(self) -> bool:
-        return self._is_abandoned or self.has_said_goodbye
+        return self._is_abandoned or self.has_sent_goodbye
 
     @property
-    def has_said_goodbye(self) -> bool:
+    def has_sent_goodbye(self) -> bool:
         """The server has everything, or there is none."""
         return self.link.phase is Phase.OVER
 
@@ -168,6 +160,7 @@ class AgentMachine:
 
     def _restore(self, event: driver.KnownRuns, now: int) -> list[Effect]:
         self._lease_ms = event.lease
+        self.actor.facts = msgspec.structs.replace(self.actor.facts, enforces=tuple(event.enforces))
         effects: list[Effect] = []
         for known_run in event.runs:
             run = from_note(known_run.note)
@@ -203,21 +196,13 @@ class AgentMachine:
         effects: list[Effect] = [
             LogLine(f"the driver refuses to {event.do or 'understand'} {event.id or ''}: {event.error}")
         ]
-        token = int(event.id) if event.id is not None and event.id.isdecimal() else None
-        match event.do:
-            case driver.Order.START:
-                closing = event.reason is driver.Refusal.CLOSING
-                if closing:
-                    self.link.leave()
-                if token is not None:
-                    effects += self._give_up(token, "stopped" if closing else "error", event.error, now)
-            case driver.Order.STOP:
-                if token is not None:
-                    effects += self._give_up(token, "stopped", event.error, now)
-            case driver.Order.FORGET | driver.Order.LEASE | driver.Order.PING | driver.Order.SHUTDOWN | None:
-                pass
-            case _:
-                assert_never(event.do)
+        starting = event.do is driver.Order.START
+        closing = starting and event.reason is driver.Refusal.CLOSING
+        if closing:
+            self.link.leave()
+        if (starting or event.do is driver.Order.STOP) and event.id is not None and event.id.isdecimal():
+            cause = "error" if starting and not closing else "stopped"
+            effects += self._give_up(int(event.id), cause, event.error, now)
         return effects
 
     def _give_up(self, token: int, cause: str, error: str, now: int) -> list[Effect]:
@@ -254,7 +239,7 @@ class AgentMachine:
                 return [LeaveHealth(action.token), stop]
             case Forget():
                 self._sizes_sum -= self._sizes.pop(action.token)
-                return [ForgetRun(str(action.token)), ReleaseLog(self.logs.pop(action.token))]
+                return [action, ReleaseLog(self.logs.pop(action.token))]
             case Lease():
                 return self._lease(action)
             case _:
@@ -267,11 +252,11 @@ class AgentMachine:
         if len(self.logs) > ATTEMPTS_MAX or self._sizes_sum > DOCUMENT_BYTES_MAX:
             return self._give_up(run.token, "stopped", f"this node has {len(self.logs) - 1} attempts already", now)
         try:
-            job = prepare(run, self.actor.node, self._directory, log_path(self._directory, name), secrets)
+            request = prepare(run, self.actor.node, self._directory, log_path(self._directory, name), secrets)
             watch = self._watch_health(run)
         except Invalid as error:
             return self._give_up(run.token, "error", str(error), now)
-        return [*watch, StartRun(job)]
+        return [*watch, request]
 
     def _lease(self, lease: Lease) -> list[Effect]:
         grown_ms = lease.until_ms - self._lease_ms

@@ -9,7 +9,8 @@ from roost.keeper.run import environment as keepers_environment
 from roost.model.errors import Invalid
 from roost.model.protocol import Run
 from roost.model.records.secret import Handed, Hidden
-from roost.model.spec.document import Document, commands, decode_document, read_resource, secrets_of
+from roost.model.spec.document import Document, commands, decode_document, secrets_of
+from roost.model.spec.resources import read_resource
 from roost.model.spec.service import check_of
 from roost.ports import driver
 

@@ -6,20 +6,23 @@ import random
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
 from roost.agent import machine
-from roost.agent.actor import Actor, Lease
-from roost.agent.connection.identity import NodeIdentity
+from roost.agent.actor import Actor, Forget, Lease
+from roost.agent.connection.identity import NodeIdentity, keep_renewed
 from roost.agent.connection.machine import Connected, LogLine
 from roost.agent.connection.stream import AgentStream
 from roost.agent.health.probe import end_leftovers
 from roost.agent.health.runner import Checks
 from roost.agent.log import log
 from roost.agent.logs.spool import Spool
+from roost.agent.tasks import BackgroundTasks, Work
 from roost.keeper.clock import now_ms
 from roost.keeper.processes import MARK
 from roost.model.protocol import Usage
 from roost.model.records.node import Facts
-from roost.ports.driver import Driver, Event
+from roost.ports.driver import Driver, Event, RunRequest
 
 KEEPER_S_MAX = 5.0  # the keeper answers at once
 FAREWELL_S = 1.7  # with the wait for the last events: we are gone two seconds after we were asked
@@ -40,7 +43,9 @@ class Service:
         self.actor = Actor(name, identity, facts)
         self.machine = machine.AgentMachine(self.actor, server, directory, self._mark, random.random, now_ms())
         self._identity = NodeIdentity(directory)
-        self.link = AgentStream(self.machine, self._identity, self._perform, usage)
+        self._usage = usage
+        self.tasks = BackgroundTasks()
+        self.link = AgentStream(self.machine, self._identity, self._perform, self._measure)
         self.spool = Spool(f"{directory}/logs", self.link.ship, self._live_logs)
         self.checks = Checks(self._probed)
         self._restored = asyncio.Event()
@@ -51,13 +56,21 @@ class Service:
             await self._restored.wait()
         live = set(self.machine.live_attempts())
         self.spool.begin(name for token, name in self.machine.logs.items() if token not in live)
+        keep, works = self.tasks.keep, self._works()
         async with asyncio.TaskGroup() as group:
-            works = (self.link.run(), self.spool.run(), self.checks.run(), self._sweep())
-            tasks = [group.create_task(work) for work in works]
+            tasks = [group.create_task(keep(name, work)) for name, work in works.items()]
+            tasks.append(group.create_task(self.tasks.need("connection", self.link.run, self._stop.is_set)))
             await self._stop.wait()
             await self._farewell()
             for task in tasks:
                 task.cancel()
+
+    def _works(self) -> dict[str, Work]:
+        """What an agent does beside its connection, each restarted when it ends."""
+        return {
+            "logs": self.spool.run, "health": self.checks.run, "sweep": self._sweep,
+            "renewal": lambda: keep_renewed(self._identity, self.link.open_channel),
+        }  # fmt: skip
 
     def stop(self) -> None:
         self._stop.set()
@@ -71,12 +84,12 @@ class Service:
     def _perform(self, effects: Sequence[machine.Effect]) -> None:
         for effect in effects:
             match effect:
-                case machine.StartRun(job):
-                    self.driver.start(job)
+                case RunRequest():
+                    self.driver.start(effect)
                 case machine.StopRun():
                     self.driver.stop(effect.id, effect.grace_ms, effect.reason, effect.detail)
-                case machine.ForgetRun(id):
-                    self.driver.forget(id)
+                case Forget(token):
+                    self.driver.forget(str(token))
                 case Lease(until_ms):
                     self.driver.lease(until_ms)
                 case machine.WatchHealth(token, target):
@@ -102,6 +115,13 @@ class Service:
                     self.link.perform(effect)
         self.link.nudge()
 
+    def _measure(self) -> Usage | None:
+        usage = self._usage()
+        if usage is None:
+            return None
+        stuck_ms = self.spool.stuck_ms(now_ms())
+        return msgspec.structs.replace(usage, task_restarts=dict(self.tasks.restarts), logs_stuck_ms=stuck_ms)
+
     def _live_logs(self) -> Iterable[str]:
         return [self.machine.logs[token] for token in self.machine.live_attempts()]
 
@@ -113,8 +133,8 @@ class Service:
         try:
             async with asyncio.timeout(machine.LAST_EVENTS_MS / 1_000 + FAREWELL_S):
                 await self.link.over.wait()
-                if self.machine.has_said_goodbye:
-                    await self.spool.flushed()
+                if self.machine.has_sent_goodbye:
+                    await self.spool.idle.wait()
         except TimeoutError:
             log("the server did not receive everything before the end")
 

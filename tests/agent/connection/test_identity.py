@@ -12,7 +12,7 @@ import pytest
 from roost.agent.connection import enrolment
 from roost.agent.connection import identity as identity_module
 from roost.agent.connection import machine as link_module
-from roost.agent.connection.identity import NodeIdentity, Renewal, check_own, make_request
+from roost.agent.connection.identity import NodeIdentity, check_own, keep_renewed, make_request
 from roost.model.errors import Invalid
 from roost.model.records.enrolment import Bundle, JoinToken, read_bundle, read_token
 from roost.server.http.server import Web, listen
@@ -53,7 +53,7 @@ def test_it_is_read_again_only_when_it_has_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "{}\n-----BEGIN X-----\n", "[1]\n", "not json\n"])
-def test_a_file_that_is_not_one_of_ours_is_told(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_one_of_ours_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "certificate.pem").write_text(text)
     with pytest.raises(ValueError):
         NodeIdentity(str(tmp_path)).read()
@@ -77,7 +77,7 @@ def test_a_certificate_of_another_node_is_refused() -> None:
 async def renewing(port: int, folder: Path, bundle: Bundle) -> AsyncIterator[NodeIdentity]:
     identity = NodeIdentity(str(folder))
     identity.write(bundle)
-    task = asyncio.ensure_future(Renewal(identity, lambda shown: channel_to(port, shown)).run())
+    task = asyncio.ensure_future(keep_renewed(identity, lambda shown: channel_to(port, shown)))
     try:
         yield identity
     finally:
@@ -116,11 +116,11 @@ async def test_a_server_that_is_away_is_tried_again(
         old = shortened(node_bundle("n1"), 600_000, 60_000)
         identity = NodeIdentity(str(tmp_path))
         identity.write(old)
-        task = asyncio.ensure_future(Renewal(identity, lambda shown: channel_to(ports[0], shown)).run())
-        said = ""
-        while "tried again" not in said:
+        task = asyncio.ensure_future(keep_renewed(identity, lambda shown: channel_to(ports[0], shown)))
+        outcome = ""
+        while "tried again" not in outcome:
             await asyncio.sleep(0.005)
-            said += capsys.readouterr().err
+            outcome += capsys.readouterr().err
         assert identity.read() == old
         ports[0] = server.port
         await until(lambda: identity.read() != old)
@@ -134,8 +134,8 @@ async def test_an_agent_whose_certificate_has_ended_says_what_is_needed_and_goes
     over = shortened(node_bundle("n1"), 10_000, -1_000)
     async with gateway_server() as server, agent(server.port, tmp_path, bundle=over) as (service, _):
         await until(lambda: service.machine.link.tries)
-        said = capsys.readouterr().err
-        assert "has ended" in said and "a new join token is needed" in said
+        outcome = capsys.readouterr().err
+        assert "has ended" in outcome and "a new join token is needed" in outcome
         assert not server.engine.state.nodes
         NodeIdentity(str(tmp_path)).write(node_bundle("n1"))
         await until(lambda: "n1" in server.engine.state.nodes)
@@ -187,7 +187,7 @@ async def test_a_server_with_another_ca_gets_no_secret(tmp_path: Path) -> None:
 async def test_a_second_certificate_beside_the_pinned_one_is_not_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """A stand-in shows the real CA, which everybody may have, and appends its own."""
+    """A stand-in shows the real CA, which every client may have, and appends its own."""
     ask, asked = enrolment._call, []
 
     def stand_in(url: str, ca: str | None, verb: str, body: dict[str, str] | None = None) -> dict[str, Any]:
@@ -209,13 +209,13 @@ async def test_a_server_that_does_not_answer_is_passed_over(tmp_path: Path) -> N
         await join(tmp_path, token(urls=("http://127.0.0.1:1", *token().urls)))
 
 
-async def test_nobody_there_is_told(tmp_path: Path) -> None:
+async def test_a_missing_server_is_reported(tmp_path: Path) -> None:
     token = JoinToken(("http://127.0.0.1:1",), "f", "i", "s")
     with pytest.raises(enrolment.EnrolmentUnreachable, match="http://127.0.0.1:1"):
         await join(tmp_path, token)
 
 
-async def test_what_the_server_says_no_to_is_told(tmp_path: Path) -> None:
+async def test_what_the_server_says_no_to_is_reported(tmp_path: Path) -> None:
     async with inviting() as token:
         with pytest.raises(enrolment.EnrolmentRefused, match="not known here"):
             await join(tmp_path, token(secret="guessed"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from roost import __version__
 from roost.agent.actor import Actor, Lease
 from roost.agent.connection.machine import (
     BEATS_PER_LEASE,
@@ -30,7 +31,7 @@ from roost.agent.connection.machine import (
     SendFrame,
     StreamEnd,
 )
-from roost.model.protocol import Answer, Beat, Hello, Run, Usage, Welcome
+from roost.model.protocol import PROTOCOL, Answer, Beat, Hello, Run, Usage, Welcome
 from roost.model.records.node import Facts
 from roost.ports.driver import Ended
 
@@ -108,11 +109,10 @@ def test_a_hello_without_an_answer_is_given_up_sooner_where_there_are_other_serv
 
 
 def test_anything_but_a_welcome_is_no_welcome() -> None:
-    for first in (Answer(SESSION), None):
-        machine = machine_of()
-        machine.opened("", 0)
-        line = LogLine("not connected to a:1: the server did not welcome us")
-        assert machine.received(first, 1) == [CloseStream(), line]
+    machine = machine_of()
+    machine.opened("", 0)
+    line = LogLine("not connected to a:1: the server did not welcome us")
+    assert machine.received(Answer(SESSION), 1) == [CloseStream(), line]
     machine = machine_of()
     machine.opened("", 0)
     assert machine.closed(StreamEnd.CLOSED, "", 1) == [line]
@@ -229,10 +229,10 @@ def test_an_end_is_reported_at_once_and_again_until_it_is_acknowledged() -> None
     machine.received(Answer(SESSION, 0, 0, 1, 2, orders=(Run(7, "default/w", 0, 1, b""),)), 100)
     actor.started(7, 110, 110)
     actor.ended(Ended("7", "exited", 120, 0), 120)
-    assert [each.token for each in beat(machine, 120).reports] == [7]
+    assert [item.token for item in beat(machine, 120).reports] == [7]
     assert machine.next_ms() is not None and machine.tick(121) == []
     second = beat(machine, 1_120)
-    assert [each.token for each in second.reports] == [7], "a regular heartbeat repeats it"
+    assert [item.token for item in second.reports] == [7], "a regular heartbeat repeats it"
     machine.received(Answer(SESSION, 1_120, acknowledged=second.sequence), 1_130)
     assert beat(machine, 2_120).reports == ()
 
@@ -245,7 +245,7 @@ def test_reports_wait_for_others_only_while_there_are_many() -> None:
     for token, at_ms, sent_ms in ((1, 110, 110), (2, 120, 120 + FLUSH_DELAY_MS), (3, 200, 200)):
         actor.ended(Ended(str(token), "exited", at_ms, 0), at_ms)
         assert machine.next_ms() == sent_ms
-        assert [each.token for each in beat(machine, sent_ms).reports] == [token]
+        assert [item.token for item in beat(machine, sent_ms).reports] == [token]
 
 
 # --- another leader, and the end --------------------------------------------------------------------------------------
@@ -284,3 +284,37 @@ def test_goodbye_without_a_stream_is_over_at_once() -> None:
     machine.goodbye()
     assert machine.phase is Phase.OVER
     assert machine.tick(60_000) == [] and machine.next_ms() is None
+
+
+def test_a_lease_that_changes_holds_from_the_answer_on() -> None:
+    machine = connected(at_ms=1_000)
+    assert beat_of(machine.tick(2_000)).sent_ms == 2_000
+    machine.sent()
+    longer = machine.received(Answer(SESSION, 2_000, lease_ms=12_000), 2_010)
+    assert longer == [Lease(14_000)]
+    assert machine.next_ms() == 2_000 + 12_000 // BEATS_PER_LEASE
+    assert beat_of(machine.tick(5_000)).sent_ms == 5_000
+    machine.sent()
+    shorter = machine.received(Answer(SESSION, 5_000, lease_ms=2_000), 5_010)
+    assert shorter == []  # the longer lease of the beat before holds
+    assert machine.next_ms() == 5_000 + 2_000 // BEATS_PER_LEASE
+
+
+def test_a_server_of_another_protocol_is_refused_with_both_versions() -> None:
+    machine = machine_of()
+    machine.opened("", 0)
+    machine.sent()
+    effects = machine.received(Welcome(SESSION, 0, LEASE_MS, 1, protocol=7, software="9.9.9"), 5)
+    text = (
+        "this agent does not understand the server: the server (roost 9.9.9) speaks agent protocol 7, "
+        f"this agent (roost {__version__}) speaks {PROTOCOL}; install the same release on both"
+    )
+    assert effects == [CloseStream(), LogLine(text)]
+    assert (machine.phase, machine.next_ms()) == (Phase.WAITING, 5 + REFUSED_MS)
+
+
+def test_a_frame_that_is_not_understood_ends_the_stream_and_nothing_of_it_is_followed() -> None:
+    machine = connected()
+    close, line = machine.received(None, 10)
+    assert close == CloseStream() and isinstance(line, LogLine) and "update this agent" in line.text
+    assert machine.next_ms() == 10 + REFUSED_MS

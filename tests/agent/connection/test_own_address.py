@@ -24,7 +24,7 @@ async def test_the_address_is_that_of_the_way_to_the_server(server: str, found: 
     assert (await own_address(server)).replace("::1", "127.0.0.1") == found
 
 
-async def test_a_server_is_told_the_address(tmp_path: Path) -> None:
+async def test_a_server_learns_the_address(tmp_path: Path) -> None:
     async with gateway_server() as server, agent(server.port, tmp_path):
         await server.until(lambda: len(server.gateway.machine.sessions) == 1)
         assert server.engine.state.nodes["n1"].facts.address == "127.0.0.1"

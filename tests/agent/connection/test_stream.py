@@ -15,7 +15,7 @@ from tests.certified import node_bundle
 END_S_MAX = 5.0
 
 
-async def test_a_stream_that_breaks_as_we_are_told_to_end_does_not_keep_us(
+async def test_a_stream_that_breaks_as_we_are_ordered_to_end_does_not_keep_us(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_stream = asyncio.Event()
@@ -36,7 +36,7 @@ async def test_a_stream_that_breaks_as_we_are_told_to_end_does_not_keep_us(
     NodeIdentity(str(tmp_path)).write(node_bundle("n"))
     machine = AgentMachine(Actor("n", "id", Facts({})), "127.0.0.1:1", str(tmp_path), "", lambda: 0.0, now_ms())
     link = AgentStream(
-        machine, NodeIdentity(str(tmp_path)), lambda effects: [link.perform(each) for each in effects], lambda: None
+        machine, NodeIdentity(str(tmp_path)), lambda effects: [link.perform(item) for item in effects], lambda: None
     )
     running = asyncio.ensure_future(link.run())
     await open_stream.wait()

@@ -57,25 +57,25 @@ async def looked(port: int, path: str = "", timeout_ms: int = AGES_MS) -> str:
 
 
 async def test_a_connection_is_enough_for_tcp() -> None:
-    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def send_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
-    async with serving(say_nothing) as port:
+    async with serving(send_nothing) as port:
         assert await looked(port) == ""
 
 
-async def test_where_nobody_listens_there_is_no_connection() -> None:
-    assert await looked(free_port()) == "tcp web: connection refused"
-    assert await looked(free_port(), "/healthz") == "http /healthz: connection refused"
+async def test_where_no_server_listens_there_is_no_connection() -> None:
+    assert await looked(free_port()) == "connection refused"
+    assert await looked(free_port(), "/healthz") == "connection refused"
 
 
 async def test_a_port_that_was_not_given_is_not_well() -> None:
-    assert await looked(0) == "tcp web: the run was given no such port"
-    assert await looked(0, "/") == "http /: the run was given no such port"
+    assert await looked(0) == "the run was given no such port"
+    assert await looked(0, "/") == "the run was given no such port"
 
 
 async def test_a_backlog_that_is_full_is_cut_at_the_timeout() -> None:
-    """Nobody accepts: the kernel takes so many and lets the others wait."""
+    """No server accepts: the kernel takes so many and lets the others wait."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -84,7 +84,7 @@ async def test_a_backlog_that_is_full_is_cut_at_the_timeout() -> None:
             one.setblocking(False)
             with suppress(BlockingIOError):
                 one.connect(listener.getsockname())
-        assert await looked(listener.getsockname()[1], timeout_ms=100) == "tcp web: no answer within 100 ms"
+        assert await looked(listener.getsockname()[1], timeout_ms=100) == "no answer within 100 ms"
         for one in waiting:
             one.close()
 
@@ -106,11 +106,11 @@ def answering(*parts: bytes, then: Serve | None = None) -> tuple[Serve, list[byt
     return serve, received
 
 
-async def for_ever(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await asyncio.Event().wait()
 
 
-async def lines_for_ever(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def endless_lines(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while True:
         writer.write(b"X-More: and more\r\n" * 1_000)
         await writer.drain()
@@ -124,16 +124,16 @@ ANSWERS = {
     "400": ([b"HTTP/1.1 400 Bad\r\n\r\n"], None, "400"),
     "503": ([b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 9\r\n\r\nno, sorry"], None, "503"),
     "early hints": ([b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"], None, ""),
-    "a body without an end": ([b"HTTP/1.1 200 OK\r\n\r\n"], lines_for_ever, ""),
-    "headers without an end": ([b"HTTP/1.1 200 OK\r\n"], lines_for_ever, ""),
-    "hints without an end": ([b"HTTP/1.1 100 Go on\r\n"], lines_for_ever, "the answer does not come to its point"),
-    "a line without an end": ([b"HTTP" + bytes(100_000)], for_ever, "the answer is not HTTP: its line does not end"),
+    "a body without an end": ([b"HTTP/1.1 200 OK\r\n\r\n"], endless_lines, ""),
+    "headers without an end": ([b"HTTP/1.1 200 OK\r\n"], endless_lines, ""),
+    "hints without an end": ([b"HTTP/1.1 100 Go on\r\n"], endless_lines, "the answer does not come to its point"),
+    "a line without an end": ([b"HTTP" + bytes(100_000)], endless, "the answer is not HTTP: its line does not end"),
     "not HTTP": ([b"SSH-2.0-OpenSSH_9.2\r\n"], None, "the answer is not HTTP"),
     "bytes": ([b"\x00\xff\n"], None, "the answer is not HTTP"),
     "nothing": ([], None, "the answer ends before it says anything"),
     "half an answer": ([b"HTTP/1.1 102 Processing\r\n"], None, "the answer is not complete"),
-    "silence": ([], for_ever, "no answer within 200 ms"),
-    "half a line and silence": ([b"HTTP/1.1 20"], for_ever, "no answer within 200 ms"),
+    "silence": ([], endless, "no answer within 200 ms"),
+    "half a line and silence": ([b"HTTP/1.1 20"], endless, "no answer within 200 ms"),
 }  # fmt: skip
 
 
@@ -141,8 +141,8 @@ ANSWERS = {
 async def test_an_answer_of_200_to_399_is_well(parts: list[bytes], then: Serve | None, message: str) -> None:
     serve, received = answering(*parts, then=then)
     async with serving(serve) as port:
-        patience_ms = 200 if then is for_ever and "line" not in message else AGES_MS
-        assert await looked(port, "/healthz", patience_ms) == (f"http /healthz: {message}" if message else "")
+        patience_ms = 200 if then is endless and "line" not in message else AGES_MS
+        assert await looked(port, "/healthz", patience_ms) == message
         assert len(received) == 1
 
 
@@ -189,15 +189,15 @@ def command(tmp_path: Path, script: str | list[str], timeout_ms: int = AGES_MS, 
     [
         ("true", ""),
         ("echo all is well; exit 0", ""),
-        ("exit 3", "command: exit code 3"),
+        ("exit 3", "exit code 3"),
         ("echo cannot reach the database >&2; echo 'try   again'; exit 1",
-         "command: exit code 1: cannot reach the database try again"),
-        ("kill -9 $$", "command: ended by signal 9"),
-        ("printf '\\377\\000x'; exit 1", "command: exit code 1: \ufffd\x00x"),
-        (["/no/such/program"], "command: /no/such/program: no such file or directory"),
-        (["no-such-program"], "command: no-such-program: no such file or directory"),
-        (["/"], "command: /: permission denied"),
-        (["a\0b"], "command: a\0b: embedded null byte"),
+         "exit code 1: cannot reach the database try again"),
+        ("kill -9 $$", "ended by signal 9"),
+        ("printf '\\377\\000x'; exit 1", "exit code 1: \ufffd\x00x"),
+        (["/no/such/program"], "/no/such/program: no such file or directory"),
+        (["no-such-program"], "no-such-program: no such file or directory"),
+        (["/"], "/: permission denied"),
+        (["a\0b"], "a\0b: embedded null byte"),
     ],
 )  # fmt: skip
 async def test_a_command_is_well_when_it_ends_with_0(tmp_path: Path, script: str | list[str], message: str) -> None:
@@ -210,11 +210,11 @@ async def test_a_command_has_the_runs_directory_and_environment_and_nothing_of_o
         message = await probe(command(tmp_path, "pwd; env | grep -c OURS; echo $A; cat; exit 1", A="b"))
     finally:
         del os.environ["TEST_OF_OURS"]
-    assert message == f"command: exit code 1: {tmp_path} 0 b"
+    assert message == f"exit code 1: {tmp_path} 0 b"
 
 
 async def test_a_run_without_a_directory_is_not_well(tmp_path: Path) -> None:
-    assert await probe(command(tmp_path / "gone", "true")) == f"command: {tmp_path}/gone: no such file or directory"
+    assert await probe(command(tmp_path / "gone", "true")) == f"{tmp_path}/gone: no such file or directory"
 
 
 async def test_megabytes_of_output_leave_their_end(tmp_path: Path) -> None:
@@ -235,14 +235,14 @@ async def test_a_command_that_only_prints_is_read_at_leisure(tmp_path: Path, mon
     monkeypatch.setattr(probe_module._Output, "_take", count)
     monkeypatch.setattr(probe_module, "READ_PAUSE_S", 0.05)
     message = await probe(command(tmp_path, ["/bin/cat", "/dev/zero"], 300))
-    assert message.startswith("command: no end within 300 ms")
+    assert message.startswith("no end within 300 ms")
     assert 2 <= len(reads) <= 20
 
 
 async def test_a_command_that_hangs_is_ended_at_its_timeout_with_all_it_has_started(tmp_path: Path) -> None:
     script = "trap '' TERM; sleep 300 & echo $! > pids; (sleep 300 & echo $! >> pids; wait) & echo waiting; wait"
     target = command(tmp_path, script, 1_000)
-    assert await probe(target) == "command: no end within 1 s: waiting"
+    assert await probe(target) == "no end within 1 s: waiting"
     pids = [int(line) for line in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2
     await until(lambda: not any(_lives(pid) for pid in pids))
@@ -274,8 +274,8 @@ async def test_where_the_kernel_tells_nothing_a_command_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "pidfd_open")
-    assert await probe(command(tmp_path, "exit 3")) == "command: exit code 3"
-    assert await probe(command(tmp_path, "sleep 300", 100)) == "command: no end within 100 ms"
+    assert await probe(command(tmp_path, "exit 3")) == "exit code 3"
+    assert await probe(command(tmp_path, "sleep 300", 100)) == "no end within 100 ms"
 
 
 async def test_what_a_dead_agent_has_left_behind_is_ended_and_nothing_else(tmp_path: Path) -> None:

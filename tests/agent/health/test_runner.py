@@ -66,7 +66,7 @@ async def living(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     assert task.cancelled() and not made.looking, "nothing goes on after the end"
 
 
-async def test_looks_follow_each_other_and_are_told(world: World) -> None:
+async def test_looks_follow_each_other_and_are_reported(world: World) -> None:
     world.watch(7)
     for number in range(3):
         await until(lambda: 7 in world.looking)
@@ -106,7 +106,7 @@ async def test_one_that_hangs_delays_only_itself(world: World) -> None:
     assert 1 in world.looking and {token for token, _ in world.reported} == {2}
 
 
-async def test_what_is_left_is_broken_off_and_not_told(world: World) -> None:
+async def test_what_is_left_is_broken_off_and_not_reported(world: World) -> None:
     world.watch(1, 2)
     await until(lambda: {1, 2} <= world.looking.keys())
     world.checks.leave(1)
@@ -140,3 +140,20 @@ async def test_one_that_is_only_watched_waits_for_its_run_to_begin(world: World)
     world.checks.begin(1, 0)
     world.checks.begin(1, 0)
     await until(lambda: 1 in world.looking)
+
+
+async def test_checks_that_are_restarted_begin_with_those_that_were_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    monkeypatch.setattr(agent_checks, "probe", world.probe)
+    failing = asyncio.ensure_future(world.checks.run())
+    world.watch(1, 2)
+    await until(lambda: set(world.looking) == {1, 2})
+    world.looking[1].set_exception(ValueError("a defect"))
+    await asyncio.wait((failing,))
+    assert isinstance(failing.exception(), BaseExceptionGroup) and not world.checks._looks
+    again = asyncio.ensure_future(world.checks.run())
+    await until(lambda: set(world.looking) == {1, 2})
+    world.find(1)
+    await until(lambda: world.reported == [(1, "")])
+    again.cancel()
+    await asyncio.wait((again,))

@@ -1,5 +1,6 @@
-"""What health checks come to: ready or not, told at each turn, and the end of what stays unwell."""
+"""What health checks come to: ready or not, reported at each turn, and the end of what stays unwell."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ def watching(*tokens: int, **check: Any) -> Actor:
 
 
 def play(actor: Actor, looks: str, every_ms: int = 100, message: str = ILL) -> list[tuple[int, bool, str]]:
-    """Carry out checks, one each so often: + is well, - is not. What was told: after how many, ready, and the words."""
+    """Carry out checks, one each so often: + is well, - is not. Each report: after how many, ready, message."""
     answer = []
     for number, check in enumerate(looks, 1):
         now = BEGAN_MS + number * every_ms
@@ -73,7 +74,7 @@ TURNS = {
 
 
 @pytest.mark.parametrize("looks, check, report", TURNS.values(), ids=TURNS.keys())
-def test_turns_are_told_and_nothing_else(
+def test_turns_are_reported_and_nothing_else(
     looks: str, check: dict[str, Any], report: list[tuple[int, bool, str]]
 ) -> None:
     assert play(watching(**check), looks) == report
@@ -88,7 +89,7 @@ def test_one_without_a_check_is_ready() -> None:
     assert actor.probed(1, False, ILL, 99) == [] and actor.next_look_ms(1, 99) is None and actor.next_due() is None
 
 
-def test_the_end_of_one_that_was_unwell_says_so_in_words() -> None:
+def test_the_end_of_one_that_was_unwell_says_so_in_a_message() -> None:
     actor = watching(failures=1)
     play(actor, "-")
     actor.ended(Ended("1", "stopped", 2_000, None, 15, log_size=12, why=StopReason.UNHEALTHY, detail=ILL), 2_000)
@@ -106,7 +107,7 @@ def test_the_end_of_one_that_was_unwell_says_so_in_words() -> None:
         ("timed_out", StopReason.UNHEALTHY, ("timed_out", "")),
     ],
 )
-def test_other_ends_are_told_as_they_were(cause: str, why: StopReason | None, answer: tuple[str, str]) -> None:
+def test_other_ends_are_reported_as_they_were(cause: str, why: StopReason | None, answer: tuple[str, str]) -> None:
     actor = watching()
     play(actor, "+")
     actor.ended(Ended("1", cause, 2_000, None, 15, why=why, detail=ILL), 2_000)
@@ -114,26 +115,33 @@ def test_other_ends_are_told_as_they_were(cause: str, why: StopReason | None, an
     assert (report.cause, report.error) == answer and not report.ready
 
 
-def test_other_words_alone_are_told_from_time_to_time() -> None:
+def test_other_words_alone_are_reported_from_time_to_time() -> None:
     actor = watching(restart=False, failures=1)
     answer = []
-    for number in range(1, 300):
-        now = BEGAN_MS + number * 100
+    for number in range(1, 1_000):
+        now = BEGAN_MS + number * 50
         actor.probed(1, False, f"try {number}", now)
         answer += [(now, report.error) for report in actor.beat(now).reports]
-    first = BEGAN_MS + 100
-    assert answer == [
-        (first, "try 1"),
-        (first + WORDS_EVERY_MS, "try 101"),
-        (first + 2 * WORDS_EVERY_MS, "try 201"),
-    ]
+    times = [now for now, _ in answer]
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert pauses == [250, 500, 1_000, 2_000, 4_000, 8_000, WORDS_EVERY_MS, WORDS_EVERY_MS, WORDS_EVERY_MS]
+    assert answer == [(now, f"try {(now - BEGAN_MS) // 50}") for now in times], "always the latest"
+
+
+def test_what_a_check_finds_once_the_process_listens_is_reported_before_a_short_deadline() -> None:
+    actor = watching(restart=False, failures=1)
+    reports = []
+    for now, message in ((1_100, "connection refused"), (1_150, "http /: 404"), (1_600, "http /: 404")):
+        actor.probed(1, False, message, now)
+        reports += [report.error for report in actor.beat(now).reports]
+    assert reports == ["connection refused", "http /: 404"]
 
 
 def stopped(actor: Actor) -> list[Any]:
     return actor.answered(Answer(SESSION, base=1, generation=2, orders=(Stop(1, 50, "asked for"),)), 1_500)
 
 
-def test_one_that_is_told_to_stop_is_not_ready_any_more_and_that_is_told_before_its_end() -> None:
+def test_one_that_is_ordered_to_stop_is_no_longer_ready_and_that_is_reported_before_its_end() -> None:
     actor = watching()
     play(actor, "+")
     assert stopped(actor) == [Halt(1, 50, StopReason.ORDERED, "asked for")]
@@ -150,7 +158,7 @@ def test_dropping_is_a_stop_too() -> None:
     assert [report.ready for report in actor.beat(1_500).reports] == [False]
 
 
-def test_one_that_is_told_to_stop_is_not_looked_at_any_more() -> None:
+def test_one_that_is_ordered_to_stop_is_no_longer_looked_at() -> None:
     actor = watching(failures=1)
     stopped(actor)
     assert actor.next_look_ms(1, 1_600) is None
@@ -158,7 +166,7 @@ def test_one_that_is_told_to_stop_is_not_looked_at_any_more() -> None:
     assert actor.beat(1_600).reports == (), "it was not ready before: there is nothing to tell"
 
 
-def test_what_waits_or_has_ended_or_is_not_known_is_not_looked_at() -> None:
+def test_pending_ended_and_unknown_runs_are_not_looked_at() -> None:
     actor = watching(1, 2, failures=1)
     actor.ended(Ended("1", "exited", 2_000, 0), 2_000)
     actor.beat(2_000)

@@ -75,7 +75,7 @@ async def node(home: Path, port: int) -> AsyncIterator[Node]:
 
 
 def checks_of(home: Path) -> list[int]:
-    """Commands that look at somebody's health on this node."""
+    """Commands that check the health of a run on this node."""
     found = [(int(name), environment(int(name))) for name in os.listdir("/proc") if name.isdecimal()]
     return [pid for pid, environ in found if find(environ, MARK) == str(home) and find(environ, CHECK_MARK) is not None]
 
@@ -113,7 +113,7 @@ async def test_a_web_server_that_turns_bad_is_ended_as_unhealthy(tmp_path: Path,
         ill.touch()
         last = await n1.until(ended, "its end")
         assert (last.cause, last.error, last.signal, last.ready) == (
-            "unhealthy", "http /healthz: 503", signal.SIGTERM, False
+            "unhealthy", "503", signal.SIGTERM, False
         )  # fmt: skip
 
 

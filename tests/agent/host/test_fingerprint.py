@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from roost.agent.host import fingerprint
-from roost.agent.host.fingerprint import Bounds, UsageMeter
+from roost.agent.host.fingerprint import UNBOUNDED, UsageMeter
 from roost.keeper import cgroup
 from roost.model.records.node import Facts
 from tests.keeper.keeper_harness import now_ms
@@ -122,7 +122,7 @@ def container_v2(tmp_path: Path) -> str:
 
 def test_the_tightest_bound_above_us_counts(tmp_path: Path) -> None:
     proc = container_v2(tmp_path)
-    assert fingerprint.bounds_of(f"{proc}/self") == Bounds(cpu_m=500, memory=2 * GIB)
+    assert fingerprint.bounds_of(f"{proc}/self") == (500, 2 * GIB)
     facts = fingerprint.facts(str(tmp_path), proc=proc)
     assert (facts.resources["cpu"], facts.resources["memory"]) == (500, 2 * GIB)
 
@@ -142,12 +142,12 @@ def test_v1_bounds_are_found_per_controller(tmp_path: Path) -> None:
             "c/cpu.cfs_period_us": "100000\n",
         },
     )
-    assert fingerprint.bounds_of(f"{proc}/self") == Bounds(cpu_m=1500, memory=GIB)
-    assert fingerprint.memory_bound(f"{tmp_path}/m/a/b") is None, "no machine has that much"
+    assert fingerprint.bounds_of(f"{proc}/self") == (1500, GIB)
+    assert fingerprint.memory_bound(f"{tmp_path}/m/a/b") == UNBOUNDED, "no machine has that much"
 
 
 def test_a_machine_without_cgroups_has_no_bounds(tmp_path: Path) -> None:
-    assert fingerprint.bounds_of(machine(tmp_path, {"proc/self/cgroup": ""}) + "/self") == Bounds(None, None)
+    assert fingerprint.bounds_of(machine(tmp_path, {"proc/self/cgroup": ""}) + "/self") == (UNBOUNDED, UNBOUNDED)
 
 
 def test_a_bounded_group_measures_itself(tmp_path: Path) -> None:

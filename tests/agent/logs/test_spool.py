@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from roost.agent.logs.spool import Spool
+from roost.agent.prepare import log_file
 from roost.blobs.memory import MemoryBlobs
 from roost.drivers.fake import ScriptedAct
 from roost.keeper.run import KeeperRun
@@ -106,7 +107,7 @@ async def test_a_new_server_gets_a_log_from_its_beginning(tmp_path: Path) -> Non
                 assert again.logs.read(log_of(again), 0, 100) == b"before\n"
 
 
-async def test_what_an_earlier_agent_left_behind_and_nobody_knows_is_removed(tmp_path: Path) -> None:
+async def test_unknown_leftovers_of_an_earlier_agent_are_removed(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "default~job~77~0.1").write_bytes(b"left behind")
     (tmp_path / "logs" / "default~job~77~1.1").write_bytes(b"")
@@ -158,18 +159,18 @@ async def test_trouble_with_logs_is_waited_out_and_work_goes_on(
         await until(lambda: server.logs.size(log_of(server)) == 5)
 
 
-async def test_a_file_that_is_no_log_is_left_alone_and_disturbs_nobody(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_log_is_left_alone_and_disturbs_no_other_log(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "notes.txt").write_bytes(b"somebody's")
     async with gateway_server() as server, agent(server.port, tmp_path, driver=Printing(b"words")):
-        (tmp_path / "logs" / "more~notes").write_bytes(b"of somebody")
+        (tmp_path / "logs" / "more~notes").write_bytes(b"of an operator")
         await server.submit()
         await server.until(lambda: server.states() == ["succeeded"])
         await until(lambda: server.logs.size(log_of(server)) == 5)
         await until(lambda: sorted(os.listdir(tmp_path / "logs")) == ["more~notes", "notes.txt"])
 
 
-async def test_of_a_log_nobody_wants_more_of_the_disk_is_given_back(
+async def test_of_a_log_that_was_taken_in_full_the_disk_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roost.agent.logs.spool.HOLE_BYTES", 1 << 20)
@@ -245,8 +246,8 @@ async def shelved(tmp_path: Path) -> AsyncIterator[tuple[Shelf, Spool]]:
 
 
 def over(spool: Spool, name: str, output: bytes) -> None:
-    """A run is over before anybody has seen its log grow: the file is moved to its place, which no watch tells of."""
-    file = Path(spool.path(name))
+    """A run is over before a watch has seen its log grow: the file is moved to its place, which no watch tells of."""
+    file = Path(spool._folder, log_file(name))
     written = file.parent.parent / "written"
     written.write_bytes(output)
     written.rename(file)
@@ -261,7 +262,7 @@ async def test_a_new_session_begins_a_new_stream_even_if_there_was_nothing_to_sh
         over(spool, "p/job/1/0.2", b"second")
         await until(lambda: shelf.logs.size("p/job/1/0.2") == 6)
         await until(lambda: not os.listdir(tmp_path / "logs"))
-        assert shelf.streams == 2 and not shelf.troubled.is_set(), "nothing was said on the old one"
+        assert shelf.streams == 2 and not shelf.troubled.is_set(), "nothing was reported on the old one"
 
 
 async def test_a_new_session_ends_the_wait_for_an_answer_on_the_old_stream(tmp_path: Path) -> None:
@@ -280,7 +281,7 @@ async def test_what_was_on_a_stream_that_broke_is_sent_again_without_a_further_w
         over(spool, "p/job/1/0.2", b"second")
         await until(lambda: shelf.logs.size("p/job/1/0.2") == 6)
         await until(lambda: not os.listdir(tmp_path / "logs"))
-        await spool.flushed()
+        await spool.idle.wait()
 
 
 async def test_a_new_session_without_logs_opens_no_stream(tmp_path: Path) -> None:
@@ -288,3 +289,13 @@ async def test_a_new_session_without_logs_opens_no_stream(tmp_path: Path) -> Non
         spool.reconnected()
         await until(lambda: spool._call is None)
         assert shelf.streams == 1
+
+
+async def test_a_link_in_the_place_of_a_log_is_not_sent(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    async with shelved(tmp_path) as (shelf, spool):
+        (tmp_path / "logs" / log_file("p/job/1/0.7")).symlink_to(tmp_path / "secret")
+        spool.ended("p/job/1/0.7", 6)
+        over(spool, "p/job/1/0.8", b"mine")
+        await until(lambda: shelf.logs.size("p/job/1/0.8") == 4)
+        assert not shelf.logs.read("p/job/1/0.7", 0, 100)

@@ -12,6 +12,7 @@ from hypothesis import strategies as some
 
 from roost.agent.logs import spool as spool_module
 from roost.agent.logs.spool import Log, Spool
+from roost.agent.prepare import log_file
 from roost.wire import agent_pb2 as pb
 
 NAME = "default/job/1/0.1"
@@ -63,7 +64,7 @@ async def ship(writes: Sequence[bytes], server: Server, reconnects: set[int]) ->
     """Write a log piece by piece while it is shipped, and wait until the server has what it can get."""
     with tempfile.TemporaryDirectory() as folder:
         spool = Spool(folder, server.open, lambda: [NAME])
-        path = spool.path(NAME)
+        path = f"{folder}/{log_file(NAME)}"
         spool.begin(())
         running = asyncio.ensure_future(spool.run())
         try:

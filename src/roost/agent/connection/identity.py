@@ -25,6 +25,8 @@ LOOK_S_MAX = 600.0  # a machine that slept for a month looks at its clock soon a
 RENEW_AGAIN_S_MIN, RENEW_AGAIN_S_MAX = 30.0, 3_600.0  # a third of a life is left: no hurry
 RENEW_S_MAX = 30.0
 
+OpenChannel = Callable[[Bundle], "grpc.aio.Channel"]
+
 
 class NodeIdentity:
     """The file with key and certificate, read again when it has changed."""
@@ -66,48 +68,39 @@ class NodeIdentity:
         replace_file(self.path, bundle.text())
 
 
-class Renewal:
-    """Asks for the next certificate when two thirds of the life of this one are over. Failures are waited out."""
-
-    def __init__(self, identity: NodeIdentity, open_channel: Callable[[Bundle], "grpc.aio.Channel"]) -> None:
-        self._identity = identity
-        self._open_channel = open_channel
-
-    async def run(self) -> None:
-        again_s = RENEW_AGAIN_S_MIN
-        while True:
-            try:
-                bundle = self._identity.read()
-            except (OSError, ValueError):
-                bundle = None  # the link logs it
-            due_s = (bundle.renew_ms - now_ms()) / 1_000 if bundle is not None else LOOK_S_MAX
-            if bundle is None or due_s > 0 or bundle.expires_ms <= now_ms():
-                await asyncio.sleep(min(max(due_s, 1.0), LOOK_S_MAX))
-                continue
-            try:
-                await self.renew(bundle)
-                again_s = RENEW_AGAIN_S_MIN
-            except (grpc.aio.AioRpcError, OSError, ValueError, TimeoutError) as error:
-                message = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
-                log(f"the certificate could not be renewed, which is tried again: {message}")
-                await asyncio.sleep(again_s)
-                again_s = min(again_s * 2, RENEW_AGAIN_S_MAX)
-
-    async def renew(self, bundle: Bundle) -> None:
-        """One attempt, on a connection of its own that shows the newest certificate."""
-        key, request = await asyncio.to_thread(make_request, bundle.name)
-        channel = self._open_channel(bundle)
+async def keep_renewed(identity: NodeIdentity, open_channel: OpenChannel) -> None:
+    """Ask for the next certificate when two thirds of the life of this one are over. Failures are waited out."""
+    again_s = RENEW_AGAIN_S_MIN
+    while True:
         try:
-            data = await channel.unary_unary(RENEW)(
-                pb.Renewal(request=request).SerializeToString(), timeout=RENEW_S_MAX, wait_for_ready=True
-            )
-        finally:
-            await channel.close()
-        given = pb.Renewed.FromString(data)
-        servers = tuple(given.servers) or bundle.servers
-        renewed = Credential(given.certificate, given.authority, servers, given.issued_ms, given.expires_ms)
-        self._identity.write(bundle_of(bundle.name, key, renewed))
-        log("the certificate was renewed")
+            bundle = identity.read()
+        except (OSError, ValueError):
+            bundle = None  # the link logs it
+        due_s = (bundle.renew_ms - now_ms()) / 1_000 if bundle is not None else LOOK_S_MAX
+        if bundle is None or due_s > 0 or bundle.expires_ms <= now_ms():
+            await asyncio.sleep(min(max(due_s, 1.0), LOOK_S_MAX))
+            continue
+        try:
+            await renew(identity, open_channel, bundle)
+            again_s = RENEW_AGAIN_S_MIN
+        except (grpc.aio.AioRpcError, OSError, ValueError, TimeoutError) as error:
+            message = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+            log(f"the certificate could not be renewed, which is tried again: {message}")
+            await asyncio.sleep(again_s)
+            again_s = min(again_s * 2, RENEW_AGAIN_S_MAX)
+
+
+async def renew(identity: NodeIdentity, open_channel: OpenChannel, bundle: Bundle) -> None:
+    """One attempt, on a connection of its own that shows the newest certificate."""
+    key, request = await asyncio.to_thread(make_request, bundle.name)
+    message = pb.Renewal(request=request).SerializeToString()
+    async with open_channel(bundle) as channel:
+        data = await channel.unary_unary(RENEW)(message, timeout=RENEW_S_MAX, wait_for_ready=True)
+    given = pb.Renewed.FromString(data)
+    servers = tuple(given.servers) or bundle.servers
+    renewed = Credential(given.certificate, given.authority, servers, given.issued_ms, given.expires_ms)
+    identity.write(bundle_of(bundle.name, key, renewed))
+    log("the certificate was renewed")
 
 
 def credentials_of(bundle: Bundle) -> grpc.ChannelCredentials:

@@ -12,9 +12,10 @@ from enum import Enum, auto
 
 import msgspec
 
+from roost import __version__
 from roost.agent.actor import Action, Actor
 from roost.agent.connection.server_list import ServerList
-from roost.model.protocol import Answer, Beat, Hello, Usage, Welcome
+from roost.model.protocol import Answer, Beat, Hello, Usage, Welcome, version_refusal
 
 BEATS_PER_LEASE = 4
 FLUSH_DELAY_MS = 2  # how long a report waits for others
@@ -30,6 +31,7 @@ REFUSED_MS = 5_000
 NAME_TAKEN_MS = 1_000  # the last agent of our name may be about to end
 NAME_TAKEN_TRIES = 60  # then it is not
 NO_WELCOME = "the server did not welcome us"
+NOT_UNDERSTOOD = f"it sent what roost {__version__} does not know, and nothing of it is followed; update this agent"
 QUIET_TRIES = 15  # two seconds: `roost up` writes certificates for its nodes while they start
 
 
@@ -40,6 +42,7 @@ class StreamEnd(Enum):
     REFUSED = auto()
     NOT_ROOST = auto()
     NAME_TAKEN = auto()
+    NOT_UNDERSTOOD = auto()
 
 
 REFUSALS = {
@@ -47,6 +50,7 @@ REFUSALS = {
     StreamEnd.REFUSED: "the server refuses this agent",
     StreamEnd.NOT_ROOST: "there is no Roost server at this address",
     StreamEnd.NAME_TAKEN: "our name is taken",
+    StreamEnd.NOT_UNDERSTOOD: "this agent does not understand the server",
 }
 
 
@@ -193,25 +197,28 @@ class LinkMachine:
     def received(
         self, frame: Welcome | Answer | None, now: int, servers: tuple[str, ...] = (), *, unsure: bool = False
     ) -> list[Effect]:
-        """A frame of the server, None: of a kind that this agent does not know.
+        """A frame of the server, None: it has something that this agent does not know, and is not half followed.
 
         A welcome names the other servers; an answer says whether the server may lead no more.
         """
+        if self.phase not in (Phase.GREETING, Phase.CONNECTED, Phase.LEAVING):
+            return []
+        if frame is None:
+            return self._lost(StreamEnd.NOT_UNDERSTOOD, NOT_UNDERSTOOD, now, [CloseStream()])
         if self.phase is Phase.GREETING:
             if isinstance(frame, Welcome):
                 return self._welcomed(frame, servers, now)
             return self._lost(StreamEnd.BROKEN, NO_WELCOME, now, [CloseStream()])
-        if self.phase not in (Phase.CONNECTED, Phase.LEAVING):
-            return []
         self._heard_ms = now
         if isinstance(frame, Welcome):
             return [*self._actor.welcomed(frame, now)]
-        if frame is None:
-            return []
         self._unsure = self._unsure or unsure
         if frame.echo_ms >= self._sent_ms:
             self._unanswered = False
-        return [*self._actor.answered(frame, now), *self._find_leader(now)]
+        actions = self._actor.answered(frame, now)
+        if frame.lease_ms:
+            self._plan_beat(self._sent_ms)
+        return [*actions, *self._find_leader(now)]
 
     def leader_found(self, address: str, now: int) -> list[Effect]:
         self._finding = False
@@ -245,6 +252,8 @@ class LinkMachine:
     # inside
 
     def _welcomed(self, welcome: Welcome, servers: tuple[str, ...], now: int) -> list[Effect]:
+        if refusal := version_refusal(welcome.protocol, welcome.software, mine="agent", other="server"):
+            return self._lost(StreamEnd.NOT_UNDERSTOOD, refusal, now, [CloseStream()])
         self.servers.welcomed(self.address, servers)
         self.phase = Phase.CONNECTED
         self.tries = 0

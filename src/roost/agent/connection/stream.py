@@ -1,25 +1,15 @@
 """The agent's stream to the server over gRPC. What is sent and when is the machine's to decide (machine.py)."""
 
 import asyncio
-import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias, assert_never
 
 import grpc
 
-from roost.agent.connection.identity import SERVER_NAME, NodeIdentity, Renewal, credentials_of
+from roost.agent.connection import machine as link
+from roost.agent.connection.identity import SERVER_NAME, NodeIdentity, credentials_of
 from roost.agent.connection.identity import now_ms as wall_ms
-from roost.agent.connection.machine import (
-    CloseStream,
-    Effect,
-    FindLeader,
-    OpenStream,
-    ReadCertificate,
-    SendFrame,
-    StreamEffect,
-    StreamEnd,
-)
 from roost.agent.machine import AgentMachine
 from roost.agent.machine import Effect as AgentEffect
 from roost.keeper.clock import now_ms
@@ -49,13 +39,15 @@ OPTIONS = (
 )
 
 ENDS = {
-    grpc.StatusCode.OK: StreamEnd.CLOSED,
-    grpc.StatusCode.UNAUTHENTICATED: StreamEnd.BAD_CERTIFICATE,
-    grpc.StatusCode.PERMISSION_DENIED: StreamEnd.REFUSED,
-    grpc.StatusCode.INVALID_ARGUMENT: StreamEnd.REFUSED,
-    grpc.StatusCode.UNIMPLEMENTED: StreamEnd.NOT_ROOST,
-    grpc.StatusCode.ALREADY_EXISTS: StreamEnd.NAME_TAKEN,
+    grpc.StatusCode.OK: link.StreamEnd.CLOSED,
+    grpc.StatusCode.UNAUTHENTICATED: link.StreamEnd.BAD_CERTIFICATE,
+    grpc.StatusCode.PERMISSION_DENIED: link.StreamEnd.REFUSED,
+    grpc.StatusCode.INVALID_ARGUMENT: link.StreamEnd.REFUSED,
+    grpc.StatusCode.UNIMPLEMENTED: link.StreamEnd.NOT_ROOST,
+    grpc.StatusCode.ALREADY_EXISTS: link.StreamEnd.NAME_TAKEN,
 }  # any other code: the stream broke
+
+BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, OSError)
 
 Perform = Callable[[Sequence[AgentEffect]], None]
 Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
@@ -79,7 +71,9 @@ class AgentStream:
         self._streams: asyncio.TaskGroup | None = None
         self._stream: asyncio.Task[None] | None = None  # the current one
         self._finder: asyncio.Task[None] | None = None  # asks the other servers which one leads
-        self._frames: asyncio.Queue[SendFrame] = asyncio.Queue()  # to be written to it; the machine sends one at a time
+        self._frames: asyncio.Queue[link.SendFrame] = (
+            asyncio.Queue()
+        )  # to be written to it; the machine sends one at a time
         self._planned_ms: int | None = None
         self._woken = asyncio.Event()  # clear: `run` waits until the machine is due
         self._woken.set()
@@ -90,7 +84,6 @@ class AgentStream:
 
     async def run(self) -> None:
         machine = self._machine
-        renewing = asyncio.ensure_future(Renewal(self._identity, self._open_channel).run())
         try:
             async with asyncio.TaskGroup() as self._streams:
                 while not machine.is_over:
@@ -99,7 +92,6 @@ class AgentStream:
                     self._perform(machine.tick(now, usage))
                     await self._until_due()
         finally:
-            renewing.cancel()
             self._leave_channel()
             await self._close_stale()
 
@@ -112,20 +104,20 @@ class AgentStream:
         if next_ms is not None and (self._planned_ms is None or next_ms < self._planned_ms):
             self._arm(next_ms)
 
-    def perform(self, effect: StreamEffect) -> None:
+    def perform(self, effect: link.StreamEffect) -> None:
         assert self._streams is not None
         match effect:
-            case ReadCertificate():
+            case link.ReadCertificate():
                 self._read_certificate()
-            case OpenStream(address):
+            case link.OpenStream(address):
                 self._frames = asyncio.Queue()
                 self._stream = self._streams.create_task(self._serve(address, self._frames))
-            case SendFrame():
+            case link.SendFrame():
                 self._frames.put_nowait(effect)
-            case CloseStream():
+            case link.CloseStream():
                 assert self._stream is not None
                 self._stream.cancel()
-            case FindLeader(addresses):
+            case link.FindLeader(addresses):
                 self._finder = self._streams.create_task(self._find_leader(addresses))
             case _:
                 assert_never(effect)
@@ -143,7 +135,7 @@ class AgentStream:
 
     # one stream
 
-    def _resolve(self, effects: list[Effect]) -> None:
+    def _resolve(self, effects: list[link.Effect]) -> None:
         self._perform(self._machine.resolve(effects, now_ms()))
 
     def _read_certificate(self) -> None:
@@ -154,7 +146,7 @@ class AgentStream:
         else:
             self._resolve(self._machine.link.certified(bundle.servers))
 
-    async def _serve(self, address: str, frames: asyncio.Queue[SendFrame]) -> None:
+    async def _serve(self, address: str, frames: asyncio.Queue[link.SendFrame]) -> None:
         bundle = self._identity.read()
         assert bundle is not None, "the certificate was read a moment ago"
         if address != self.address or self._channel is None:
@@ -165,7 +157,7 @@ class AgentStream:
         code, reason, leader = grpc.StatusCode.OK, "the server ended the stream", ""
         try:
             await self._converse(call, frames)
-        except* (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, OSError) as errors:
+        except* (*BROKEN, asyncio.CancelledError) as errors:  # gRPC itself cancels a call whose channel is closed
             code, reason = await _reason(call, errors)
             leader = await _leader(call)
         finally:
@@ -177,9 +169,9 @@ class AgentStream:
             # A task group that has errors of its own forgets, before Python 3.13, that it was cancelled.
             raise asyncio.CancelledError
         self._stream = None
-        self._resolve(self._machine.link.closed(ENDS.get(code, StreamEnd.BROKEN), reason, now_ms(), leader))
+        self._resolve(self._machine.link.closed(ENDS.get(code, link.StreamEnd.BROKEN), reason, now_ms(), leader))
 
-    async def _converse(self, call: Call, frames: asyncio.Queue[SendFrame]) -> None:
+    async def _converse(self, call: Call, frames: asyncio.Queue[link.SendFrame]) -> None:
         own = "" if self._is_located else await own_address(self.address)
         self._resolve(self._machine.link.opened(own, now_ms()))
         async with asyncio.TaskGroup() as group:
@@ -190,7 +182,7 @@ class AgentStream:
                 self._resolve(self._machine.link.received(unpack_server(packed), now_ms(), servers, unsure=unsure))
             writing.cancel()
 
-    async def _write(self, call: Call, frames: asyncio.Queue[SendFrame]) -> None:
+    async def _write(self, call: Call, frames: asyncio.Queue[link.SendFrame]) -> None:
         last = False
         while not last:
             effect = await frames.get()
@@ -233,10 +225,10 @@ class AgentStream:
         """To where we are connected, showing this certificate. Streams of the one before go on."""
         if self._channel is None or bundle is not self._shown:
             self._leave_channel()
-            self._channel, self._shown = self._open_channel(bundle), bundle
+            self._channel, self._shown = self.open_channel(bundle), bundle
         return self._channel
 
-    def _open_channel(self, bundle: Bundle) -> grpc.aio.Channel:
+    def open_channel(self, bundle: Bundle) -> grpc.aio.Channel:
         address = self.address or self._machine.link.servers.all(bundle.servers)[0]
         return grpc.aio.secure_channel(address, credentials_of(bundle), options=OPTIONS)
 
@@ -284,20 +276,15 @@ async def own_address(server: str) -> str:
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or len(port) > len("65535"):
         return ""
-    loop = asyncio.get_running_loop()
+    connecting = asyncio.get_running_loop().create_datagram_endpoint
     try:
         async with asyncio.timeout(LOOK_UP_S_MAX):
-            found = await loop.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)
+            transport, _ = await connecting(asyncio.DatagramProtocol, remote_addr=(host, int(port)))
     except (OSError, ValueError, OverflowError):  # no such name, none that can be, no such port
         return ""
-    for family, kind, protocol, _, place in found:
-        try:
-            with socket.socket(family, kind, protocol) as way:
-                way.connect(place)  # of a datagram socket: only which way it would go is looked up
-                return str(way.getsockname()[0])
-        except OSError:
-            continue
-    return ""
+    address = str(transport.get_extra_info("sockname")[0])
+    transport.close()
+    return address
 
 
 async def _leads(address: str, bundle: Bundle) -> bool:

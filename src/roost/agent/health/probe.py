@@ -35,25 +35,23 @@ class ProbeTarget(msgspec.Struct, frozen=True):
 
 
 async def probe(target: ProbeTarget) -> str:
-    """A message that says what is wrong; empty: it is healthy."""
+    """A message that says what is wrong; empty: it is healthy. The server knows which check it was."""
     check = target.check
     if check.argv:
         return await _command(target)
-    name = f"http {check.path}" if check.path else f"tcp {check.port}"
     if not target.port:
-        return f"{name}: the run was given no such port"
-    return await _in_time(name, _request(target.port, check.path) if check.path else _connect(target.port), check)
+        return "the run was given no such port"
+    return await _in_time(_request(target.port, check.path) if check.path else _connect(target.port), check)
 
 
-async def _in_time(name: str, inspect: Awaitable[str], check: Check) -> str:
+async def _in_time(inspect: Awaitable[str], check: Check) -> str:
     try:
         async with asyncio.timeout(check.timeout_ms / 1_000):
-            message = await inspect
+            return await inspect
     except TimeoutError:
-        message = f"no answer within {_time(check.timeout_ms)}"
+        return f"no answer within {_time(check.timeout_ms)}"
     except OSError as error:
-        message = os.strerror(error.errno).lower() if error.errno else str(error)
-    return f"{name}: {message}" if message else ""
+        return os.strerror(error.errno).lower() if error.errno else str(error)
 
 
 async def _connect(port: int) -> str:
@@ -113,7 +111,7 @@ async def _command(target: ProbeTarget) -> str:
         )  # fmt: skip
     except (OSError, ValueError) as error:
         message = os.strerror(error.errno).lower() if isinstance(error, OSError) and error.errno else str(error)
-        return f"command: {getattr(error, 'filename', None) or check.argv[0]}: {message}"
+        return f"{getattr(error, 'filename', None) or check.argv[0]}: {message}"
     assert process.stdout is not None
     output = _Output(process.stdout.fileno())
     late = False
@@ -134,7 +132,7 @@ async def _command(target: ProbeTarget) -> str:
     message = f"exit code {code}" if code > 0 else f"ended by signal {-code}" if code < 0 else ""
     if late:
         message = f"no end within {_time(check.timeout_ms)}"
-    return f"command: {message}{f': {text}' if text else ''}" if message else ""
+    return f"{message}{f': {text}' if text else ''}" if message else ""
 
 
 async def _exit(process: "subprocess.Popen[bytes]") -> None:
@@ -195,13 +193,10 @@ class _Output:
 def end_leftovers(mark: str) -> int:
     """KILL the commands that an agent before us has left behind when it died; returns how many processes they had."""
     found = 0
-    for name in os.listdir("/proc") if mark else ():
-        if not name.isdigit():
-            continue
-        environ = processes.environment(int(name))
-        if processes.find(environ, processes.MARK) == mark and processes.find(environ, CHECK_MARK) is not None:
+    for pid in processes.started_by(mark) if mark else ():
+        if processes.find(processes.environment(pid), CHECK_MARK) is not None:
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(int(name), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
                 found += 1
     return found
 

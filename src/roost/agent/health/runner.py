@@ -22,14 +22,19 @@ class Checks:
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            while True:
-                await self._changed.wait()
-                self._changed.clear()
-                while self._due and len(self._looks) < PROBES_MAX:
-                    token = next(iter(self._due))
-                    del self._due[token]
-                    self._looks[token] = group.create_task(self._inspect(token, self._targets[token]))
+        self._changed.set()  # for checks that were broken off when an earlier `run` failed
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await self._changed.wait()
+                    self._changed.clear()
+                    while self._due and len(self._looks) < PROBES_MAX:
+                        token = next(iter(self._due))
+                        del self._due[token]
+                        self._looks[token] = group.create_task(self._inspect(token, self._targets[token]))
+        finally:
+            self._due.update(dict.fromkeys(self._looks))  # tasks that were cancelled before they began
+            self._looks.clear()
 
     def watch(self, token: int, target: ProbeTarget) -> None:
         self._targets[token] = target
@@ -57,7 +62,12 @@ class Checks:
     async def _inspect(self, token: int, target: ProbeTarget) -> None:
         try:
             message = await probe(target)
-        finally:
             del self._looks[token]
+            self._reported(token, message)
+        except BaseException:
+            if token in self._targets:
+                self._due[token] = None  # its turn again, when the checks are restarted
+            raise
+        finally:
+            self._looks.pop(token, None)
             self._changed.set()
-        self._reported(token, message)

@@ -8,7 +8,7 @@ import msgspec
 
 from roost.model.spec.service import Check
 
-WORDS_EVERY_MS = 10_000  # a check's message may differ each time: sent so often at most, and at every change
+WORDS_EVERY_MS = 10_000  # a check's message may differ each time: in the end it is sent so often at most
 FIRST_MS = 250  # until the first look, at most, and then twice as long each time while it starts, up to the interval
 _MIX = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: neighbouring tokens are far apart after this
 
@@ -22,6 +22,7 @@ class HealthState(msgspec.Struct):
     well: int = 0  # in a row
     failed: int = 0  # in a row, of those that count
     looks: int = 0
+    messages: int = 0  # how often another message alone was reported
     words_ms: int = 0  # before this time, another message alone is not reported
 
     def probed(self, well: bool, age_ms: int) -> bool:
@@ -51,6 +52,14 @@ class HealthState(msgspec.Struct):
         if not self.looks:
             return (interval_ms * chance) >> 32
         return interval_ms * 9 // 10 + ((interval_ms // 5 * chance) >> 32)
+
+    def message_due_ms(self, now: int) -> int:
+        """When to report another message alone. The first ones follow soon: a process that does not listen yet is
+        refused at first, and what is wrong with it shows only then."""
+        due_ms = max(now, self.words_ms)
+        self.words_ms = due_ms + min(WORDS_EVERY_MS, FIRST_MS << min(self.messages, 20))
+        self.messages += 1
+        return due_ms
 
     def _starts(self, age_ms: int) -> bool:
         return not self.served and age_ms < self.check.start_ms

@@ -1,7 +1,8 @@
 """What this host offers and how much of it is in use: from /proc and cgroups, bounded by what our group may use."""
 
+import getpass
 import os
-from typing import NamedTuple
+from contextlib import suppress
 
 import msgspec
 
@@ -12,16 +13,10 @@ from roost.model.records.node import Facts
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386", "i386": "386"}
 OWN_FILES_MAX = 10_000  # how many of our own files are counted: a hundred milliseconds at worst, when an agent starts
+UNBOUNDED = 1 << 60  # more than any machine has
 NO_WISHES = Facts({})
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class Bounds(NamedTuple):
-    """What the cgroups above us allow; None: no bound."""
-
-    cpu_m: int | None
-    memory: int | None
 
 
 def facts(data_dir: str, wishes: Facts = NO_WISHES, share: int = 1, number: int = 1, *, proc: str = "/proc") -> Facts:
@@ -29,9 +24,13 @@ def facts(data_dir: str, wishes: Facts = NO_WISHES, share: int = 1, number: int 
 
     Where several agents share the machine: the part of this agent, which is `number` of `share`.
     """
-    bounds = bounds_of(f"{proc}/self")
+    cpu_m, memory = bounds_of(f"{proc}/self")
     gpus = gpu_models(proc) if number == 1 else []  # devices have numbers: two agents would give the same away
-    found = {"cpu": cpu_m(bounds), "memory": memory(bounds, proc), "disk": disk(data_dir)}
+    found = {
+        "cpu": min(len(os.sched_getaffinity(0)) * 1000, cpu_m),
+        "memory": min(meminfo(proc)["MemTotal"], memory),
+        "disk": disk(data_dir),
+    }
     resources = {name: amount // share for name, amount in found.items()}
     if gpus:
         resources["gpu"] = len(gpus) * 1000
@@ -52,19 +51,8 @@ def facts(data_dir: str, wishes: Facts = NO_WISHES, share: int = 1, number: int 
         gpu_model=wishes.gpu_model or (gpus[0] if len(set(gpus)) == 1 else ""),
         port_first=first,
         port_last=first + ports - 1,
+        user=getpass.getuser(),
     )
-
-
-def cpu_m(bounds: Bounds) -> int:
-    """Milli-cores: the processors we may run on, or less where a quota says so."""
-    cores = len(os.sched_getaffinity(0)) * 1000
-    return cores if bounds.cpu_m is None else min(cores, bounds.cpu_m)
-
-
-def memory(bounds: Bounds, proc: str = "/proc") -> int:
-    """Bytes: the machine's, or less where a limit says so."""
-    total = meminfo(proc)["MemTotal"]
-    return total if bounds.memory is None else min(total, bounds.memory)
 
 
 def disk(data_dir: str) -> int:
@@ -79,18 +67,13 @@ def disk(data_dir: str) -> int:
 def own_files(data_dir: str) -> int:
     """What our own files take up, as far as we count. Without it a restarted agent would offer less each time."""
     total = seen = 0
-    folders = [data_dir]
-    while folders and seen < OWN_FILES_MAX:
-        try:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    seen += 1
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_blocks * 512
-        except OSError:  # gone while we looked, or not ours to see
-            continue
+    for folder, _, files in os.walk(data_dir):
+        for name in files:
+            with suppress(OSError):  # gone while we looked
+                total += os.lstat(f"{folder}/{name}").st_blocks * 512
+        seen += 1 + len(files)
+        if seen > OWN_FILES_MAX:
+            break
     return total
 
 
@@ -111,13 +94,10 @@ def gpu_models(proc: str = "/proc") -> list[str]:
     return models
 
 
-def bounds_of(process: str = "/proc/self") -> Bounds:
-    cpu = [cpu_bound(group) for group in groups_above(process, "cpu")]
-    mem = [memory_bound(group) for group in groups_above(process, "memory")]
-    return Bounds(
-        min((bound for bound in cpu if bound is not None), default=None),
-        min((bound for bound in mem if bound is not None), default=None),
-    )
+def bounds_of(process: str) -> tuple[int, int]:
+    """The milli-cores and bytes that the cgroups above us allow; UNBOUNDED where they allow everything."""
+    cpu_m = min(map(cpu_bound, groups_above(process, "cpu")), default=UNBOUNDED)
+    return cpu_m, min(map(memory_bound, groups_above(process, "memory")), default=UNBOUNDED)
 
 
 def groups_above(process: str, controller: str) -> list[str]:
@@ -137,24 +117,23 @@ def groups_above(process: str, controller: str) -> list[str]:
     return found
 
 
-def cpu_bound(group: str) -> int | None:
+def cpu_bound(group: str) -> int:
     arguments = cgroup.read(f"{group}/cpu.max").split()
     if not arguments:
         arguments = [cgroup.read(f"{group}/cpu.cfs_quota_us"), cgroup.read(f"{group}/cpu.cfs_period_us")]
     if len(arguments) < 2 or not arguments[0].isdigit() or not arguments[1].isdigit() or arguments[1] == "0":
-        return None  # "max", -1, or no such file
+        return UNBOUNDED  # "max", -1, or no such file
     return int(arguments[0]) * 1000 // int(arguments[1])
 
 
-def memory_bound(group: str) -> int | None:
+def memory_bound(group: str) -> int:
     """Bytes a group may use. v1 says "no limit" with a number that no machine has."""
-    message = cgroup.read(f"{group}/memory.max") or cgroup.read(f"{group}/memory.limit_in_bytes")
-    return int(message) if message.isdigit() and int(message) < 1 << 60 else None
+    text = cgroup.read(f"{group}/memory.max") or cgroup.read(f"{group}/memory.limit_in_bytes")
+    return min(int(text), UNBOUNDED) if text.isdigit() else UNBOUNDED
 
 
 def meminfo(proc: str = "/proc") -> dict[str, int]:
-    lines = (line.split() for line in cgroup.read(f"{proc}/meminfo").splitlines())
-    return {arguments[0].rstrip(":"): int(arguments[1]) * 1024 for arguments in lines if len(arguments) > 1}
+    return {name.rstrip(":"): kib * 1024 for name, kib in values(cgroup.read(f"{proc}/meminfo")).items()}
 
 
 class UsageMeter:
@@ -167,10 +146,10 @@ class UsageMeter:
         self.data_dir = data_dir
         self.share = share
         self.proc = proc
-        bounds = bounds_of(f"{proc}/self")
+        cpu_m, memory = bounds_of(f"{proc}/self")
         cpu_groups, memory_groups = groups_above(f"{proc}/self", "cpuacct"), groups_above(f"{proc}/self", "memory")
-        self.cpu_group = cpu_groups[0] if bounds.cpu_m is not None and cpu_groups else ""
-        self.memory_group = memory_groups[0] if bounds.memory is not None and memory_groups else ""
+        self.cpu_group = cpu_groups[0] if cpu_m < UNBOUNDED and cpu_groups else ""
+        self.memory_group = memory_groups[0] if memory < UNBOUNDED and memory_groups else ""
         self.last_busy_ms = self.busy_ms()
         self.last_at_ms: int | None = None
 
@@ -206,5 +185,6 @@ class UsageMeter:
 
 
 def values(text: str) -> dict[str, int]:
-    pairs = (line.split() for line in text.splitlines())
-    return {arguments[0]: int(arguments[1]) for arguments in pairs if len(arguments) == 2 and arguments[1].isdigit()}
+    """Lines of a name and a number, as the kernel writes them."""
+    lines = (line.split() for line in text.splitlines())
+    return {fields[0]: int(fields[1]) for fields in lines if len(fields) > 1 and fields[1].isdigit()}

@@ -11,12 +11,15 @@ import random
 import re
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 
 from roost.agent.logs.file_watch import FileWatch
 from roost.agent.prepare import log_file
+from roost.keeper.clock import now_ms
 from roost.wire import agent_pb2 as pb
 
 CHUNK_BYTES_MAX = 256 << 10
@@ -32,19 +35,17 @@ _PUNCH = 0x3  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 Open = Callable[[], "grpc.aio.StreamStreamCall[bytes, bytes]"]
 
 
+@dataclass(slots=True, eq=False)
 class Log:
     """One log that has bytes."""
 
-    __slots__ = ("final", "holed", "kept", "name", "path", "queued", "released")
-
-    def __init__(self, name: str, path: str) -> None:
-        self.name = name
-        self.path = path
-        self.kept = 0  # how far the server has it
-        self.final: int | None = None  # its size in the end, once the run has ended
-        self.released = False  # nothing here needs the file now
-        self.queued = False
-        self.holed = 0
+    name: str
+    path: str
+    kept: int = 0  # how far the server has it
+    final: int | None = None  # its size in the end, once the run has ended
+    released: bool = False  # nothing here needs the file now
+    queued: bool = False
+    holed: int = 0
 
     @property
     def is_shipped(self) -> bool:
@@ -66,15 +67,11 @@ class Spool:
         self._logs: dict[str, Log] = {}
         self._queue: deque[Log] = deque()
         self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self.idle = asyncio.Event()  # the server has what there is
+        self.idle.set()
+        self._progress_ms = 0  # when the server last took something, or there was nothing to send
         self._call: grpc.aio.StreamStreamCall[bytes, bytes] | None = None
-        self._is_stale = False  # the stream is not to be used again
-        self._moved = asyncio.Event()  # there is another server: whatever we wait for may never come
-
-    def path(self, name: str) -> str:
-        """Where a log is written to."""
-        return f"{self._folder}/{log_file(name)}"
+        self._moved = asyncio.Event()  # the stream is not to be used again: whatever we wait for may never come
 
     def begin(self, ended: Iterable[str]) -> None:
         """Take up what is in the folder. What belongs to no live run has ended; `ended` are those not forgotten yet."""
@@ -110,13 +107,12 @@ class Spool:
 
     def reconnected(self) -> None:
         """There is a server again, perhaps another one. The old stream may hang without a word, so it is left."""
-        self._is_stale = True
-        self._wake.set()
         self._moved.set()
+        self._wake.set()
 
-    async def flushed(self) -> None:
-        """Wait until the server has what there is."""
-        await self._idle.wait()
+    def stuck_ms(self, now: int) -> int:
+        """For how long the server has taken nothing although there is something to send."""
+        return 0 if self.idle.is_set() else max(0, now - self._progress_ms)
 
     async def run(self) -> None:
         """Ship until cancelled. Trouble is waited out: the bytes are on disk."""
@@ -130,7 +126,7 @@ class Spool:
                     await self._ship()
                     pause_s = RETRY_S_MIN
                 except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, OSError):
-                    self._is_stale = True
+                    self._moved.set()
                     await asyncio.sleep(pause_s * random.uniform(0.5, 1))
                     pause_s = min(pause_s * 2, RETRY_S_MAX)
                     self._wake.set()
@@ -140,11 +136,10 @@ class Spool:
 
     async def _ship(self) -> None:
         """Send until nothing is left."""
-        while self._queue or self._is_stale:
-            if self._call is None or self._is_stale:
+        while self._queue or self._moved.is_set():
+            if self._call is None or self._moved.is_set():
                 self._hang_up()
                 self._moved.clear()
-                self._is_stale = False
                 if not self._logs:
                     break  # no stream before there is something to say
                 self._call = self._open()
@@ -152,7 +147,7 @@ class Spool:
             chunks = self._gather()
             if chunks:
                 await self._exchange(chunks)
-        self._idle.set()
+        self.idle.set()
 
     async def _exchange(self, chunks: list[pb.LogChunk]) -> None:
         """One batch, and the answer to it."""
@@ -163,6 +158,7 @@ class Spool:
                 data = await self._unless_moved(_reported(self._call, batch.SerializeToString()))
             if data is grpc.aio.EOF:
                 raise ConnectionError("the server ended the stream")
+            self._progress_ms = now_ms()
             for size in pb.LogSizes.FromString(data).sizes:
                 log = self._logs.get(size.log)
                 if log is not None:
@@ -206,33 +202,22 @@ class Spool:
         return chunks
 
     def _read(self, log: Log, limit: int) -> bytes:
-        try:
-            fd = os.open(log.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
-            if log.final is not None:
-                limit = max(0, min(limit, log.final - log.kept))
-            size = os.fstat(fd).st_size
-            if log.kept > size:
-                self._give_back(log, size)
-                return b""
-            return os.pread(fd, limit, log.kept)
-        except OSError:
-            return b""
-        finally:
-            os.close(fd)
+        if log.final is not None:
+            limit = max(0, min(limit, log.final - log.kept))
+        with suppress(OSError), open(log.path, "rb", 0, opener=_no_link) as file:
+            size = os.fstat(file.fileno()).st_size
+            if log.kept <= size:
+                return os.pread(file.fileno(), limit, log.kept)
+            self._give_back(log, size)
+        return b""
 
     def _give_back(self, log: Log, size: int) -> None:
         """The server wants no more of a log: what is written on must not fill the disk."""
         if size - log.holed < HOLE_BYTES:
             return
-        try:
-            with open(log.path, "r+b") as file:
-                libc = ctypes.CDLL(None)
-                libc.fallocate(file.fileno(), _PUNCH, ctypes.c_long(log.holed), ctypes.c_long(size - log.holed))
-        except (OSError, AttributeError):
-            pass
+        with suppress(OSError, AttributeError), open(log.path, "r+b", opener=_no_link) as file:
+            libc = ctypes.CDLL(None)
+            libc.fallocate(file.fileno(), _PUNCH, ctypes.c_long(log.holed), ctypes.c_long(size - log.holed))
         log.holed = size
 
     def _size(self, log: Log) -> int:
@@ -249,27 +234,29 @@ class Spool:
         if not log.queued and not log.is_shipped:
             log.queued = True
             self._queue.append(log)
-            self._idle.clear()
+            if self.idle.is_set():
+                self._progress_ms = now_ms()
+                self.idle.clear()
             self._wake.set()
 
     def _finish(self, log: Log) -> None:
         if log.is_shipped and log.released:
             self._logs.pop(log.name, None)
-            try:
+            with suppress(FileNotFoundError):
                 os.unlink(log.path)
-            except FileNotFoundError:
-                pass
 
     def _log(self, name: str) -> Log:
-        log = self._logs.get(name)
-        if log is None:
-            log = self._logs[name] = Log(name, self.path(name))
-        return log
+        return self._logs.setdefault(name, Log(name, f"{self._folder}/{log_file(name)}"))
 
     def _hang_up(self) -> None:
         if self._call is not None:
             self._call.cancel()
             self._call = None
+
+
+def _no_link(path: str, flags: int) -> int:
+    """A run could have put a link in the place of its log, to have another file sent."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 async def _reported(call: "grpc.aio.StreamStreamCall[bytes, bytes]", data: bytes) -> Any:
