@@ -11,12 +11,12 @@ import httpx
 from roost.server.auth.tokens import decode_token
 from tests.server.inprocess_server import InprocessServer, inprocess_server
 
-LEASE_MS = 600_000  # nodes that nobody plays must not be lost meanwhile
+LEASE_MS = 600_000  # nodes without an agent must not be lost meanwhile
 NUMBERS = count()
 
 
 class Caller:
-    """Somebody with a token."""
+    """A caller with a token."""
 
     def __init__(self, made: InprocessServer, name: str, token: str) -> None:
         self.made = made
@@ -43,7 +43,7 @@ async def quiet_server(**settings: Any) -> AsyncIterator[InprocessServer]:
 
 
 async def caller(made: InprocessServer, role: str, *projects: str, **fields: Any) -> Caller:
-    """Somebody with a new token that has been used, so that its use is written down and changes nothing later."""
+    """A caller with a new token that has been used, so that its use is written down and changes nothing later."""
     name = f"token-{next(NUMBERS)}"
     body = {"name": name, "role": role, "projects": list(projects), **fields}
     found = Caller(made, name, (await made.post("/v1/tokens", body, expect=201))["token"])
@@ -53,11 +53,11 @@ async def caller(made: InprocessServer, role: str, *projects: str, **fields: Any
     return found
 
 
-async def status_of(made: InprocessServer, who: Caller, method: str, path: str) -> int:
-    """The status of an answer that may have no end: whoever asks leaves as soon as it begins."""
+async def status_of(made: InprocessServer, principal: Caller, method: str, path: str) -> int:
+    """The status of an answer that may have no end: the caller that asks leaves as soon as it begins."""
     status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     path, _, query = path.partition("?")
-    headers = [(b"host", b"roost"), (b"authorization", who.headers["authorization"].encode())]
+    headers = [(b"host", b"roost"), (b"authorization", principal.headers["authorization"].encode())]
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
         "path": path, "raw_path": path.encode(), "root_path": "", "query_string": query.encode(), "headers": headers,

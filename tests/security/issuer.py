@@ -19,7 +19,7 @@ KINDS = {"RS256": ("RSA", 2048), "ES256": ("EC", "P-256"), "EdDSA": ("OKP", "Ed2
 
 
 class LocalIssuer(ThreadingHTTPServer):
-    """Signs for anybody who asks in a test; over HTTP only for whoever has a code."""
+    """Signs for any caller that asks in a test; over HTTP only for the caller that has a code."""
 
     daemon_threads = True
 

@@ -28,7 +28,7 @@ from tests.server.inprocess_server import DEADLINE_S, TOKEN, InprocessServer
 
 SERVERS = "roost.server.v1.Servers"
 AGENTS = SERVICE
-#: How a call may end, whatever was said. UNKNOWN and INTERNAL are how gRPC tells that a handler broke.
+#: How a call may end, whatever was sent. UNKNOWN and INTERNAL are how gRPC tells that a handler broke.
 GOOD_ENDS = frozenset({
     grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.ABORTED,
     grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAUTHENTICATED,
@@ -64,7 +64,7 @@ class SecuredServer(InprocessServer):
         assert not complaints, complaints
 
     async def works(self, node: str = "sound") -> None:
-        """Somebody decent comes, gets work, and it is done."""
+        """A caller decent comes, gets work, and it is done."""
         async with played(self.port, node, new_bundle(node)) as agent:
             await agent.hello(pool=node)
             await self.submit(f"for-{node}", placement={"pool": node})
@@ -100,7 +100,7 @@ def server_bundle(name: str = "other") -> Bundle:
 
 
 def stranger(port: int, kind: str) -> grpc.aio.Channel:
-    """A connection of somebody whose certificate is worth nothing here, or who has none."""
+    """A connection of a caller whose certificate is worth nothing here, or who has none."""
     address = f"127.0.0.1:{port}"
     if kind == "plain":
         return grpc.aio.insecure_channel(address, options=CHANNEL)

@@ -1,4 +1,4 @@
-"""The API under nonsense, from everybody: documented answers, no crash, and whoever may only read changes nothing."""
+"""The API under nonsense, from all callers: documented answers, no crash, and viewers change nothing."""
 
 import asyncio
 import tempfile
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, assume, settings
 from schemathesis import Case
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
@@ -34,7 +34,7 @@ schema = schemathesis.openapi.from_dict(DESCRIPTION).exclude(operation_id=ENDLES
 
 
 class Role(NamedTuple):
-    """Somebody who asks."""
+    """A caller that asks."""
 
     name: str
     role: str = ""  # none: it has no token
@@ -86,7 +86,7 @@ class Standing(threading.Thread):
             await self._leaving.wait()
 
     def kept(self) -> Any:
-        """What somebody who may only read must leave as it is: everything."""
+        """What a caller that may only read must leave as it is: everything."""
         return self.within(self._kept())
 
     async def _kept(self) -> Any:
@@ -116,12 +116,17 @@ def standing() -> Iterator[Standing]:
         yield stands
 
 
-def may_change(operation: str, who: Role) -> bool:
-    """Whether an operation may change anything when this somebody asks for it."""
+def may_change(operation: str, principal: Role) -> bool:
+    """Whether an operation may change anything when this caller asks for it."""
     rank, scope, *_ = BY_NAME[operation]
     if scope is Scope.OPEN:
         return operation == "join"
-    return rank >= SUBMITTER and who.role in ("submitter", "operator")
+    return rank >= SUBMITTER and principal.role in ("submitter", "operator")
+
+
+def has_unsent_parameters(case: Case) -> bool:
+    """An empty list is no parameter in a URL: a query that is invalid because of one arrives as a valid one."""
+    return any(value in ([], {}) for value in (case.query or {}).values())
 
 
 @schema.parametrize()
@@ -132,19 +137,20 @@ def may_change(operation: str, who: Role) -> bool:
     deadline=None,
 )
 def test_nothing_breaks_the_server(case: Case, standing: Standing) -> None:
+    assume(not has_unsent_parameters(case))
     operation = case.operation.definition.raw["operationId"]
     if case.path_parameters and case.meta and case.meta.generation.mode.is_positive and len(str(case.query)) % 3:
         case.path_parameters.update({name: KNOWN[name] for name in case.path_parameters})  # something that exists
     standing.asked[operation] = standing.asked.get(operation, 0) + 1
-    for who in ROLES if standing.asked[operation] <= ASKED_BY_ALL else ():
+    for principal in ROLES if standing.asked[operation] <= ASKED_BY_ALL else ():
         before = standing.kept()
-        answer = case.call(base_url=standing.url, headers=standing.headers[who.name])
+        answer = case.call(base_url=standing.url, headers=standing.headers[principal.name])
         case.validate_response(answer, excluded_checks=CHECKS_LEFT_OUT)
-        assert answer.status_code < 500, (who, answer.text)
-        if not who.role and BY_NAME[operation].scope is not Scope.OPEN:
-            assert answer.status_code == 401, (who, answer.text)
-        if not may_change(operation, who):
-            assert standing.kept() == before, who
+        assert answer.status_code < 500, (principal, answer.text)
+        if not principal.role and BY_NAME[operation].scope is not Scope.OPEN:
+            assert answer.status_code == 401, (principal, answer.text)
+        if not may_change(operation, principal):
+            assert standing.kept() == before, principal
     case.call_and_validate(base_url=standing.url, headers=standing.headers["admin"], excluded_checks=CHECKS_LEFT_OUT)
     assert standing.made is not None and standing.made.engine.ready
 

@@ -1,6 +1,6 @@
 """The agents' port under nonsense: whatever nodes, servers and strangers say, nothing breaks and work goes on.
 
-Words of the right shape with absurd values, bytes without any, in every order; then somebody decent comes and is
+Words of the right shape with absurd values, bytes without any, in every order; then a decent agent comes and is
 served.
 """
 
@@ -97,7 +97,7 @@ wild_frames = st.one_of(
     st.builds(pb.AgentFrame, hello=wild_hellos), st.builds(pb.AgentFrame, beat=wild_beats), st.just(pb.AgentFrame())
 ).map(lambda frame: frame.SerializeToString())
 cut = st.tuples(wild_frames, st.integers(0, 200)).map(lambda pair: pair[0][: pair[1]])
-said = st.lists(st.one_of(wild_frames, cut, st.binary(max_size=100)), max_size=4)
+outcome = st.lists(st.one_of(wild_frames, cut, st.binary(max_size=100)), max_size=4)
 logs = st.sampled_from(
     ["default/job/1/0.1", "default/job/\uff11/0.1", "default/job/01/0.1", "../../x", "a/b/1/../0.1", "a/b/1/0.1/", ""]
 )
@@ -122,10 +122,10 @@ async def made(anyio_backend: str) -> AsyncIterator[SecuredServer]:
 
 
 @SEARCH
-@given(st.sampled_from(NODES), said)
-async def test_a_node_says_anything(made: SecuredServer, node: str, said: list[bytes]) -> None:
+@given(st.sampled_from(NODES), outcome)
+async def test_a_node_says_anything(made: SecuredServer, node: str, outcome: list[bytes]) -> None:
     async with channel_to(made.port, node_bundle(node)) as channel:
-        code, message = await spoken(channel, f"/{AGENTS}/Connect", said)
+        code, message = await spoken(channel, f"/{AGENTS}/Connect", outcome)
     assert code in GOOD_ENDS, message
     made.whole()
 
@@ -160,9 +160,9 @@ async def test_the_core_takes_all_that_passes_the_door(made: SecuredServer, node
 
 @SEARCH
 @given(st.lists(chunks | st.binary(max_size=60), max_size=3))
-async def test_a_node_ships_anything(made: SecuredServer, said: list[bytes]) -> None:
+async def test_a_node_ships_anything(made: SecuredServer, outcome: list[bytes]) -> None:
     async with channel_to(made.port, node_bundle("n1")) as channel:
-        code, message = await spoken(channel, f"/{AGENTS}/Ship", said)
+        code, message = await spoken(channel, f"/{AGENTS}/Ship", outcome)
     assert code in GOOD_ENDS, message
 
 
@@ -171,10 +171,10 @@ async def test_a_node_ships_anything(made: SecuredServer, said: list[bytes]) -> 
     st.sampled_from(["Renew", "Who"]),
     st.binary(max_size=60) | texts.map(lambda t: pb.Renewal(request=t).SerializeToString()),
 )
-async def test_a_node_or_a_server_asks_anything(made: SecuredServer, method: str, said: bytes) -> None:
+async def test_a_node_or_a_server_asks_anything(made: SecuredServer, method: str, outcome: bytes) -> None:
     for bundle in (node_bundle("n1"), server_bundle()):
         async with channel_to(made.port, bundle) as channel:
-            code, _ = await asked(channel, f"/{AGENTS}/{method}", said)
+            code, _ = await asked(channel, f"/{AGENTS}/{method}", outcome)
         assert code in GOOD_ENDS
         assert code != grpc.StatusCode.OK or (method == "Who" and bundle.name == "n1")
 
@@ -185,9 +185,9 @@ async def test_a_node_or_a_server_asks_anything(made: SecuredServer, method: str
     requests.map(lambda found: found.SerializeToString()) | st.binary(max_size=60)
     | logs.map(lambda name: servers.LogRequest(log=name).SerializeToString()),
 )  # fmt: skip
-async def test_a_server_asks_anything(made: SecuredServer, method: str, said: bytes) -> None:
+async def test_a_server_asks_anything(made: SecuredServer, method: str, outcome: bytes) -> None:
     async with channel_to(made.port, server_bundle()) as channel:
-        code, received = await asked(channel, f"/{SERVERS}/{method}", said)
+        code, received = await asked(channel, f"/{SERVERS}/{method}", outcome)
     assert code in GOOD_ENDS
     if method == "Forward" and code is grpc.StatusCode.OK:
         assert servers.ForwardedReply.FromString(received[0]).refusal.status not in (500,)

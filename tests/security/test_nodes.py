@@ -1,4 +1,4 @@
-"""Nodes on the agents' port: who is let in, as whom, and what a node can do to others (nothing)."""
+"""Nodes on the agents' port: who is let in, as which, and what a node can do to others (nothing)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +8,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from roost.agent.connection.identity import NodeIdentity, Renewal, bundle_of, make_request
+from roost.agent.connection import identity as node_identity
+from roost.agent.connection.identity import NodeIdentity, bundle_of, make_request
 from roost.model.events import Remove
 from roost.model.protocol import Hello, Report, Run
 from roost.model.records.enrolment import Bundle
@@ -42,7 +43,7 @@ async def ending(server: GatewayServer, bundle: Bundle, node: str = "") -> tuple
     """How a hello is answered that is not welcome."""
     async with played(server.port, node or bundle.name, bundle) as agent:
         try:
-            await agent.say(Hello(agent.node, "machine", Facts({"cpu": 1_000}), 1))
+            await agent.transmit(Hello(agent.node, "machine", Facts({"cpu": 1_000}), 1))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             pass
         return await agent.ending()
@@ -71,8 +72,8 @@ async def test_a_node_speaks_to_no_server_of_another_ca() -> None:
     async with gateway_server() as server:
         ours = new_bundle("n1")
         bundle = Bundle(ours.key, ours.certificate, another_authority().certificate, "n1", 0, 1 << 60)
-        code, words = await ending(server, bundle)
-        assert code == UNAVAILABLE and "CERTIFICATE_VERIFY_FAILED" in words
+        code, message = await ending(server, bundle)
+        assert code == UNAVAILABLE and "CERTIFICATE_VERIFY_FAILED" in message
 
 
 async def test_an_expired_certificate_is_refused() -> None:
@@ -96,16 +97,16 @@ async def test_without_a_certificate_nothing_is_heard() -> None:
                     assert await asyncio.wait_for(call.code(), DEADLINE_S) == UNAVAILABLE
 
 
-async def test_a_certificate_that_nobody_has_written_down_is_refused() -> None:
+async def test_an_unregistered_certificate_is_refused() -> None:
     async with gateway_server(strict=True) as server:
-        code, words = await ending(server, new_bundle("n1"))
-        assert code == UNAUTHENTICATED and "join token" in words
+        code, message = await ending(server, new_bundle("n1"))
+        assert code == UNAUTHENTICATED and "join token" in message
 
 
 async def test_a_server_is_no_node() -> None:
     async with gateway_server() as server:
-        code, words = await ending(server, authority().for_server("n1", ()), "n1")
-        assert code == UNAUTHENTICATED and "server n1" in words
+        code, message = await ending(server, authority().for_server("n1", ()), "n1")
+        assert code == UNAUTHENTICATED and "server n1" in message
 
 
 async def test_a_node_cannot_play_the_server() -> None:
@@ -139,8 +140,8 @@ async def test_a_removed_node_is_refused_when_it_comes_back() -> None:
         async with played(server.port, bundle=bundle) as agent:
             await agent.hello()
         await removed(server)
-        code, words = await ending(server, bundle)
-        assert code == UNAUTHENTICATED and "revoked" in words
+        code, message = await ending(server, bundle)
+        assert code == UNAUTHENTICATED and "revoked" in message
         assert not server.engine.state.nodes
 
 
@@ -169,7 +170,7 @@ async def test_open_streams_of_a_node_that_another_machine_replaces_are_ended() 
 async def renew(server: GatewayServer, bundle: Bundle, folder: Path) -> Bundle:
     """As an agent does it, over the wire."""
     identity = NodeIdentity(str(folder))
-    await Renewal(identity, lambda shown: channel_to(server.port, shown)).renew(bundle)
+    await node_identity.renew(identity, lambda shown: channel_to(server.port, shown), bundle)
     renewed = identity.read()
     assert renewed is not None
     return renewed
@@ -238,8 +239,8 @@ async def test_a_renewal_that_asks_for_nonsense_changes_nothing() -> None:
 async def test_a_node_cannot_say_that_it_is_another() -> None:
     async with gateway_server(strict=True) as server:
         await joined(server, "n2")
-        code, words = await ending(server, await joined(server), node="n2")
-        assert code == grpc.StatusCode.PERMISSION_DENIED and "node n1" in words
+        code, message = await ending(server, await joined(server), node="n2")
+        assert code == grpc.StatusCode.PERMISSION_DENIED and "node n1" in message
         assert not server.engine.state.nodes
 
 
@@ -280,7 +281,7 @@ async def test_a_report_about_another_nodes_instance_is_ignored() -> None:
         await evil.beat(ended(run))
         await evil.answer()
         assert server.states() == ["running"]
-        assert any(each.code == "not_its_attempt" for each in server.ignored)
+        assert any(item.code == "not_its_attempt" for item in server.ignored)
         await agent.beat(ended(run))
         await agent.answer()
         assert server.states() == ["succeeded"]
@@ -355,7 +356,7 @@ async def test_a_log_of_an_earlier_attempt_comes_from_where_that_was() -> None:
                 assert await shipped(own, f"{log}.1", b"lies") == ENOUGH
 
 
-async def test_a_server_that_forgot_believes_a_hello_about_what_nobody_else_has() -> None:
+async def test_a_server_that_forgot_believes_a_hello_about_what_no_other_node_has() -> None:
     async with two_nodes() as (server, _, evil, run):
         document = encode_document(read_document({"name": "mine", "command": ["/bin/true"]}))
         own = Run(5, "default/mine", 0, 1, document, serial=9)

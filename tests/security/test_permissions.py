@@ -17,7 +17,7 @@ from tests.server.inprocess_server import InprocessServer
 ROLES = ("viewer", "submitter", "operator", "admin")
 NUMBERS = count()
 ENDLESS = {"changes", "follow_log", "follow_events"}
-NO_HISTORY = (200, 404, 503)  # the server keeps none: whoever is let in is told so
+NO_HISTORY = (200, 404, 503)  # the server keeps none: a permitted caller gets that answer
 OPEN = {"livez", "readyz", "leader", "login", "join", "get_authority"}
 
 
@@ -127,7 +127,7 @@ CALLERS = [(role, place) for place in ("own", "*") for role in ROLES]
 
 @pytest.fixture(scope="module")
 async def made(anyio_backend: str) -> AsyncIterator[InprocessServer]:
-    """One server for all: everybody brings projects, a node and names of their own."""
+    """One server for all: all callers bring projects, a node and names of their own."""
     async with quiet_server() as server:
         yield server
 
@@ -145,7 +145,7 @@ class Scene(NamedTuple):
 async def scene(made: InprocessServer, operation: str = "") -> Scene:
     number = next(NUMBERS)
     found = Scene(f"own{number}", f"foreign{number}", f"n{number}", f"x{number}", f"s{number}")
-    await made.client.delete("/v1/maintenance")  # whoever was here before may have begun some
+    await made.client.delete("/v1/maintenance")  # an earlier test may have begun some
     await made.agent(found.node)
     assert (await made.client.put(f"/v1/pools/{found.is_set}", json={"strategy": "best_fit"})).status_code == 200
     for project in (found.own, found.foreign):
@@ -160,7 +160,7 @@ async def scene(made: InprocessServer, operation: str = "") -> Scene:
         assert (await made.client.put(f"{path}/members/ann@example.com", json={"role": "viewer"})).status_code == 200
         assert (await made.client.put(f"{path}/secrets/key", json={"value": "v"})).status_code == 200
         if "hook" in operation:
-            hook = {"url": "http://127.0.0.1:9/"}  # nobody listens: whoever may try it is told so
+            hook = {"url": "http://127.0.0.1:9/"}  # a closed port: a permitted caller gets its error
             assert (await made.client.put(f"{path}/hooks/ends", json=hook)).status_code == 200
     return found
 
@@ -191,10 +191,10 @@ def filled(value: Any, scene: Scene, project: str) -> Any:
     return value
 
 
-async def status(made: InprocessServer, who: Caller, row: Row, path: str, body: Any) -> int:
+async def status(made: InprocessServer, principal: Caller, row: Row, path: str, body: Any) -> int:
     if row.name in ENDLESS:
-        return await status_of(made, who, row.method, path)
-    answer = await who(row.method, path, body)
+        return await status_of(made, principal, row.method, path)
+    answer = await principal(row.method, path, body)
     if answer.status_code == 403:
         assert answer.json()["code"] == "forbidden" and "role" in answer.json()["message"]
     return answer.status_code
@@ -204,12 +204,12 @@ async def status(made: InprocessServer, who: Caller, row: Row, path: str, body: 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
 async def test_the_table(made: InprocessServer, row: Row, role: str, place: str) -> None:
     here = await scene(made, row.name)
-    who = await caller(made, role, here.own if place == "own" else "*")
+    principal = await caller(made, role, here.own if place == "own" else "*")
     stored = {kind: dict(records) for kind, records in made.engine.state.opaque_records.items()}
     before = made.snapshot()
     for project in (here.foreign, here.own):
         path, body = filled(row.path, here, project), filled(row.body, here, project)
-        found = await status(made, who, row, path, body)
+        found = await status(made, principal, row, path, body)
         assert found in expected(row, role, place, project == here.own), (path, found)
         if found in (403, 404) and found not in row.done:
             assert made.snapshot() == before and made.engine.state.opaque_records == stored
@@ -220,9 +220,9 @@ async def test_the_table(made: InprocessServer, row: Row, role: str, place: str)
 @pytest.mark.parametrize("row", [row for row in TABLE if row.body is not None], ids=lambda row: row.name)
 async def test_a_role_is_checked_before_a_body_is_read(made: InprocessServer, row: Row) -> None:
     here = await scene(made, row.name)
-    who = await caller(made, "viewer", "*")
+    principal = await caller(made, "viewer", "*")
     for nonsense in ({"nonsense": 1}, ["nonsense"]):
-        assert await status(made, who, row, filled(row.path, here, here.own), nonsense) == 403
+        assert await status(made, principal, row, filled(row.path, here, here.own), nonsense) == 403
 
 
 @pytest.mark.parametrize(
@@ -242,14 +242,14 @@ async def test_every_operation_has_an_entry_and_a_row(made: InprocessServer) -> 
     assert len(found) > 40
     assert set(found) - set(BY_NAME) == set(), "what has no entry is for admins of everything only"
     assert set(found) - {row.name for row in TABLE} - OPEN - {"options"} == set(), "add a row to the table above"
-    assert {name for name, each in found.items() if each.scope is Scope.OPEN} == OPEN
+    assert {name for name, item in found.items() if item.scope is Scope.OPEN} == OPEN
 
 
 async def test_an_operation_that_was_forgotten_is_for_admins_of_everything() -> None:
     @get("/forgotten", operation_id="forgotten")
     async def forgotten() -> None: ...
 
-    (route,) = (each for each in Litestar([forgotten]).routes if each.path == "/forgotten")
+    (route,) = (item for item in Litestar([forgotten]).routes if item.path == "/forgotten")
     assert operations([route])["forgotten"] == STRICTEST == Rule(ADMIN, Scope.ALL, True)
 
 
@@ -258,8 +258,8 @@ async def test_probes_need_no_token(made: InprocessServer, path: str) -> None:
     assert (await made.client.get(path, headers={"authorization": "nonsense"})).status_code == 200
 
 
-async def test_the_description_and_the_methods_are_for_everybody_who_is_known(made: InprocessServer) -> None:
-    who = await caller(made, "viewer", "own")
-    assert (await who("GET", "/schema/openapi.json")).status_code == 200
-    assert (await who("OPTIONS", "/v1/nodes/n1")).status_code == 204
-    assert (await who("OPTIONS", "/v1/status")).status_code == 204
+async def test_the_description_and_the_methods_are_for_all_known_callers(made: InprocessServer) -> None:
+    principal = await caller(made, "viewer", "own")
+    assert (await principal("GET", "/schema/openapi.json")).status_code == 200
+    assert (await principal("OPTIONS", "/v1/nodes/n1")).status_code == 204
+    assert (await principal("OPTIONS", "/v1/status")).status_code == 204

@@ -36,9 +36,9 @@ async def test_a_line_with_the_address_and_without_the_secret(
 ) -> None:
     monkeypatch.setattr(errors, "refused", logging.RateLimitedLogger("api"))
     async with quiet_server() as made:
-        who = await caller(made, "viewer", "web")
+        principal = await caller(made, "viewer", "web")
         before, stored = made.snapshot(), {kind: dict(all) for kind, all in made.engine.state.opaque_records.items()}
-        headers = who.headers if shown == "viewer" else {"authorization": shown}
+        headers = principal.headers if shown == "viewer" else {"authorization": shown}
         with capture_logs() as report:
             answer = await made.client.request(method, path, json=body, headers=headers)
         assert answer.status_code == status, answer.text
@@ -49,7 +49,7 @@ async def test_a_line_with_the_address_and_without_the_secret(
 
 
 def test_a_line_moves_no_cursor() -> None:
-    """The operator's terminal is not to be written to by whoever asks for a strange path."""
+    """The operator's terminal is not to be written to by the caller that asks for a strange path."""
     answer = logging._render_text(None, "warning", {"event": "request refused", "path": "/\x1b[2J\r\n\x9b31m\u202ex"})
     assert answer.decode().endswith("path=/\\x1b[2J\\r\\n\\x9b31m\\u202ex")
 

@@ -145,7 +145,7 @@ def use(client: Client, cores: float) -> None:
                       "nowhere": "failed", "steps": "succeeded", "lined": "succeeded"}  # fmt: skip
     assert all(client.logs.read("default", "lined", index) == HASHES for index in range(80))
     stories = [client.instances.get("default", "lined", index).story for index in range(80)]
-    assert any(", behind default/lined" in line.message for story in stories for line in story), "nobody stood behind"
+    assert any(", behind default/lined" in line.message for story in stories for line in story), "none was prefilled"
 
 
 def test_planted_values_are_nowhere_but_in_the_processes_that_need_them(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_planted_values_are_nowhere_but_in_the_processes_that_need_them(tmp_path
     assert list((home / "record").glob("*.journal")) and list(home.rglob("history.db")), "there was nothing to look at"
     assert leaks(home) == []
     (home / "planted").write_bytes(b"x" + base64.b64encode(b"xy" + FIRST))
-    assert leaks(home) == [str(home / "planted")], "whoever looks would find it"
+    assert leaks(home) == [str(home / "planted")], "a search would find it"
 
 
 def test_keys_are_rotated_and_a_lost_one_fails_only_what_needs_it(tmp_path: Path) -> None:

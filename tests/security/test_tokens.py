@@ -1,4 +1,4 @@
-"""API tokens: told once, good until they end, and whoever shows a bad one learns nothing."""
+"""API tokens: shown once, good until they end, and the caller that shows a bad one learns nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,10 +7,11 @@ from typing import Any
 import httpx
 import pytest
 
+from roost.server.auth.middleware import GUESSES_MAX
 from roost.server.auth.tokens import USED_EVERY_MS, decode_token
 from roost.stores.memory import Memory, MemoryStore
 from tests.security.callers import caller, quiet_server
-from tests.server.inprocess_server import InprocessServer
+from tests.server.inprocess_server import TOKEN, Events, InprocessServer, over_http
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -43,7 +44,7 @@ async def shown(made: InprocessServer, token: str) -> httpx.Response:
     return await made.client.get("/v1/workloads", headers={"authorization": f"Bearer {token}"})
 
 
-async def test_a_token_is_told_once_and_only_a_digest_is_kept(made: InprocessServer) -> None:
+async def test_a_token_is_reported_once_and_only_a_digest_is_kept(made: InprocessServer) -> None:
     token = await create(made)
     assert token["token"].startswith("roost_robot_") and len(token["token"]) == 64 + len("roost_robot_")
     secret = token["token"].rpartition("_")[2]
@@ -55,7 +56,7 @@ async def test_a_token_is_told_once_and_only_a_digest_is_kept(made: InprocessSer
     assert secret.encode() not in stored and bytes.fromhex(secret) not in stored
 
 
-async def test_it_lasts_90_days_if_nothing_is_said(made: InprocessServer) -> None:
+async def test_it_lasts_90_days_by_default(made: InprocessServer) -> None:
     token = await create(made)
     assert token["expires_ms"] - token["created_ms"] == 90 * DAY_MS
     assert (token["created_by"], token["expired"]) == ("root", False)
@@ -192,37 +193,41 @@ async def test_a_name_in_use_is_a_conflict(made: InprocessServer) -> None:
 
 
 async def test_admins_of_a_project_give_away_what_they_have_and_no_more(made: InprocessServer) -> None:
-    who = await caller(made, "admin", "web", "shop")
-    assert (await who("POST", "/v1/tokens", {"name": "a", "role": "admin", "projects": ["shop"]})).status_code == 201
+    principal = await caller(made, "admin", "web", "shop")
+    assert (
+        await principal("POST", "/v1/tokens", {"name": "a", "role": "admin", "projects": ["shop"]})
+    ).status_code == 201
     for projects in (["*"], ["other"], ["web", "other"]):
-        answer = await who("POST", "/v1/tokens", {"name": "b", "role": "viewer", "projects": projects})
+        answer = await principal("POST", "/v1/tokens", {"name": "b", "role": "viewer", "projects": projects})
         assert answer.status_code == 403 and projects[-1] in answer.json()["message"]
     never = {"name": "c", "role": "viewer", "projects": ["web"], "expires": "never"}
-    assert (await who("POST", "/v1/tokens", never)).json()["path"] == "expires"
+    assert (await principal("POST", "/v1/tokens", never)).json()["path"] == "expires"
     await made.post("/v1/tokens", never, expect=201)  # an admin of everything may
-    assert (await who("POST", "/v1/tokens/c/rotate", {})).status_code == 403  # and only one gives it another life
-    assert (await who("POST", "/v1/tokens/c/rotate", {"expires": "1d"})).status_code == 200
+    assert (await principal("POST", "/v1/tokens/c/rotate", {})).status_code == 403  # and only one gives it another life
+    assert (await principal("POST", "/v1/tokens/c/rotate", {"expires": "1d"})).status_code == 200
 
 
 async def test_tokens_that_reach_further_are_not_to_be_seen(made: InprocessServer) -> None:
-    who = await caller(made, "admin", "web")
+    principal = await caller(made, "admin", "web")
     await create(made, name="wide", projects=["web", "other"])
     await create(made, name="all", projects=["*"])
     await create(made, name="near", projects=["web"])
-    assert {item["name"] for item in (await who.get("/v1/tokens"))["items"]} == {who.name, "near"}
+    assert {item["name"] for item in (await principal.get("/v1/tokens"))["items"]} == {principal.name, "near"}
     for name in ("wide", "all"):
-        assert (await who("DELETE", f"/v1/tokens/{name}")).status_code == 404
-        assert (await who("POST", f"/v1/tokens/{name}/rotate", {})).status_code == 404
+        assert (await principal("DELETE", f"/v1/tokens/{name}")).status_code == 404
+        assert (await principal("POST", f"/v1/tokens/{name}/rotate", {})).status_code == 404
 
 
 async def test_the_token_of_a_project_that_is_gone_sees_nothing_and_nothing_else(made: InprocessServer) -> None:
     await made.client.put("/v1/projects/web", json={"weight": 2})
     await made.submit("other", project="other")
-    who = await caller(made, "submitter", "web")
+    principal = await caller(made, "submitter", "web")
     assert (await made.client.delete("/v1/projects/web")).status_code == 204
-    assert (await who.get("/v1/workloads"))["items"] == [] and (await who.get("/v1/projects"))["items"] == []
-    await who.get("/v1/projects/web", expect=404)
-    await who.get("/v1/workloads/other/other", expect=404)
+    assert (await principal.get("/v1/workloads"))["items"] == [] and (await principal.get("/v1/projects"))[
+        "items"
+    ] == []
+    await principal.get("/v1/projects/web", expect=404)
+    await principal.get("/v1/workloads/other/other", expect=404)
 
 
 @pytest.mark.parametrize("size", [17_000, 1_000_000])
@@ -269,17 +274,17 @@ def quiet_server_on(memory: Memory) -> Any:
     return quiet_server(store=MemoryStore(memory))
 
 
-async def test_every_change_is_in_the_audit_log_with_who_and_where(made: InprocessServer) -> None:
-    who = await caller(made, "admin", "*")
-    await who("POST", "/v1/workloads", {"name": "job", "project": "web", "command": "true"})
-    await who("POST", "/v1/workloads/web/job/cancel", {})
-    await who("PUT", "/v1/projects/web", {"weight": 2})
-    await who("PUT", "/v1/pools/ci", {"strategy": "best_fit"})
-    await who("PUT", "/v1/projects/web/members/ann@example.com", {"role": "viewer"})
-    await who("POST", "/v1/tokens", {"name": "robot", "role": "viewer", "projects": ["web"]})
-    await who("DELETE", "/v1/tokens/robot")
-    await who("DELETE", "/v1/tokens/robot")  # refused: not in the log
-    found = (await who.get("/v1/audit", who=who.name))["items"]
+async def test_every_change_is_in_the_audit_log_with_principal_and_address(made: InprocessServer) -> None:
+    principal = await caller(made, "admin", "*")
+    await principal("POST", "/v1/workloads", {"name": "job", "project": "web", "command": "true"})
+    await principal("POST", "/v1/workloads/web/job/cancel", {})
+    await principal("PUT", "/v1/projects/web", {"weight": 2})
+    await principal("PUT", "/v1/pools/ci", {"strategy": "best_fit"})
+    await principal("PUT", "/v1/projects/web/members/ann@example.com", {"role": "viewer"})
+    await principal("POST", "/v1/tokens", {"name": "robot", "role": "viewer", "projects": ["web"]})
+    await principal("DELETE", "/v1/tokens/robot")
+    await principal("DELETE", "/v1/tokens/robot")  # refused: not in the log
+    found = (await principal.get("/v1/audit", who=principal.name))["items"]
     assert [(item["what"], item["target"]) for item in reversed(found)] == [
         ("submit", "web/job"),
         ("cancel", "web/job"),
@@ -289,7 +294,7 @@ async def test_every_change_is_in_the_audit_log_with_who_and_where(made: Inproce
         ("putrecords", "token robot"),
         ("putrecords", "token robot (gone)"),
     ]
-    assert {(item["who"], item["where"]) for item in found} == {(f"token:{who.name}", "127.0.0.1")}
+    assert {(item["who"], item["where"]) for item in found} == {(f"token:{principal.name}", "127.0.0.1")}
 
 
 async def test_the_audit_log_is_read_page_by_page_newest_first(made: InprocessServer) -> None:
@@ -305,10 +310,41 @@ async def test_the_audit_log_is_read_page_by_page_newest_first(made: InprocessSe
 
 
 async def test_whoami(made: InprocessServer) -> None:
-    who = await caller(made, "submitter", "web", "shop", expires="1d")
-    answer = await who.get("/v1/whoami")
-    assert answer["name"] == f"token:{who.name}"
+    principal = await caller(made, "submitter", "web", "shop", expires="1d")
+    answer = await principal.get("/v1/whoami")
+    assert answer["name"] == f"token:{principal.name}"
     assert answer["roles"] == {"shop": "submitter", "web": "submitter"} and answer["expires_ms"]
     assert await made.get("/v1/whoami") == {
         "name": "root", "where": "127.0.0.1", "roles": {"*": "admin"}, "expires_ms": None,
     }  # fmt: skip
+
+
+AT_ONCE_S = 5.0  # a third of the time between two comments on a silent stream
+
+
+@pytest.mark.parametrize("path", ["/v1/changes", "/v1/workloads/web/job/instances/0/log/follow"])
+async def test_a_revoked_token_ends_its_silent_streams_at_once(made: InprocessServer, path: str) -> None:
+    await made.submit("job", project="web")
+    subject = await caller(made, "viewer", "web")
+    async with over_http(made) as client, client.stream("GET", path, headers=subject.headers) as answer:
+        events = Events(answer)
+        await events.next(marks=True)
+        async with asyncio.timeout(AT_ONCE_S):
+            assert (await made.client.delete(f"/v1/tokens/{subject.name}")).status_code == 204
+            event = await events.next()
+        assert event["event"] == "stopping" and "token" in event["data"]
+
+
+async def test_guesses_of_the_root_token_are_slowed_by_address(made: InprocessServer) -> None:
+    token = (await create(made))["token"]
+    for number in range(GUESSES_MAX):
+        assert (await shown(made, f"a-guess-of-the-root-token-{number}")).status_code == 401
+    answer = await shown(made, "another-guess-of-the-root-token")
+    assert (answer.status_code, answer.json()["code"]) == (429, "too_often")
+    assert int(answer.headers["retry-after"]) > 0
+    assert (await shown(made, TOKEN)).status_code == 429, "the right one is not reported from a wrong one"
+    assert (await shown(made, token)).status_code == 200, "tokens that cannot be guessed go on"
+    elsewhere = httpx.ASGITransport(app=made.door, client=("192.0.2.9", 1))
+    async with httpx.AsyncClient(transport=elsewhere, base_url="http://roost") as client:
+        right = await client.get("/v1/workloads", headers={"authorization": f"Bearer {TOKEN}"})
+    assert right.status_code == 200

@@ -59,14 +59,14 @@ async def sent(port: Port, method: str, path: str, body: Any) -> int:
     data = json.dumps(body).encode()
     head = f"{method} {path} HTTP/1.1\r\nContent-Length: {len(data)}\r\n".encode()
     async with port.line() as line:
-        await line.say(head + HEAD + b"\r\n" + data)
+        await line.transmit(head + HEAD + b"\r\n" + data)
         return (await line.hear())[0]
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 async def test_no_name_leads_elsewhere(made: InprocessServer, port: Port, name: str) -> None:
     token = read_token((await made.post("/v1/join-tokens", {"uses": 9}, expect=201))["token"])
-    made.context.joining._bad.clear()  # else it is only told to wait
+    made.context.joining._bad._counts.clear()  # else it is only reported to wait
     work, before = {"command": "true"}, made.snapshot()
     stored = {kind: dict(records) for kind, records in made.engine.state.opaque_records.items()}
     inside = quote(name.encode("utf-8", "surrogatepass"), safe="")
@@ -129,7 +129,7 @@ async def test_no_name_in_a_hello_leads_elsewhere(gate: SecuredServer, tmp_path:
 
 
 async def test_a_node_ships_a_log_under_its_one_name_only(gate: SecuredServer, tmp_path: Path) -> None:
-    """Another spelling of the same numbers would be another file, of which nobody knows when it can go."""
+    """Another spelling of the same numbers would be another file, of which no caller knows when it can go."""
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "passwd").write_text("root")
     async with played(gate.port) as agent:

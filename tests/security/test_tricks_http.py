@@ -1,6 +1,6 @@
 """Tricks with HTTP: requests hidden in others, heads and bodies without end, readers that never read.
 
-All of them are refused or cut off, told in one line with the address, and change nothing.
+All of them are refused or cut off, reported in one line with the address, and change nothing.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ async def test_what_can_be_read_in_two_ways_is_refused(made: InprocessServer, po
     before = made.snapshot()
     with capture_logs() as answer:
         async with port.line() as line:
-            await line.say(text)
+            await line.transmit(text)
             received = await everything(line)
     assert received.count(b"HTTP/1.1 ") <= 2 and received.rfind(b"HTTP/1.1 400") == received.rfind(b"HTTP/1.1 ")
     refused = [item for item in answer if item["event"] == "request refused"]
@@ -88,7 +88,7 @@ async def test_what_can_be_read_in_two_ways_is_refused(made: InprocessServer, po
 )
 async def test_a_whole_address_opens_no_other_door(port: Port, target: str) -> None:
     async with port.line() as line:
-        await line.say(f"GET {target} HTTP/1.1\r\nHost: roost\r\n\r\n".encode())
+        await line.transmit(f"GET {target} HTTP/1.1\r\nHost: roost\r\n\r\n".encode())
         assert (await line.hear())[0] == 401
 
 
@@ -100,7 +100,7 @@ async def test_a_whole_address_opens_no_other_door(port: Port, target: str) -> N
 )  # fmt: skip
 async def test_no_spelling_of_an_open_path_leads_behind_it(port: Port, path: str) -> None:
     async with port.line() as line:
-        await line.say(f"GET {path} HTTP/1.1\r\nHost: roost\r\n\r\n".encode())
+        await line.transmit(f"GET {path} HTTP/1.1\r\nHost: roost\r\n\r\n".encode())
         assert (await line.hear())[0] == 401
 
 
@@ -108,7 +108,7 @@ async def test_no_spelling_of_an_open_path_leads_behind_it(port: Port, path: str
 async def test_an_open_path_takes_no_other_method(made: InprocessServer, port: Port, method: str) -> None:
     before = made.snapshot()
     async with port.line() as line:
-        await line.say(f"{method} /livez HTTP/1.1\r\nHost: roost\r\nConnection: close\r\n\r\n".encode())
+        await line.transmit(f"{method} /livez HTTP/1.1\r\nHost: roost\r\nConnection: close\r\n\r\n".encode())
         status = int((await everything(line)).split()[1])
     assert status == 200 if method == "GET" else status in (400, 405)
     assert made.snapshot() == before
@@ -117,7 +117,7 @@ async def test_an_open_path_takes_no_other_method(made: InprocessServer, port: P
 @pytest.mark.parametrize("size", [http_server.HEAD_BYTES_MAX + 1, 4 * http_server.HEAD_BYTES_MAX])
 async def test_a_head_that_is_too_large_is_refused_also_when_it_comes_whole(port: Port, size: int) -> None:
     async with port.line() as line:
-        await line.say(GET + b"X: " + b"y" * size + b"\r\n\r\n")
+        await line.transmit(GET + b"X: " + b"y" * size + b"\r\n\r\n")
         assert (await everything(line)).startswith(b"HTTP/1.1 400")
 
 
@@ -125,14 +125,14 @@ async def test_a_head_that_is_too_large_is_refused_also_when_it_comes_whole(port
 
 
 async def sent_until_cut_off(port: Port, begin: bytes, piece: bytes, most: int = 20_000_000) -> int:
-    """How many bytes somebody gets rid of who sends the same piece again and again."""
+    """How many bytes a caller can send that sends the same piece again and again."""
     sent = 0
     async with port.line() as line:
         reading = asyncio.ensure_future(everything(line))
-        await line.say(begin)
+        await line.transmit(begin)
         try:
             while sent < most and not reading.done():
-                await line.say(piece)
+                await line.transmit(piece)
                 await asyncio.sleep(0)
                 sent += len(piece)
         except ConnectionError:
@@ -155,14 +155,14 @@ async def test_what_is_no_body_and_has_no_end_is_cut_off(
     made: InprocessServer, port: Port, begin: bytes, piece: bytes
 ) -> None:
     before = made.snapshot()
-    assert await sent_until_cut_off(port, begin, piece) < 8_000_000  # what the system takes is counted, too
+    assert await sent_until_cut_off(port, begin, piece) < 8_000_000  # what the system takes is counted as well
     assert made.snapshot() == before
 
 
 async def test_a_trailer_is_no_header(port: Port) -> None:
     async with port.line() as line:
         head = b"POST /v1/workloads HTTP/1.1\r\nHost: roost\r\n" + CHUNKED + b"\r\n"
-        await line.say(head + b"2\r\n{}\r\n0\r\n" + f"Authorization: Bearer {TOKEN}\r\n\r\n".encode())
+        await line.transmit(head + b"2\r\n{}\r\n0\r\n" + f"Authorization: Bearer {TOKEN}\r\n\r\n".encode())
         assert (await line.hear())[0] == 401
 
 
@@ -188,15 +188,15 @@ async def test_requests_without_end_behind_one_that_is_being_answered_are_cut_of
     ],
     ids=["an empty line", "half a head", "more of a head", "a refused body", "a refused chunk", "an unread body"],
 )
-async def test_whoever_never_finishes_is_cut_off_whatever_it_got_before(
+async def test_a_caller_that_never_finishes_is_cut_off_whatever_it_got_before(
     port: Port, text: bytes, then: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "HEAD_S_MAX", SOON_S)
     with capture_logs() as answer:
         async with port.line() as line:
-            await line.say(text)
+            await line.transmit(text)
             assert (await line.hear())[0] in (200, 401)
-            await line.say(then)
+            await line.transmit(then)
             assert await line.is_closed()
     assert ("connection cut off", "127.0.0.1") in [(item["event"], item.get("where")) for item in answer]
 
@@ -208,12 +208,12 @@ async def test_a_body_that_comes_byte_by_byte_has_so_long_and_no_longer(
     monkeypatch.setattr(http_server, "HEAD_S_MAX", SOON_S)
     before = made.snapshot()
     async with port.line() as line:
-        await line.say(POST + b"Content-Length: 100000\r\n\r\n")
+        await line.transmit(POST + b"Content-Length: 100000\r\n\r\n")
         reading = asyncio.ensure_future(everything(line))
         async with asyncio.timeout(10):
             while not reading.done():
                 try:
-                    await line.say(b"{")
+                    await line.transmit(b"{")
                 except ConnectionError:
                     break
                 await asyncio.sleep(0.005)
@@ -221,11 +221,13 @@ async def test_a_body_that_comes_byte_by_byte_has_so_long_and_no_longer(
     assert made.snapshot() == before
 
 
-async def test_whoever_waits_for_an_answer_may_send_an_empty_line(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Old clients end a body with one; a stream that is being told is not ended by it."""
+async def test_a_caller_that_waits_for_an_answer_may_send_an_empty_line(
+    port: Port, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old clients end a body with one; a stream that is being read is not ended by it."""
     monkeypatch.setattr(http_server, "HEAD_S_MAX", SOON_S)
     async with port.line() as line:
-        await line.say(b"GET /v1/changes HTTP/1.1\r\n" + HEAD + b"\r\n\r\n")
+        await line.transmit(b"GET /v1/changes HTTP/1.1\r\n" + HEAD + b"\r\n\r\n")
         await line.reader.readuntil(b"\r\n\r\n")
         (connection,) = port.connections
         async with asyncio.timeout(10):
@@ -264,7 +266,7 @@ async def test_a_reader_that_never_reads_is_cut_off(
 
 
 async def test_a_slow_reader_is_not_cut_off(made: InprocessServer, port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
-    stall_s = 0.75  # the reader is in this process, too, and may have to wait for a core
+    stall_s = 0.75  # the reader is in this process as well, and may have to wait for a core
     monkeypatch.setattr(http_server, "STALL_S_MAX", stall_s)
     path = await long_log(made)
     head = b"GET " + path + b"?limit=8388608 HTTP/1.1\r\nConnection: close\r\n" + HEAD + b"\r\n"
@@ -294,17 +296,17 @@ def tls_of_server() -> ssl.SSLContext:
 @pytest.mark.parametrize(
     "text", [b"", b"\x16\x03\x01\x02\x00\x01", GET + b"\r\n" + HIDDEN], ids=["nothing", "half a hello", "plain HTTP"]
 )
-async def test_whoever_speaks_no_tls_where_it_is_spoken_is_cut_off(
+async def test_a_caller_that_speaks_no_tls_where_it_is_spoken_is_cut_off(
     made: InprocessServer, text: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "HANDSHAKE_S_MAX", SOON_S)
     before = made.snapshot()
     async with port_of(made, tls_of_server()) as port:
         async with port.line() as line:
-            await line.say(text)
+            await line.transmit(text)
             assert b"HTTP" not in await everything(line)
         trusting = ssl.create_default_context(cadata=authority().certificate)
         async with port.line(trusting) as line:  # others are served
-            await line.say(GET + b"\r\n")
+            await line.transmit(GET + b"\r\n")
             assert (await line.hear())[0] == 200
     assert made.snapshot() == before

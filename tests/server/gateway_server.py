@@ -16,7 +16,7 @@ from roost.model.events import Cancel, Submit
 from roost.model.protocol import Answer, Beat, Hello, Report, Run, Welcome
 from roost.model.records.enrolment import Bundle
 from roost.model.records.node import Facts
-from roost.model.records.transition import Transitioned
+from roost.model.records.transition import NodeTransitioned
 from roost.model.spec.submission import spec_of_document
 from roost.ports.blobs import Blobs
 from roost.ports.store import Store
@@ -35,7 +35,7 @@ DEADLINE_S = 60.0  # against hanging: what is waited for takes milliseconds on a
 
 
 class GatewayServer:
-    """What a server is made of, without its API. It is the performer, too, and remembers every step."""
+    """What a server is made of, without its API. It is the performer as well, and remembers every step."""
 
     def __init__(self, store: Store, blobs: Blobs, settings: Settings, strict: bool = False) -> None:
         self.engine = Engine(store, settings, self, Clock())
@@ -43,21 +43,21 @@ class GatewayServer:
         self.secrets = Secrets(self.engine)
         self.secrets.seal = Seal(bytes(32))
         self.gateway = Gateway(self.engine, self.logs, self.secrets)
-        # Whoever has a certificate of the CA is known, as after a restart that forgot; strict: who has joined.
+        # Every certificate of the CA is known, as after a restart that forgot; strict: only nodes that joined.
         self.certificates = Certificates(self.engine, authority(), forgetful=not strict)
         self.port = 0
         self.ignored: list[IgnoredReport] = []
-        self.nodes: list[Transitioned] = []
+        self.nodes: list[NodeTransitioned] = []
         self._changed = asyncio.Event()
 
     def act(self, state: State, done: Step) -> None:
         self.ignored += done.ignored
-        self.nodes += [each for each in done.transitions if each.kind == "node"]
+        self.nodes += done.node_transitions
         for orders in done.assignments:
             self.gateway.send(orders)
         self.gateway.acknowledge(done.acknowledged)
-        for kind, node, line in done.transitions:
-            if kind == "node" and line.state in ("lost", "gone"):
+        for node, line in done.node_transitions:
+            if line.state in ("lost", "stopped", "gone"):
                 self.gateway.close(node)
         for prefix in done.swept:
             self.logs.drop(prefix)
@@ -123,7 +123,7 @@ class Played:
         """Say hello and expect to be welcome."""
         node = self.node
         facts = {"resources": {"cpu": 4_000, "memory": 1 << 30}, **facts}
-        await self.say(Hello(node, identity or f"machine-{node}", Facts(**facts), 77, tuple(runs)))
+        await self.transmit(Hello(node, identity or f"machine-{node}", Facts(**facts), 77, tuple(runs)))
         welcome = await self.hear()
         assert isinstance(welcome, Welcome), welcome
         self.session, self.generation = welcome.session, welcome.generation
@@ -133,10 +133,10 @@ class Played:
         """Say a beat; returns its sequence."""
         self.sequence += 1
         fields = {"generation": self.generation, **fields}
-        await self.say(Beat(self.session, self.sequence, sent_ms, reports=reports, **fields))
+        await self.transmit(Beat(self.session, self.sequence, sent_ms, reports=reports, **fields))
         return self.sequence
 
-    async def say(self, frame: Hello | Beat) -> None:
+    async def transmit(self, frame: Hello | Beat) -> None:
         await self.call.write(pack_agent(frame).SerializeToString())
 
     async def hear(self) -> Welcome | Answer | None:

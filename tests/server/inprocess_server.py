@@ -26,13 +26,14 @@ from roost.server.feed.change_log import Watch
 from roost.server.history.service import History
 from roost.server.http.api.routes import make_api
 from roost.server.http.server import Web, listen
-from roost.server.observability.metrics import CountCache, Metrics
+from roost.server.observability.metrics import Metrics
 from roost.server.operations.context import Context
 from roost.server.operations.dispatch import Dispatcher
 from roost.server.pki.certificates import Certificates
 from roost.server.pki.encryption import Seal
 from roost.server.pki.enrolment import Joining
 from roost.server.pki.secrets import Secrets
+from roost.server.webhooks.destinations import Destinations
 from roost.server.webhooks.dispatcher import Hooks
 from roost.stores.memory import MemoryStore
 from tests.certified import authority
@@ -122,22 +123,24 @@ class InprocessServer:
         self.streams = Streams()
         self.perform.streams = self.streams
         self.engine = Engine(store, settings, self.perform, Clock())
-        census = CountCache()
-        metrics = Metrics(self.engine, self.perform, census)
+        metrics = Metrics(self.engine, self.perform)
         self.auth = Auth(self.engine, TOKEN)
         self.secrets = Secrets(self.engine)
         self.secrets.seal = Seal(KEY)
-        self.hooks = self.perform.hooks = Hooks(self.engine, to_loopback=True)  # told of all, silent until it is run
+        self.hooks = self.perform.hooks = Hooks(
+            self.engine, destinations=Destinations(["public", "127.0.0.0/8"])
+        )  # reported of all, silent until it is run
         self.hooks.seal = Seal(KEY)
         self.context = Context(
             self.engine,
             self.watch,
             self.logs,
-            census,
+            self.perform.census,
             metrics,
             self.auth,
             self._joining(),
             self.secrets,
+            Questions(self.engine),
             Questions(self.engine),
             self.hooks,
             history,
@@ -157,7 +160,7 @@ class InprocessServer:
         return joining
 
     async def agent(self, name: str = "n1", **facts: Any) -> Played:
-        """An agent that has said hello."""
+        """An agent that has sent hello."""
         agent = Played(self, name)
         await agent.hello(**facts)
         return agent

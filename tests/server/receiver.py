@@ -1,4 +1,4 @@
-"""A receiver: a little HTTP server on loopback that remembers what it is told, and answers as a test wishes."""
+"""A receiver: a little HTTP server on loopback that remembers its requests, and answers as a test wishes."""
 
 import asyncio
 import json
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from roost.model.records.webhook import Command
 from roost.server.pki.encryption import Seal
 from roost.server.webhooks.channel import RetryTiming
+from roost.server.webhooks.destinations import Destinations
 from roost.server.webhooks.dispatcher import Hooks
 from tests.server.inprocess_server import KEY, InprocessServer
 
@@ -39,7 +40,7 @@ OK = status(204)
 
 
 class Receiver:
-    """What it was told, oldest first. `gate` closed: it takes requests and does not answer."""
+    """Its requests, oldest first. `gate` closed: it takes requests and does not answer."""
 
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
@@ -50,8 +51,10 @@ class Receiver:
         self.url = ""
 
     def events(self, *names: str) -> list[dict[str, Any]]:
-        """What it was told by those names; without any, everything."""
-        return [other_told.event for other_told in self.reported if not names or other_told.event["event"] in names]
+        """Its requests with those names; without any, everything."""
+        return [
+            other_answer.event for other_answer in self.reported if not names or other_answer.event["event"] in names
+        ]
 
     async def until(self, holds: Callable[[], Any]) -> None:
         """Wait until something holds."""
@@ -71,7 +74,7 @@ class Receiver:
             writer.write(self.answers(report))
             await writer.drain()
         except (OSError, EOFError):
-            pass  # whoever asked has gone
+            pass  # the client that asked has gone
         finally:
             self.at_once -= 1
             writer.close()
@@ -92,7 +95,7 @@ async def receiver(answers: Answers = lambda answer: OK, port: int = 0) -> Async
 
 @asynccontextmanager
 async def telling(made: InprocessServer) -> AsyncIterator[None]:
-    """The hooks of a server are told, as long as the block."""
+    """The hooks of a server run, as long as the block."""
     running = asyncio.ensure_future(made.hooks.run())
     try:
         yield
@@ -104,7 +107,14 @@ async def telling(made: InprocessServer) -> AsyncIterator[None]:
 
 def equip(made: InprocessServer, *commands: Command, timing: RetryTiming = QUICK, **fields: Any) -> None:
     """Hooks for a server, other than its own: they try again soon, and forget nothing."""
-    made.hooks = Hooks(made.engine, commands, to_loopback=True, timing=timing, store_s=0.0, **fields)
+    made.hooks = Hooks(
+        made.engine,
+        commands,
+        destinations=Destinations(["public", "127.0.0.0/8"]),
+        timing=timing,
+        store_s=0.0,
+        **fields,
+    )
     made.hooks.seal = Seal(KEY)
     made.perform.hooks = made.hooks
     made.context = made.dispatcher.context = made.context._replace(hooks=made.hooks)

@@ -39,7 +39,7 @@ class RecordedHistory:
         """Something happens."""
         now = self.state.now_ms + wait_ms
         done = step(self.state, events, now)
-        self.history.take(self.state, done.changes, done.transitions, done.forgotten)
+        self.history.take(self.state, done.changes, done.transitions)
         self._note()
 
     def happens(self, kind: str, what: Any) -> None:

@@ -15,11 +15,13 @@ from typing import Any
 import grpc
 import httpx
 import pytest
+from roost_lab.components import postgres
+from roost_lab.components.ports import free_port
 
 from roost.agent.connection.enrolment import join
 from roost.agent.connection.identity import NodeIdentity
 from roost.model.records.enrolment import Bundle, read_token
-from roost.server.app import CannotStart, serve
+from roost.server.app import CannotStart, _open_stores, serve
 from roost.server.config import ServerConfig
 from roost.server.http.server import listen
 from tests.server.gateway_server import Played, played
@@ -114,6 +116,15 @@ async def test_a_job_goes_through_the_whole_server(tmp_path: Path, store: str) -
         assert (status["strategy"], status["agents_connected"], status["nodes"]) == ("best_fit", 1, {"ready": 1})
 
 
+async def test_logs_are_files_with_every_store(tmp_path: Path) -> None:
+    for store in ("sqlite", "memory"):
+        opened, blobs = _open_stores(config(tmp_path / store, store=store))
+        blobs.append("default/job/1/0", 0, b"hello")
+        blobs.close()
+        await opened.close()
+        assert [path.read_bytes() for path in (tmp_path / store / "logs").rglob("*") if path.is_file()] == [b"hello"]
+
+
 async def test_a_server_that_forgets_still_knows_its_nodes_by_their_certificates(tmp_path: Path) -> None:
     async with serving(tmp_path, store="memory") as (client, agents_port):
         bundle = await joined(client, tmp_path)
@@ -187,7 +198,7 @@ def open_request(port: int) -> Iterator[None]:
 
 
 def wait_until_closed(port: int) -> None:
-    """The first signal has been seen: nobody listens any more."""
+    """The first signal has been seen: the port is closed."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         try:
@@ -209,26 +220,38 @@ def refusal(data: Path, **given: Any) -> str:
         return answer[0]
 
 
-def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported(tmp_path: Path) -> None:
     taken = listen("127.0.0.1", 0)
     port = taken.getsockname()[1]
-    assert f"127.0.0.1:{port}" in refusal(tmp_path, port=port) and "--port" in refusal(tmp_path, port=port)
-    assert str(port) in refusal(tmp_path, agents_port=port)
+    message = refusal(tmp_path, port=port)
+    assert f"127.0.0.1:{port}" in message and "another --listen address" in message
+    message = refusal(tmp_path, agents_port=port)
+    assert str(port) in message and "another --agents-listen address" in message
     taken.close()
 
 
-def test_a_damaged_store_is_told(tmp_path: Path) -> None:
+def test_a_damaged_store_is_reported(tmp_path: Path) -> None:
     (tmp_path / "roost.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 5_000)
     assert "roost.db" in refusal(tmp_path)
 
 
-def test_a_directory_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_used_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     assert "file" in refusal(tmp_path / "file" / "data")
 
 
-def test_an_unknown_strategy_is_told_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_strategy_is_reported_with_the_known_ones(tmp_path: Path) -> None:
     assert "round_robin" in refusal(tmp_path, strategy="cleverest")
+
+
+def test_a_store_that_refuses_the_user_is_an_error_at_the_start(tmp_path: Path) -> None:
+    with postgres.running() as database:
+        here = f"127.0.0.1:{database.port}"
+        wrong = f"postgresql://guarded:{postgres.PASSWORD}@{here}/postgres"
+        message = refusal(tmp_path, store=wrong, agents_port=free_port())
+        assert "refused the user" in message and postgres.PASSWORD not in message
+        message = refusal(tmp_path, store=f"postgresql://postgres@{here}/nowhere", agents_port=free_port())
+        assert "has no such database" in message
 
 
 async def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:

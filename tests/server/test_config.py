@@ -10,7 +10,7 @@ from roost.server.config import ServerConfig, check_config, from_environment
 
 
 def config(**given: Any) -> ServerConfig:
-    return ServerConfig(**{"data": Path("data"), "admin_token": "secret-admin", **given})
+    return ServerConfig(**{"data": Path("data"), "admin_token": "secret-admin-token", **given})
 
 
 def test_the_defaults_are_fine() -> None:
@@ -45,8 +45,9 @@ def test_the_defaults_are_fine() -> None:
         ("backfill_after_ms", 10**18, "invalid"),
         ("preempt_margin", -1, "invalid"),
         ("preempt_margin", 101, "invalid"),
-        ("admin_token", "short", "invalid"),
-        ("admin_token", "with space", "invalid"),
+        ("admin_token", "fifteen-letters", "invalid"),
+        ("admin_token", "sixteen letters and a space", "invalid"),
+        ("admin_token", "roost_like-an-api-token", "invalid"),
         ("admin_token", "ünïcödé-token", "invalid"),
         ("tls", "perhaps", "invalid"),
         ("tls_cert", Path("alone.pem"), "invalid"),
@@ -77,13 +78,17 @@ def test_the_environment_can_say_some_of_it() -> None:
 @pytest.mark.parametrize(
     "given, encrypted",
     [
-        ({}, False),
-        ({"host": "0.0.0.0"}, True),
-        ({"controller_listen": ("0.0.0.0", 8422)}, True),
-        ({"controller_listen": ("127.0.0.1", 8422)}, False),
-        ({"controller_listen": ("0.0.0.0", 8422), "controllers": False}, False),
-        ({"controller_listen": ("0.0.0.0", 8422), "tls": "off"}, False),
+        ({}, (False, False)),
+        ({"host": "0.0.0.0"}, (True, True)),
+        ({"controller_listen": ("0.0.0.0", 8422)}, (False, True)),
+        ({"host": "0.0.0.0", "controller_listen": ("127.0.0.1", 8422)}, (True, False)),
+        ({"host": "0.0.0.0", "controller_listen": ("0.0.0.0", 8422), "tls": "off"}, (False, False)),
+        ({"tls": "on"}, (True, True)),
+        ({"tls_cert": Path("c.pem"), "tls_key": Path("k.pem")}, (True, True)),
     ],
 )
-def test_what_other_machines_can_reach_is_encrypted_unless_switched_off(given: dict[str, Any], encrypted: bool) -> None:
-    assert config(**{"host": "127.0.0.1", **given}).serves_tls() is encrypted
+def test_each_listener_that_other_machines_can_reach_is_encrypted(
+    given: dict[str, Any], encrypted: tuple[bool, bool]
+) -> None:
+    chosen = config(**{"host": "127.0.0.1", **given})
+    assert (chosen.encrypts(chosen.host), chosen.encrypts(chosen.controller_host)) == encrypted

@@ -1,4 +1,4 @@
-"""Plug-ins by entry point: loaded before anything is decided, and told by name when they cannot be."""
+"""Plug-ins by entry point: loaded before anything is decided, and reported by name when they cannot be."""
 
 import os
 import subprocess
@@ -54,7 +54,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("source, message", BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_plug_in_is_told_by_name_and_nothing_starts(tmp_path: Path, source: str, message: str) -> None:
+def test_a_broken_plug_in_is_reported_by_name_and_nothing_starts(tmp_path: Path, source: str, message: str) -> None:
     done = roost(plugin(tmp_path, source), "sim", "place", "-", given=FLEET)
     assert done.returncode == 2
     assert "the plug-in mine of roost-mine 1.2 (roost_mine:register) cannot be loaded" in done.stderr

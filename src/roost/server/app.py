@@ -10,33 +10,43 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from roost.blobs.files import FileBlobs
 from roost.model.errors import Invalid
 from roost.ports.blobs import Blobs
-from roost.ports.store import Store, StoreError
+from roost.ports.store import SharedStore, Store, StoreError
 from roost.server.agents.gateway import Gateway
 from roost.server.agents.log_store import LogHub
-from roost.server.cluster.peers import ClusterMember, make_member
+from roost.server.auth.middleware import Auth, AuthMiddleware
+from roost.server.auth.oidc import Issuer
+from roost.server.cluster.forwarding import Forwarder, answer
+from roost.server.cluster.peers import ClusterMember
 from roost.server.config import ServerConfig, check_config
-from roost.server.engine.engine import Clock, Engine, unless
+from roost.server.controller.service import Controllers
+from roost.server.engine.engine import Clock, Engine
 from roost.server.engine.executor import Executor
+from roost.server.engine.questions import Questions
 from roost.server.engine.recording import Journal
 from roost.server.feed.change_log import Watch
 from roost.server.history.service import History
+from roost.server.http.api.routes import make_api
 from roost.server.http.server import Web, listen
 from roost.server.observability import logging
-from roost.server.observability.metrics import CountCache, Metrics
+from roost.server.observability.metrics import Metrics
+from roost.server.operations.context import Context
+from roost.server.operations.dispatch import Dispatcher
 from roost.server.pki.authority import AuthorityUnavailable
 from roost.server.pki.bootstrap import Enrol, agents_addresses, choose_port, controller_address, secure
 from roost.server.pki.enrolment import Joining
 from roost.server.pki.secrets import Secrets
 from roost.server.pki.tls import ServerTls
 from roost.server.plugins import load_plugins
+from roost.server.waiting import unless
+from roost.server.webhooks.destinations import Destinations
 from roost.server.webhooks.dispatcher import Hooks
-
-if TYPE_CHECKING:
-    from roost.server.controller.service import Controllers
+from roost.stores.factory import open_store
+from roost.stores.memory import MemoryStore
 
 # Requests under way are decided within a commit; streams end at once. What takes longer is a stuck disk or client.
 GRACE_S = 5.0
@@ -62,7 +72,7 @@ class Parts(NamedTuple):
     history: History | None
     team: ClusterMember | None
     hooks: Hooks
-    controllers: "Controllers | None"
+    controllers: Controllers | None
 
 
 def run(config: ServerConfig, on_ready: OnReady | None = None) -> int:
@@ -103,7 +113,8 @@ async def serve(
         if history is not None:
             stack.push_async_callback(history.close)
         config = choose_port(config, listener.getsockname()[1])
-        parts = _assemble(config, listener.getsockname()[1], store, LogHub(blobs), journal, history)
+        logs = LogHub(blobs, size_max=config.log_limit)
+        parts = _assemble(config, listener.getsockname()[1], store, logs, journal, history)
         if parts.team is not None:
             stack.push_async_callback(parts.team.close)
         with _starting(StoreError):
@@ -134,11 +145,13 @@ async def _live(
 ) -> None:  # fmt: skip
     """Run, and end in order: streams of changes, requests, and then the last step."""
     async with asyncio.TaskGroup() as group:
-        group.create_task(_until_over(deciding))
-        renewing = group.create_task(transport.run())
-        parts.web.tls = transport.api.context if transport.api is not None else None
-        hooking = group.create_task(parts.hooks.run())
-        serving = group.create_task(parts.web.serve(sockets=[listener]))
+        group.create_task(asyncio.wait_for(deciding, None))  # an error of the engine ends the server
+        tasks = parts.engine.tasks
+        watching = group.create_task(tasks.keep("watchdog", parts.engine.watchdog.run))
+        renewing = group.create_task(tasks.keep("certificates", transport.run))
+        hooking = group.create_task(tasks.keep("webhooks", parts.hooks.run))
+        serve_api = partial(parts.web.serve, sockets=[listener])
+        serving = group.create_task(tasks.need("api", serve_api, stopping.is_set))
         await parts.web.ready.wait()
         port = listener.getsockname()[1]
         log.info("ready", api_port=port, agents_port=agents_port, revision=parts.engine.state.revision)
@@ -155,6 +168,7 @@ async def _live(
         if parts.controllers is not None:
             await parts.controllers.stop(AGENTS_GRACE_S)
         hooking.cancel()
+        watching.cancel()
         await parts.hooks.leave()
         parts.engine.stop()
 
@@ -162,37 +176,29 @@ async def _live(
 def _assemble(
     config: ServerConfig, api_port: int, store: Store, logs: LogHub, journal: Journal | None, history: History | None
 ) -> Parts:
-    from roost.server.auth.middleware import Auth, AuthMiddleware
-    from roost.server.auth.oidc import Issuer
-    from roost.server.cluster.forwarding import Forwarder, answer
-    from roost.server.controller.service import Controllers
-    from roost.server.engine.questions import Questions
-    from roost.server.http.api.routes import make_api
-    from roost.server.operations.context import Context
-    from roost.server.operations.dispatch import Dispatcher
-
     watch = Watch()
     perform = Executor(watch, logs, history)
     clock = Clock()
-    team = make_member(store, config, api_port, clock.now_ms)
+    team = None
+    if config.is_shared:
+        assert isinstance(store, SharedStore)
+        team = ClusterMember(store, config, api_port, clock.now_ms)
     engine = Engine(store, config.settings(), perform, clock, journal, team.leadership if team else None)
     secrets = Secrets(engine)
     gateway = Gateway(engine, logs, secrets)
     perform.streams = gateway
-    census = CountCache()
-    issuer = (
-        Issuer(config.oidc_issuer, config.oidc_client_id, config.oidc_claim, engine.clock.now_ms)
-        if config.oidc_issuer
-        else None
-    )
+    issuer = None
+    if config.oidc_issuer:
+        issuer = Issuer(config.oidc_issuer, config.oidc_client_id, config.oidc_claim, clock.now_ms)
     auth = Auth(engine, config.admin_token, issuer)
     joining = Joining(engine)
     peers = team.begin(engine, logs) if team is not None else None
-    metrics = Metrics(engine, perform, census)
-    hooks = perform.hooks = Hooks(engine, config.hook_commands(), to_loopback=config.hooks_to_loopback)
+    metrics = Metrics(engine, perform)
+    destinations = Destinations(config.webhook_allow)
+    hooks = perform.hooks = Hooks(engine, config.hook_commands(), destinations=destinations)
     context = Context(
-        engine, watch, logs, census, metrics, auth, joining, secrets, Questions(engine), hooks, history, peers,
-        controller_address(config),
+        engine, watch, logs, perform.census, metrics, auth, joining, secrets, Questions(engine), Questions(engine),
+        hooks, history, peers, controller_address(config), config.encrypts(config.controller_host),
     )  # fmt: skip
     if peers is not None:
         peers.answer = partial(answer, context)
@@ -204,13 +210,7 @@ def _assemble(
 
 def _open_stores(config: ServerConfig) -> tuple[Store, Blobs]:
     if config.store == "memory":
-        from roost.blobs.memory import MemoryBlobs
-        from roost.stores.memory import MemoryStore
-
-        return MemoryStore(), MemoryBlobs()
-    from roost.blobs.files import FileBlobs
-    from roost.stores.factory import open_store
-
+        return MemoryStore(), FileBlobs(config.logs or config.data / "logs")
     with _starting(StoreError):
         store = open_store(config.store if config.is_shared else str(config.data))
         return store, FileBlobs(config.logs or config.data / "logs")
@@ -218,24 +218,24 @@ def _open_stores(config: ServerConfig) -> tuple[Store, Blobs]:
 
 def _open_journal(config: ServerConfig) -> Journal | None:
     """A folder that cannot be written is an error at the start; later failures do not stop the server."""
-    if config.record_decisions is None:
+    folder = config.record_decisions
+    if folder is None:
         return None
     try:
-        config.record_decisions.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError("it cannot be written")
     except OSError as error:
-        raise CannotStart(f"cannot record into {config.record_decisions}: {error.strerror or error}") from None
-    if not os.access(config.record_decisions, os.W_OK | os.X_OK):
-        raise CannotStart(f"cannot record into {config.record_decisions}: it cannot be written")
-    return Journal(config.record_decisions, config.record_max, config.record_total)
+        raise CannotStart(f"cannot record into {folder}: {error.strerror or error}") from None
+    return Journal(folder, config.record_max, config.record_total)
 
 
 def _open_history(config: ServerConfig) -> History | None:
     """Its writer opens the file: a failure is logged, and the server starts."""
     if not config.keeps_history:
         return None
-    history = History(
-        config.data, config.settings(), retention_ms=config.history_retention_ms, bytes_max=config.history_max
-    )  # fmt: skip
+    limits = {"retention_ms": config.history_retention_ms, "bytes_max": config.history_max}
+    history = History(config.data, config.settings(), **limits)
     history.start()
     return history
 
@@ -245,15 +245,19 @@ def _listen(config: ServerConfig) -> socket.socket:
         return listen(config.host, config.port)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise CannotStart(f"cannot listen on {config.host}:{config.port}: {reason}; choose another --port") from None
+        raise CannotStart(
+            f"cannot listen on {config.host}:{config.port}: {reason}; choose another --listen address"
+        ) from None
 
 
 async def _open_gateway(
     config: ServerConfig, parts: Parts, api_port: int, enrol: Enrol | None
 ) -> tuple[ServerTls, int]:
-    with _starting(AuthorityUnavailable, Invalid), _starting(OSError, hint="; choose another --agents-port"):
+    with _starting(AuthorityUnavailable, Invalid), _starting(OSError, hint="; choose another --agents-listen address"):
         secured = await secure(config, parts.engine, parts.joining, api_port)
         parts.secrets.seal = parts.hooks.seal = secured.seal
+        api = secured.transport.api
+        parts.web.tls = api.context if config.encrypts(config.host) else None
         if parts.team is not None:
             parts.team.transport = secured.transport
         if enrol is not None:
@@ -264,8 +268,8 @@ async def _open_gateway(
         )  # fmt: skip
     if parts.controllers is not None and config.controller_listen is not None:
         with _starting(OSError, hint="; choose another --controller-listen"):
-            api = secured.transport.api
-            await parts.controllers.start(*config.controller_listen, api.grpc_credentials() if api else None)
+            encryption = api.grpc_credentials() if config.encrypts(config.controller_host) else None
+            await parts.controllers.start(*config.controller_listen, encryption)
     addresses, team = agents_addresses(config, port), parts.team
     secured.certificates.servers = lambda: tuple(dict.fromkeys((*addresses, *(team.addresses if team else ()))))
     if team is not None:
@@ -276,11 +280,6 @@ async def _open_gateway(
 async def _end_engine(engine: Engine, deciding: "asyncio.Future[None]") -> None:
     engine.stop()
     await asyncio.wait((deciding,))
-
-
-async def _until_over(deciding: "asyncio.Future[None]") -> None:
-    """An error of the engine ends the server."""
-    await deciding
 
 
 @contextmanager

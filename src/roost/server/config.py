@@ -13,11 +13,14 @@ from roost.model.errors import Invalid
 from roost.model.limits import DURATION_MS_MAX
 from roost.model.records.webhook import COMMANDS_MAX, Command, read_command
 from roost.model.spec.names import check_node_name, check_text
-from roost.server.auth.oidc import check_url
+from roost.server.agents.log_store import LOG_BYTES_MAX
+from roost.server.auth.oidc import check_private_url
+from roost.server.auth.tokens import PREFIX
 from roost.server.cluster.election import LeaderTiming, check_timing
 from roost.server.engine.recording import FILE_BYTES_MAX, FILE_BYTES_MIN, TOTAL_BYTES_MAX
 from roost.server.history.service import BYTES_MAX, BYTES_MIN, RETENTION_MS
 from roost.server.observability.logging import LEVELS, Form
+from roost.server.webhooks.destinations import PUBLIC, Destinations
 from roost.stores.factory import read_place
 
 Tls = Literal["auto", "on", "off"]
@@ -43,8 +46,24 @@ CERTIFICATE_MS_MIN, CERTIFICATE_MS_MAX = 60_000, 366 * 86_400_000
 ADVERTISE_MAX = 16
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 
-TOKEN_LENGTH_MIN = 8  # shorter ones can be guessed over the network
+TOKEN_LENGTH_MIN = 16  # shorter ones can be guessed over the network
 SEED_MAX = (1 << 63) - 1
+AUTHORITY_FILE = "authority.sealed"  # of a server whose store forgets: the CA, its key sealed
+PORT_MAX = 65_535
+LOG_LIMIT_MIN, LOG_LIMIT_MAX = 1 << 10, 1 << 40  # a screen; more than any disk of a server has room for
+
+BOUNDS = (
+    ("lease_ms", LEASE_MS_MIN, LEASE_MS_MAX),
+    ("seed", 0, SEED_MAX),
+    ("backfill_after_ms", 0, DURATION_MS_MAX),
+    ("preempt_margin", 0, PREEMPT_MARGIN_MAX),
+    ("certificate_ms", CERTIFICATE_MS_MIN, CERTIFICATE_MS_MAX),
+    ("history_retention_ms", 1, DURATION_MS_MAX),
+    ("history_max", BYTES_MIN, 1 << 62),
+    ("log_limit", LOG_LIMIT_MIN, LOG_LIMIT_MAX),
+    ("port", 0, PORT_MAX),
+    ("agents_port", 0, PORT_MAX),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +78,7 @@ class ServerConfig:
     leader_retry_ms: int = LeaderTiming().retry_ms
     store_outage_grace_ms: int = LeaderTiming().store_outage_grace_ms  # agents are answered while the store is away
     logs: Path | None = None  # a directory that servers share; None: each has its own
+    log_limit: int = LOG_BYTES_MAX  # bytes of one attempt's log; the rest is not kept
     host: str = "127.0.0.1"
     port: int = API_PORT  # 0: any free one
     agents_host: str = "127.0.0.1"
@@ -67,7 +87,7 @@ class ServerConfig:
     controller_listen: tuple[str, int] | None = None  # None: as the API, its port + 2, or any if that is in use
     admin_token: str = field(repr=False)  # of the first user of the API
     advertise: tuple[str, ...] = ()  # names and addresses by which others reach this server; (): as it listens
-    tls: Tls = "auto"  # of the API; auto: unless only this machine can reach it
+    tls: Tls = "auto"  # of the API and the controllers' port; auto: of each unless only this machine can reach it
     tls_cert: Path | None = None  # for the API, instead of a certificate of our own CA
     tls_key: Path | None = None
     key_files: tuple[Path, ...] = ()  # for what is sealed at rest; the first is the newest
@@ -89,7 +109,7 @@ class ServerConfig:
     history_retention_ms: int = RETENTION_MS
     history_max: int = BYTES_MAX
     hooks: tuple[str, ...] = field(default=(), repr=False)  # commands of this host: NAME[:EVENT,...]=COMMAND
-    hooks_to_loopback: bool = False  # webhooks may go to this host itself
+    webhook_allow: tuple[str, ...] = (PUBLIC,)  # networks that webhooks may reach
     log_level: str = "info"
     log_format: Form = "auto"
 
@@ -100,19 +120,15 @@ class ServerConfig:
     def timing(self) -> LeaderTiming:
         return LeaderTiming(self.leader_ttl_ms, self.leader_renew_ms, self.leader_retry_ms, self.store_outage_grace_ms)
 
-    def serves_tls(self) -> bool:
-        """Whether the API and the controllers' port use TLS: unless both can be reached from this machine only."""
-        if self.tls == "auto":
-            return self.tls_cert is not None or self.is_reachable
-        return self.tls == "on"
-
     @property
-    def is_reachable(self) -> bool:
-        """Whether other machines can reach the API or the controllers' port."""
-        hosts = [self.host]
-        if self.controllers and self.controller_listen is not None:
-            hosts.append(self.controller_listen[0])
-        return not all(is_loopback(host) for host in hosts)
+    def controller_host(self) -> str:
+        return self.controller_listen[0] if self.controller_listen is not None else self.host
+
+    def encrypts(self, host: str) -> bool:
+        """Whether the API or the controllers' port has TLS where it listens on this address. The agents' always has."""
+        if self.tls == "auto":
+            return self.tls_cert is not None or not is_loopback(host)
+        return self.tls == "on"
 
     @property
     def keeps_history(self) -> bool:
@@ -133,6 +149,7 @@ class ServerConfig:
             grace_ms=self.timing().grace_ms if self.is_shared else 0,
             # Else the holder of a node's certificate could make up work of any project, and read its secrets.
             adopts=self.store == "memory",
+            awaits_agents=self.store == "memory" and not self.new_authority and (self.data / AUTHORITY_FILE).exists(),
         )
 
 
@@ -144,25 +161,17 @@ def check_config(config: ServerConfig) -> None:
     _check_store(config)
     if config.log_level not in LEVELS:
         raise Invalid("log_level", f"a level is {', '.join(LEVELS)}, not {config.log_level!r:.60}")
-    if not LEASE_MS_MIN <= config.lease_ms <= LEASE_MS_MAX:
-        message = f"a lease is {LEASE_MS_MIN:,} to {LEASE_MS_MAX:,} ms, so that {BEATS_PER_LEASE} beats fit into it"
-        raise Invalid("lease_ms", f"{message}; not {config.lease_ms:,}")
-    if not 0 <= config.seed <= SEED_MAX:
-        raise Invalid("seed", f"a seed is 0 to {SEED_MAX}, not {config.seed}")
-    if not 0 <= config.backfill_after_ms <= DURATION_MS_MAX:
-        raise Invalid("backfill_after_ms", f"it is 0 to {DURATION_MS_MAX:,} ms, not {config.backfill_after_ms:,}")
-    if not 0 <= config.preempt_margin <= PREEMPT_MARGIN_MAX:
-        message = f"a margin is 0 (nothing is stopped for a priority) to {PREEMPT_MARGIN_MAX}"
-        raise Invalid("preempt_margin", f"{message}, not {config.preempt_margin:,}")
+    for name, least, most in BOUNDS:
+        value = getattr(config, name)
+        if not least <= value <= most:
+            raise Invalid(name, f"this is {least:,} to {most:,}, not {value:,}")
     if not FILE_BYTES_MIN <= config.record_max <= config.record_total:
         message = f"a file of history has at least {FILE_BYTES_MIN:,} bytes, and at most as many as all together"
         raise Invalid("record_max", f"{message}; not {config.record_max:,} of {config.record_total:,}")
-    _check_history(config)
-    controller_port = config.controller_listen[1] if config.controller_listen else 0
-    ports = (("port", config.port), ("agents_port", config.agents_port), ("controller_listen", controller_port))
-    for name, port in ports:
-        if not 0 <= port <= 65_535:
-            raise Invalid(name, f"a port is 0 to 65535, not {port}")
+    if config.history not in ("auto", "on", "off"):
+        raise Invalid("history", f"history is auto, on or off, not {config.history!r:.60}")
+    if config.controller_listen is not None and not 0 <= config.controller_listen[1] <= PORT_MAX:
+        raise Invalid("controller_listen", f"a port is 0 to {PORT_MAX}, not {config.controller_listen[1]}")
     if config.port and config.port == config.agents_port and config.host == config.agents_host:
         raise Invalid("agents_port", f"port {config.port} is the API's; agents need one of their own")
     _check_oidc(config)
@@ -170,6 +179,8 @@ def check_config(config: ServerConfig) -> None:
     _check_hooks(config)
     if len(config.admin_token) < TOKEN_LENGTH_MIN:
         raise Invalid("admin_token", f"a token has at least {TOKEN_LENGTH_MIN} characters")
+    if config.admin_token.startswith(PREFIX):
+        raise Invalid("admin_token", f"a root token does not begin with {PREFIX}, as API tokens do")
     if not re.fullmatch("[!-~]*", config.admin_token):
         raise Invalid("admin_token", "a token is made of printable ASCII characters without spaces")
 
@@ -178,6 +189,10 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Settings of the environment; options of the command line go before them."""
     names = {"SCHEDULING_STRATEGY": "strategy", "ROOST_TOKEN": "admin_token"}
     return {setting: environment[name] for name, setting in names.items() if environment.get(name)}
+
+
+def host_and_port(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
@@ -196,8 +211,6 @@ def _check_certificates(config: ServerConfig) -> None:
         raise Invalid("tls_cert", "a certificate and its key come together: --tls-cert and --tls-key")
     if config.tls_cert is not None and config.tls == "off":
         raise Invalid("tls_cert", "a certificate is of no use with --tls off")
-    if not CERTIFICATE_MS_MIN <= config.certificate_ms <= CERTIFICATE_MS_MAX:
-        raise Invalid("certificate_ms", f"certificates are good for a minute to a year, not {config.certificate_ms} ms")
     if len(config.advertise) > ADVERTISE_MAX:
         raise Invalid("advertise", f"a server has at most {ADVERTISE_MAX} names")
     for host in config.advertise:
@@ -209,7 +222,8 @@ def _check_store(config: ServerConfig) -> None:
     if not config.is_shared:
         if config.store not in ("sqlite", "memory"):
             message = "a store is sqlite, memory, postgresql://USER@HOST/DATABASE or etcd://HOST:2379,HOST:2379/PREFIX"
-            raise Invalid("store", f"{message}, not {config.store!r:.60}")
+            scheme = config.store.partition(":")[0]  # the rest may hold a password
+            raise Invalid("store", f"{message}, not {scheme!r:.40}")
         return
     read_place(config.store)
     if not config.agents_port:
@@ -219,21 +233,12 @@ def _check_store(config: ServerConfig) -> None:
     check_timing(config.timing(), config.lease_ms)
 
 
-def _check_history(config: ServerConfig) -> None:
-    if config.history not in ("auto", "on", "off"):
-        raise Invalid("history", f"history is auto, on or off, not {config.history!r:.60}")
-    if not 0 < config.history_retention_ms <= DURATION_MS_MAX:
-        raise Invalid("history_retention_ms", f"history is kept for 1 to {DURATION_MS_MAX:,} ms; or set history to off")
-    if config.history_max < BYTES_MIN:
-        raise Invalid("history_max", f"a history has at least {BYTES_MIN:,} bytes, not {config.history_max:,}")
-
-
 def _check_oidc(config: ServerConfig) -> None:
     if not config.oidc_issuer:
         if config.oidc_client_id:
             raise Invalid("oidc_client_id", "a client id is of use only with an issuer: set oidc_issuer too")
         return
-    check_url(config.oidc_issuer, "oidc_issuer")
+    check_private_url(config.oidc_issuer, "oidc_issuer")
     if "?" in config.oidc_issuer:
         raise Invalid("oidc_issuer", "an issuer's URL has no query")
     for name, text in (("oidc_client_id", config.oidc_client_id), ("oidc_claim", config.oidc_claim)):
@@ -249,3 +254,4 @@ def _check_hooks(config: ServerConfig) -> None:
     for name in names:
         if names.count(name) > 1:
             raise Invalid("hooks", f"there are two command hooks {name}")
+    Destinations(config.webhook_allow)

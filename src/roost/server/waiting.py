@@ -1,8 +1,19 @@
-"""Waiting in asyncio: for an event with a time limit, and for tasks that are cancelled."""
+"""Waiting in asyncio: for an event, for cancelled tasks, for a turn; and work in slices, so that others have theirs."""
 
 import asyncio
-from contextlib import suppress
-from typing import Any
+import time
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+from roost.model.errors import NoService
+
+Answer = TypeVar("Answer")
+
+TURNS_MAX = 32  # of one principal that wait: a second each at most
+SCAN_S = 0.010  # of CPU time for one page
+SCANNED_AT_ONCE = 50
+SLICE_S = 0.005  # of work before others have their turn
 
 
 async def wait_for(event: asyncio.Event, timeout_s: float | None) -> None:
@@ -12,8 +23,69 @@ async def wait_for(event: asyncio.Event, timeout_s: float | None) -> None:
             await event.wait()
 
 
+async def unless(event: asyncio.Event, work: Awaitable[Answer]) -> Answer | None:
+    """Do something without a time limit, but end it (None) when the event is set."""
+    doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(event.wait())
+    try:
+        await asyncio.wait((doing, waiting), return_when=asyncio.FIRST_COMPLETED)
+        return doing.result() if doing.done() else None
+    finally:
+        await cancel(doing, waiting)
+
+
 async def cancel(*tasks: "asyncio.Future[Any]") -> None:
     """Cancel tasks and wait until they have ended. Their errors are dropped."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class ScanLimit:
+    """How long a scan may hold the loop: afterwards its page ends, even if it is short."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._until_s = time.thread_time() + SCAN_S
+
+    def is_over(self) -> bool:
+        """Called for every item; the clock is only read now and then."""
+        self._count += 1
+        return self._count % SCANNED_AT_ONCE == 0 and time.thread_time() >= self._until_s
+
+
+class Slices:
+    """Long work on the loop, cut into slices. Call `pause` after each item; what is read may change meanwhile."""
+
+    def __init__(self) -> None:
+        self._until_s = time.perf_counter() + SLICE_S
+
+    async def pause(self) -> None:
+        if time.perf_counter() >= self._until_s:
+            await asyncio.sleep(0)
+            self._until_s = time.perf_counter() + SLICE_S
+
+
+class Turns:
+    """One at a time for each name. Others wait in line, and too many are refused."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def of(self, name: str) -> AsyncIterator[None]:
+        """Wait for the turn of a name; the empty one never waits. Raises NoService `too_busy`."""
+        if not name:
+            yield
+            return
+        lock, count = self._lines.get(name) or (asyncio.Lock(), 0)
+        if count >= TURNS_MAX:
+            message = f"you have {count} large requests in progress; try again when some are answered"
+            raise NoService(message, code="too_busy")
+        self._lines[name] = lock, count + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, count = self._lines.pop(name)
+            if count > 1:
+                self._lines[name] = lock, count - 1

@@ -69,7 +69,9 @@ async def test_usage_reaches_the_state() -> None:
         await agent.answer()
         await server.submit()
         await agent.orders()
-        assert server.engine.state.liveness["n1"].usage == Usage(1_500, 2 << 20, 3 << 30)
+        usage = server.engine.state.liveness["n1"].usage
+        assert usage is not None and 0 < usage.at_ms <= server.engine.clock.now_ms()
+        assert usage == Usage(1_500, 2 << 20, 3 << 30, usage.at_ms)
 
 
 async def test_a_lacking_agent_gets_the_whole_set() -> None:
@@ -98,7 +100,7 @@ async def test_an_agent_that_stays_behind_gets_the_whole_set_without_asking(monk
         assert answer.whole and runs_of(answer) == runs_of(lost)
 
 
-async def test_a_broken_stream_is_told_at_once() -> None:
+async def test_a_broken_stream_is_reported_at_once() -> None:
     async with gateway_server() as server:
         async with played(server.port) as agent:
             await agent.hello()
@@ -113,9 +115,9 @@ async def test_a_goodbye_ends_the_node_at_once_and_its_last_reports_count() -> N
         (run,) = runs_of(await agent.orders())
         sequence = await agent.beat(ended(run), leaving=True)
         assert (await agent.answer()).acknowledged == sequence
-        await server.until(lambda: server.engine.state.nodes["n1"].status == "lost")
+        await server.until(lambda: server.engine.state.nodes["n1"].status == "stopped")
         last = server.nodes[-1]
-        assert (last.key, last.transition.state, last.transition.reason) == ("n1", "lost", NodeLeft())
+        assert (last.key, last.transition.state, last.transition.reason) == ("n1", "stopped", NodeLeft())
         assert server.states() == ["succeeded"]
 
 
@@ -134,7 +136,7 @@ async def test_a_second_hello_of_the_same_machine_takes_the_place_of_the_first()
 async def test_two_hellos_of_one_machine_in_one_step_leave_one_stream() -> None:
     async with gateway_server() as server, played(server.port) as first, played(server.port) as second:
         hellos = [
-            asyncio.ensure_future(agent.say(Hello("n1", "machine", Facts({"cpu": 1_000}), 1)))
+            asyncio.ensure_future(agent.transmit(Hello("n1", "machine", Facts({"cpu": 1_000}), 1)))
             for agent in (first, second)
         ]
         await asyncio.gather(*hellos)
@@ -152,7 +154,7 @@ async def test_a_name_in_use_by_another_machine_is_refused_and_free_again_when_i
     async with gateway_server() as server, played(server.port) as stranger:
         async with played(server.port) as agent:
             await agent.hello("one")
-            await stranger.say(Hello("n1", "two", Facts({"cpu": 1}), 1))
+            await stranger.transmit(Hello("n1", "two", Facts({"cpu": 1}), 1))
             code, message = await stranger.ending()
             assert code == grpc.StatusCode.ALREADY_EXISTS and "n1 is connected" in message
             await agent.quiet()
@@ -164,7 +166,7 @@ async def test_a_name_in_use_by_another_machine_is_refused_and_free_again_when_i
 async def test_a_hello_whose_stream_breaks_while_it_is_decided_leaves_no_connected_node() -> None:
     async with gateway_server() as server:
         agent = Played(server.port)
-        await agent.say(Hello("n1", "machine", Facts({"cpu": 1_000}), 1))
+        await agent.transmit(Hello("n1", "machine", Facts({"cpu": 1_000}), 1))
         await agent.close()
         async with played(server.port, "n2") as other:
             await other.hello()
@@ -212,7 +214,7 @@ async def test_signs_of_life_and_reports_follow_each_other_and_a_gap_ends_the_st
 async def test_words_of_another_session_end_the_stream() -> None:
     async with gateway_server() as server, played(server.port) as agent:
         await agent.hello()
-        await agent.say(Beat(agent.session - 1, 1, 5, 0))
+        await agent.transmit(Beat(agent.session - 1, 1, 5, 0))
         code, message = await agent.ending()
         assert code == grpc.StatusCode.ABORTED and "this session is over" in message
 
@@ -234,7 +236,7 @@ async def test_beats_keep_a_node_and_their_number_is_no_matter(monkeypatch: pyte
         while asyncio.get_running_loop().time() - began < 0.6:
             await agent.beat()
             await agent.answer()
-        assert [each.transition.state for each in server.nodes] == ["ready"]
+        assert [item.transition.state for item in server.nodes] == ["ready"]
 
 
 async def test_a_reset_ends_all_streams() -> None:
@@ -272,7 +274,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("sent", GARBAGE.values(), ids=GARBAGE.keys())
-async def test_garbage_on_the_port_disturbs_nobody(sent: bytes) -> None:
+async def test_garbage_on_the_port_disturbs_no_agent(sent: bytes) -> None:
     async with gateway_server() as server, played(server.port) as agent:
         await agent.hello()
         connections = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(5)]
@@ -285,7 +287,7 @@ async def test_garbage_on_the_port_disturbs_nobody(sent: bytes) -> None:
         assert len(server.gateway.machine.sessions) == 1
 
 
-async def test_tls_on_the_port_disturbs_nobody() -> None:
+async def test_tls_on_the_port_disturbs_no_agent() -> None:
     async with gateway_server() as server, played(server.port) as agent:
         await agent.hello()
         context = ssl.create_default_context()
@@ -323,13 +325,13 @@ async def test_wrong_messages_are_refused() -> None:
         await agent.quiet()
 
 
-async def test_whoever_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_agent_that_says_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roost.server.agents.gateway.HELLO_S_MAX", 0.05)
     async with gateway_server() as server, played(server.port) as agent:
         assert (await agent.ending())[0] == grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-async def test_a_port_that_is_taken_is_told() -> None:
+async def test_a_port_that_is_taken_is_reported() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -342,7 +344,7 @@ async def test_a_port_that_is_taken_is_told() -> None:
 # --- logs -------------------------------------------------------------------------------------------------------------
 
 
-async def test_shipped_chunks_are_kept_and_their_sizes_told() -> None:
+async def test_shipped_chunks_are_kept_and_their_sizes_reported() -> None:
     async with gateway_server() as server, played(server.port) as agent:
         await agent.hello()
         await server.submit()

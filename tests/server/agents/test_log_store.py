@@ -8,6 +8,8 @@ import pytest
 
 from roost.blobs.files import FileBlobs
 from roost.blobs.memory import MemoryBlobs
+from roost.model.errors import NoService
+from roost.ports.blobs import BlobsUnavailable
 from roost.server.agents import log_store
 from roost.server.agents.log_store import ENOUGH, LIVE, LogEnd, LogHub
 
@@ -150,7 +152,7 @@ async def test_a_slow_reader_reads_from_the_blob_at_its_own_pace(monkeypatch: py
     assert [piece async for piece in pieces][-1] == (50, b"rest")
 
 
-def test_a_log_that_is_too_long_is_cut_with_a_mark_and_the_agent_told_that_it_is_enough() -> None:
+def test_a_log_that_is_too_long_is_cut_with_a_mark_and_the_agent_informed_that_it_is_enough() -> None:
     hub = hub_of(size_max=10)
     assert hub.append(LOG, 0, b"01234") == 5
     assert hub.append(LOG, 5, b"56789") == 10
@@ -169,22 +171,15 @@ def test_a_cut_in_the_middle_of_a_chunk_keeps_what_fits() -> None:
     assert hub.read(LOG, 0, 11) == b"0123456789\n"
 
 
-def test_a_workloads_logs_go_together_and_no_others() -> None:
+async def test_a_workloads_logs_go_together_in_the_background_and_no_others() -> None:
     hub = hub_of()
     for name in (LOG, "web/build/7/1.1", "web/build/70/0.1", "web/build-7/7/0.1"):
         hub.append(name, 0, b"x")
     hub.drop("web/build/7")
-    assert [hub.size(name) for name in (LOG, "web/build/7/1.1")] == [None, None]
-    assert [hub.size(name) for name in ("web/build/70/0.1", "web/build-7/7/0.1")] == [1, 1]
-
-
-async def test_dropping_while_a_loop_runs_happens_in_the_background() -> None:
-    hub = hub_of()
-    hub.append(LOG, 0, b"x")
-    hub.drop("web/build/7")
     async with asyncio.timeout(DEADLINE_S):
-        while hub.size(LOG) is not None:
+        while any(hub.size(name) is not None for name in (LOG, "web/build/7/1.1")):
             await asyncio.sleep(0)
+    assert [hub.size(name) for name in ("web/build/70/0.1", "web/build-7/7/0.1")] == [1, 1]
 
 
 def test_what_is_remembered_beside_the_blobs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,3 +189,13 @@ def test_what_is_remembered_beside_the_blobs_is_bounded(monkeypatch: pytest.Monk
         hub.append(f"web/build/{number}/0.1", 0, b"x")
     assert len(hub._entries) <= 100
     assert hub.finished("web/build/0/0.1", LogEnd(True, 1))
+
+
+def test_a_disk_that_refuses_is_answered_to_the_sender_and_unavailable_to_readers(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file in the place of the root")
+    hub = LogHub(FileBlobs(tmp_path / "logs"))
+    assert isinstance(hub.append(LOG, 0, b"abc"), BlobsUnavailable)
+    assert isinstance(LogHub(FileBlobs(tmp_path / "logs"), size_max=2).append(LOG, 0, b"abc"), BlobsUnavailable)
+    for read in (lambda: hub.read(LOG, 0, 3), lambda: hub.size(LOG), lambda: hub.missing(LOG, LogEnd(True, 3))):
+        with pytest.raises(NoService, match="cannot be read here"):
+            read()

@@ -64,7 +64,7 @@ WRONG = {
         ),
         "runs[5].ports",
     ),
-    "ports nobody asked for": (
+    "ports no agent asked for": (
         Hello("n", "m", Facts(OFFER), 0, ((run_of(ports=(80,)), Report(5, "running")),)),
         "runs[5].ports",
     ),
@@ -81,7 +81,7 @@ WRONG = {
         "runs[5].index",
     ),
     "a report of another": (Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(6, "running")),)), "runs"),
-    "a run told twice": (Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(5, "running")),) * 2), "runs"),
+    "a run reported twice": (Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(5, "running")),) * 2), "runs"),
     "a run that waits": (
         Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(5, "queued")),)),
         "an agent reports starting, running or ended, not 'queued'",
@@ -90,9 +90,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("hello, message", WRONG.values(), ids=WRONG.keys())
-async def test_a_hello_that_makes_no_sense_is_refused_in_words(hello: Hello, message: str) -> None:
+async def test_a_hello_that_makes_no_sense_is_refused_in_a_message(hello: Hello, message: str) -> None:
     async with gateway_server() as server, played(server.port) as agent:
-        await agent.say(hello)
+        await agent.transmit(hello)
         code, text = await agent.ending()
         assert code == grpc.StatusCode.INVALID_ARGUMENT and message in text
         assert not server.engine.state.nodes

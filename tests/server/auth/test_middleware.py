@@ -1,4 +1,4 @@
-"""Auth: nothing is told to whoever has no token, and every path is closed."""
+"""Auth: a caller without a token learns nothing, and every path is closed."""
 
 import msgspec
 import pytest
@@ -69,7 +69,7 @@ async def test_a_refused_request_changes_nothing() -> None:
         assert made.snapshot() == before
 
 
-async def test_refusals_are_told_to_the_operator_without_what_was_shown(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_refusals_are_reported_to_the_operator_without_what_was_shown(capsys: pytest.CaptureFixture[str]) -> None:
     async with inprocess_server() as made:
         token = (await made.post("/v1/tokens", {"name": "robot", "role": "viewer", "projects": ["web"]}, 201))["token"]
         capsys.readouterr()
@@ -83,7 +83,7 @@ async def test_refusals_are_told_to_the_operator_without_what_was_shown(capsys: 
         assert token not in report and token.rpartition("_")[2] not in report
 
 
-async def test_a_server_that_has_not_loaded_its_tokens_refuses_nobody() -> None:
+async def test_a_server_that_has_not_loaded_its_tokens_refuses_no_caller() -> None:
     async with inprocess_server() as made:
         token = (await made.post("/v1/tokens", {"name": "robot", "role": "viewer", "projects": ["web"]}, 201))["token"]
         headers = {"authorization": f"Bearer {token}"}

@@ -1,4 +1,4 @@
-"""OIDC: an identity of the right issuer, for us, for now, signed with its key. Everything else is nobody."""
+"""OIDC: an identity of the right issuer, for us, for now, signed with its key. Everything else is no identity."""
 
 import base64
 import hmac
@@ -12,7 +12,7 @@ from joserfc import jwk, jwt
 
 from roost.model.errors import Invalid
 from roost.server.auth import oidc
-from roost.server.auth.oidc import Issuer, check_url
+from roost.server.auth.oidc import Issuer, check_private_url
 from tests.security.issuer import CLIENT, KINDS, LocalIssuer, local_issuer
 from tests.server.inprocess_server import InprocessServer, inprocess_server
 
@@ -126,7 +126,7 @@ def signed_with(secret: bytes, claims: dict[str, Any]) -> str:
 
 
 def forged(signing: LocalIssuer) -> dict[str, str]:
-    """Identities that nobody has signed with the right key."""
+    """Identities not signed with the right key."""
     good = signing.sign()
     head, body, signature = good.split(".")
     other = jwk.generate_key("RSA", 2048)
@@ -155,7 +155,7 @@ def forged(signing: LocalIssuer) -> dict[str, str]:
     }
 
 
-async def test_what_nobody_has_signed_with_the_right_key(made: InprocessServer, signing: LocalIssuer) -> None:
+async def test_tokens_not_signed_with_the_right_key_are_refused(made: InprocessServer, signing: LocalIssuer) -> None:
     await made.client.put(MEMBER, json={"role": "admin"})
     assert (await shown(made, signing.sign())).status_code == 200
     before = made.snapshot()
@@ -238,7 +238,7 @@ async def test_known_keys_are_good_for_a_while_without_the_issuer(
     ],
     ids=lambda value: str(value)[:40],
 )
-async def test_odd_answers_of_the_issuer_let_nobody_in(
+async def test_odd_answers_of_the_issuer_let_no_caller_in(
     made: InprocessServer, signing: LocalIssuer, path: str, answer: Any
 ) -> None:  # fmt: skip
     signing.odd[path] = answer
@@ -274,9 +274,9 @@ async def test_where_to_log_in_is_open_to_all(made: InprocessServer, signing: Lo
 )  # fmt: skip
 def test_issuers_that_are_not_safe_to_ask(url: str) -> None:
     with pytest.raises(Invalid):
-        check_url(url, "oidc_issuer")
+        check_private_url(url, "oidc_issuer")
 
 
 @pytest.mark.parametrize("url", ["https://issuer.example.com/realm", "http://127.0.0.1:80", "http://[::1]:8080/x"])
 def test_issuers_that_are(url: str) -> None:
-    check_url(url, "oidc_issuer")
+    check_private_url(url, "oidc_issuer")

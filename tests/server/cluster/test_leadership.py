@@ -27,7 +27,7 @@ TIMING = LeaderTiming(ttl_ms=300, renew_ms=60, retry_ms=20, store_outage_grace_m
 DEADLINE_S = 60.0  # against hanging: what is waited for takes milliseconds on an idle machine
 
 
-AWAY = Unavailable("nobody answers")
+AWAY = Unavailable("no server answers")
 
 
 class Flaky(MemoryStore):
@@ -162,7 +162,7 @@ async def test_a_leader_that_stops_lets_go_at_once_and_nothing_has_to_wait() -> 
         assert not one.engine.heard("n1", 1, None)
 
 
-async def test_the_lead_is_handed_to_whom_it_is_meant_for() -> None:
+async def test_the_lead_is_handed_to_the_named_successor() -> None:
     async with servers("one", "two", "three") as (one, two, three):
         await one.submit("a")
         one.engine.let_go("three")
@@ -192,11 +192,11 @@ async def test_agents_are_answered_while_the_store_is_away_and_nothing_else_is()
         session = await one.hello("n1")
         await one.submit("kept")
         one.store.away = True
-        with pytest.raises(NoService, match="nobody answers"):
+        with pytest.raises(NoService, match="no server answers"):
             await one.submit("lost")
         await until(lambda: not one.engine.ready)
         assert one.engine.heard("n1", session, None) and not one.engine.heard("n1", session + 1, None)
-        with pytest.raises(NoService, match="nobody answers"):
+        with pytest.raises(NoService, match="no server answers"):
             await one.engine.settled()
         assert one.seen.resets == 0
         one.store.away = False
@@ -272,3 +272,31 @@ async def test_a_fenced_epoch_commits_nothing_whatever_it_believes() -> None:
         one.engine.let_go("two")
         await until(lambda: two.engine.ready)
         assert isinstance(await one.store.commit(old, [Change("node", "x", b"")]), Fenced)
+
+
+async def away(*_: Any) -> Unavailable:
+    return AWAY
+
+
+@pytest.mark.parametrize("what", ["commit", "renew"])
+async def test_a_late_answer_of_the_store_proves_the_lead_from_its_request(what: str) -> None:
+    async with servers("one") as (one,):
+        await one.hello("n1")
+        leadership, clock, reached_ms = one.engine.leadership, one.engine.clock, []
+        assert leadership is not None
+        send, answered = getattr(one.store, what), asyncio.Event()
+
+        async def late(*given: Any) -> Any:
+            reached_ms.append(clock.now_ms())
+            outcome = await send(*given)
+            one.store.away = True  # nothing that is sent later proves anything
+            await until(lambda: clock.now_ms() >= reached_ms[0] + TIMING.ttl_ms // 4)
+            asyncio.get_running_loop().call_soon(answered.set)
+            return outcome
+
+        setattr(one.store, what, late)
+        if what == "commit":
+            one.store.renew = away  # type: ignore[method-assign]
+            await one.submit("a")
+        await answered.wait()
+        assert leadership.machine.is_sure(reached_ms[0] + TIMING.acting_ms) is False

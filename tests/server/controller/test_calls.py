@@ -11,7 +11,7 @@ from tests.server.controller.controller_server import controller_server, job
 INVALID, MISSING = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
 
 
-async def test_what_is_scheduled_is_there_and_is_told() -> None:
+async def test_what_is_scheduled_is_there_and_is_reported() -> None:
     async with controller_server() as opened:
         visitor = opened.visitor()
         reply = await visitor.schedule(job("a"), job("b", count=3, priority=70))
@@ -29,7 +29,7 @@ async def test_what_is_scheduled_is_there_and_is_told() -> None:
         assert [workload.name for workload in page.workloads] == ["a"]
 
 
-async def test_who_asked_is_in_the_audit_log() -> None:
+async def test_the_principal_is_in_the_audit_log() -> None:
     async with controller_server() as opened:
         await opened.visitor(await opened.token("submitter", "default")).schedule(job("a"))
         entries = (await opened.server.get("/v1/audit"))["items"]
@@ -64,7 +64,7 @@ async def test_a_batch_is_taken_in_whole_or_not_at_all() -> None:
         ("", "documents[0]"),
     ],
 )
-async def test_what_is_wrong_with_a_document_is_told_with_its_field(document: str, path: str) -> None:
+async def test_what_is_wrong_with_a_document_is_reported_with_its_field(document: str, path: str) -> None:
     async with controller_server() as opened:
         before = opened.server.snapshot()
         no = await opened.visitor().refused("Schedule", pb.ScheduleRequest(documents=[document]))
@@ -107,7 +107,7 @@ async def test_update_changes_what_is_there_and_nothing_else() -> None:
         assert (no.status, no.path) == (INVALID, "document.count")
 
 
-async def test_update_makes_nothing_anew_of_what_is_over() -> None:
+async def test_update_restarts_nothing_that_has_ended() -> None:
     async with controller_server() as opened:
         visitor = opened.visitor()
         await visitor.schedule(job("web", kind="service", count=1))

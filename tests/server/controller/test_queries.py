@@ -16,15 +16,15 @@ async def test_why_and_plan_say_what_the_rest_api_says() -> None:
         await opened.server.agent("n1")
         await visitor.schedule(job("huge", resources={"cpu": 1_000}))
         found = await visitor.call("Why", pb.WhyRequest(project="default", name="huge"))
-        told = await opened.server.get("/v1/workloads/default/huge/why")
-        assert (found.code, found.verdict, found.message) == (told["code"], told["verdict"], told["message"])
-        assert [(each.code, each.nodes) for each in found.blockers] == [
-            (each["code"], each["nodes"]) for each in told["blockers"]
+        answer = await opened.server.get("/v1/workloads/default/huge/why")
+        assert (found.code, found.verdict, found.message) == (answer["code"], answer["verdict"], answer["message"])
+        assert [(item.code, item.nodes) for item in found.blockers] == [
+            (item["code"], item["nodes"]) for item in answer["blockers"]
         ]
         brief = await visitor.call("Why", pb.WhyRequest(project="default", name="huge", brief=True))
         assert brief.code == found.code and not brief.verdict
         plan = await visitor.call("Plan", pb.PlanRequest(documents=[json.dumps(job("small"))]))
-        assert [(each.instance, each.node) for each in plan.placed] == [("default/small.0", "n1")]
+        assert [(item.instance, item.node) for item in plan.placed] == [("default/small.0", "n1")]
         assert list(plan.created) == ["default/small"] and plan.changes and plan.token
         no = await visitor.refused("Why", pb.WhyRequest(project="default", name="nothing"))
         assert no.status is grpc.StatusCode.NOT_FOUND
@@ -57,10 +57,10 @@ async def test_join_tokens_are_made_listed_and_revoked() -> None:
         forever = await visitor.call("CreateJoinToken", pb.CreateJoinTokenRequest(unlimited=True))
         assert not forever.about.HasField("uses")
         listed = await visitor.call("ListJoinTokens", pb.ListJoinTokensRequest())
-        assert {each.id for each in listed.items} == {made.about.id, forever.about.id}
+        assert {item.id for item in listed.items} == {made.about.id, forever.about.id}
         await visitor.call("RevokeJoinToken", pb.RevokeJoinTokenRequest(id=made.about.id))
         listed = await visitor.call("ListJoinTokens", pb.ListJoinTokensRequest())
-        assert [each.id for each in listed.items] == [forever.about.id]
+        assert [item.id for item in listed.items] == [forever.about.id]
 
 
 async def test_a_role_that_is_too_low_is_refused() -> None:

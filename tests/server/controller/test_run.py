@@ -1,5 +1,6 @@
-"""Run and Attach: stages and log bytes of one action, from wherever somebody stands."""
+"""Run and Attach: stages and log bytes of one action, from every offset."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -7,8 +8,9 @@ import grpc
 import pytest
 
 from roost.model.protocol import Report
+from roost.server.controller.run import LOOK_S
 from roost.wire import controller_pb2 as pb
-from tests.server.controller.controller_server import ControllerServer, Stream, controller_server, job, run_request
+from tests.server.controller.controller_server import ControllerServer, No, Stream, controller_server, job, run_request
 
 BYTES = bytes(range(256)) * 40
 
@@ -34,7 +36,7 @@ def log(frames: list[Any]) -> bytes:
     return data
 
 
-async def test_an_action_is_told_to_its_end() -> None:
+async def test_an_action_is_reported_to_its_end() -> None:
     async with controller_server() as opened:
         agent, visitor = await opened.server.agent(), opened.visitor()
         stream = visitor.stream("Run", run_request(job("a")))
@@ -54,7 +56,7 @@ async def test_an_action_is_told_to_its_end() -> None:
         assert not opened.controllers.streams["runs"]
 
 
-async def test_whoever_comes_back_goes_on_where_it_was() -> None:
+async def test_a_reader_that_comes_back_goes_on_where_it_was() -> None:
     async with controller_server() as opened:
         agent, visitor = await opened.server.agent(), opened.visitor()
         stream = visitor.stream("Run", run_request(job("a")))
@@ -80,7 +82,7 @@ async def test_whoever_comes_back_goes_on_where_it_was() -> None:
         assert len(agent.orders()) == 1  # it was not run again
 
 
-async def test_whoever_knows_nothing_is_told_all_also_of_what_has_ended() -> None:
+async def test_a_reader_that_knows_nothing_gets_everything_also_what_has_ended() -> None:
     async with controller_server() as opened:
         agent, visitor = await opened.server.agent(), opened.visitor()
         await visitor.schedule(job("a", retries={"max": 1, "on": ["failed"]}))
@@ -100,7 +102,7 @@ async def test_whoever_knows_nothing_is_told_all_also_of_what_has_ended() -> Non
         assert "exit code 1" in [stage.message for frame in frames for stage in frame.stages][3]
 
 
-async def test_steps_are_told_also_those_that_nobody_saw() -> None:
+async def test_steps_are_reported_also_those_that_no_reader_saw() -> None:
     async with controller_server() as opened:
         agent, visitor = await opened.server.agent(), opened.visitor()
         document = {"name": "a", "steps": [{"run": f"step-{number}"} for number in range(5)]}
@@ -120,6 +122,18 @@ async def test_steps_are_told_also_those_that_nobody_saw() -> None:
         frames = await visitor.stream("Attach", pb.AttachRequest(project="default", name="a", position=position)).rest()
         answer = [(stage.state, stage.step) for frame in frames for stage in frame.stages]
         assert answer == [("running", 2), ("running", 3), ("running", 4), ("succeeded", 4)]
+
+
+async def test_the_started_stage_has_the_step_of_its_moment() -> None:
+    async with controller_server() as opened:
+        agent, visitor = await opened.server.agent(), opened.visitor()
+        document = {"name": "a", "steps": [{"run": f"step-{number}"} for number in range(5)]}
+        stream = visitor.stream("Run", run_request(document))
+        await stream.until(lambda frame: "placed" in stages([frame]))
+        (run,) = agent.orders()
+        await agent.says(Report(run.token, "running", step=3))
+        frames = await stream.until(lambda frame: "running" in stages([frame]))
+        assert [stage.step for stage in frames[-1].stages if stage.state == "running"] == [0, 1, 2, 3]
 
 
 async def test_an_action_that_never_ran_ends_too() -> None:
@@ -202,7 +216,7 @@ async def test_what_is_not_there_is_not_found() -> None:
             assert (await visitor.refused("Attach", request)).status == grpc.StatusCode.NOT_FOUND
 
 
-async def test_a_server_that_stops_sends_everybody_away_with_words() -> None:
+async def test_a_server_that_stops_sends_all_readers_away_with_words() -> None:
     async with controller_server() as opened:
         stream: Stream = opened.visitor().stream("Run", pb.RunRequest(document=json.dumps(job("a"))))
         await stream.until(lambda frame: frame.stages)
@@ -212,3 +226,37 @@ async def test_a_server_that_stops_sends_everybody_away_with_words() -> None:
             raise AssertionError("it ended as if all were well")
         except Exception as no:
             assert getattr(no, "status", None) == grpc.StatusCode.UNAVAILABLE, no
+
+
+async def test_a_position_of_another_incarnation_is_reported_so_and_hides_no_stage() -> None:
+    """A server without memory counts revisions from the beginning: a larger one of before says nothing."""
+    async with controller_server() as opened:
+        agent, visitor = await opened.server.agent(), opened.visitor()
+        stream = visitor.stream("Run", run_request(job("a")))
+        before = await stream.until(lambda frame: "placed" in stages([frame]))
+        stream.cancel()
+        (run,) = agent.orders()
+        position = before[-1].position
+        assert position.incarnation == opened.server.engine.state.meta.first_serial
+        assert not any(frame.state_lost for frame in before)
+        position.incarnation, position.revision = position.incarnation - 1, 1_000_000
+        await agent.starts(run)
+        await agent.ends(run)
+        after = await visitor.stream("Attach", pb.AttachRequest(project="default", name="a", position=position)).rest()
+        assert stages(after) == ["queued", "placed", "running", "succeeded"]
+        assert [frame.state_lost for frame in after] == [True] + [False] * (len(after) - 1)
+        assert after[-1].position.incarnation == opened.server.engine.state.meta.first_serial
+        assert after[-1].position.revision < 1_000_000
+
+
+async def test_a_revoked_token_ends_a_silent_run_at_once() -> None:
+    async with controller_server() as opened:
+        token = await opened.server.post("/v1/tokens", {"name": "t", "role": "viewer", "projects": ["default"]}, 201)
+        await opened.server.submit("a")
+        stream = opened.visitor(token["token"]).stream("Attach", pb.AttachRequest(project="default", name="a"))
+        await stream.until(lambda frame: "queued" in stages([frame]))
+        async with asyncio.timeout(LOOK_S / 2):
+            assert (await opened.server.client.delete("/v1/tokens/t")).status_code == 204
+            with pytest.raises(No) as caught:
+                await stream.next()
+        assert caught.value.status == grpc.StatusCode.UNAUTHENTICATED

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from roost.schema.reason_text import HIDDEN
-from roost.server.controller.service import REFLECTION, SERVICE
+from roost.server.controller.service import REFLECTION, REFLECTION_V1, SERVICE
 from roost.server.engine.machine import Starting
 from roost.server.pki.tls import OperatorCertificate, ServerCertificate
 from roost.wire import controller_pb2 as pb
@@ -40,7 +40,7 @@ REQUESTS: dict[str, Any] = {
 
 @pytest.mark.parametrize("method", REQUESTS)
 @pytest.mark.parametrize("token", [None, "", "wrong-token", "roost_token_1", "x" * 15_000])
-async def test_nobody_unknown_learns_anything(method: str, token: str | None) -> None:
+async def test_no_unknown_reader_learns_anything(method: str, token: str | None) -> None:
     async with controller_server() as opened:
         no = await opened.visitor(token).refused(method, REQUESTS[method])
         assert (no.status, no.code) == (UNKNOWN, "refused")
@@ -74,7 +74,7 @@ async def test_a_foreign_project_is_as_good_as_none() -> None:
         assert not (await stranger.call("List", REQUESTS["List"])).workloads
 
 
-async def test_the_stream_shows_foreign_work_to_nobody_and_names_it_in_no_words() -> None:
+async def test_the_stream_shows_foreign_work_to_no_reader_and_names_it_in_no_words() -> None:
     async with controller_server(preempt_margin=10) as opened:
         agent = await opened.server.agent(cpu=1_000)
         token, world, all_of_it = await opened.token("viewer", "shop"), World(), World()
@@ -107,7 +107,7 @@ async def test_a_token_that_is_taken_back_ends_its_streams() -> None:
         assert "workload:default/a" not in world.objects
 
 
-async def test_health_is_told_to_everybody_and_only_when_it_can_be_asked() -> None:
+async def test_health_is_reported_to_all_readers_and_only_when_it_can_be_asked() -> None:
     async with controller_server() as opened:
         stub: Any = health_pb2_grpc.HealthStub(opened.visitor(None).channel)
         for service in ("", SERVICE):
@@ -122,7 +122,7 @@ async def test_health_is_told_to_everybody_and_only_when_it_can_be_asked() -> No
         watching.cancel()
 
 
-async def test_reflection_describes_the_service_to_whoever_is_known() -> None:
+async def test_reflection_describes_the_service_to_known_callers() -> None:
     async with controller_server() as opened:
         visitor = opened.visitor()
         stub: Any = reflection_pb2_grpc.ServerReflectionStub(visitor.channel)
@@ -134,6 +134,13 @@ async def test_reflection_describes_the_service_to_whoever_is_known() -> None:
         services, file = [item async for item in call]
         assert {item.name for item in services.list_services_response.service} >= {SERVICE, REFLECTION}
         assert b"roost.controller.v1" in file.file_descriptor_response.file_descriptor_proto[0]
+        again = visitor.channel.stream_stream(
+            f"/{REFLECTION_V1}/ServerReflectionInfo",
+            request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )
+        call = again(iter(asked), metadata=visitor.metadata, timeout=DEADLINE_S)
+        assert [item async for item in call] == [services, file]
         call = stub.ServerReflectionInfo(timeout=DEADLINE_S)
         with suppress(grpc.aio.AioRpcError):
             await call.read()
@@ -166,7 +173,7 @@ async def test_it_is_encrypted_as_the_api_is_with_the_same_certificate(kind: str
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_whatever_is_said_is_answered_and_nothing_breaks(seed: int) -> None:
+async def test_every_message_is_answered_and_nothing_breaks(seed: int) -> None:
     chance = random.Random(seed)
     async with controller_server() as opened:
         visitor = opened.visitor()

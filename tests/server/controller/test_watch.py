@@ -24,6 +24,7 @@ class World:
         self.revisions: dict[str, int] = {}
         self.stages: list[tuple[str, str]] = []
         self.metrics: dict[str, int] = {}
+        self.measured_ms: dict[str, int] = {}
         self.mark = ""
         self.resets = 0
         self.reported = 0
@@ -47,6 +48,7 @@ class World:
             else:
                 self.objects[key] = thing
         self.metrics |= {metric.node: metric.usage.cpu_milli for metric in frame.metrics}
+        self.measured_ms |= {metric.node: metric.at_ms for metric in frame.metrics}
         self.mark = frame.mark or self.mark
         return frame
 
@@ -68,14 +70,14 @@ async def follow(stream: Stream, world: World, holds: Any) -> None:
 
 
 async def begun(opened: ControllerServer, world: World, token: str | None = None, **fields: Any) -> Stream:
-    """A stream that has told everything."""
+    """A stream that has sent everything."""
     visitor = opened.visitor(token) if token else opened.visitor()
     stream = visitor.stream("Watch", pb.WatchRequest(**{**FAST, **fields}))
     await stream.until(lambda frame: world.take(frame).whole)
     return stream
 
 
-async def test_everything_is_told_and_then_what_changes() -> None:
+async def test_everything_is_reported_and_then_what_changes() -> None:
     async with controller_server() as opened:
         agent, world = await opened.server.agent(labels={"disk": "nvme"}, zone="z1", arch="arm64"), World()
         await opened.server.submit("a")
@@ -94,7 +96,7 @@ async def test_everything_is_told_and_then_what_changes() -> None:
         stream.cancel()
 
 
-async def test_every_stop_is_told_with_its_cause_whatever_took_its_place() -> None:
+async def test_every_stop_is_reported_with_its_cause_whatever_took_its_place() -> None:
     async with controller_server() as opened:
         agent, world = await opened.server.agent(), World()
         stream = await begun(opened, world, interval_ms=500)
@@ -111,7 +113,7 @@ async def test_every_stop_is_told_with_its_cause_whatever_took_its_place() -> No
         assert sum("exit code" in cause for cause in causes) == 3
 
 
-async def test_changes_of_one_object_within_the_interval_are_told_as_one() -> None:
+async def test_changes_of_one_object_within_the_interval_are_reported_as_one() -> None:
     async with controller_server() as opened:
         agent, world = await opened.server.agent(), World()
         await opened.server.submit("a")
@@ -126,7 +128,7 @@ async def test_changes_of_one_object_within_the_interval_are_told_as_one() -> No
         stream.cancel()
 
 
-async def test_whoever_comes_back_misses_nothing_and_is_told_nothing_twice() -> None:
+async def test_a_reader_that_comes_back_misses_nothing_and_gets_nothing_twice() -> None:
     async with controller_server() as opened:
         agent, world = await opened.server.agent(cpu=64_000), World()
         stream = await begun(opened, world)
@@ -152,7 +154,7 @@ async def test_whoever_comes_back_misses_nothing_and_is_told_nothing_twice() -> 
 
 
 @pytest.mark.parametrize("since", ["1-1", "999999999", "nonsense", "0"])
-async def test_what_is_not_known_any_more_is_told_as_such_and_everything_anew(since: str) -> None:
+async def test_what_is_no_longer_known_is_reported_as_such_and_everything_anew(since: str) -> None:
     async with controller_server(watch=Watch(changes_max=5)) as opened:
         for number in range(20):
             await opened.server.submit(f"w{number}")
@@ -162,7 +164,7 @@ async def test_what_is_not_known_any_more_is_told_as_such_and_everything_anew(si
         stream.cancel()
 
 
-async def test_gone_is_told() -> None:
+async def test_gone_is_reported() -> None:
     async with controller_server() as opened:
         agent, world = await opened.server.agent(), World()
         stream = await begun(opened, world)
@@ -226,13 +228,22 @@ async def test_metrics_come_as_often_as_asked_for_although_nothing_changes() -> 
     async with controller_server() as opened:
         agent, world = await opened.server.agent(), World()
         stream = await begun(opened, world, metrics_ms=1_000)
-        opened.server.engine.heard("n1", agent.session, Usage(cpu_milli=1_234, memory=5, disk=6))
-        opened.server.engine._wake.set()
+        engine = opened.server.engine
+        before_ms = engine.clock.now_ms()
+        engine.heard("n1", agent.session, Usage(cpu_milli=1_234, memory=5, disk=6))
+        after_ms = engine.clock.now_ms()
+        engine._wake.set()
         await follow(stream, world, lambda: world.metrics == {"n1": 1_234})
+        await opened.server.submit("later")  # another step: the time of measuring stays
+        world.metrics.clear()
+        await follow(stream, world, lambda: world.metrics == {"n1": 1_234})
+        assert before_ms <= world.measured_ms["n1"] <= after_ms
+        usage = (await opened.server.get("/v1/nodes/n1"))["usage"]
+        assert (usage["cpu_milli"], usage["measured_ms"]) == (1_234, world.measured_ms["n1"])
         stream.cancel()
 
 
-async def test_once_ends_when_everything_was_told() -> None:
+async def test_once_ends_when_everything_was_reported() -> None:
     async with controller_server() as opened:
         for number in range(3):
             await opened.server.submit(f"w{number}")
@@ -279,7 +290,7 @@ async def test_a_reader_that_falls_off_the_ring_is_sent_away_and_may_come_back()
         stream.cancel()
 
 
-async def test_whoever_never_reads_holds_one_frame_and_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_never_reads_holds_one_frame_and_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_module, "WRITE_S_MAX", 0.5)
     async with controller_server() as opened:
         allocated: list[int] = []
@@ -305,7 +316,7 @@ async def test_whoever_never_reads_holds_one_frame_and_is_sent_away(monkeypatch:
         assert caught.value.status == grpc.StatusCode.RESOURCE_EXHAUSTED and caught.value.code == "slow_reader"
 
 
-async def test_whoever_does_not_take_everything_in_time_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_does_not_take_everything_in_time_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_module, "EVERYTHING_S_MAX", 0.0)
     async with controller_server() as opened:
         await opened.server.submit("a")
@@ -323,7 +334,7 @@ async def test_a_server_that_stops_says_so_and_where_to_go_on() -> None:
         assert (caught.value.status, caught.value.since) == (grpc.StatusCode.UNAVAILABLE, world.mark)
 
 
-async def test_a_state_that_was_loaded_anew_is_told_anew() -> None:
+async def test_a_state_that_was_loaded_anew_is_reported_anew() -> None:
     async with controller_server() as opened:
         await opened.server.submit("a")
         world = World()

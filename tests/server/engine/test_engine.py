@@ -48,7 +48,7 @@ async def test_a_request_that_is_cancelled_while_its_commit_is_under_way_breaks_
         assert made.engine._waiting == {}
 
 
-async def test_nobody_sees_what_is_not_durable() -> None:
+async def test_changes_are_visible_only_when_durable() -> None:
     store = Slow()
     async with inprocess_server(store) as made:
         store.gate.clear()
@@ -64,7 +64,7 @@ async def test_nobody_sees_what_is_not_durable() -> None:
         await asyncio.gather(asking, waiting)
 
 
-async def test_a_commit_that_fails_is_told_to_all_who_wait_and_nothing_of_it_stays() -> None:
+async def test_a_commit_that_fails_is_reported_to_all_that_wait_and_nothing_of_it_stays() -> None:
     store = Slow()
     async with inprocess_server(store) as made:
         await made.submit("kept")
@@ -125,7 +125,7 @@ async def test_a_server_with_too_much_to_do_says_so(monkeypatch: pytest.MonkeyPa
         await asyncio.gather(*asking)
 
 
-async def test_who_asks_an_engine_that_has_stopped_is_told_so() -> None:
+async def test_a_request_to_a_stopped_engine_is_refused() -> None:
     async with inprocess_server() as made:
         made.engine.stop()
         await made.until(lambda: not made.engine.ready)
@@ -133,3 +133,23 @@ async def test_who_asks_an_engine_that_has_stopped_is_told_so() -> None:
             await made.engine.settled()
         with pytest.raises(NoService, match="stopping"):
             await made.engine.ask(lambda number: Uncordon(number, "n1"))
+
+
+async def test_a_server_whose_commit_waits_for_its_store_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Slow()
+    async with inprocess_server(store) as made:
+        assert made.engine.unready() == ""
+        store.gate.clear()
+        begun = store.begun
+        asking = asyncio.ensure_future(made.submit("a"))
+        await made.until(lambda: store.begun > begun)
+        assert made.engine.unready() == "", "commits may take a moment"
+        now = made.engine.clock.now_ms()
+        monkeypatch.setattr(made.engine.clock, "now_ms", lambda: now + 2_500)
+        assert made.engine.unready().startswith("the store has not answered a commit for 2")
+        answer = await made.client.get("/readyz")
+        assert answer.status_code == 503
+        monkeypatch.undo()
+        store.gate.set()
+        await asking
+        assert made.engine.unready() == ""

@@ -1,4 +1,4 @@
-"""Perform: what is durable is acted on, and an effect that fails stops nobody."""
+"""Perform: what is durable is acted on, and an effect that fails stops no other effect."""
 
 import pytest
 
@@ -6,9 +6,11 @@ from roost.core.state.outcome import IgnoredReport, Orders, Placed, Step
 from roost.core.state.state import State
 from roost.model.protocol import Drop
 from roost.model.reasons.nodes import HeartbeatsMissing, NodeRegistered
-from roost.model.records.transition import Transition, Transitioned
-from roost.server.engine.executor import IGNORED_LINES_MAX, Executor
+from roost.model.records.transition import NodeTransition, NodeTransitioned
+from roost.model.states import NodeStatus
+from roost.server.engine.executor import Executor
 from roost.server.feed.change_log import Watch
+from roost.server.observability.logging import LINES_MAX
 from tests.server.inprocess_server import Streams, inprocess_server
 
 
@@ -65,7 +67,7 @@ def test_a_stream_that_cannot_take_orders_is_closed_and_the_others_get_theirs(
     assert "a defect" in capsys.readouterr().out
 
 
-def test_placements_are_told_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_placements_are_reported_and_counted(capsys: pytest.CaptureFixture[str]) -> None:
     perform, _, _ = performing()
     done = Step()
     done.placed = [Placed("default/a.0", "n1", "best_fit", (("cpu", 1_500, 4_000), ("memory", 1 << 30, 4 << 30)))]
@@ -74,14 +76,14 @@ def test_placements_are_told_and_counted(capsys: pytest.CaptureFixture[str]) -> 
     assert perform.placements == {"best_fit": 1}
 
 
-def test_ignored_reports_are_counted_but_told_only_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ignored_reports_are_counted_but_reported_only_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     perform, _, _ = performing()
     for _ in range(20):
         done = Step()
         done.ignored = [IgnoredReport("n1", "not_its_attempt", number) for number in range(5)]
         perform.act(State(), done)
     assert perform.ignored == 100
-    assert capsys.readouterr().out.count("report ignored") == IGNORED_LINES_MAX
+    assert capsys.readouterr().out.count("report ignored") == LINES_MAX
 
 
 async def test_the_stream_of_a_lost_node_is_closed_unless_it_is_back_already() -> None:
@@ -91,9 +93,9 @@ async def test_the_stream_of_a_lost_node_is_closed_unless_it_is_back_already() -
         await made.until(lambda: made.streams.closed == ["n1"])
         assert made.engine.state.nodes["n1"].status == "lost"
         done = Step()
-        lost = Transition(1, "suspect", "lost", HeartbeatsMissing(200), 1)
-        back = Transition(1, "lost", "ready", NodeRegistered(), 1)
-        done.transitions = [Transitioned("node", "n1", lost), Transitioned("node", "n1", back)]
+        lost = NodeTransition(1, NodeStatus.SUSPECT, NodeStatus.LOST, HeartbeatsMissing(200), 1)
+        back = NodeTransition(1, NodeStatus.LOST, NodeStatus.READY, NodeRegistered(), 1)
+        done.transitions = [NodeTransitioned("n1", lost), NodeTransitioned("n1", back)]
         await agent.hello()
         made.perform.act(made.engine.state, done)
         assert made.streams.closed == ["n1"]

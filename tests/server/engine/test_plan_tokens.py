@@ -1,12 +1,13 @@
 """Plans over the API: made, applied exactly, refused with a clear code; and the long answer to why."""
 
+import pickle
 from typing import Any
 
 import pytest
 
 from roost.model.errors import Conflict, Invalid
 from roost.model.records.plan import Plan
-from roost.server.engine.plan_tokens import PLAN_MS_MAX, PLANS_MAX, Plans
+from roost.server.engine.plan_tokens import BYTES_MAX, PLAN_MS_MAX, PLANS_MAX, Plans, new_token
 from tests.core.scene import job, wanted
 from tests.server.inprocess_server import InprocessServer, inprocess_server
 
@@ -52,7 +53,7 @@ async def test_a_plan_is_applied_exactly_once() -> None:
         assert answer.status_code == 201
 
 
-async def test_a_plan_that_does_not_hold_any_more_is_refused_with_the_difference() -> None:
+async def test_a_plan_that_no_longer_holds_is_refused_with_the_difference() -> None:
     async with inprocess_server() as made:
         await made.agent("n1", cpu=2_000)
         batch = [document(resources={"cpu": 2}), document("other", priority=1)]
@@ -124,7 +125,9 @@ async def test_why_tells_what_would_help_unless_a_short_answer_is_asked_for() ->
 
 def test_plans_are_few_and_not_old() -> None:
     plans, documents = Plans(), (wanted(job("web")),)
-    tokens = [plans.add(Plan(), documents, 0) for _ in range(PLANS_MAX + 1)]
+    tokens = [new_token() for _ in range(PLANS_MAX + 1)]
+    for token in tokens:
+        plans.add(token, pickle.dumps(Plan()), documents, 0)
     with pytest.raises(Invalid):
         plans.find(tokens[0], documents, 0)
     assert plans.find(tokens[1], documents, PLAN_MS_MAX) == Plan()
@@ -134,3 +137,17 @@ def test_plans_are_few_and_not_old() -> None:
         plans.find(tokens[2], (wanted(job("other")),), 0)
     with pytest.raises(Invalid):  # another server, another key
         Plans().find(tokens[2], documents, 0)
+
+
+def test_plans_are_bounded_by_their_bytes() -> None:
+    plans, documents = Plans(), (wanted(job("web")),)
+    made = pickle.dumps(Plan(created=("x" * (BYTES_MAX // 2),)))
+    for token in ("first", "second", "third"):
+        plans.add(token, made, documents, 0)
+    with pytest.raises(Invalid):
+        plans.find("second", documents, 0)
+    assert plans.find("third", documents, 0).created
+    plans.add("huge", made + made + made, documents, 0)
+    assert plans.find("huge", documents, 0).created  # the newest stays, whatever its size
+    with pytest.raises(Invalid):
+        plans.find("third", documents, 0)

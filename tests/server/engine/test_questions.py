@@ -140,7 +140,7 @@ async def test_more_than_may_wait_are_refused(made: InprocessServer, monkeypatch
     monkeypatch.setattr(questions, "WAITING_MAX", 3)
     asked = Questions(made.engine)
     found = await asyncio.gather(*(asked.ask(lambda state: 1) for _ in range(5)), return_exceptions=True)
-    assert [1 if each == 1 else each.code for each in found] == [1, 1, 1, "too_busy", "too_busy"]
+    assert [1 if item == 1 else item.code for item in found] == [1, 1, 1, "too_busy", "too_busy"]
 
 
 async def test_no_process_is_left_behind(made: InprocessServer) -> None:
@@ -152,3 +152,21 @@ async def test_no_process_is_left_behind(made: InprocessServer) -> None:
 def children() -> set[str]:
     """The processes that this one has started, those included that other tests still use."""
     return {pid for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()}
+
+
+async def test_a_defect_is_the_answer_to_the_questions_that_it_meets_and_to_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with inprocess_server() as made:
+        asked = Questions(made.engine)
+        answer = asked._answer
+
+        async def fails(*_: object) -> None:
+            raise ValueError("a defect")
+
+        monkeypatch.setattr(asked, "_answer", fails)
+        with pytest.raises(RoostError, match="internal error"):
+            await asked.ask(lambda state: 1)
+        assert made.engine.tasks.restarts == {"questions": 1}
+        monkeypatch.setattr(asked, "_answer", answer)
+        assert await asked.ask(lambda state: state.revision >= 0)

@@ -75,11 +75,12 @@ SOME_OF_EACH: list[Event] = [
     happened.NodeConnected(11, Hello("a", "machine/2", FACTS, 99, ((RUN, REPORT),))),
     happened.ReportsReceived("a", 1 << 60, 4, (REPORT, Report(8, "running")), True),
     happened.NodeDisconnected("a", 12, True),
+    happened.ReadingPaused(120),
     happened.HeartbeatsReceived((("a", 12, 1_700_000_000_000), ("b", 13, 5)), (("a", Usage(1, 2, 3)),)),
 ]
 
 
-class Nobody:
+class NoLeader:
     """Acts on nothing, and counts."""
 
     def __init__(self) -> None:
@@ -89,7 +90,7 @@ class Nobody:
         self.acted += 1
 
     def followed(self, state: State, changes: Sequence[Change]) -> None:
-        raise AssertionError("nobody else leads")
+        raise AssertionError("no other client leads")
 
     def reset(self) -> None:
         pass
@@ -97,7 +98,7 @@ class Nobody:
 
 @asynccontextmanager
 async def engine_with(journal: Journal, store: MemoryStore | None = None) -> AsyncIterator[Engine]:
-    engine = Engine(store or MemoryStore(), Settings(), Nobody(), Clock(), journal)
+    engine = Engine(store or MemoryStore(), Settings(), NoLeader(), Clock(), journal)
     await engine.open("test")
     async with asyncio.TaskGroup() as group:
         group.create_task(engine.run())
@@ -287,7 +288,7 @@ def test_a_server_may_be_killed_at_any_byte(tmp_path: Path) -> None:
     assert len(entries_of(path)) == 5
 
 
-def test_a_damaged_byte_is_told_with_its_offset(tmp_path: Path) -> None:
+def test_a_damaged_byte_is_reported_with_its_offset(tmp_path: Path) -> None:
     path = written(tmp_path)
     whole = path.read_bytes()
     part = read_part(path)

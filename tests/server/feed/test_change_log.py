@@ -47,7 +47,7 @@ def follow(ring: Watch, since: str = "", wanted: ChangeFilter = EVERYTHING) -> A
 
 
 async def reported(reader: AsyncGenerator[bytes, None], number: int) -> list[str]:
-    """The next keys that are told."""
+    """The next keys that are reported."""
     keys: list[str] = []
     async with asyncio.timeout(5):
         while len(keys) < number:
@@ -60,7 +60,7 @@ async def reported(reader: AsyncGenerator[bytes, None], number: int) -> list[str
     return keys
 
 
-async def test_nothing_is_encoded_until_somebody_reads_and_then_once_for_all() -> None:
+async def test_nothing_is_encoded_until_a_reader_reads_and_then_once_for_all() -> None:
     ring, state = begun()
     for number in range(10):
         commit(ring, state, workload(f"w{number}"))
@@ -73,7 +73,7 @@ async def test_nothing_is_encoded_until_somebody_reads_and_then_once_for_all() -
     assert all(commit.frames[0] is frame for commit, frame in zip(ring._commits, frames, strict=True))
 
 
-async def test_what_is_told_is_as_it_was_at_its_revision() -> None:
+async def test_what_is_reported_is_as_it_was_at_its_revision() -> None:
     ring, state = begun()
     record = workload("w", count=2)
     progress = state.progress_of(record)
@@ -97,7 +97,21 @@ async def test_a_reader_can_come_back_at_every_revision() -> None:
         assert await reported(reader, 20 - position) == [f"default/w{number}" for number in range(position, 20)]
 
 
-async def test_a_reader_that_falls_off_the_ring_is_told_and_goes_on() -> None:
+async def test_a_reader_that_has_seen_part_of_what_a_standby_followed_at_once_lists_again() -> None:
+    ring, state = begun()
+    state.revision += 2  # the standby gets three commits as one
+    commit(ring, state, workload("w1"), workload("w2"), workload("w3"))
+    assert await reported(follow(ring, f"100-{LIFE}"), 3) == ["default/w1", "default/w2", "default/w3"]
+    for seen in (101, 102):
+        assert ring.position(f"{seen}-{LIFE}") is None
+        reader = follow(ring, f"{seen}-{LIFE}")
+        assert await reported(reader, 1) == ["reset"]
+    commit(ring, state, workload("w4"))
+    assert await reported(reader, 1) == ["default/w4"]
+    assert await reported(follow(ring, f"103-{LIFE}"), 1) == ["default/w4"]
+
+
+async def test_a_reader_that_falls_off_the_ring_learns_it_and_goes_on() -> None:
     ring, state = begun(changes_max=10)
     reader = follow(ring)
     await anext(reader)
@@ -123,7 +137,7 @@ async def test_the_ring_is_bounded_by_number_and_by_size() -> None:
     assert await reported(reader, 3) == ["default/w997", "default/w998", "default/w999"]
 
 
-async def test_a_huge_commit_is_told_in_pieces_and_numbered_at_its_end() -> None:
+async def test_a_huge_commit_is_reported_in_pieces_and_numbered_at_its_end() -> None:
     ring, state = begun()
     size = change_log.BURST_MAX * 2 + 1
     commit(ring, state, *(Instance("default/w", index) for index in range(size)))
@@ -134,7 +148,7 @@ async def test_a_huge_commit_is_told_in_pieces_and_numbered_at_its_end() -> None
     assert sum(piece.count(b"event: change") for piece in pieces) == size
 
 
-async def test_who_wants_little_is_still_told_where_to_come_back_to() -> None:
+async def test_a_reader_that_wants_little_still_learns_where_to_come_back_to() -> None:
     ring, state = begun()
     reader = follow(ring, "", ChangeFilter(frozenset({"node"})))
     assert await anext(reader) == sse.mark(f"100-{LIFE}")
@@ -171,7 +185,7 @@ async def test_of_a_reservation_that_goes_it_is_known_whose_it_was() -> None:
     assert await reported(follow(ring, "100", ChangeFilter(kinds)), 3) == ["foreign", "mine", "unknown"]
 
 
-async def test_when_the_state_is_loaded_anew_everybody_lists_again() -> None:
+async def test_when_the_state_is_loaded_anew_all_readers_list_again() -> None:
     ring, state = begun()
     reader = follow(ring)
     await anext(reader)
@@ -189,7 +203,7 @@ async def test_waiting_for_one_record_ends_with_its_change_only() -> None:
     assert not other.done()
     other.cancel()
     await asyncio.sleep(0)
-    assert ring._waiting_for == {}
+    assert not ring._of_records
     last = ring.changed("default/mine")
     ring.close()
     await asyncio.wait_for(last, 1)
@@ -204,3 +218,58 @@ async def test_a_silent_stream_gives_signs_of_life_and_lets_go_of_its_source() -
     assert ring.subscribers == 1
     await stream.aclose()
     assert ring.subscribers == 0
+
+
+class CountedWatch(Watch):
+    """It counts how often readers look."""
+
+    looks = 0
+
+    def after(self, position: int) -> Any:
+        self.looks += 1
+        return super().after(position)
+
+
+async def test_readers_of_other_workloads_are_not_woken_by_a_commit() -> None:
+    ring, state = CountedWatch(), State()
+    state.meta.first_serial, state.revision = LIFE, 100
+    ring.begin(LIFE, 100)
+    filters = [ChangeFilter(workload=f"default/w{number}") for number in range(50)]
+    filters += [ChangeFilter(prefix=f"default/p{number}-") for number in range(50)]
+    readers = [follow(ring, "100", wanted) for wanted in filters]
+    reading = [asyncio.ensure_future(reported(reader, 1)) for reader in readers]
+    await asyncio.sleep(0.01)
+    ring.looks = 0
+    commit(ring, state, workload("w7"), workload("p7-a"), workload("w77"))
+    assert await reading[7] == ["default/w7"] and await reading[57] == ["default/p7-a"]
+    await asyncio.sleep(0.01)
+    assert ring.looks <= 4  # each of the two looks, and looks once more before it waits
+    ring.close()
+    results = await asyncio.gather(*reading, return_exceptions=True)
+    assert sum(isinstance(result, list) for result in results) == 2
+
+
+async def test_a_reader_of_one_workload_misses_nothing_when_the_ring_has_long_moved_on() -> None:
+    ring, state = begun(changes_max=20)
+    reader = follow(ring, "100", ChangeFilter(workload="default/mine"))
+    reading = asyncio.ensure_future(reported(reader, 3))
+    await asyncio.sleep(0)
+    for name in ("mine", *["other"] * 100, "mine", *["other"] * 100):
+        commit(ring, state, workload(name))
+        await asyncio.sleep(0)
+    commit(ring, state, Instance("default/mine", 0, "running"))
+    assert await reading == ["default/mine", "default/mine", "default/mine.0"]  # and no reset
+
+
+async def test_a_reader_of_one_workload_hears_its_position_now_and_then(monkeypatch: Any) -> None:
+    monkeypatch.setattr(change_log, "MARK_EVERY", 10)
+    ring, state = begun()
+    reader = follow(ring, "100", ChangeFilter(workload="default/mine"))
+    assert (await anext(reader)).decode().startswith("id: 100-")
+    waiting = asyncio.ensure_future(anext(reader))
+    await asyncio.sleep(0)
+    for _ in range(20):
+        commit(ring, state, workload("other"))
+        await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        assert (await waiting).decode().startswith("id: 1")

@@ -74,7 +74,7 @@ def test_whatever_is_missed_what_is_shown_is_right(actions: list[Any], waiting_m
 
 
 async def _live_in_haste(actions: list[Any], waiting_max: int) -> None:
-    """The writer scans the state while it changes, and again whenever it has fallen behind; nobody waits for it."""
+    """The writer scans the state while it changes, and again whenever it has fallen behind; nothing waits for it."""
     interval = sys.getswitchinterval()
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(front, "SMALL_RECORDS", 0)
@@ -94,7 +94,7 @@ async def _live_in_haste(actions: list[Any], waiting_max: int) -> None:
                     (event.revision, event.index, event.workload, event.what)
                     for event in await events(made, kind="instance")
                 ]
-                assert len(lines) == len(set(lines)), "nothing is told twice"
+                assert len(lines) == len(set(lines)), "nothing is reported twice"
         finally:
             sys.setswitchinterval(interval)
 
@@ -114,7 +114,7 @@ def test_a_scan_is_corrected_only_by_commits_without_a_hole() -> None:
     assert found.until(Mark(1, 7, 7, 0)) == []
 
 
-async def test_what_is_told_twice_is_written_once(tmp_path: Path) -> None:
+async def test_what_is_reported_twice_is_written_once(tmp_path: Path) -> None:
     async with recorded_history(tmp_path) as made:
         done = step(made.state, [Submit(1, (wanted(JOB),))], made.state.now_ms + 10)
         for _ in range(3):
@@ -148,17 +148,17 @@ async def test_a_time_means_the_last_commit_before_it(tmp_path: Path) -> None:
                 await made.history.moment(nonsense, made.state.now_ms)
 
 
-async def test_what_happened_is_told_once_and_in_order(tmp_path: Path) -> None:
+async def test_what_happened_is_reported_once_and_in_order(tmp_path: Path) -> None:
     async with recorded_history(tmp_path) as made:
         made.happens("submit", JOB)
         made.happens("run", 0)
         made.happens("end", 0)
         made.happens("drain", "b")
         await made.written()
-        told_of = [
+        reported_of = [
             (event.kind, event.what, event.node) for event in await events(made, project="default", workload="one")
         ]
-        assert told_of == [
+        assert reported_of == [
             ("workload", "submitted", ""),
             ("instance", "queued", ""),
             ("instance", "placed", "a"),
@@ -174,7 +174,7 @@ async def test_what_happened_is_told_once_and_in_order(tmp_path: Path) -> None:
         ]  # fmt: skip
 
 
-async def test_a_new_version_is_told_with_its_workload_and_a_cordon_with_its_node(tmp_path: Path) -> None:
+async def test_a_new_version_is_reported_with_its_workload_and_a_cordon_with_its_node(tmp_path: Path) -> None:
     async with recorded_history(tmp_path) as made:
         service = {"name": "web", "kind": "service", "command": "serve"}
         made.happens("submit", service)
@@ -190,7 +190,7 @@ async def test_a_new_version_is_told_with_its_workload_and_a_cordon_with_its_nod
         ]  # fmt: skip
 
 
-async def test_what_is_over_can_be_searched_long_after_it_was_swept(tmp_path: Path) -> None:
+async def test_finished_workloads_can_be_searched_long_after_it_was_swept(tmp_path: Path) -> None:
     async with recorded_history(tmp_path) as made:
         for number in range(3):
             made.happens("submit", {**JOB, "count": 2, "retention": "1h"})
@@ -327,13 +327,13 @@ async def test_a_server_that_only_follows_keeps_the_same_history(tmp_path: Path)
         assert differences(past, mirror(Snapshot(revision, records))) == []
     take_over(mirrored, leader.now_ms)
     done = step(mirrored, [Submit(1, (wanted({**JOB, "name": "two"}),))], leader.now_ms + 10)
-    history.take(mirrored, done.changes, done.transitions, done.forgotten)
+    history.take(mirrored, done.changes, done.transitions)
     await until(lambda: history.standing().revision == mirrored.revision)
     assert history.standing().gaps == 0, "it leads now, and nothing was missed"
     await history.close()
 
 
-async def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+async def test_other_users_cannot_read_it(tmp_path: Path) -> None:
     async with recorded_history(tmp_path) as made:
         made.happens("submit", JOB)
         await made.written()
@@ -345,7 +345,7 @@ async def test_nobody_else_can_read_it(tmp_path: Path) -> None:
     [("history", "maybe"), ("history_retention_ms", 0), ("history_retention_ms", 1 << 60), ("history_max", 1_000)],
 )
 def test_settings_that_cannot_work_are_refused(setting: str, value: Any) -> None:
-    config = ServerConfig(data=Path("data"), admin_token="secret-admin", **{setting: value})
+    config = ServerConfig(data=Path("data"), admin_token="secret-admin-token", **{setting: value})
     with pytest.raises(Invalid) as refused:
         check_config(config)
     assert refused.value.path == setting
@@ -356,5 +356,5 @@ def test_settings_that_cannot_work_are_refused(setting: str, value: Any) -> None
     [("sqlite", "auto", True), ("memory", "auto", False), ("memory", "on", True), ("sqlite", "off", False)],
 )
 def test_what_has_no_memory_has_no_history_unless_asked_for(store: Any, history: Any, keeps: bool) -> None:
-    config = ServerConfig(data=Path("data"), admin_token="secret-admin", store=store, history=history)
+    config = ServerConfig(data=Path("data"), admin_token="secret-admin-token", store=store, history=history)
     assert config.keeps_history is keeps

@@ -1,5 +1,5 @@
 """Trouble with the history: killed, deleted, full, damaged, too slow, too large. The server never feels it, and what is
-missing is told."""
+missing is reported."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ import pytest
 from roost.core.replica import load
 from roost.core.state.records import Settings
 from roost.core.state.state import State
-from roost.model.errors import NotFound
+from roost.model.errors import NoService, NotFound
 from roost.ports.store import Change, Snapshot
 from roost.server.history import database as database_module
 from roost.server.history import retention
@@ -27,6 +27,7 @@ from roost.server.history.database import open_for_reading
 from roost.server.history.queue import Begin, Front, Item, Mark, Signal
 from roost.server.history.search import EventsWanted, Period, search_events, search_workloads
 from roost.server.history.service import History
+from roost.server.history.writer import HistoryWriter
 from tests.core.random_clusters import small_cluster
 from tests.server.recorded_history import FOREVER_MS, RecordedHistory, recorded_history, until
 
@@ -97,7 +98,7 @@ async def test_a_deleted_file_is_begun_anew(tmp_path: Path, monkeypatch: pytest.
             await made.history.moment("@1", made.state.now_ms)
 
 
-async def test_a_full_disk_is_told_and_overcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_is_reported_and_overcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pages = [60]
     opened = database_module.open_for_writing
 
@@ -256,7 +257,7 @@ async def main():
             made.happens("run", 0)
             made.happens("end", 0)
             if number == 200:
-                await made.written()  # some of it is there, whoever of the two threads is quicker
+                await made.written()  # some of it is there, whichever of the two threads is quicker
             if number % 20 == 0:
                 print(number, flush=True)
                 await asyncio.sleep(0)
@@ -284,6 +285,57 @@ def test_killed_while_it_writes_the_file_is_whole(tmp_path: Path) -> None:
         workload.name for workload in shown.workloads.values() if workload.finished_ms
     }
     found = {row[0] for row in database.execute("SELECT name FROM workloads")}
-    assert over and over == found, "what is over and the state were written together"
+    assert over and over == found, "finished workloads and the state were written together"
     database.close()
     open_for_reading(tmp_path / "history.db").close()
+
+
+@pytest.mark.parametrize("defect", [RuntimeError("planted"), SystemExit("planted")], ids=["error", "exit"])
+async def test_a_writer_that_dies_is_started_again_and_reported_until_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: BaseException
+) -> None:
+    async with recorded_history(tmp_path) as made:
+        made.happens("submit", JOB)
+        await made.written()
+        gather, reported = HistoryWriter._gather, threading.Event()
+
+        def fail(writer: HistoryWriter) -> list[Item]:
+            monkeypatch.setattr(HistoryWriter, "_gather", gather)
+            monkeypatch.setattr(writer_module.time, "sleep", lambda _: reported.wait(60))
+            raise defect
+
+        monkeypatch.setattr(HistoryWriter, "_gather", fail)
+        made.happens("end", 0)
+        await until(lambda: (made.history.take(made.state, ()), "planted" in made.history.standing().failed)[1])
+        reported.set()
+        made.happens("submit", {**JOB, "name": "two"})
+        made.happens("end", 0)
+        await made.written()
+        assert made.history.standing().failed == ""
+        assert await names(made) == ["one", "two"]
+
+
+async def test_a_writer_that_has_ended_for_good_is_reported(tmp_path: Path) -> None:
+    async with recorded_history(tmp_path) as made:
+        assert not made.history.standing().failed
+        made.history._front.stopping = True
+        made.history._front.queue.put(Signal.STOP)
+        await until(lambda: made.history.standing().failed)
+        assert "thread has ended" in made.history.standing().failed
+
+
+async def test_a_question_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with recorded_history(tmp_path) as made:
+        made.happens("submit", JOB)
+        await made.written()
+
+        def endless(database: apsw.Connection) -> int:
+            query = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+            return int(database.execute(query).get)
+
+        monkeypatch.setattr(front, "QUERY_S_MAX", 0.05)
+        with pytest.raises(NoService) as caught:
+            await made.history.read(endless)
+        assert caught.value.code == "busy" and "more than 0.05 s" in caught.value.message
+        monkeypatch.setattr(front, "QUERY_S_MAX", 60.0)
+        assert await names(made) == []

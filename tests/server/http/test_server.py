@@ -6,8 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from roost.server.auth.shares import Shares
 from roost.server.http import server as http_server
 from roost.server.http.api import bodies
+from roost.server.http.api.answers import STREAMS_MAX
+from roost.server.http.connections import Connections
 from tests.server.inprocess_server import DEADLINE_S, TOKEN, InprocessServer, inprocess_server, over_http
 
 HEAD = f"Host: roost\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
@@ -20,7 +23,7 @@ class Line:
         self.reader = reader
         self.writer = writer
 
-    async def say(self, data: bytes) -> None:
+    async def transmit(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
 
@@ -53,23 +56,23 @@ async def test_a_connection_serves_many_requests_whole_or_in_pieces() -> None:
     async with line() as (connection, _):
         request = b"GET /v1/status HTTP/1.1\r\n" + HEAD + b"\r\n"
         for _ in range(3):
-            await connection.say(request)
+            await connection.transmit(request)
             assert (await connection.hear())[0] == 200
         for byte in request:
-            await connection.say(bytes([byte]))
+            await connection.transmit(bytes([byte]))
         assert (await connection.hear())[0] == 200
-        await connection.say(request * 3)
+        await connection.transmit(request * 3)
         assert [(await connection.hear())[0] for _ in range(3)] == [200] * 3
 
 
 @pytest.mark.parametrize("piece", [b"x" * 1_000, b"X-Many: y\r\n" * 100], ids=["one header", "many headers"])
 async def test_a_head_without_end_is_cut_off(piece: bytes) -> None:
     async with line() as (connection, _):
-        await connection.say(b"GET /livez HTTP/1.1\r\n" + HEAD + b"X-Long: ")
+        await connection.transmit(b"GET /livez HTTP/1.1\r\n" + HEAD + b"X-Long: ")
         sent = 0
         try:
             while sent < 10_000_000:
-                await connection.say(piece)
+                await connection.transmit(piece)
                 await asyncio.sleep(0)
                 sent += len(piece)
         except ConnectionError:
@@ -79,26 +82,26 @@ async def test_a_head_without_end_is_cut_off(piece: bytes) -> None:
 
 async def test_an_address_without_end_is_cut_off() -> None:
     async with line() as (connection, _):
-        await connection.say(b"GET /")
+        await connection.transmit(b"GET /")
         with pytest.raises(ConnectionError):
             for _ in range(1_000):
-                await connection.say(b"x" * 10_000)
+                await connection.transmit(b"x" * 10_000)
                 await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("text", [b"", b"GET /livez HTTP/1.1\r\nHost: x\r\n", b"\r\n\r\n"])
-async def test_whoever_never_finishes_a_head_is_cut_off(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_never_finishes_a_head_is_cut_off(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "HEAD_S_MAX", 0.1)
     async with line() as (connection, _):
-        await connection.say(text)
+        await connection.transmit(text)
         assert await connection.is_closed()
 
 
-async def test_whoever_never_finishes_a_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_never_finishes_a_body_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "BODY_S_MAX", 0.1)
     async with line() as (connection, made):
         before = made.snapshot()
-        await connection.say(b"POST /v1/workloads HTTP/1.1\r\n" + HEAD + b"Content-Length: 100\r\n\r\n{")
+        await connection.transmit(b"POST /v1/workloads HTTP/1.1\r\n" + HEAD + b"Content-Length: 100\r\n\r\n{")
         status, body = await connection.hear()
         assert status == 400 and b"not there within" in body
         assert made.snapshot() == before
@@ -106,7 +109,7 @@ async def test_whoever_never_finishes_a_body_is_refused(monkeypatch: pytest.Monk
 
 async def test_a_body_that_is_too_large_is_refused_before_it_is_sent() -> None:
     async with line() as (connection, _):
-        await connection.say(b"POST /v1/workloads HTTP/1.1\r\n" + HEAD + b"Content-Length: 99999999999\r\n\r\n")
+        await connection.transmit(b"POST /v1/workloads HTTP/1.1\r\n" + HEAD + b"Content-Length: 99999999999\r\n\r\n")
         assert (await connection.hear())[0] == 413
 
 
@@ -115,7 +118,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_sent() -> None:
 )
 async def test_what_is_not_http_is_refused(text: bytes) -> None:
     async with line() as (connection, made):
-        await connection.say(text)
+        await connection.transmit(text)
         assert (await connection.hear())[0] == 400
         assert await connection.is_closed()
         assert made.engine.ready
@@ -124,7 +127,7 @@ async def test_what_is_not_http_is_refused(text: bytes) -> None:
 async def test_a_sender_that_goes_away_in_the_middle_changes_nothing() -> None:
     async with line() as (connection, made):
         before = made.snapshot()
-        await connection.say(b"POST /v1/workloads HTTP/1.1\r\n" + HEAD + b'Content-Length: 100\r\n\r\n{"name": ')
+        await connection.transmit(b"POST /v1/workloads HTTP/1.1\r\n" + HEAD + b'Content-Length: 100\r\n\r\n{"name": ')
         connection.writer.transport.abort()
         await made.submit("other")
         assert made.snapshot()[1] == [*before[1], "default/other"]
@@ -134,7 +137,7 @@ async def test_a_client_that_goes_away_before_its_answer_leaves_the_engine_whole
     async with line() as (connection, made):
         body = b'{"name": "left", "command": "true"}'
         head = b"POST /v1/workloads HTTP/1.1\r\n" + HEAD + b"Content-Length: %d\r\n\r\n" % len(body)
-        await connection.say(head + body)
+        await connection.transmit(head + body)
         connection.writer.transport.abort()
         await made.until(lambda: "default/left" in made.engine.state.workloads)
         await made.submit("next")
@@ -146,3 +149,40 @@ def test_a_port_that_is_taken_is_an_error() -> None:
     with pytest.raises(OSError):
         http_server.listen("127.0.0.1", taken.getsockname()[1])
     taken.close()
+
+
+async def test_connections_without_a_token_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "Connections", lambda: Connections(4))
+    monkeypatch.setattr(http_server, "HEAD_S_MAX", 10 * DEADLINE_S)
+    request = b"GET /v1/status HTTP/1.1\r\n" + HEAD + b"\r\n"
+    async with line() as (known, _), asyncio.timeout(DEADLINE_S):
+        await known.transmit(request)
+        assert (await known.hear())[0] == 200
+        port = known.writer.get_extra_info("peername")[1]
+        strangers = [Line(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(6)]
+        assert await strangers[0].is_closed()
+        new = Line(*await asyncio.open_connection("127.0.0.1", port))
+        for connection in (new, known):
+            await connection.transmit(request)
+            assert (await connection.hear())[0] == 200
+        for connection in (*strangers, new):
+            connection.writer.close()
+
+
+async def test_one_viewer_does_not_take_all_streams() -> None:
+    async with inprocess_server() as made, over_http(made) as client:
+        made.api.state["streams"] = Shares(4, "streams")
+        fields = {"name": "reader", "role": "viewer", "projects": ["*"]}
+        token = (await made.post("/v1/tokens", fields, 201))["token"]
+        viewer = {"authorization": f"Bearer {token}"}
+        try:
+            async with client.stream("GET", "/v1/changes", headers=viewer) as first:
+                assert first.status_code == 200
+                await anext(first.aiter_bytes())  # it has begun
+                refused = await client.get("/v1/changes", headers=viewer)
+                assert (refused.status_code, refused.json()["code"]) == (503, "busy")
+                async with client.stream("GET", "/v1/changes") as other:
+                    assert other.status_code == 200
+            await made.until(lambda: not made.api.state["streams"])
+        finally:
+            made.api.state["streams"] = Shares(STREAMS_MAX, "streams")

@@ -73,9 +73,9 @@ def test_a_frame_that_is_missing_is_noticed(written: Path) -> None:
     whole = written.read_bytes()
     with written.open("rb") as file:
         file.readline()
-        backup._read_frame(file)
+        backup._read_frame(written, file)
         start = file.tell()
-        backup._read_frame(file)
+        backup._read_frame(written, file)
         end = file.tell()
     written.write_bytes(whole[:start] + whole[end:])
     with pytest.raises(Unreadable, match="its end"):

@@ -56,7 +56,7 @@ def test_a_record_that_cannot_be_read_is_named(snapshot: Snapshot) -> None:
     assert wrong(found)[:2] == [("unreadable", "project", "web"), ("unreadable", "instance", "default/one.0")]
 
 
-def test_a_kind_that_nobody_knows_is_named_alone(snapshot: Snapshot) -> None:
+def test_an_unknown_kind_is_named_alone(snapshot: Snapshot) -> None:
     assert wrong(examined(snapshot, Change("toaster", "t", b"1"))) == [("unknown", "toaster", "t")]
 
 
@@ -79,7 +79,7 @@ def test_an_instance_on_a_node_that_is_not_there_is_an_orphan(snapshot: Snapshot
     assert on_a
 
 
-def test_broken_rules_are_told_in_words(snapshot: Snapshot) -> None:
+def test_broken_rules_are_reported_in_a_message(snapshot: Snapshot) -> None:
     record = next(change for change in snapshot.records if change[:2] == ("instance", "default/two.0"))
     answer = msgspec.msgpack.decode(record.value or b"")
     answer["attempt"] = 0

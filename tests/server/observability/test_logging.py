@@ -48,7 +48,7 @@ def test_machines_get_json(pipe: tuple[int, int]) -> None:
     observability_logging.configure("info", "json", writing)
     log = observability_logging.logger("engine")
     log.info("placed", node="n1", count=3, odd={1, 2})
-    log.debug("not told")
+    log.debug("not reported")
     logging.getLogger("library").warning("from %s", "elsewhere")
     try:
         raise ValueError("a defect")
@@ -78,7 +78,7 @@ def test_a_reader_that_stops_reading_does_not_stop_the_server(pipe: tuple[int, i
     reading, writing = pipe
     sink = observability_logging.LineSink(writing)
     line = b"x" * 999
-    for _ in range(5_000):  # five megabytes into a pipe of 64 KiB, and nobody reads
+    for _ in range(5_000):  # five megabytes into a pipe of 64 KiB, and it is not read
         sink.write(line)
     assert sink.dropped > 3_000
     seen = 0
@@ -96,5 +96,5 @@ def test_a_reader_that_is_gone_is_no_error(pipe: tuple[int, int]) -> None:
     sink = observability_logging.LineSink(writing)
     os.close(reading)
     for _ in range(3):
-        sink.write(b"nobody hears this")
+        sink.write(b"this is lost")
     assert not sink._waiting

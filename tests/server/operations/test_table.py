@@ -9,10 +9,10 @@ import pytest
 
 import roost.server.controller
 import roost.server.operations
+from roost.server.cluster.forwarding import codec_of
 from roost.server.controller.calls import CALLS
 from roost.server.http.api.routes import HANDLERS
 from roost.server.operations.context import Call
-from roost.server.operations.dispatch import codec_of
 from roost.server.operations.permit import Scope
 from roost.server.operations.table import BY_NAME, OPERATIONS, RULES
 from roost.wire import controller_pb2 as pb

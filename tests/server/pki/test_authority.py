@@ -1,4 +1,4 @@
-"""The CA: made once, kept with its key sealed, opened by whoever has the key; and what it puts its name to."""
+"""The CA: made once, kept with its key sealed, opened with the key; and what it puts its name to."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -75,7 +75,7 @@ async def test_its_key_is_stored_sealed() -> None:
         assert b"PRIVATE KEY" not in stored(engine)
 
 
-async def test_without_the_key_the_operator_is_told_what_to_do() -> None:
+async def test_without_the_key_the_operator_gets_the_next_step() -> None:
     memory = Memory()
     async with deciding(memory) as engine:
         await open_authority(engine, Seal(KEY))
@@ -84,7 +84,7 @@ async def test_without_the_key_the_operator_is_told_what_to_do() -> None:
             await open_authority(engine, Seal(NEXT_KEY))
 
 
-async def test_a_new_key_seals_it_again_and_the_old_one_is_not_needed_any_more() -> None:
+async def test_a_new_key_seals_it_again_and_the_old_one_is_no_longer_needed() -> None:
     memory = Memory()
     async with deciding(memory) as engine:
         first = await open_authority(engine, Seal(KEY))
@@ -177,7 +177,7 @@ def of_rsa() -> str:
 
 
 def with_another_name(request: str) -> str:
-    """As if somebody had changed it on its way: the signature is not of this any more."""
+    """As if changed on its way: the signature no longer fits."""
     content = x509.load_pem_x509_csr(request.encode()).public_bytes(Encoding.DER).replace(b"n1", b"n2")
     return x509.load_der_x509_csr(content).public_bytes(Encoding.PEM).decode()
 

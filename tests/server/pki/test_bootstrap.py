@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from roost.model.errors import Invalid
 from roost.server.config import ServerConfig, check_config
-from roost.server.pki.bootstrap import choose_port, controller_address
+from roost.server.pki.bootstrap import choose_port, controller_address, warn_of_plain_listeners
 
 
 def config(**fields: Any) -> ServerConfig:
@@ -44,7 +45,7 @@ def test_any_is_any_and_none_is_none() -> None:
     assert closed.controller_listen is None and controller_address(closed) == ""
 
 
-def test_others_are_told_the_name_by_which_they_reach_it() -> None:
+def test_others_learn_the_name_by_which_they_reach_it() -> None:
     server_config = config(controller_listen=("0.0.0.0", 8422), advertise=("roost.example.org",))
     assert controller_address(server_config) == "roost.example.org:8422"
     assert controller_address(config(controller_listen=("::1", 8422))) == "[::1]:8422"
@@ -54,3 +55,19 @@ def test_a_port_that_cannot_be_is_refused() -> None:
     with pytest.raises(Invalid) as caught:
         check_config(config(controller_listen=("127.0.0.1", 70_000)))
     assert caught.value.path == "controller_listen"
+
+
+@pytest.mark.parametrize(
+    "fields, listeners",
+    [
+        ({"host": "0.0.0.0", "tls": "off"}, ["API", "controllers"]),
+        ({"controller_listen": ("0.0.0.0", 8422), "tls": "off"}, ["controllers"]),
+        ({"host": "0.0.0.0", "controllers": False, "tls": "off"}, ["API"]),
+        ({"host": "0.0.0.0"}, []),
+        ({"tls": "off"}, []),
+    ],
+)
+def test_a_plain_listener_that_others_can_reach_is_logged(fields: dict[str, Any], listeners: list[str]) -> None:
+    with capture_logs() as lines:
+        warn_of_plain_listeners(config(**fields))
+    assert [line["listener"] for line in lines if line["log_level"] == "warning"] == listeners

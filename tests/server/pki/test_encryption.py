@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from roost.model.errors import Invalid
 from roost.server.pki.encryption import Seal, Unsealable, key_from_command, key_from_file, make_key_file
@@ -71,3 +72,13 @@ def test_a_file_that_is_no_key_is_refused(tmp_path: Path) -> None:
     path.write_bytes(os.urandom(32))
     with pytest.raises(Invalid):
         key_from_file(path)
+
+
+@pytest.mark.parametrize("mode, warns", [(0o600, False), (0o400, False), (0o640, True), (0o644, True)])
+def test_a_key_that_other_users_can_read_is_warned_about(tmp_path: Path, mode: int, warns: bool) -> None:
+    path = tmp_path / "key"
+    path.write_text("ab" * 32)
+    path.chmod(mode)
+    with capture_logs() as lines:
+        key_from_file(path)
+    assert [f"chmod 600 {path}" in line["warning"] for line in lines] == [True] * warns

@@ -12,6 +12,7 @@ import pytest
 from roost.agent.connection.identity import make_request
 from roost.model.errors import Invalid
 from roost.model.records.enrolment import JoinToken, read_token
+from roost.server import attempts
 from roost.server.pki import enrolment as joining_module
 from roost.server.pki.certificates import Certificates
 from tests.certified import authority
@@ -46,7 +47,7 @@ async def joins(at: InprocessServer, token: JoinToken, node: str = "n1", **alter
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_token_says_where_to_go_whom_to_trust_and_the_secret() -> None:
+async def test_a_token_has_the_server_the_ca_and_the_secret() -> None:
     async with inviting() as at:
         token = await made_token(at)
         assert (token.urls, token.authority) == (URLS, authority().fingerprint)
@@ -92,7 +93,7 @@ async def test_what_makes_no_sense_is_refused_with_its_field(asked: dict[str, An
         assert at.snapshot() == before
 
 
-async def test_a_revoked_token_is_worth_nothing_and_who_came_with_it_stays() -> None:
+async def test_a_revoked_token_is_worth_nothing_and_a_node_that_joined_with_it_stays() -> None:
     async with inviting() as at:
         token = await made_token(at, uses=2)
         assert (await joins(at, token)).status_code == 201
@@ -126,7 +127,7 @@ async def test_a_machine_joins_with_nothing_but_the_token() -> None:
         assert (await at.get("/v1/join-tokens"))["items"] == []
 
 
-async def test_everybody_may_have_the_certificate_of_the_ca() -> None:
+async def test_all_clients_may_have_the_certificate_of_the_ca() -> None:
     async with inviting() as at:
         transport = httpx.ASGITransport(app=at.door)
         async with httpx.AsyncClient(transport=transport, base_url="http://roost") as stranger:
@@ -198,7 +199,7 @@ async def test_a_request_that_makes_no_sense_uses_nothing_up(altered: dict[str, 
         assert (await joins(at, token)).status_code == 201
 
 
-async def test_what_everybody_may_send_is_small() -> None:
+async def test_requests_without_a_token_are_small() -> None:
     async with inviting() as at:
         answer = await joins(at, await made_token(at), secret="x" * 20_000)
         assert answer.status_code == 413
@@ -211,14 +212,37 @@ async def test_an_unknown_sender_is_read_as_json_only() -> None:
         assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_type")
 
 
-async def test_who_guesses_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_caller_that_guesses_has_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     async with inviting() as at:
         token = await made_token(at)
         for _ in range(joining_module.BAD_MAX):
             assert (await joins(at, token, secret="guessed")).status_code == 401
         assert (await joins(at, token)).status_code == 429
-        monkeypatch.setattr(joining_module, "WINDOW_S", 0.0)
+        assert (await joins(at, await made_token(at), node="n2")).status_code == 201, "others behind the same proxy"
+        monkeypatch.setattr(attempts, "WINDOW_S", 0.0)
         assert (await joins(at, token)).status_code == 201
+
+
+async def test_guessing_many_tokens_from_one_address_is_bounded_too() -> None:
+    async with inviting() as at:
+        token = await made_token(at)
+        for number in range(joining_module.ADDRESS_BAD_MAX):
+            assert (await joins(at, token, id=f"{number:010}", secret="guessed")).status_code == 401
+        assert (await joins(at, token)).status_code == 429
+
+
+async def test_unreadable_requests_of_strangers_are_counted_and_then_refused_unread() -> None:
+    transport = httpx.ASGITransport
+    async with inviting() as at, httpx.AsyncClient(transport=transport(app=at.door), base_url="http://roost") as sender:
+        for _ in range(joining_module.ADDRESS_BAD_MAX):
+            assert (await sender.post("/v1/join", content=b"{")).status_code == 400
+
+        async def unread() -> AsyncIterator[bytes]:
+            raise AssertionError("the body was read")
+            yield b""
+
+        answer = await sender.post("/v1/join", content=unread())
+        assert (answer.status_code, answer.json()["code"]) == (429, "too_often")
 
 
 async def test_a_name_that_another_machine_has_is_refused_and_the_token_is_not_used_up() -> None:
@@ -250,7 +274,7 @@ async def test_a_machine_that_joined_and_never_came_can_be_removed() -> None:
         assert (await joins(at, await made_token(at))).status_code == 201
 
 
-async def test_who_joined_with_what_is_noted() -> None:
+async def test_every_join_is_audited_with_its_token() -> None:
     async with inviting() as at:
         token = await made_token(at)
         await joins(at, token)
@@ -276,7 +300,7 @@ async def test_who_joined_with_what_is_noted() -> None:
         JoinToken(URLS, "f", "i", "s").text()[:-8],
     ],
 )
-def test_what_is_not_a_token_is_told(text: str) -> None:
+def test_what_is_not_a_token_is_reported(text: str) -> None:
     with pytest.raises(Invalid) as refused:
         read_token(text)
     assert refused.value.path == "join"

@@ -90,7 +90,7 @@ async def test_an_agent_that_comes_back_gets_secrets_only_of_runs_that_it_lacks(
             assert handed(again[second.token]).values == {"db": VALUE}
 
 
-async def test_a_secret_that_is_gone_fails_its_run_in_words_and_no_other() -> None:
+async def test_a_secret_that_is_gone_fails_its_run_in_a_message_and_no_other() -> None:
     async with gateway_server() as server, played(server.port) as agent:
         await keep(server)
         await server.submit(env={"PASSWORD": {"secret": "db"}})
@@ -170,7 +170,7 @@ async def test_everything_is_sealed_again_with_the_newest_key_batch_by_batch(mon
         assert (await server.secrets.reseal(server.engine.ask)).resealed == 0
 
 
-async def test_what_somebody_sets_while_it_is_sealed_again_wins() -> None:
+async def test_a_value_set_while_it_is_sealed_again_wins() -> None:
     async with gateway_server() as server:
         await keep(server)
         server.secrets.seal = Seal(NEW, OLD)

@@ -119,7 +119,7 @@ async def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
             await asyncio.open_connection("127.0.0.1", port, ssl=context)
 
 
-async def test_a_handshake_that_takes_for_ever_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_handshake_that_takes_forever_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "HANDSHAKE_S_MAX", 0.1)
     async with serving(certificate(tmp_path), tmp_path) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -233,7 +233,7 @@ async def test_files_that_are_spoilt_later_leave_the_old_ones_in_use(tmp_path: P
         assert await status(port, another_authority().certificate) >= 0
 
 
-def test_files_that_cannot_be_used_are_told_at_once(tmp_path: Path) -> None:
+def test_files_that_cannot_be_used_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(Invalid) as refused:
         OperatorCertificate(tmp_path / "none", tmp_path / "none")
     assert refused.value.path == "tls_cert"

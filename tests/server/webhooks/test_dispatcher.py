@@ -1,4 +1,4 @@
-"""Hooks: whoever wants to know is told, signed, in order, again until it is taken; and by the leader only."""
+"""Hooks: events are sent, signed, in order, again until it is taken; and by the leader only."""
 
 import hmac
 import json
@@ -11,6 +11,7 @@ import structlog
 
 from roost.model.records.webhook import WebhookEvent
 from roost.server.pki.encryption import Seal
+from roost.server.webhooks.destinations import Destinations
 from roost.stores.memory import Memory, MemoryStore
 from tests.server.inprocess_server import Run, Stop, inprocess_server
 from tests.server.receiver import OK, Reported, equip, hook_of, receiver, set_hook, status, telling
@@ -18,7 +19,7 @@ from tests.server.receiver import OK, Reported, equip, hook_of, receiver, set_ho
 SECRET = "planted-7c1f-do-not-tell"
 
 
-async def test_an_end_is_told_with_all_that_is_known_of_it() -> None:
+async def test_an_end_is_reported_with_all_that_is_known_of_it() -> None:
     async with inprocess_server() as made, receiver() as there, telling(made):
         agent = await made.agent("n1")
         await set_hook(made, "default/ends", there.url)
@@ -56,7 +57,7 @@ async def test_an_attempt_that_is_tried_again_has_ended_too() -> None:
         assert (answer["attempt"], answer["node"], answer["exit_code"]) == (1, "n1", 75)
 
 
-async def test_what_is_told_is_what_was_asked_for() -> None:
+async def test_what_is_reported_is_what_was_asked_for() -> None:
     async with (
         inprocess_server() as made,
         receiver() as all_of_it,
@@ -93,7 +94,7 @@ async def test_a_project_does_not_hear_of_others() -> None:
         await there.until(lambda: there.events("instance.preempted"))
         (answer,) = there.events("instance.preempted")
         assert answer["state"] == "stopping" and "preempted by a workload of another project" in answer["message"]
-        assert b"secretive" not in b"".join(other_told.body for other_told in there.reported)
+        assert b"secretive" not in b"".join(other_answer.body for other_answer in there.reported)
 
 
 async def test_a_message_is_signed_and_its_secret_is_nowhere() -> None:
@@ -193,7 +194,7 @@ async def test_after_a_restart_nothing_is_lost() -> None:
                 await made.post("/v1/workloads/default/first/cancel", {})
                 await there.until(lambda: there.reported)
                 await made.hooks.leave()
-                there.gate.clear()  # from now on nobody answers
+                there.gate.clear()  # from now on no receiver answers
                 agent = await made.agent("n1")
                 for name in ("ran", "waits"):
                     await made.submit(name, resources={"cpu": 4})
@@ -215,7 +216,7 @@ async def test_after_a_restart_nothing_is_lost() -> None:
                 assert made.hooks.channels["default/ends"].missing == ""
 
 
-async def test_what_was_told_is_not_told_again_by_the_next() -> None:
+async def test_what_was_reported_is_not_repeated_by_the_next() -> None:
     memory = Memory()
     async with receiver() as there:
         async with inprocess_server(MemoryStore(memory)) as made, telling(made):
@@ -240,7 +241,7 @@ async def test_what_was_told_is_not_told_again_by_the_next() -> None:
             assert not [event for event in there.events() if event["state"] == "running"]
 
 
-async def test_a_hook_that_is_removed_or_disabled_is_told_nothing() -> None:
+async def test_a_hook_that_is_removed_or_disabled_gets_nothing() -> None:
     async with inprocess_server() as made, receiver() as there, receiver() as other, telling(made):
         await set_hook(made, "default/gone", there.url)
         await set_hook(made, "default/off", there.url, enabled=False)
@@ -282,10 +283,10 @@ async def test_what_cannot_work_is_refused(key: str, fields: dict[str, Any], pat
 
 async def test_the_servers_own_host_is_refused_unless_allowed() -> None:
     async with inprocess_server() as made:
-        made.hooks.to_loopback = False
+        made.hooks.destinations = Destinations()
         for host in ("127.0.0.1", "[::1]", "localhost", "127.1.2.3"):
             refused = await set_hook(made, "default/x", f"http://{host}:1/", expect=422)
-            assert "--hooks-to-loopback" in refused["message"]
+            assert "--webhook-allow" in refused["message"]
 
 
 async def test_hooks_are_bounded_in_number() -> None:
@@ -310,10 +311,10 @@ async def test_metrics_count_what_became_of_events() -> None:
 async def test_a_secret_of_an_older_key_is_sealed_again() -> None:
     old, new = os.urandom(32), os.urandom(32)
     async with inprocess_server() as made:
-        made.hooks.seal = Seal(old)
+        made.hooks.seal = made.secrets.seal = Seal(old)
         await set_hook(made, "default/ends", "https://h.example/", secret=SECRET)
         before = made.engine.state.opaque_records["hook"]["default/ends"]
-        made.hooks.seal = Seal(new, old)
+        made.hooks.seal = made.secrets.seal = Seal(new, old)
         assert await made.post("/v1/secrets/reseal") == {"resealed": 1, "unreadable": []}
         assert made.engine.state.opaque_records["hook"]["default/ends"] != before
         assert await made.post("/v1/secrets/reseal") == {"resealed": 0, "unreadable": []}

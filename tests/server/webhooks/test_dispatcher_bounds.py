@@ -1,4 +1,4 @@
-"""Hooks under stress: dead, slow and hanging receivers cost nobody else anything, and memory is bounded."""
+"""Hooks under stress: dead, slow and hanging receivers cost no other receiver anything, and memory is bounded."""
 
 import asyncio
 import socket
@@ -10,12 +10,14 @@ import msgspec
 
 from roost.core.state.state import State
 from roost.model.reasons.attempts import ExitCode
-from roost.model.records.transition import Transition, Transitioned
+from roost.model.records.transition import InstanceTransition, InstanceTransitioned
 from roost.model.records.webhook import WebhookEvent, WebhookPosition, read_command
+from roost.model.states import InstanceState
 from roost.ports.store import Change
 from roost.server.engine.engine import Clock
 from roost.server.webhooks.channel import Channel, RetryTiming, WebhookQueue
 from roost.server.webhooks.command import Commands
+from roost.server.webhooks.destinations import Destinations
 from roost.server.webhooks.dispatcher import BACKLOG_MAX, ROOM_MAX
 from roost.server.webhooks.http import Poster, PostOutcome
 from tests.server.inprocess_server import Run, inprocess_server
@@ -32,7 +34,7 @@ def memory_bytes() -> int:
 
 
 def dead_port() -> int:
-    """A port on which nobody listens."""
+    """A closed port."""
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         return int(unheard.getsockname()[1])
@@ -46,13 +48,15 @@ def event(number: int, key: str = "") -> WebhookEvent:
     )  # fmt: skip
 
 
-def ends(first: int, number: int, revision: int) -> list[Transitioned]:
+def ends(first: int, number: int, revision: int) -> list[InstanceTransitioned]:
     """Instances that have ended, as a commit has them."""
-    line = Transition(2, "running", "failed", ExitCode(1), revision, 1, "n1", 1, version=1)
-    return [Transitioned("instance", f"p/w.{index}", line) for index in range(first, first + number)]
+    line = InstanceTransition(
+        2, InstanceState.RUNNING, InstanceState.FAILED, ExitCode(1), revision, 1, "n1", 1, version=1
+    )
+    return [InstanceTransitioned(f"p/w.{index}", line) for index in range(first, first + number)]
 
 
-async def test_a_dead_host_with_100_000_events_is_bounded_and_others_are_told() -> None:
+async def test_a_dead_host_with_100_000_events_is_bounded_and_others_are_still_served() -> None:
     async with inprocess_server(lease_ms=600_000) as made, receiver() as alive:
         equip(made, timing=RetryTiming())
         async with telling(made):
@@ -61,8 +65,8 @@ async def test_a_dead_host_with_100_000_events_is_bounded_and_others_are_told() 
             await alive.until(lambda: len(made.hooks.channels) == 2)
             state, before = made.engine.state, 0
             for first in range(0, EVENTS, 1_000):
-                state.revision += 1  # nobody else commits meanwhile: the engine has nothing to do
-                made.hooks.take(state, [], (), ends(first, 1_000, state.revision))
+                state.revision += 1  # no other commit comes meanwhile: the engine has nothing to do
+                made.hooks.take(state, [], ends(first, 1_000, state.revision))
                 await asyncio.sleep(0)
                 if first == EVENTS // 4:
                     before = memory_bytes()
@@ -76,9 +80,9 @@ async def test_a_dead_host_with_100_000_events_is_bounded_and_others_are_told() 
             assert dead.failed and dead.failed < 20, "it is tried now and then, not for each event"
 
 
-async def test_a_black_hole_and_a_slow_receiver_hold_up_nobody_else() -> None:
+async def test_a_black_hole_and_a_slow_receiver_hold_up_no_other_receiver() -> None:
     async with inprocess_server() as made, receiver() as hole, receiver() as alive:
-        equip(made, poster=Poster(to_loopback=True, try_s_max=0.2))
+        equip(made, poster=Poster(Destinations(["127.0.0.0/8"]), try_s_max=0.2))
         hole.gate.clear()
         async with telling(made):
             await set_hook(made, "default/hole", hole.url)
@@ -107,7 +111,7 @@ async def test_more_than_is_kept_at_once_is_read_from_the_state() -> None:
             class Flood:
                 def take(self, state: State, *commit: Any) -> None:
                     made.hooks.take(state, *commit)
-                    made.hooks.take(state, [], (), many)  # with it goes what was just handed over
+                    made.hooks.take(state, [], many)  # with it goes what was just handed over
 
             made.perform.hooks = Flood()  # type: ignore[assignment]
             await agent.ends(run)
@@ -115,13 +119,13 @@ async def test_more_than_is_kept_at_once_is_read_from_the_state() -> None:
             assert [event["key"] for event in there.events()] == ["default/job.0"]
 
 
-async def test_what_ends_and_goes_in_one_step_is_told() -> None:
+async def test_what_ends_and_goes_in_one_step_is_reported() -> None:
     async with inprocess_server() as made, receiver() as there, telling(made):
         await set_hook(made, "p/ends", there.url)
         await there.until(lambda: made.hooks.channels)
         state = made.engine.state
         state.revision += 1
-        made.hooks.take(state, [Change("instance", "p/w.7", None)], (), ends(7, 1, state.revision))
+        made.hooks.take(state, [Change("instance", "p/w.7", None)], ends(7, 1, state.revision))
         await there.until(lambda: there.reported)
         assert there.events()[0]["key"] == "p/w.7"
 
@@ -137,7 +141,7 @@ async def test_a_receiver_gets_a_few_at_once_and_one_alone_once_it_does_not_answ
         most[1] = max(most)
         await gate.wait()
         most[0] -= 1
-        return PostOutcome(not is_away, 0, "nobody there", away=is_away)
+        return PostOutcome(not is_away, 0, "no receiver there", away=is_away)
 
     async def until(holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
@@ -178,7 +182,7 @@ async def test_what_is_not_taken_is_given_up_and_counted() -> None:
             await asyncio.sleep(0.001)
     running.cancel()
     assert (channel.counts.failed, channel.counts.given_up, channel.counts.delivered) == (3, 1, 0)
-    assert channel.position(WebhookPosition(9, 9)) == WebhookPosition(9, 9), "what was given up is not told again"
+    assert channel.position(WebhookPosition(9, 9)) == WebhookPosition(9, 9), "what was given up is not reported again"
 
 
 async def test_after_an_hour_without_an_answer_all_that_is_old_is_given_up() -> None:
@@ -187,7 +191,7 @@ async def test_after_an_hour_without_an_answer_all_that_is_old_is_given_up() -> 
 
     async def away(event: WebhookEvent) -> PostOutcome:
         now[0] += 3_600_001
-        return PostOutcome(False, 0, "nobody there", away=True)
+        return PostOutcome(False, 0, "no receiver there", away=True)
 
     for number in range(1, 6):
         channel.offer(event(number))
@@ -205,7 +209,7 @@ def test_a_queue_keeps_the_order_of_each_object_and_drops_the_oldest() -> None:
     first, second = queue.next(0), queue.next(0)
     assert first and second and (first.event.id, second.event.id) == ("1", "3")
     assert queue.next(0) is None, "2 waits for 1"
-    assert queue.add(event(3, "b"), 0) == 0 and len(queue) == 3, "what waits already is not added again"
+    assert queue.add(event(3, "b"), 0) == 0 and len(queue) == 3, "a pending event is not added again"
     assert queue.add(event(4, "c"), 0) == 1 and len(queue) == 3, "2 is the oldest that is not on its way"
     queue.again(first, 100)
     third = queue.next(0)
@@ -239,7 +243,7 @@ async def test_a_workload_that_is_written_again_has_not_ended_again() -> None:
         state = await made.engine.settled()
         state.revision += 1
         again = Change("workload", "default/job", msgspec.msgpack.encode(state.workloads["default/job"]))
-        made.hooks.take(state, [again], (), ends(7, 1, state.revision))
+        made.hooks.take(state, [again], ends(7, 1, state.revision))
         await there.until(lambda: there.events("instance.failed"))
         await there.until(lambda: not made.hooks.channels["*/ends"].waiting)
         assert len(there.events("workload.finished")) == 1

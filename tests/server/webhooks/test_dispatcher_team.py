@@ -16,8 +16,10 @@ from roost.server.cluster.leadership import Leadership
 from roost.server.engine.engine import Clock, Engine
 from roost.server.engine.executor import Executor
 from roost.server.feed.change_log import Watch
+from roost.server.pki.secrets import encode
 from roost.server.webhooks.channel import RetryTiming
-from roost.server.webhooks.dispatcher import Hooks, encode_hook
+from roost.server.webhooks.destinations import Destinations
+from roost.server.webhooks.dispatcher import Hooks
 from roost.stores.memory import Memory, MemoryStore
 from tests.core.scene import job, wanted
 from tests.server.receiver import receiver
@@ -37,7 +39,9 @@ class Server:
         perform = Executor(Watch(), LogHub(MemoryBlobs()))
         team = Leadership(store, identity, LEAD, clock.now_ms)
         self.engine = Engine(store, settings, perform, clock, leadership=team)
-        self.hooks = perform.hooks = Hooks(self.engine, to_loopback=True, timing=QUICK, store_s=store_s)
+        self.hooks = perform.hooks = Hooks(
+            self.engine, destinations=Destinations(["public", "127.0.0.0/8"]), timing=QUICK, store_s=store_s
+        )
         self.tasks: list[asyncio.Future[None]] = []
 
     async def start(self) -> None:
@@ -65,7 +69,7 @@ async def two_servers(url: str, store_s: float = 0.0) -> AsyncIterator[tuple[Ser
     try:
         await one.start()
         await until(lambda: one.engine.ready)
-        hook = OpaqueRecord("hook", "default/ends", encode_hook(Hook(url, ("workload.finished",))))
+        hook = OpaqueRecord("hook", "default/ends", encode(Hook(url, ("workload.finished",))))
         await one.engine.ask(lambda request: PutRecords(request, (hook,)))
         await two.start()
         await until(lambda: two.engine.readable)
@@ -82,7 +86,7 @@ async def until(holds: Callable[[], Any]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def look(server: Server) -> None:
+async def observe(server: Server) -> None:
     """Let its loop look around now, and not in half a second."""
     server.hooks._wake.set()
     for _ in range(50):
@@ -97,7 +101,7 @@ async def test_only_the_leader_tells_and_a_new_one_goes_on() -> None:
         there.gate.clear()
         await one.end("c", "d")
         await there.until(lambda: len(there.reported) == 4)
-        await one.kill()  # nobody knows whether c and d have arrived
+        await one.kill()  # it is unknown whether c and d have arrived
         there.gate.set()
         await until(lambda: two.engine.ready)
         await two.end("e")
@@ -105,20 +109,20 @@ async def test_only_the_leader_tells_and_a_new_one_goes_on() -> None:
         ids = {event["workload"]: set() for event in there.events()}  # type: dict[str, set[str]]
         for event in there.events():
             ids[event["workload"]].add(event["id"])
-        assert all(len(found) == 1 for found in ids.values()), "told by another leader, it has the same id"
+        assert all(len(found) == 1 for found in ids.values()), "reported by another leader, it has the same id"
 
 
-async def test_what_was_stored_is_not_told_again_by_the_next_leader() -> None:
+async def test_what_was_stored_is_not_repeated_by_the_next_leader() -> None:
     async with receiver() as there, two_servers(there.url, store_s=3_600) as (one, two):
         await one.end("a")
         await there.until(lambda: there.reported)
         await until(lambda: not one.hooks.channels["default/ends"].waiting)
         await until(lambda: two.engine.state.revision == one.engine.state.revision)
-        await look(two)
-        assert not two.hooks.channels, "who stands by tells nobody"
+        await observe(two)
+        assert not two.hooks.channels, "a standby sends nothing"
         await one.hooks.leave()
         assert one.engine.state.opaque_records["hook-position"]
-        # The end of a workload has no revision: one that is ten seconds old may be told once more.
+        # The end of a workload has no revision: one that is ten seconds old may be reported once more.
         one.engine.let_go("two")
         await until(lambda: two.engine.ready)
         await until(lambda: not one.hooks.channels)
@@ -127,7 +131,7 @@ async def test_what_was_stored_is_not_told_again_by_the_next_leader() -> None:
         assert len({event["id"] for event in there.events()}) == 2
 
 
-async def test_positions_are_stored_seldom_and_only_when_something_was_told() -> None:
+async def test_positions_are_stored_seldom_and_only_when_something_was_reported() -> None:
     async with receiver() as there, two_servers(there.url, store_s=0.0) as (one, _):
         await one.end("a")
         await there.until(lambda: there.reported)
@@ -135,8 +139,8 @@ async def test_positions_are_stored_seldom_and_only_when_something_was_told() ->
         await until(lambda: not channel.waiting and not channel.changed)
         await until(lambda: one.hooks._stored["default/ends"] == one.hooks._seen)
         revision = one.engine.state.revision
-        await look(one)
+        await observe(one)
         channel.changed = True  # a try that has failed, say
-        await look(one)
+        await observe(one)
         assert not channel.changed
         assert one.engine.state.revision == revision, "a position that is stored is no reason to store one"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -61,15 +61,12 @@ class AgentAuthenticator:
         self.certificates = certificates
         self._refused = logging.RateLimitedLogger("gateway")
 
-    async def admit(self, context: "grpc.aio.ServicerContext[Any, Any]") -> NodeCredential:
+    async def admit(self, context: grpc.aio.ServicerContext) -> NodeCredential:
         with refusing():
             return await self.certificates.admit(peer_in(context))
 
     async def refuse(
-        self,
-        refusal: GrpcRefusal,
-        context: "grpc.aio.ServicerContext[Any, Any]",
-        report: tuple[tuple[str, str], ...] = (),
+        self, refusal: GrpcRefusal, context: grpc.aio.ServicerContext, report: tuple[tuple[str, str], ...] = ()
     ) -> NoReturn:
         """End a call, and log it if the caller is at fault."""
         if refusal.code in FAULTS:
@@ -84,7 +81,7 @@ class AgentAuthenticator:
         if not status.holds(self.certificates):
             raise GrpcRefusal(grpc.StatusCode.UNAUTHENTICATED, f"node {status.node} was removed, or has joined again")
 
-    async def renew(self, data: bytes, context: "grpc.aio.ServicerContext[Any, Any]") -> bytes:
+    async def renew(self, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
         """The handler of Renew: the next certificate of a node, for the key of its request."""
         try:
             with refusing():
@@ -99,14 +96,14 @@ class AgentAuthenticator:
             issued_ms=given.issued_ms, expires_ms=given.expires_ms,
         ).SerializeToString()  # fmt: skip
 
-    async def server_in(self, context: "grpc.aio.ServicerContext[Any, Any]") -> str:
+    async def server_in(self, context: grpc.aio.ServicerContext) -> str:
         peer = peer_of(context)
         if peer is None or peer.kind != "server":
             await self.refuse(GrpcRefusal(grpc.StatusCode.PERMISSION_DENIED, "this is for servers"), context)
         return peer.name
 
 
-def peer_in(context: "grpc.aio.ServicerContext[Any, Any]") -> Peer:
+def peer_in(context: grpc.aio.ServicerContext) -> Peer:
     peer = peer_of(context)
     if peer is None:
         raise GrpcRefusal(grpc.StatusCode.UNAUTHENTICATED, "the certificate names no node and no server")

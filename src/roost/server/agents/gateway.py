@@ -6,7 +6,7 @@ probes are off on both sides: they send a ping with every message and cost a thi
 
 import asyncio
 import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 import grpc
@@ -30,6 +30,7 @@ from roost.wire.codec import pack_server, unpack_agent
 
 SERVICE = "roost.agent.v1.Agents"
 HELLO_S_MAX = 5  # a peer that opens a stream and sends nothing is no agent
+JOINS_AT_ONCE = 64  # hellos being decided; after a restart thousands wait, and registered agents go first
 STREAMS_MAX = 20_000  # two per agent, and 10,000 agents are as many as one server is made for
 FILES_WANTED = 16_384  # one descriptor per agent's connection; many systems begin with 1,024
 ORDERS_MAX = 4 * RUNS_MAX  # that an agent has not read: each of its attempts run, stopped and dropped, and some
@@ -60,9 +61,8 @@ class GatewayStream:
 
     session: Session
     refusal: GrpcRefusal | None = None
-    is_due: bool = False
+    due: asyncio.Event = field(default_factory=asyncio.Event)
     _is_closed: bool = False
-    _waiter: "asyncio.Future[None] | None" = None
 
     def end(self, code: grpc.StatusCode, message: str) -> None:
         """End the session: its agent registers again."""
@@ -75,16 +75,13 @@ class GatewayStream:
         self.wake()
 
     def wake(self) -> None:
-        self.is_due = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self.due.set()
 
     async def ready(self) -> bool:
         """Wait until something is to be written; False: nothing ever will be."""
-        if not self.is_due and not self._is_closed:
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
-        self.is_due = False
+        if not self._is_closed:
+            await self.due.wait()
+        self.due.clear()
         return self.session.outbox.is_unsaid or not self._is_closed
 
 
@@ -97,6 +94,7 @@ class Gateway:
         self.machine = SessionMachine(engine)
         self._shipping = Shipping(engine, logs, self.machine.sessions)
         self._streams: dict[str, GatewayStream] = {}  # of the sessions, by node
+        self._joins = asyncio.Semaphore(JOINS_AT_ONCE)
         self._resting: list[GatewayStream] = []  # answers that can wait for the next pause
         self._server: grpc.aio.Server | None = None
         self._team: ClusterMember | None = None
@@ -168,7 +166,8 @@ class Gateway:
             if self._team is not None and not self._engine.ready:
                 raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, self._engine.failed or "this server does not lead")
             hello = await self._hello(status, context)
-            outbox = await self._join(hello)
+            async with self._joins:
+                outbox = await self._join(hello)
             await self._serve(status, hello, outbox, context)
         except GrpcRefusal as refusal:
             leader = self._team.leadership.election.leader if self._team is not None else None
@@ -206,11 +205,12 @@ class Gateway:
     async def _join(self, hello: Hello) -> Outbox:
         """Ask the core. Its orders come before our turn does, and wait in the machine."""
         session: int | None = None
+        received_ms = self._engine.clock.now_ms()
         self.machine.greeted(hello.node)
         try:
             with refusing():
                 self._shipping.hello(hello)
-                session = await self._engine.ask(lambda request: NodeConnected(request, hello))
+                session = await self._engine.ask(lambda request: NodeConnected(request, hello, received_ms))
         finally:
             outbox = self.machine.decided(hello.node, session)
         if outbox is None:
@@ -242,8 +242,8 @@ class Gateway:
 
     async def _write(self, stream: GatewayStream, hello: Hello, context: grpc.aio.ServicerContext) -> None:
         outbox, secrets = stream.session.outbox, self._secrets
-        welcome = outbox.welcome(hello.sent_ms, self._engine.state.settings.lease_ms)
-        stream.is_due = False
+        welcome = outbox.welcome(hello.sent_ms, self._engine.lease_ms)
+        stream.due.clear()
         allocated = {run.token for run, _ in hello.runs}
         try:
             first = pack_server(secrets.hand_over(welcome, allocated))
@@ -272,6 +272,8 @@ class Gateway:
                     self._beat(stream, unpack_agent(frame))
             elif frame.HasField("hello"):
                 raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, "an agent says hello once per stream")
+            else:
+                raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, NO_FRAME)
 
     def _sign(self, stream: GatewayStream, beat: pb.Beat) -> bool:
         """The short way for a beat that only renews the lease, as most do. False: it has more."""

@@ -10,6 +10,7 @@ import grpc
 
 from roost.core.state.state import State
 from roost.model.protocol import Hello
+from roost.ports.blobs import BlobsUnavailable
 from roost.server.agents.authentication import AgentAuthenticator, GrpcRefusal, parsed
 from roost.server.agents.log_store import ENOUGH, LogHub
 from roost.server.agents.validation import LOG_NAME
@@ -61,11 +62,10 @@ class Shipping:
             message = "log refused: it is not of this node"
             self._refused.warning(message, node=node, log=chunk.log, owner=owner or "unknown")
             return pb.LogSize(log=chunk.log, size=ENOUGH)
-        try:
-            size = self._logs.append(chunk.log, chunk.offset, chunk.data)
-        except OSError as error:
-            log.error("log not kept", log=chunk.log, error=str(error))
-            raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, f"the log cannot be kept: {error}") from None
+        size = self._logs.append(chunk.log, chunk.offset, chunk.data)
+        if isinstance(size, BlobsUnavailable):
+            log.error("log not kept", log=chunk.log, error=size.reason)
+            raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, f"the log cannot be kept: {size.reason}")
         return pb.LogSize(log=chunk.log, size=size)
 
 

@@ -9,10 +9,12 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
+from roost.model.errors import NoService
 from roost.model.limits import BYTES_MAX
-from roost.ports.blobs import Blobs
+from roost.ports.blobs import Blobs, BlobsUnavailable
 from roost.server.observability import logging
 
 LOG_BYTES_MAX = 1 << 30  # per attempt; more than is ever read, little enough that one run does not fill the disk
@@ -25,6 +27,8 @@ ENOUGH = BYTES_MAX  # instead of a size when nothing more of a log is wanted
 
 log = logging.logger("logs")
 
+T = TypeVar("T")
+
 
 class LogEnd(NamedTuple):
     """What the state says of the end of an attempt. `size`: of its log, as its node reported; None: it did not."""
@@ -36,14 +40,12 @@ class LogEnd(NamedTuple):
 LIVE = LogEnd()
 
 
+@dataclass(slots=True, eq=False)
 class LogEntry:
-    __slots__ = ("awaited_s", "changed_s", "readers", "waiter")
-
-    def __init__(self, began_s: float) -> None:
-        self.changed_s = began_s  # when the last bytes came in this life of the server
-        self.awaited_s: float | None = None  # when a reader first found it shorter than its node had reported
-        self.readers = 0
-        self.waiter: asyncio.Future[None] | None = None
+    changed_s: float  # when the last bytes came in this life of the server
+    awaited_s: float | None = None  # when a reader first found it shorter than its node had reported
+    readers: int = 0
+    waiter: "asyncio.Future[None] | None" = None
 
     def wake(self, now_s: float) -> None:
         self.changed_s = now_s
@@ -58,7 +60,7 @@ class LogEntry:
 
 
 class LogHub:
-    """A log is PROJECT/NAME/SERIAL/INDEX.ATTEMPT."""
+    """A log is PROJECT/NAME/SERIAL/INDEX.ATTEMPT. Reading raises NoService while the disk refuses to."""
 
     def __init__(
         self, blobs: Blobs, *, size_max: int = LOG_BYTES_MAX, settle_s: float = SETTLE_S, stall_s: float = STALL_S
@@ -70,30 +72,35 @@ class LogHub:
         self._began_s = time.monotonic()
         self._entries: OrderedDict[str, LogEntry] = OrderedDict()  # the one touched last is at the end
 
-    def append(self, name: str, offset: int, data: bytes) -> int:
-        """Keep a chunk and return the size: where the agent is to go on. Raises OSError."""
+    def append(self, name: str, offset: int, data: bytes) -> int | BlobsUnavailable:
+        """Keep a chunk and return the size: where the agent is to go on."""
         end = offset + len(data)
         if end > self._size_max:
             size = self._append_last(name, offset, data)
         elif data:
             size = self._blobs.append(name, offset, data)
         else:
-            size = self.size(name) or 0
+            size = self._blobs.size(name) or 0
         self._entry(name).wake(time.monotonic())
         return size
 
     def size(self, name: str) -> int | None:
         """How many bytes are there; None: no log, or nothing in it yet."""
-        return self._blobs.size(name)
+        return _readable(name, self._blobs.size(name))
+
+    @property
+    def stored_max(self) -> int:
+        """The size of a log that was cut, with the line that says so."""
+        return self._size_max + len(_cut_mark(self._size_max))
 
     def read(self, name: str, offset: int, limit: int) -> bytes:
-        return self._blobs.read(name, offset, limit)
+        return _readable(name, self._blobs.read(name, offset, limit))
 
     def missing(self, name: str, end: LogEnd) -> int:
         """How many bytes the node has reported that are not here."""
         if not end.over or end.size is None:
             return 0
-        return max(0, min(end.size, self._size_max) - (self._blobs.size(name) or 0))
+        return max(0, min(end.size, self._size_max) - (self.size(name) or 0))
 
     def finished(self, name: str, end: LogEnd) -> bool:
         """Whether nothing will follow: all is here, or the node has been quiet for too long."""
@@ -112,7 +119,7 @@ class LogHub:
 
     async def arrived(self, name: str, beyond: int, end: LogEnd) -> None:
         """Wait until a log has more than so many bytes, or nothing will follow."""
-        while (self._blobs.size(name) or 0) <= beyond and not self.finished(name, end):
+        while (self.size(name) or 0) <= beyond and not self.finished(name, end):
             await self._entry(name).changed(LOOK_S)
 
     async def follow(
@@ -123,7 +130,7 @@ class LogHub:
         entry.readers += 1
         try:
             while True:
-                data = self._blobs.read(name, offset, READ_BYTES_MAX)
+                data = self.read(name, offset, READ_BYTES_MAX)
                 if data:
                     yield offset, data
                     offset += len(data)
@@ -135,33 +142,26 @@ class LogHub:
             entry.readers -= 1
 
     def drop(self, prefix: str) -> None:
-        """Forget the logs of a workload (PROJECT/NAME/SERIAL), in the background when a loop runs."""
+        """Forget the logs of a workload (PROJECT/NAME/SERIAL), in the background."""
         for name in [name for name in self._entries if name.startswith(f"{prefix}/")]:
             if not self._entries[name].readers:
                 del self._entries[name]
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            self._blobs.drop_below(prefix)
-        else:
-            loop.run_in_executor(None, self._drop_below, prefix)
+        asyncio.get_running_loop().run_in_executor(None, self._drop_below, prefix)
 
     def _drop_below(self, prefix: str) -> None:
-        try:
-            self._blobs.drop_below(prefix)
-        except OSError as error:
-            log.error("logs not dropped", prefix=prefix, error=str(error))
+        failure = self._blobs.drop_below(prefix)
+        if failure is not None:
+            log.error("logs not dropped", prefix=prefix, error=failure.reason)
 
-    def _append_last(self, name: str, offset: int, data: bytes) -> int:
+    def _append_last(self, name: str, offset: int, data: bytes) -> int | BlobsUnavailable:
         """The chunk that reaches the limit: what fits, and a line that tells where the log was cut."""
         size = self._blobs.size(name) or 0
-        if size < self._size_max and offset < self._size_max:
+        if isinstance(size, int) and size < self._size_max and offset < self._size_max:
             size = self._blobs.append(name, offset, data[: self._size_max - offset])
         if size == self._size_max:
-            mark = f"\n[roost: this log was cut here, after {self._size_max} bytes; the rest was not kept]\n"
-            size = self._blobs.append(name, size, mark.encode())
+            size = self._blobs.append(name, size, _cut_mark(self._size_max))
             log.warning("log cut", log=name, bytes=self._size_max)
-        return ENOUGH if size >= self._size_max else size
+        return ENOUGH if isinstance(size, int) and size >= self._size_max else size
 
     def _entry(self, name: str) -> LogEntry:
         entry = self._entries.get(name)
@@ -179,3 +179,13 @@ class LogHub:
                 del self._entries[name]
             if len(self._entries) <= ENTRIES_MAX * 9 // 10:
                 break
+
+
+def _readable(name: str, outcome: T | BlobsUnavailable) -> T:
+    if isinstance(outcome, BlobsUnavailable):
+        raise NoService(f"the log {name} cannot be read here: {outcome.reason}")
+    return outcome
+
+
+def _cut_mark(size: int) -> bytes:
+    return f"\n[roost: this log was cut here, after {size} bytes (--log-limit); the rest was not kept]\n".encode()

@@ -15,6 +15,7 @@ from roost.model.protocol import Beat, Usage
 from roost.server.agents.outbox import Outbox
 
 LACKING_MS = 1_000  # an agent that is behind for longer has lost a delta
+REPORTS_MAX = 200  # in one event: a step must not take longer because of one agent
 COMMIT_MS_MAX = 500  # a beat with reports is answered after their commit, but a slow disk must not end leases
 
 
@@ -26,6 +27,10 @@ class Inbox(Protocol):
 
     def heard(self, node: str, session: int, usage: Usage | None) -> bool:
         """A sign of life; False: this session is over, do not answer."""
+
+    @property
+    def lease_ms(self) -> int:
+        """The lease that agents are sent."""
 
 
 class BeatReply(Enum):
@@ -79,6 +84,10 @@ class SessionMachine:
             del self.sessions[session.node]
         self._engine.tell(NodeDisconnected(session.node, session.outbox.session))
 
+    def lost(self, node: str) -> Session | None:
+        """The session that must end because its node was lost or removed: its agent registers again."""
+        return self.sessions.get(node)
+
     # what is durable goes out
 
     def ordered(self, orders: Orders) -> Session | None:
@@ -101,10 +110,6 @@ class SessionMachine:
             session.outbox.acknowledge(sequence)
         return session
 
-    def lost(self, node: str) -> Session | None:
-        """The session that must end because its node was lost or removed: its agent registers again."""
-        return self.sessions.get(node)
-
     # what agents say
 
     def signed(self, session: Session, beat_session: int, sequence: int, generation: int, sent_ms: int) -> bool:
@@ -119,7 +124,7 @@ class SessionMachine:
         ):
             return False
         session.sequence = sequence
-        outbox.echo(sent_ms)
+        outbox.echo(sent_ms, self._engine.lease_ms)
         return True
 
     def beat(self, session: Session, beat: Beat, now: int) -> BeatReply:
@@ -130,10 +135,13 @@ class SessionMachine:
         session.sequence = max(session.sequence, beat.sequence)
         if beat.session != outbox.session or not engine.heard(node, outbox.session, beat.usage):
             return BeatReply.SESSION_OVER
-        outbox.echo(beat.sent_ms)
+        outbox.echo(beat.sent_ms, engine.lease_ms)
         lacking = beat.lacking or _is_behind(session, beat.generation, now)
         if beat.reports or lacking:
-            engine.tell(ReportsReceived(node, outbox.session, beat.sequence, beat.reports, lacking))
+            *parts, last = [beat.reports[at : at + REPORTS_MAX] for at in range(0, len(beat.reports) or 1, REPORTS_MAX)]
+            for part in parts:  # the beat is acknowledged with its last part
+                engine.tell(ReportsReceived(node, outbox.session, beat.sequence - 1, part, received_ms=now))
+            engine.tell(ReportsReceived(node, outbox.session, beat.sequence, last, lacking, now))
             session.waiting_since_ms = session.waiting_since_ms or now
         if beat.leaving:
             engine.tell(NodeDisconnected(node, outbox.session, leaving=True))

@@ -20,6 +20,8 @@ class Outbox:
     _base: int = -1  # below 0: no orders are due
     _whole: bool = False
     _orders: list[Order] = field(default_factory=list)
+    _lease_ms: int = 0
+    _sent_lease_ms: int = 0  # as the agent knows it
 
     @property
     def waiting(self) -> int:
@@ -36,9 +38,10 @@ class Outbox:
         self.generation = orders.generation
         self.is_unsaid = True
 
-    def echo(self, sent_ms: int) -> None:
-        """Answer a beat. The newest counts: its echo gives the longest lease."""
+    def echo(self, sent_ms: int, lease_ms: int) -> None:
+        """Answer a beat. The newest counts: its echo gives the longest lease. `lease_ms`: as it was when it came."""
         self._echo_ms = max(self._echo_ms, sent_ms)
+        self._lease_ms = lease_ms
         self.is_unsaid = True
 
     def acknowledge(self, sequence: int) -> None:
@@ -49,12 +52,18 @@ class Outbox:
         """The first frame: the whole assignment."""
         orders, self._orders = self._orders, []
         self._base, self._whole, self.is_unsaid = -1, False, False
+        self._lease_ms = self._sent_lease_ms = lease_ms
         return Welcome(self.session, echo_ms, lease_ms, self.generation, tuple(orders))
 
     def answer(self) -> Answer:
+        """What is due. A lease that has changed is part of it: the agent counts its next lease from its own beat."""
+        changed_ms = self._lease_ms if self._lease_ms != self._sent_lease_ms else 0
+        self._sent_lease_ms = self._lease_ms
         base, generation = (self._base, self.generation) if self._base >= 0 else (0, 0)
         orders = tuple(self._orders)
-        answer = Answer(self.session, self._echo_ms, self._acknowledged, base, generation, self._whole, orders)
+        answer = Answer(
+            self.session, self._echo_ms, self._acknowledged, base, generation, self._whole, orders, changed_ms
+        )
         self._base, self._whole, self._orders = -1, False, []
         self._echo_ms, self.is_unsaid = 0, False
         return answer

@@ -6,14 +6,15 @@ import msgspec
 
 from roost.model import limits
 from roost.model.errors import Invalid
-from roost.model.protocol import Beat, Hello, Report, Run
-from roost.model.records.node import Facts
+from roost.model.protocol import Beat, Hello, Report, Run, Usage, version_refusal
+from roost.model.records.node import ENFORCEABLE, Facts
 from roost.model.spec.document import check_document, check_labels, decode_document
 from roost.model.spec.names import check_name, check_node_name, check_text
 from roost.model.spec.placement import taints_of
 
 RUNS_MAX = 8_192  # attempts one agent may hold: as many as its keeper keeps
 DRIVERS_MAX = 16
+TASKS_MAX = 16  # background tasks of an agent: it has five
 STATES = frozenset({"starting", "running", "ended"})
 CAUSES = frozenset({"", "exited", "timed_out", "stopped", "lease", "error", "unhealthy"})
 SIGNAL_MAX = 64
@@ -37,6 +38,9 @@ LOG_NAME = re.compile(  # PROJECT/NAME/SERIAL/INDEX.ATTEMPT
 
 def check_hello(hello: Hello) -> None:
     """Refuse a registration that the core could not process. Raises Invalid."""
+    if refusal := version_refusal(hello.protocol, hello.software, mine="server", other="agent"):
+        raise Invalid("protocol", refusal)
+    check_text(hello.software, "software")
     check_node_name(hello.node, "node")
     if not hello.identity:
         raise Invalid("identity", "an agent says which machine it is")
@@ -62,7 +66,7 @@ def check_facts(facts: Facts) -> None:
         if not 0 <= amount <= most:
             raise Invalid(f"resources.{name}", f"this must be 0 to {most:,}, not {amount:,}")
     check_labels(facts.labels, "labels")
-    for field in ("zone", "rack", "region", "arch", "gpu_model", "address"):
+    for field in ("zone", "rack", "region", "arch", "gpu_model", "address", "user"):
         check_text(getattr(facts, field), field)
     if not 1 <= facts.port_first <= facts.port_last - limits.PORTS_MAX + 1 <= limits.PORT_MAX - limits.PORTS_MAX + 1:
         message = f"ports go from 1 to {limits.PORT_MAX}, {limits.PORTS_MAX} at least: a workload may ask for that"
@@ -73,6 +77,8 @@ def check_facts(facts: Facts) -> None:
         raise Invalid("drivers", f"a node may have {DRIVERS_MAX} drivers; this one has {len(facts.drivers)}")
     for driver in facts.drivers:
         check_name(driver, "drivers")
+    if unknown := set(facts.enforces) - set(ENFORCEABLE):
+        raise Invalid("enforces", f"a node can enforce {', '.join(ENFORCEABLE)}, not {min(unknown)!r:.40}")
 
 
 def check_beat(beat: Beat) -> None:
@@ -82,6 +88,16 @@ def check_beat(beat: Beat) -> None:
         raise Invalid("reports", f"an agent may hold {RUNS_MAX:,} attempts; this beat tells of {len(beat.reports):,}")
     for report in beat.reports:
         _check_report(report)
+    if beat.usage is not None:
+        _check_usage(beat.usage)
+
+
+def _check_usage(usage: Usage) -> None:
+    _between(len(usage.task_restarts), 0, TASKS_MAX, "usage.task_restarts")
+    for task, count in usage.task_restarts.items():
+        check_name(task, "usage.task_restarts")
+        _between(count, 0, limits.COUNTABLE_MAX, f"usage.task_restarts.{task}")
+    _between(usage.logs_stuck_ms, 0, limits.DURATION_MS_MAX, "usage.logs_stuck_ms")
 
 
 def _check_run(run: Run) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from hmac import compare_digest
 from typing import Any
 
-from roost.model.errors import NoService, Refused, RoostError
+from roost.model.errors import NoService, Refused, RoostError, TooOften
+from roost.server.attempts import WrongAttempts
 from roost.server.auth.oidc import Issuer, Person
 from roost.server.auth.principal import ALL, PRINCIPAL, Principal
 from roost.server.auth.tokens import PREFIX, Members, Tokens
 from roost.server.engine.engine import Engine
 from roost.server.http.api.errors import RETRY_AFTER_S, encode_error
+from roost.server.http.connections import CONNECTION
 from roost.server.observability import logging
 
 Scope = MutableMapping[str, Any]
@@ -24,6 +26,7 @@ OPEN_PATHS = frozenset({"/livez", "/readyz", "/leader", "/v1/login", "/v1/join"}
 ROOT = "root"
 REALM = b'Bearer realm="roost"'
 SAID_BYTES_MAX = 16 << 10  # of a bearer: identities with many groups have 8 KiB
+GUESSES_MAX = 10  # of the root token, per address and minute; API tokens cannot be guessed
 UNKNOWN = "this token is not known here, or no longer valid"  # never which of the two: that would help to guess
 
 
@@ -34,10 +37,12 @@ class Auth:
         self.tokens = Tokens(engine)
         self.members = Members(engine)
         self.issuer = issuer
+        self._guesses = WrongAttempts(GUESSES_MAX)
 
     async def admit(self, shown: bytes, where: str) -> Principal:
-        """The principal of a bearer. Raises Refused; NoService if only the issuer knows, and does not answer."""
-        if compare_digest(shown, self._root):
+        """The principal of a bearer. Raises Refused, TooOften; NoService if its issuer does not answer."""
+        is_slowed = self._guesses.are_too_many(where)
+        if not is_slowed and compare_digest(shown, self._root):
             return Principal(ROOT, where, ALL, still=lambda: True)
         if len(shown) > SAID_BYTES_MAX or not shown.isascii():
             raise Refused(UNKNOWN)
@@ -46,6 +51,10 @@ class Auth:
             return self._admit_token(text, where)
         if self.issuer is not None and text.count(".") == 2:
             return self._admit_person(await self.issuer.vouch(text), where)
+        # It can only have been meant as the root token, which an operator may have chosen.
+        self._guesses.note(where)
+        if is_slowed:
+            raise TooOften(f"more than {GUESSES_MAX} wrong tokens from {where or 'there'}; wait a minute")
         raise Refused(UNKNOWN)
 
     def _admit_token(self, text: str, where: str) -> Principal:
@@ -60,7 +69,7 @@ class Auth:
             again = self.tokens.admit(text)
             return again is not None and again[1].access.roles() == cached.access.roles()
 
-        return Principal(f"token:{name}", where, cached.access, cached.token.expires_ms, still)
+        return Principal(f"token:{name}", where, cached.access, cached.token.expires_ms, still, (name,))
 
     def _admit_person(self, person: Person, where: str) -> Principal:
         if not self._engine.readable:
@@ -71,7 +80,8 @@ class Auth:
             now = self._engine.clock.now_ms()
             return now < person.expires_ms and self.members.access(person.subject).roles() == access.roles()
 
-        return Principal(f"user:{person.subject}", where, access, person.expires_ms, still)
+        records = tuple(f"{project}/{person.subject}" for project in access.roles())
+        return Principal(f"user:{person.subject}", where, access, person.expires_ms, still, records)
 
 
 class AuthMiddleware:
@@ -89,7 +99,9 @@ class AuthMiddleware:
             client = scope.get("client")
             where = client[0] if client else ""
             try:
-                scope[PRINCIPAL] = await self._auth.admit(bearer_of(scope["headers"]), where)
+                scope[PRINCIPAL] = principal = await self._auth.admit(bearer_of(scope["headers"]), where)
+                if CONNECTION in scope:
+                    scope[CONNECTION].admit(principal)
             except RoostError as error:
                 # Never the bearer: it may be a valid token with a letter too many.
                 self._log.warning("request refused", where=where, path=scope["path"][:200], why=error.message)
@@ -112,7 +124,7 @@ def bearer_of(headers: list[tuple[bytes, bytes]]) -> bytes:
 async def _answer(error: RoostError, send: Send) -> None:
     body = encode_error(error)
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    is_retry = isinstance(error, NoService)
+    is_retry = isinstance(error, NoService | TooOften)
     headers.append((b"retry-after", RETRY_AFTER_S.encode()) if is_retry else (b"www-authenticate", REALM))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -18,6 +18,7 @@ import msgspec
 
 from roost.model.errors import Invalid, NoService, Refused
 from roost.model.records.access import subject_of
+from roost.model.records.webhook import check_url
 from roost.server.observability import logging
 
 ALGORITHMS = frozenset({"RS256", "ES256", "EdDSA"})  # of private keys only: never `none`, never a shared secret
@@ -144,16 +145,11 @@ class Issuer:
             self._again_s = time.monotonic() + (AGAIN_S if self._keys else AGAIN_FAILED_S)
 
 
-def check_url(url: str, path: str) -> None:
+def check_private_url(url: str, path: str) -> None:
     """Refuse URLs whose answers could be read or changed in transit: only https, and http on this machine."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        raise Invalid(path, f"{url!r:.200} is not a URL") from None
-    if port == 0 or not host or parts.username is not None or parts.fragment:
-        raise Invalid(path, f"{url!r:.200} is not like https://HOST/PATH")
-    if parts.scheme != "https" and not (parts.scheme == "http" and host in ("127.0.0.1", "::1", "localhost")):
+    check_url(url, path)
+    parts = urlsplit(url)
+    if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "::1", "localhost"):
         raise Invalid(path, f"{url!r:.200} must begin with https:// (http:// only on this machine)")
 
 
@@ -181,7 +177,7 @@ def fetch_keys(issuer: str) -> dict[str, Any]:
 
 def fetch(url: str, until: float) -> dict[str, Any]:
     """A JSON object from a URL, of bounded size, in bounded time, without redirects."""
-    check_url(url, "url")
+    check_private_url(url, "url")
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     timeout_s = max(0.1, until - time.monotonic())

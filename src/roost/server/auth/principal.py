@@ -59,6 +59,7 @@ class Principal(NamedTuple):
     access: Access
     expires_ms: int = 0  # of its token; 0: never
     still: Callable[[], bool] = bool  # whether it would be admitted again with the same roles
+    records: tuple[str, ...] = ()  # keys of the records that this depends on
 
     @property
     def by(self) -> By:

@@ -5,13 +5,16 @@ authenticated it, and servers trust each other's certificates. An answer that br
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from typing import Any
+from functools import lru_cache
+from inspect import signature
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import grpc
 import msgspec
 
+from roost import __version__
 from roost.model.errors import NoService, Refused, RoostError, Unreadable, error_of
 from roost.server.auth.principal import Access, Principal
 from roost.server.cluster.election import ServerIdentity
@@ -19,13 +22,13 @@ from roost.server.cluster.peers import Peers
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging
 from roost.server.operations.context import Call, Context
-from roost.server.operations.dispatch import codec_of, redacted
-from roost.server.operations.permit import Scope, permit
+from roost.server.operations.permit import Scope, permit, redacted
 from roost.server.operations.table import OPERATIONS, RULES
 from roost.wire import servers_pb2 as pb
 
 WAIT_S = 5.0  # for a leader to appear: a failover takes less; the caller is spared the retry
 LOOK_S = 0.02
+PROTOCOL = 1  # grows with every change of operations that a leader has to understand
 PIECE_BYTES = 1 << 20  # of an answer: a message between servers may have 9 MiB
 
 log = logging.logger("forward")
@@ -36,20 +39,28 @@ class Forwarder:
         self._engine = engine
         self._peers = peers
 
-    async def call(self, operation: str, arguments: bytes, principal: Principal) -> bytes:
-        source = await self.stream(operation, arguments, principal)
+    async def perform(
+        self, principal: Principal, operation: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """The leader's answer to an operation, or the source of its items."""
+        codec = codec_of(operation)
+        source = await self._stream(operation.__name__, codec.pack(args, kwargs), principal)
+        if codec.streams:
+            return codec.items(source)
         async with aclosing(source):
             async for item in source:
-                return item
+                return codec.answer(item)
         raise NoService("the leader gave no answer", code="outcome_unknown")
 
-    async def stream(self, operation: str, arguments: bytes, principal: Principal) -> AsyncGenerator[bytes, None]:
+    async def _stream(self, operation: str, arguments: bytes, principal: Principal) -> AsyncGenerator[bytes, None]:
         leader = await self.leader()
         if leader is None:
             raise NoService("the leader changed meanwhile; try again")
         roles = principal.access.roles()
         caller = pb.Caller(name=principal.name, where=principal.where, roles=roles, expires_ms=principal.expires_ms)
-        call = pb.ForwardedCall(operation=operation, arguments=arguments, caller=caller)
+        call = pb.ForwardedCall(
+            operation=operation, arguments=arguments, caller=caller, protocol=PROTOCOL, version=__version__
+        )
         source = _items(self._peers.forward(leader, call))
         try:
             await anext(source)
@@ -73,9 +84,55 @@ class Forwarder:
         return None
 
 
+class Codec(NamedTuple):
+    """How one operation is forwarded. `streams`: it answers with many items."""
+
+    arguments: type[msgspec.Struct]
+    reply: Any
+    streams: bool
+
+    def pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        try:
+            return msgspec.msgpack.encode(self.arguments(*args, **kwargs))
+        except (OverflowError, ValueError):
+            raise Unreadable("this has a number or a text that no document can have") from None
+
+    def unpack(self, data: bytes) -> dict[str, Any]:
+        try:
+            made = msgspec.msgpack.decode(data, type=self.arguments)
+        except msgspec.DecodeError as error:
+            raise Unreadable(f"another server has sent arguments that cannot be read: {error}") from None
+        return {name: getattr(made, name) for name in made.__struct_fields__}
+
+    def answer(self, data: bytes) -> Any:
+        return msgspec.msgpack.decode(data, type=self.reply)
+
+    async def items(self, source: AsyncGenerator[bytes, None]) -> AsyncGenerator[Any, None]:
+        async with aclosing(source):
+            async for data in source:
+                yield self.answer(data)
+
+
+@lru_cache(maxsize=256)  # as many as there are operations
+def codec_of(operation: Callable[..., Any]) -> Codec:
+    hints = get_type_hints(operation, include_extras=True)
+    fields: list[Any] = []
+    for name, parameter in list(signature(operation).parameters.items())[1:]:
+        field = (name, hints[name])
+        fields.append(field if parameter.default is parameter.empty else (*field, parameter.default))
+    reply, streams = hints["return"], False
+    if get_origin(reply) is AsyncGenerator:
+        reply, streams = get_args(reply)[0], True
+    return Codec(
+        msgspec.defstruct(f"{operation.__name__}_arguments", fields, forbid_unknown_fields=True), reply, streams
+    )
+
+
 async def answer(context: Context, call: pb.ForwardedCall) -> AsyncGenerator[pb.ForwardedReply, None]:
     """Perform an operation that another server has forwarded. The first reply says that it was accepted."""
     try:
+        if call.protocol != PROTOCOL:
+            raise NoService(_mismatch(call), code="version_mismatch")
         operation = OPERATIONS.get(call.operation)
         if operation is None or not RULES[operation].leader:
             raise Unreadable(f"another server has forwarded {call.operation!r:.100}, which is no operation of a leader")
@@ -106,6 +163,12 @@ async def answer(context: Context, call: pb.ForwardedCall) -> AsyncGenerator[pb.
     except Exception as error:
         log.error("forwarded call failed", operation=call.operation[:100], exc_info=error)
         yield pb.ForwardedReply(refusal=pb.Refusal(status=500, code="internal", message="internal error"))
+
+
+def _mismatch(call: pb.ForwardedCall) -> str:
+    theirs = f"the server that was asked (roost {call.version[:40] or 'of an older release'}) forwards with protocol"
+    mine = f"the leader (roost {__version__}) understands {PROTOCOL}"
+    return f"{theirs} {call.protocol}, {mine}; ask the leader, or install the same release on both"
 
 
 async def _items(replies: AsyncIterator[pb.ForwardedReply]) -> AsyncGenerator[bytes, None]:

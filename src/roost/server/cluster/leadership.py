@@ -2,18 +2,23 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, assert_never
+from typing import Protocol, assert_never
 
 from roost.ports import store as port
 from roost.server.cluster.election import LeaderTiming, ServerIdentity
 from roost.server.cluster.machine import Elected, LeadershipMachine, Renew, Take
 from roost.server.observability import logging
-from roost.server.waiting import cancel, wait_for
-
-if TYPE_CHECKING:  # the engine needs its leadership
-    from roost.server.engine.engine import Engine
+from roost.server.waiting import cancel, unless, wait_for
 
 log = logging.logger("leader")
+
+
+class Follower(Protocol):
+    """The engine while another server leads."""
+
+    def mirrored(self, snapshot: port.Snapshot) -> None: ...
+    def followed(self, update: port.News) -> None: ...
+    def out_of_touch(self, failure: port.LoadFailure) -> object: ...
 
 
 class Leadership:
@@ -31,8 +36,14 @@ class Leadership:
         self._news = asyncio.Event()
         self._another = asyncio.Event()  # another server leads
         self._elected: asyncio.Future[Elected]
+        self._first: port.LoadResult | None = None  # of the start, until it is used
 
-    async def until_elected(self, follower: "Engine") -> Elected:
+    async def begin(self) -> port.Unavailable | None:
+        """Load once before the server starts. A store that refuses the user is an error then, and nothing else is."""
+        self._first = await self._store.load()
+        return self._first if isinstance(self._first, port.Unavailable) and self._first.denied else None
+
+    async def until_elected(self, follower: Follower) -> Elected:
         """Follow until this server leads; the mirror then holds everything that was ever committed."""
         load = self.machine.stand_by()
         while True:
@@ -50,32 +61,36 @@ class Leadership:
                 case _:
                     assert_never(outcome)
 
-    async def _load_and_compete(self, follower: "Engine") -> Elected | port.Behind | port.LoadFailure:
-        snapshot = await self._store.load()
+    async def _load_and_compete(self, follower: Follower) -> Elected | port.Behind | port.LoadFailure:
+        first, self._first = self._first, None
+        snapshot = await self._store.load() if first is None else first
         if not isinstance(snapshot, port.Snapshot):
             return snapshot
         try:
-            follower.machine.mirrored(snapshot)
+            follower.mirrored(snapshot)
             self.machine.loaded()
             return await self._compete(follower, snapshot.revision)
         except port.StoreError as error:  # a record that this release cannot read
             return port.Damaged(str(error))
 
-    async def _compete(self, follower: "Engine", revision: int) -> Elected | port.Behind | port.LoadFailure:
+    async def _compete(self, follower: Follower, revision: int) -> Elected | port.Behind | port.LoadFailure:
         self._news.clear()
         self._elected = asyncio.get_running_loop().create_future()
         listening = asyncio.ensure_future(self._listen(follower, revision))
         taking = asyncio.ensure_future(self._take())
-        tasks = (listening, taking, asyncio.ensure_future(self._attend_leaders()))
+        attending = asyncio.ensure_future(self._attend_leaders())
+        tasks = (listening, taking, attending)
         try:
-            await asyncio.wait((self._elected, listening, taking), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((self._elected, *tasks), return_when=asyncio.FIRST_COMPLETED)
+            if attending.done():
+                attending.result()  # raises what is a bug
             if self._elected.done():
                 return self._elected.result()
             return listening.result() if listening.done() else taking.result()
         finally:
             await cancel(*tasks)
 
-    async def _listen(self, follower: "Engine", revision: int) -> port.Behind | port.LoadFailure:
+    async def _listen(self, follower: Follower, revision: int) -> port.Behind | port.LoadFailure:
         async for update in self._store.follow(revision):
             if not isinstance(update, port.News):
                 return update
@@ -112,7 +127,8 @@ class Leadership:
     async def _attend_leaders(self) -> None:
         """Hold a stream to the leader: when its process ends, the ttl need not pass."""
         if self._attend is None:
-            return
+            await asyncio.Event().wait()
+        assert self._attend is not None
         while True:
             self._another.clear()
             leader = self.election.leader
@@ -120,23 +136,12 @@ class Leadership:
                 await self._another.wait()
                 continue
             epoch = self.election.seen.epoch
-            if await self._is_gone(leader) and self.machine.found_dead(epoch):
+            if await unless(self._another, self._attend(leader)) and self.machine.found_dead(epoch):
                 log.warning("the leader is gone", leader=leader.name)
                 self._news.set()
                 await self._another.wait()
             elif leader == self.election.leader:
                 await asyncio.sleep(self.timing.retry_ms / 1_000)
-
-    async def _is_gone(self, leader: ServerIdentity) -> bool:
-        """Hold a stream to a leader until its process ends (True), it cannot be reached, or another one leads."""
-        assert self._attend is not None
-        attending = asyncio.ensure_future(self._attend(leader))
-        changing = asyncio.ensure_future(self._another.wait())
-        try:
-            await asyncio.wait((attending, changing), return_when=asyncio.FIRST_COMPLETED)
-            return attending.done() and attending.result()
-        finally:
-            await cancel(attending, changing)
 
     # while leading
 

@@ -86,6 +86,7 @@ class LeadershipMachine:
     def away(self) -> Load:
         """The store cannot be reached, or did not answer whether it gave us the lead."""
         self.stand_by()
+        self.election.lost_sight()
         return self._backoff.again()
 
     def saw(self, lead: Lead, now: int) -> Elected | None:

@@ -14,8 +14,9 @@ from google.protobuf.message import DecodeError
 
 from roost import __version__
 from roost.model.errors import NoService
-from roost.ports.store import SharedStore, Store
-from roost.server.agents.log_store import LOG_BYTES_MAX, LogHub
+from roost.ports.blobs import BlobsUnavailable
+from roost.ports.store import SharedStore
+from roost.server.agents.log_store import LogHub
 from roost.server.agents.validation import LOG_NAME
 from roost.server.cluster.election import ServerIdentity
 from roost.server.cluster.leadership import Leadership
@@ -69,15 +70,16 @@ class Peers:
     def handler(self, check: Check) -> grpc.GenericRpcHandler:
         """The service. `check` tells the name of the server at the other end, or ends the call."""
 
-        def guarded(work: Callable[[Any], AsyncIterator[Any]], kind: Any) -> Any:
+        def guarded(work: Callable[[Any], AsyncGenerator[Any, None]], kind: Any) -> Any:
             async def serve(data: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
                 await check(context)
                 try:
                     request = kind.FromString(data)
                 except DecodeError:
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is no {kind.__name__}")
-                async for piece in work(request):
-                    yield piece.SerializeToString()
+                async with aclosing(work(request)) as pieces:
+                    async for piece in pieces:
+                        yield piece.SerializeToString()
 
             return serve
 
@@ -93,26 +95,23 @@ class Peers:
         }
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
-    async def _attended(self, presence: pb.Presence) -> AsyncIterator[pb.Presence]:
+    async def _attended(self, presence: pb.Presence) -> AsyncGenerator[pb.Presence, None]:
         """A server stands by here until its stream or this server ends."""
         if len(self.attending) >= PEERS_MAX:
             return
-        self.attending[presence.life] = ServerIdentity(
-            presence.name, presence.life, presence.api, presence.agents, presence.controller
-        )
+        peer = ServerIdentity(presence.name, presence.life, presence.api, presence.agents, presence.controller)
+        self.attending[presence.life] = peer
         try:
             yield self._presence()
             await asyncio.get_running_loop().create_future()
         finally:
             self.attending.pop(presence.life, None)
 
-    async def _forwarded(self, call: pb.ForwardedCall) -> AsyncIterator[pb.ForwardedReply]:
+    def _forwarded(self, call: pb.ForwardedCall) -> AsyncGenerator[pb.ForwardedReply, None]:
         assert self.answer is not None
-        async with aclosing(self.answer(call)) as replies:
-            async for reply in replies:
-                yield reply
+        return self.answer(call)
 
-    async def _fetched(self, request: pb.LogRequest) -> AsyncIterator[pb.LogPiece]:
+    async def _fetched(self, request: pb.LogRequest) -> AsyncGenerator[pb.LogPiece, None]:
         offset = max(0, request.offset)
         while LOG_NAME.fullmatch(request.log) and (data := self._logs.read(request.log, offset, PIECE_BYTES)):
             offset += len(data)
@@ -132,14 +131,12 @@ class Peers:
 
     async def attend(self, leader: ServerIdentity) -> bool:
         """Be with the leader until its stream breaks. True: its process is gone, nothing listens there."""
-        call = (await self._channel(leader.agents)).unary_stream(f"/{SERVICE}/Attend")(
-            self._presence().SerializeToString()
-        )
+        channel = await self._channel(leader.agents)
+        call = channel.unary_stream(f"/{SERVICE}/Attend")(self._presence().SerializeToString())
         try:
-            while await call.read() is not grpc.aio.EOF:
-                pass
-        except grpc.aio.AioRpcError:
-            pass
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                while await call.read() is not grpc.aio.EOF:
+                    pass
         finally:
             call.cancel()
         return await is_gone(leader.agents)
@@ -173,7 +170,7 @@ class Peers:
         for peer in list(self.attending.values()):
             if (self._logs.size(name) or 0) >= size:
                 return
-            with contextlib.suppress(grpc.aio.AioRpcError, OSError, TimeoutError):
+            with contextlib.suppress(grpc.aio.AioRpcError, NoService, TimeoutError):
                 async with asyncio.timeout(LOG_S_MAX):
                     await self._copy_log(peer, name)
 
@@ -182,9 +179,10 @@ class Peers:
         request = pb.LogRequest(log=name, offset=offset).SerializeToString()
         call = (await self._channel(peer.agents)).unary_stream(f"/{SERVICE}/FetchLog")(request)
         try:
-            while (data := await call.read()) is not grpc.aio.EOF and offset < LOG_BYTES_MAX:
+            while (data := await call.read()) is not grpc.aio.EOF and offset < self._logs.stored_max:
                 piece = pb.LogPiece.FromString(data).data
-                self._logs.append(name, offset, piece)
+                if isinstance(self._logs.append(name, offset, piece), BlobsUnavailable):
+                    return
                 offset += len(piece)
         finally:
             call.cancel()
@@ -271,10 +269,3 @@ class ClusterMember:
         )
         options = (*OPTIONS, ("grpc.ssl_target_name_override", SERVER_NAME))
         return grpc.aio.secure_channel(address, credentials, options=options)
-
-
-def make_member(store: Store, config: ServerConfig, api_port: int, now_ms: Callable[[], int]) -> ClusterMember | None:
-    if not config.is_shared:
-        return None
-    assert isinstance(store, SharedStore)
-    return ClusterMember(store, config, api_port, now_ms)

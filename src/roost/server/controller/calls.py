@@ -12,20 +12,19 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 import msgspec
 from google.protobuf.message import Message
 
-from roost.model.errors import Invalid, RoostError, TooMuch
+from roost.model.errors import Invalid, RoostError, TooMuch, Unreadable
 from roost.model.states import NodeStatus
 from roost.schema.enrolment import Inviting
 from roost.schema.nodes import Draining, NodeDetail, NodePage
 from roost.schema.work import Chosen, SubmittedView, WorkloadPage
 from roost.server.auth.principal import Principal
 from roost.server.controller.encode import detail_message, instance_message, message_of, workload_message
-from roost.server.http.api.bodies import BODY_BYTES_MAX, decode_json
 from roost.server.operations.context import AsOf, Call
 from roost.server.operations.dispatch import Dispatcher
 from roost.server.operations.fleet import join, nodes
 from roost.server.operations.parameters import PAGE_MAX, WorkloadState
 from roost.server.operations.work import events, history, instances, workloads
-from roost.server.operations.work.workloads import BATCH_MAX
+from roost.server.operations.work.documents import BATCH_MAX, BODY_BYTES_MAX, Documents
 from roost.wire import controller_pb2 as pb
 
 NAME = re.compile(r"[\w-][\w.-]{0,99}", re.ASCII)
@@ -68,17 +67,17 @@ def performing(
 
 async def schedule(caller: Caller, request: pb.ScheduleRequest) -> pb.ScheduleReply:
     documents = documents_of(request.documents)
-    if len(documents) == 1:
-        made = [await submit_one(caller, documents[0], "documents[0]", apply=request.apply)]
+    if len(request.documents) == 1:
+        made = [await submit_one(caller, request.documents[0], "documents[0]", apply=request.apply)]
     else:
-        with _path_of(lambda path: f"documents{path}" if path.startswith("[") else path):
+        with _path_of(lambda path: f"documents{path}" if path.startswith("[") else path.replace("$", "documents")):
             made = (await caller.perform(workloads.submit_batch, documents, request.apply)).items
     return pb.ScheduleReply(workloads=[workload_message(view, view.result) for view in made])
 
 
 async def update(caller: Caller, request: pb.UpdateRequest) -> pb.Workload:
     """Change a live workload, and create none. The leader checks that it lives, in the same step as the change."""
-    view = await submit_one(caller, document_of(request.document, "document"), "document", must_exist=True)
+    view = await submit_one(caller, request.document, "document", must_exist=True)
     return workload_message(view, view.result)
 
 
@@ -95,12 +94,14 @@ async def get(caller: Caller, request: pb.GetRequest) -> pb.GetReply:
     return reply
 
 
-def documents_of(documents: Sequence[str]) -> list[Any]:
+def documents_of(documents: Sequence[str]) -> Documents:
+    """Several documents as one list; the operation reads them."""
     if not 1 <= len(documents) <= BATCH_MAX:
         raise Invalid("documents", f"1 to {BATCH_MAX:,} workloads are taken at once, not {len(documents):,}")
-    if sum(map(len, documents)) > BODY_BYTES_MAX:
+    text = f"[{','.join(documents)}]".encode()
+    if len(text) > BODY_BYTES_MAX:
         raise TooMuch(f"documents may have {BODY_BYTES_MAX:,} bytes together")
-    return [document_of(document, f"documents[{at}]") for at, document in enumerate(documents)]
+    return Documents(text)
 
 
 def page_limit(limit: int, default: int) -> int:
@@ -110,11 +111,11 @@ def page_limit(limit: int, default: int) -> int:
 
 
 async def submit_one(
-    caller: Caller, document: Any, field: str, *, apply: bool = False, must_exist: bool = False
+    caller: Caller, document: str, field: str, *, apply: bool = False, must_exist: bool = False
 ) -> SubmittedView:
     """Submit one workload. An error names the field that the document came in."""
-    with _path_of(lambda path: f"{field}.{path}" if path else ""):
-        return await caller.perform(workloads.submit, document, apply, must_exist)
+    with _path_of(lambda path: field if path == "$" else f"{field}.{path}" if path else ""):
+        return await caller.perform(workloads.submit, Documents(document.encode()), apply, must_exist)
 
 
 @contextmanager
@@ -123,16 +124,10 @@ def _path_of(rename: Callable[[str], str]) -> Iterator[None]:
     try:
         yield
     except RoostError as error:
-        error.path = rename(error.path)
+        error.path = rename("$" if isinstance(error, Unreadable) and not error.path else error.path)
+        for listed in error.params.get("errors", ()):
+            listed["path"] = rename(listed["path"])
         raise
-
-
-def document_of(text: str, field: str) -> dict[str, Any]:
-    with _path_of(lambda path: f"{field}.{path}" if path else field):
-        document = decode_json(text.encode())
-        if not isinstance(document, dict):
-            raise Invalid("", "a workload is an object")
-    return document
 
 
 def check_names(project: str, name: str, field: str = "name") -> None:

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from roost.core.state.state import State
 from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
-from roost.model.records.transition import Transition
+from roost.model.records.transition import InstanceTransition
 from roost.model.records.workload import Workload
 from roost.model.states import FINISHED, InstanceState
 from roost.schema.reason_text import ReasonView, Visible, render
@@ -64,7 +64,7 @@ def encode_metrics(state: State, names: list[str]) -> bytes:
         if contact is not None and contact.usage is not None:
             used = contact.usage
             usage = pb.Usage(cpu_milli=used.cpu_milli, memory=used.memory, disk=used.disk)
-            metrics.append(pb.Metrics(node=name, at_ms=state.now_ms, usage=usage))
+            metrics.append(pb.Metrics(node=name, at_ms=used.at_ms, usage=usage))
     return pb.WatchFrame(metrics=metrics).SerializeToString()
 
 
@@ -96,15 +96,15 @@ def _encode(commit: CommittedChanges, at: int) -> Encoded:
     return _sealed(pb.Change(revision=commit.revision, node=message_of(commit.view(at), pb.Node)))
 
 
-def _instance(instance: Instance, lines: list[Transition], revision: int) -> Encoded:
-    stages = stages_of(lines, instance.step)
+def _instance(instance: Instance, lines: list[InstanceTransition], revision: int) -> Encoded:
+    stages = stages_of(lines)
     change = pb.Change(revision=revision, instance=instance_message(instance_view(instance), stages))
     states = (instance.state, *(line.state for line in lines))
     reasons = (instance.reason, *(line.reason for line in lines))
     return _sealed(change, reasons=reasons, states=states, is_stop=any(map(_is_stop, lines)))
 
 
-def _is_stop(line: Transition) -> bool:
+def _is_stop(line: InstanceTransition) -> bool:
     """An attempt ended. One that is to be retried is queued at once, and its line says why."""
     return line.state in STOPS or (line.state == "queued" and line.attempt > 0)
 
@@ -138,24 +138,17 @@ def instance_message(view: InstanceView, stages: Iterable[pb.Stage] = (), token:
 
 
 def detail_message(view: InstanceDetail) -> pb.Instance:
-    return instance_message(
-        view,
-        [_stage(line, line.message, view.step if line is view.story[-1] else 0) for line in view.story],
-        view.token,
-    )
+    return instance_message(view, [_stage(line, line.message) for line in view.story], view.token)
 
 
-def stages_of(lines: Sequence[Transition], step: int, visible: Visible | None = None) -> list[pb.Stage]:
-    stages = [_stage(line, render(line.reason, visible), 0) for line in lines]
-    if stages:
-        stages[-1].step = step
-    return stages
+def stages_of(lines: Sequence[InstanceTransition], visible: Visible | None = None) -> list[pb.Stage]:
+    return [_stage(line, render(line.reason, visible)) for line in lines]
 
 
-def _stage(line: Transition | StoryLine, message: str, step: int) -> pb.Stage:
+def _stage(line: InstanceTransition | StoryLine, message: str) -> pb.Stage:
     return pb.Stage(
         state=line.state, message=message, at_ms=line.at_ms, revision=line.revision, attempt=line.attempt,
-        node=line.node, step=step, reason=_code(line.reason),
+        node=line.node, step=line.step, reason=_code(line.reason),
     )  # fmt: skip
 
 

@@ -10,14 +10,16 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
 
+import msgspec
+
 from roost.core.state.state import State
-from roost.model.errors import Conflict, Invalid, NoService, NotFound, Refused
+from roost.model.errors import Conflict, Invalid, NoService, NotFound, Refused, Unreadable
 from roost.model.limits import STORY_MAX
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
 from roost.model.states import FINISHED
 from roost.server.auth.principal import Redactor
-from roost.server.controller.calls import Caller, check_names, document_of, submit_one
+from roost.server.controller.calls import Caller, check_names, submit_one
 from roost.server.controller.encode import message_of, stages_of
 from roost.server.controller.errors import Slow
 from roost.server.operations.work import logs
@@ -36,15 +38,14 @@ Write = Callable[[bytes], Awaitable[None]]
 
 async def run(caller: Caller, request: pb.RunRequest, write: Write) -> None:
     """Submit an action, or find it, and follow it. Raises RoostError."""
-    document = document_of(request.document, "document")
-    project, name = _checked(document)
+    project, name = _checked(request.document)
     is_there = request.attach and bool(name) and await _is_known(caller, project, name)
     if not is_there and request.position.serial:
         message = f"{project}/{name}, which you followed, was deleted or is not known here; a position never submits"
         raise NotFound(message, params={"workload": f"{project}/{name}"})
     if not is_there:
         try:
-            view = await submit_one(caller, document, "document")
+            view = await submit_one(caller, request.document, "document")
             project, name = view.project, view.name
         except Conflict as error:
             if not (request.attach and error.code == "name_in_use"):
@@ -113,7 +114,12 @@ class FollowedRun:
             message = f"{self._workload} is another one than before: the one that you followed was deleted"
             raise Conflict(message, code="another_run", path="position.serial")
         position.serial = workload.serial
-        await self._send(pb.RunFrame(project=self._project, name=self._name, index=self._index))
+        incarnation = self._engine.state.meta.first_serial
+        lost = position.revision > 0 and position.incarnation != incarnation
+        position.incarnation = incarnation
+        if lost:
+            position.revision = 0
+        await self._send(pb.RunFrame(project=self._project, name=self._name, index=self._index, state_lost=lost))
         await self._tell_stages()
 
     async def _until(self, holds: Callable[[State], bool]) -> bool:
@@ -133,8 +139,9 @@ class FollowedRun:
         except TimeoutError:
             return False
 
-    def _changed(self) -> "set[asyncio.Future[None]]":
-        return {self._watch.changed(self._key), self._watch.changed(self._workload)}
+    def _changed(self) -> "set[asyncio.Future[int]]":
+        keys = (self._key, self._workload, *self._caller.principal.records)
+        return {self._watch.changed(key) for key in keys}
 
     # stages
 
@@ -161,7 +168,7 @@ class FollowedRun:
     def _of_instance(self, state: State, instance: Instance) -> pb.RunFrame | None:
         position = self._position
         lines = [line for line in instance.story if line.revision > position.revision]
-        stages = stages_of(lines, instance.step, self._redactor.visible)
+        stages = stages_of(lines, self._redactor.visible)
         gap = len(lines) == STORY_MAX and (position.revision > 0 or bool(lines[0].before))
         if stages and not stages[0].attempt and stages[0].state == self._told_without_record:
             del stages[0]
@@ -236,16 +243,32 @@ class FollowedRun:
             raise Slow(f"you have read nothing for {WRITE_S_MAX:.0f} s: attach again, from your position") from None
 
 
-def _checked(document: dict[str, Any]) -> tuple[str, str]:
+class _Peeked(msgspec.Struct):
+    """The fields of a document that are looked at before it is submitted: decoding nothing else is quick."""
+
+    project: Any = "default"
+    name: Any = None
+    count: Any = 1
+    each: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    schedule: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def _checked(text: str) -> tuple[str, str]:
     """Project and name of a document that can be followed: one instance, now."""
-    if document.get("count", 1) != 1 or "each" in document:
-        field = "each" if "each" in document else "count"
+    try:
+        document = msgspec.json.decode(text, type=_Peeked)
+    except msgspec.ValidationError:
+        raise Invalid("document", "a workload is an object") from None
+    except msgspec.DecodeError as error:
+        raise Unreadable(f"this is not JSON: {error}", path="document") from None
+    if document.count != 1 or document.each is not msgspec.UNSET:
+        field = "each" if document.each is not msgspec.UNSET else "count"
         message = "an action is one instance; schedule an array, and attach to each of its instances"
         raise Invalid(f"document.{field}", message)
-    if document.get("schedule") is not None:
+    if bytes(document.schedule) != b"null":
         message = "what repeats has no end to wait for; schedule it, and watch what it starts"
         raise Invalid("document.schedule", message)
-    project, name = document.get("project") or "default", document.get("name")
+    project, name = document.project or "default", document.name
     return (project, name) if isinstance(project, str) and isinstance(name, str) else ("", "")
 
 
@@ -260,6 +283,6 @@ async def _is_known(caller: Caller, project: str, name: str) -> bool:
     return True
 
 
-def _cancel(futures: "set[asyncio.Future[None]]") -> None:
+def _cancel(futures: "set[asyncio.Future[int]]") -> None:
     for future in futures:
         future.cancel()

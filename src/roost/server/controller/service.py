@@ -5,31 +5,33 @@ bytes: what many readers get is encoded once (see encode.py).
 """
 
 import asyncio
-import contextlib
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError, Message
 
-from roost.model.errors import Forbidden, NoService, Refused, RoostError, Unreadable
-from roost.model.records.access import VIEWER
+from roost.model.errors import Refused, RoostError, Unreadable
 from roost.server.auth.middleware import SAID_BYTES_MAX, bearer_of
 from roost.server.auth.principal import Principal
+from roost.server.auth.shares import Shares
+from roost.server.config import host_and_port
 from roost.server.controller.calls import CALLS, Caller, RpcCall
 from roost.server.controller.errors import RpcError
 from roost.server.controller.run import attach, run
-from roost.server.controller.watch import Hub, WatchReader
-from roost.server.http.api.bodies import BODY_BYTES_MAX
+from roost.server.controller.watch import Hub, watch
 from roost.server.observability import logging
 from roost.server.operations.dispatch import Dispatcher
+from roost.server.operations.work.documents import BODY_BYTES_MAX
 from roost.server.waiting import cancel
 from roost.wire import controller_pb2 as pb
 
 SERVICE = "roost.controller.v1.Controller"
 HEALTH, REFLECTION = "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"
+REFLECTION_V1 = "grpc.reflection.v1.ServerReflection"  # the same messages under another name
+RUNS, READERS = "runs", "readers"  # kinds of streams
 READERS_MAX = 1_000  # that watch: each may hold a frame of 64 KiB
 RUNS_MAX = 5_000  # actions that are followed at once: each may hold two pieces of a log, 256 KiB
 CALLS_MAX = READERS_MAX + RUNS_MAX + 1_000
@@ -54,18 +56,21 @@ OPTIONS = (
 log = logging.logger("controller")
 
 
+class RpcStream(NamedTuple):
+    takes: type[Message]
+    tells: Callable[[Caller, Any, Callable[[bytes], Awaitable[None]]], Awaitable[None]]
+    kind: str
+
+
 class Controllers:
     def __init__(self, dispatcher: Dispatcher) -> None:
-        context = dispatcher.context
         self._dispatcher = dispatcher
-        self._engine = engine = context.engine
-        self._watch = watch = context.watch
-        self._auth = context.auth
-        self._hub = Hub(engine, watch)
+        self._context = dispatcher.context
+        self._hub = Hub(self._context.engine, self._context.watch)
         self._server: grpc.aio.Server | None = None
         self._telling: asyncio.Task[None] | None = None
         self._seldom = logging.RateLimitedLogger("controller")
-        self.streams: Counter[str] = Counter()  # streams by kind
+        self.streams = {RUNS: Shares(RUNS_MAX, "runs"), READERS: Shares(READERS_MAX, "streams of changes")}
 
     async def start(self, host: str, port: int, credentials: grpc.ServerCredentials | None) -> int:
         """Listen and return the port. Without credentials nothing is encrypted. Raises OSError."""
@@ -74,9 +79,9 @@ class Controllers:
 
         server = self._server = grpc.aio.server(options=OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
         servicer = health.HealthServicer()
-        server.add_generic_rpc_handlers((self._handler(), self._reflection_handler()))
+        server.add_generic_rpc_handlers((self._handler(), *self._reflection_handlers()))
         add_HealthServicer_to_server(servicer, server)  # open to all callers, as /readyz is
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = host_and_port(host, port)
         try:
             bound = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
         except RuntimeError as error:
@@ -85,7 +90,9 @@ class Controllers:
             raise OSError(f"cannot listen on {address}")
         await self._say_health(servicer)
         await server.start()
-        self._telling = asyncio.ensure_future(self._keep_health(servicer))
+        self._telling = asyncio.ensure_future(
+            self._context.engine.tasks.keep("controllers' health", lambda: self._keep_health(servicer))
+        )
         return int(bound)
 
     async def stop(self, grace_s: float) -> None:
@@ -96,13 +103,13 @@ class Controllers:
 
     def _handler(self) -> grpc.GenericRpcHandler:
         methods = {name: grpc.unary_unary_rpc_method_handler(self._answering(call)) for name, call in CALLS.items()}
-        streams: dict[str, tuple[type[Message], Callable[..., Awaitable[None]]]] = {
-            "Run": (pb.RunRequest, self._following(run)),
-            "Attach": (pb.AttachRequest, self._following(attach)),
-            "Watch": (pb.WatchRequest, self._watched),
+        streams = {
+            "Run": RpcStream(pb.RunRequest, run, RUNS),
+            "Attach": RpcStream(pb.AttachRequest, attach, RUNS),
+            "Watch": RpcStream(pb.WatchRequest, partial(watch, self._hub), READERS),
         }
-        for name, (takes, tells) in streams.items():
-            methods[name] = grpc.unary_stream_rpc_method_handler(self._telling_all(takes, tells))
+        for name, stream in streams.items():
+            methods[name] = grpc.unary_stream_rpc_method_handler(self._telling_all(stream))
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     def _answering(self, call: RpcCall) -> Any:
@@ -116,11 +123,13 @@ class Controllers:
 
         return serve
 
-    def _telling_all(self, takes: type[Message], tells: Callable[..., Awaitable[None]]) -> Any:
+    def _telling_all(self, stream: RpcStream) -> Any:
         async def serve(data: bytes, context: grpc.aio.ServicerContext) -> None:
             try:
-                principal = await self._admit(context)
-                await tells(_read(data, takes), principal, context)
+                caller = Caller(self._dispatcher, await self._admit(context))
+                request = _read(data, stream.takes)
+                with self.streams[stream.kind].one(caller.principal):
+                    await stream.tells(caller, request, context.write)
             except RpcError as report:
                 await report.send(context)
             except RoostError as error:
@@ -130,35 +139,12 @@ class Controllers:
 
         return serve
 
-    def _following(self, follow: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-        async def serve(request: Message, principal: Principal, context: grpc.aio.ServicerContext) -> None:
-            with self._counted("runs", RUNS_MAX):
-                await follow(Caller(self._dispatcher, principal), request, context.write)
-
-        return serve
-
-    async def _watched(self, request: pb.WatchRequest, principal: Principal, context: grpc.aio.ServicerContext) -> None:
-        if principal.access.highest < VIEWER:
-            raise Forbidden("this needs the role viewer in a project, or everywhere")
-        with self._counted("readers", READERS_MAX):
-            await WatchReader(self._hub, principal, request, context.write).serve()
-
-    @contextlib.contextmanager
-    def _counted(self, what: str, most: int) -> Iterator[None]:
-        if self.streams[what] >= most:
-            raise NoService(f"{most:,} streams of this kind are open already", code="busy")
-        self.streams[what] += 1
-        try:
-            yield
-        finally:
-            self.streams[what] -= 1
-
     async def _admit(self, context: grpc.aio.ServicerContext) -> Principal:
         text = [(name.lower().encode(), _bytes(value)) for name, value in context.invocation_metadata() or ()]
         # ipv4:127.0.0.1:4711 or ipv6:[::1]:4711; gRPC writes brackets as %5B.
         where = unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
         try:
-            return await self._auth.admit(bearer_of(text), where)
+            return await self._context.auth.admit(bearer_of(text), where)
         except Refused as error:
             # The token is never logged: it may be a valid one with one character too many.
             self._seldom.warning("call refused", where=where, why=error.message)
@@ -170,15 +156,15 @@ class Controllers:
             await self._say_health(servicer)
 
     async def _say_health(self, servicer: Any) -> None:
-        """Serving: it leads, or follows a leader, as for /readyz."""
+        """Serving: as for /readyz."""
         from grpc_health.v1.health_pb2 import HealthCheckResponse
 
-        is_ready = not self._watch.closed and (self._engine.ready or self._engine.machine.is_following)
+        is_ready = not self._context.watch.closed and not self._context.engine.unready()
         status = HealthCheckResponse.SERVING if is_ready else HealthCheckResponse.NOT_SERVING
         for service in ("", SERVICE):
             await servicer.set(service, status)
 
-    def _reflection_handler(self) -> grpc.GenericRpcHandler:
+    def _reflection_handlers(self) -> list[grpc.GenericRpcHandler]:
         """Reflection is for authenticated callers."""
         from grpc_reflection.v1alpha import reflection_pb2 as described
         from grpc_reflection.v1alpha.reflection import aio as reflection
@@ -196,7 +182,8 @@ class Controllers:
         method = grpc.stream_stream_rpc_method_handler(
             serve, described.ServerReflectionRequest.FromString, described.ServerReflectionResponse.SerializeToString
         )
-        return grpc.method_handlers_generic_handler(REFLECTION, {"ServerReflectionInfo": method})
+        methods = {"ServerReflectionInfo": method}
+        return [grpc.method_handlers_generic_handler(name, methods) for name in (REFLECTION, REFLECTION_V1)]
 
 
 def _read(data: bytes, kind: type[Message]) -> Any:

@@ -11,9 +11,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from roost.core.state.state import State
-from roost.model.errors import Invalid, NoService, Refused, RoostError
+from roost.model.errors import Forbidden, Invalid, NoService, Refused, RoostError
+from roost.model.records.access import VIEWER
 from roost.model.states import MOVES
 from roost.server.auth.principal import Principal, Redactor
+from roost.server.controller.calls import Caller
 from roost.server.controller.encode import Encoded, encode_metrics, encode_record, encoded, redacted
 from roost.server.controller.errors import RpcError, Slow
 from roost.server.engine.engine import Engine
@@ -117,6 +119,12 @@ class Hub:
     def _forget(self, stored: Everything) -> None:
         if self._everything is stored:
             self._everything = None
+
+
+async def watch(hub: Hub, caller: Caller, request: pb.WatchRequest, write: Write) -> None:
+    if caller.principal.access.highest < VIEWER:
+        raise Forbidden("this needs the role viewer in a project, or everywhere")
+    await WatchReader(hub, caller.principal, request, write).serve()
 
 
 class WatchReader:

@@ -1,10 +1,9 @@
 """The engine: asyncio around the machine that decides (see machine.py). It only waits, and carries out effects."""
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar, assert_never
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, assert_never
 
 from roost.core.state.outcome import Step
 from roost.core.state.records import Settings
@@ -14,6 +13,7 @@ from roost.model.events import Event
 from roost.model.protocol import Usage
 from roost.model.records.opaque import By
 from roost.ports import store as port
+from roost.server.background import SupervisedTasks
 from roost.server.cluster.leadership import Leadership
 from roost.server.cluster.machine import Load
 from roost.server.engine.machine import (
@@ -31,14 +31,15 @@ from roost.server.engine.machine import (
 )  # fmt: skip
 from roost.server.engine.recording import Journal, records_of
 from roost.server.observability import logging
-from roost.server.observability.metrics import Histogram
-from roost.server.waiting import cancel, wait_for
+from roost.server.observability.histogram import Histogram
+from roost.server.observability.watchdog import LoopWatchdog
+from roost.server.waiting import cancel, unless, wait_for
 
 TICK_MS = 20  # how exact timers are: a thousand leases looked at in turn are fifty steps a second, not two hundred
 
-COMMIT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+COMMIT_MS_MAX = 2_000  # a commit that takes longer: the store is away, whatever it will say
 
-Answer = TypeVar("Answer")
+COMMIT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 log = logging.logger("engine")
 
@@ -66,17 +67,6 @@ class Performer(Protocol):
         """The state is being loaded again: end all streams, so that agents register again."""
 
 
-async def unless(stopping: asyncio.Event, work: Coroutine[Any, Any, Answer]) -> Answer | None:
-    """Do something without a time limit, but end it (None) when the server is to stop."""
-    doing, waiting = asyncio.ensure_future(work), asyncio.ensure_future(stopping.wait())
-    await asyncio.wait((doing, waiting), return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    doing.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        return await doing
-    return None
-
-
 class Engine:
     """One writer, one state. The performer acts on what is durable.
 
@@ -97,11 +87,14 @@ class Engine:
             settings, leadership.machine if leadership else None, records_of if journal is not None else None
         )
         self.commits = Histogram(COMMIT_SECONDS)
+        self.watchdog = LoopWatchdog()
+        self.tasks = SupervisedTasks()
         self._identity = ""
         self._is_stopping = asyncio.Event()
         self._wake = asyncio.Event()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._committed = asyncio.Event()  # no commit is in progress
+        self._commit_sent_ms = 0  # 0: none is in progress
 
     @property
     def state(self) -> State:
@@ -120,10 +113,24 @@ class Engine:
     def failed(self) -> str:
         return self.machine.trouble
 
+    def unready(self) -> str:
+        """Why no commit can be expected now; empty: this server can commit, or follows one that can."""
+        if not self.ready and not self.machine.is_following:
+            return self.failed or "the server is starting"
+        now = self.clock.now_ms()
+        if self.ready and self._commit_sent_ms and now - self._commit_sent_ms > COMMIT_MS_MAX:
+            return f"the store has not answered a commit for {now - self._commit_sent_ms} ms"
+        if self.leadership is None:
+            return ""
+        if self.ready:
+            return "" if self.leadership.is_sure() else "the store does not answer: the lead could not be renewed"
+        return "" if self.leadership.election.is_current(now) else "no leader has renewed its lead of late"
+
     async def open(self, identity: str) -> None:
         """Take the lead and load what is stored. One of several servers does so when it is elected."""
         self._identity = identity
-        if self.leadership is None and (failure := await self._open()) is not None:
+        failure = await (self._open() if self.leadership is None else self.leadership.begin())
+        if failure is not None:
             raise port.StoreError(failure)
 
     async def run(self) -> None:
@@ -158,6 +165,7 @@ class Engine:
             case SleepUntil(at_ms):
                 await self._sleep_until(at_ms)
                 self._wake.clear()
+                machine.unread(self.watchdog.unread_ms())
                 return machine.turn(self.clock.now_ms())
             case CommitChanges(epoch, changes):
                 return await self._commit(epoch, changes)
@@ -231,6 +239,10 @@ class Engine:
         self.machine.tell(event)
         self._wake.set()
 
+    @property
+    def lease_ms(self) -> int:
+        return self.state.sent_lease_ms
+
     def heard(self, node: str, session: int, usage: Usage | None) -> bool:
         """A heartbeat; False: this session has ended, do not answer."""
         return self.machine.heard(node, session, usage, self.clock.now_ms())
@@ -238,6 +250,7 @@ class Engine:
     async def _commit(self, epoch: int, changes: Sequence[port.Change]) -> list[Effect]:
         began, sent_ms = time.perf_counter(), self.clock.now_ms()
         self._committed.clear()
+        self._commit_sent_ms = sent_ms
         try:
             outcome = await self._store.commit(epoch, changes)
             match outcome:
@@ -250,6 +263,7 @@ class Engine:
                 case _:
                     assert_never(outcome)
         finally:
+            self._commit_sent_ms = 0
             self._committed.set()
 
     async def _sleep_until(self, wake_at: int | None) -> None:
@@ -293,6 +307,9 @@ class Engine:
         self.machine.overtaken(fenced)
 
     # for the leadership, while another server leads
+
+    def mirrored(self, snapshot: port.Snapshot) -> None:
+        self.machine.mirrored(snapshot)
 
     def followed(self, update: port.News) -> None:
         self._carry_out(self.machine.followed(update))

@@ -1,28 +1,23 @@
 """Perform: act on what is durable. Orders to agents, news to watchers, old logs dropped, lines for the operator."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from roost.core.explain.why import decision_line
-from roost.core.state.outcome import IgnoredReport, Step
+from roost.core.state.outcome import Step
 from roost.core.state.state import State
 from roost.core.transitions import followed_transitions
-from roost.model.states import NodeStatus
+from roost.model.states import ABSENT, NodeStatus
 from roost.ports.store import Change
 from roost.schema.reason_text import render
+from roost.server.agents.gateway import Gateway
 from roost.server.agents.log_store import LogHub
 from roost.server.feed.change_log import Watch
 from roost.server.history.service import History
 from roost.server.observability import logging
-
-if TYPE_CHECKING:  # they need the engine, which needs this
-    from roost.server.agents.gateway import Gateway
-    from roost.server.webhooks.dispatcher import Hooks
-
-IGNORED_LINES_MAX = 10  # per IGNORED_EVERY_S: an agent that repeats itself must not fill the operator's disk
-IGNORED_EVERY_S = 10.0
+from roost.server.observability.census import Census
+from roost.server.webhooks.dispatcher import Hooks
 
 
 class Executor:
@@ -30,6 +25,7 @@ class Executor:
 
     def __init__(self, watch: Watch, logs: LogHub, history: History | None = None) -> None:
         self.watch = watch
+        self.census = Census()
         self.history = history
         self._logs = logs
         self.hooks: Hooks | None = None  # they need the engine, which needs this
@@ -37,8 +33,7 @@ class Executor:
         self._log = logging.logger("server").bind()
         self._tells = logging.is_enabled("info")
         self._state: State | None = None
-        self._ignored_told = 0
-        self._ignored_since_s = 0.0
+        self._ignored_reports = logging.RateLimitedLogger("server")
         self.placements: Counter[str] = Counter()
         self.ignored = 0
         self.failed = 0
@@ -58,11 +53,12 @@ class Executor:
             if done.acknowledged:
                 self._try(streams.acknowledge, done.acknowledged)
         if done.changes:
+            self._try(self.census.take, state, done.changes)
             self._try(self.watch.publish, state, done.changes)
         if self.history is not None:
-            self._try(self.history.take, state, done.changes, done.transitions, done.forgotten)
+            self._try(self.history.take, state, done.changes, done.transitions)
         if self.hooks is not None and done.changes:
-            self._try(self.hooks.take, state, done.changes, done.forgotten, done.transitions)
+            self._try(self.hooks.take, state, done.changes, done.transitions)
         for placed in done.placed:
             self.placements[placed.strategy] += 1
             if self._tells:
@@ -71,14 +67,16 @@ class Executor:
             self._tell_nodes(state, done)
         for prefix in done.swept:  # PROJECT/NAME/SERIAL
             self._try(self._logs.drop, prefix)
-        if done.ignored:
-            self._tell_ignored(done.ignored)
+        self.ignored += len(done.ignored)
+        for report in done.ignored:
+            self._ignored_reports.info("report ignored", **report._asdict())
 
     def followed(self, state: State, changes: Sequence[Change]) -> None:
         if state is not self._state:
             self._begin(state, state.revision)
             return
         since = self.watch.revision
+        self._try(self.census.take, state, changes)
         self._try(self.watch.publish, state, changes)
         if self.history is not None:
             self._try(self.history.take, state, changes, followed_transitions(state, changes, since))
@@ -100,8 +98,8 @@ class Executor:
             self._try(self.history.begin, state, since)
 
     def _tell_nodes(self, state: State, done: Step) -> None:
-        for kind, name, line in done.transitions:
-            if kind != "node" or line.state == line.before:
+        for name, line in done.node_transitions:
+            if line.state == line.before:
                 continue
             status = line.state
             tell = self._log.warning if status in (NodeStatus.SUSPECT, NodeStatus.LOST) else self._log.info
@@ -109,19 +107,10 @@ class Executor:
             node = state.nodes.get(name)
             if (
                 self.streams is not None
-                and status in (NodeStatus.LOST, NodeStatus.GONE)
-                and (node is None or node.status == NodeStatus.LOST)
+                and status in (*ABSENT, NodeStatus.GONE)
+                and (node is None or node.status in ABSENT)
             ):
                 self._try(self.streams.close, name)
-
-    def _tell_ignored(self, reports: list[IgnoredReport]) -> None:
-        self.ignored += len(reports)
-        now = time.monotonic()
-        if now - self._ignored_since_s >= IGNORED_EVERY_S:
-            self._ignored_since_s, self._ignored_told = now, 0
-        for report in reports[: IGNORED_LINES_MAX - self._ignored_told]:
-            self._ignored_told += 1
-            self._log.info("report ignored", **report._asdict())
 
     def _try(self, effect: Callable[..., Any], *args: Any) -> bool:
         try:

@@ -13,17 +13,18 @@ from roost.core.replica import follow, mirror, take_over
 from roost.core.state.outcome import Step
 from roost.core.state.records import Settings
 from roost.core.state.state import State
+from roost.core.state.weight import weight
 from roost.core.step import step
 from roost.model.errors import NoService
-from roost.model.events import AttributedRequest, Event, HeartbeatsReceived, Request, inner
+from roost.model.events import AttributedRequest, Event, HeartbeatsReceived, ReadingPaused, Request, inner
 from roost.model.protocol import Usage
 from roost.model.records.opaque import By
-from roost.model.states import NodeStatus
+from roost.model.states import ABSENT
 from roost.ports.store import ANYBODY, Change, CommitFailure, Fenced, InDoubt, LoadFailure, News, Snapshot
 from roost.server.cluster.machine import Backoff, LeadershipMachine, Load
 
 INBOX_MAX = 20_000  # events waiting: beyond this, requests are refused rather than kept waiting for seconds
-BATCH_MAX = 2_000  # events per step: keeps a step below some 100 ms, so that leases are looked at in time
+BATCH_UNITS = 2_000  # of work per step (see `core.state.weight`): 20 ms; a heavier event is a batch of its own
 
 LET_GO = "this server has let go of the lead"
 STOPPING = "the server is stopping"
@@ -136,6 +137,7 @@ class EngineMachine:
         self._is_mirror = False  # the state shows what was once durable
         self._heard: dict[str, tuple[int, int]] = {}
         self._usage: dict[str, Usage] = {}
+        self._unread_ms = 0
         self._requests = 0
         self._successor = ""
         self._overtaken: Fenced | None = None
@@ -198,12 +200,16 @@ class EngineMachine:
         if not isinstance(self.role, Leading):
             return isinstance(self.role, Holding) and self.role.sessions.get(node) == session
         existing = self.state.nodes.get(node)
-        if existing is None or existing.session != session or existing.status == NodeStatus.LOST:
+        if existing is None or existing.session != session or existing.status in ABSENT:
             return False
         self._heard[node] = (session, now)
         if usage is not None:
-            self._usage[node] = usage
+            self._usage[node] = msgspec.structs.replace(usage, at_ms=now)
         return True
+
+    def unread(self, for_ms: int) -> None:
+        """Nothing was read for so long. The next step knows it before it looks at any lease."""
+        self._unread_ms += for_ms
 
     # deciding
 
@@ -235,11 +241,18 @@ class EngineMachine:
         return self._fall(failure)
 
     def _take_batch(self) -> list[Event]:
-        batch, self.inbox = self.inbox[:BATCH_MAX], self.inbox[BATCH_MAX:]
+        size = units = 0
+        while size < len(self.inbox) and (not size or units + weight(self.inbox[size]) <= BATCH_UNITS):
+            units += weight(self.inbox[size])
+            size += 1
+        batch, self.inbox = self.inbox[:size], self.inbox[size:]
         if self._heard or self._usage:
             beats = tuple((node, session, at_ms) for node, (session, at_ms) in self._heard.items())
             batch.insert(0, HeartbeatsReceived(beats, tuple(self._usage.items())))
             self._heard, self._usage = {}, {}
+        if self._unread_ms:
+            batch.insert(0, ReadingPaused(self._unread_ms))
+            self._unread_ms = 0
         return batch
 
     def _finish(self, decided: Act) -> list[Effect]:
@@ -288,7 +301,7 @@ class EngineMachine:
         self.inbox.clear()
         self._successor, self._overtaken, self._is_mirror = "", None, False
         if is_away:
-            sessions = {name: node.session for name, node in self.state.nodes.items() if node.status != NodeStatus.LOST}
+            sessions = {name: node.session for name, node in self.state.nodes.items() if node.status not in ABSENT}
             self.role = Holding(trouble, sessions)
         else:
             self.role = Starting(trouble) if self.leadership is None else Following(trouble)
@@ -328,6 +341,7 @@ class EngineMachine:
         effects: list[Effect] = [ResetExecutor()] if isinstance(self.role, Holding) else []
         recorded = Snapshot(state.revision, self._records_of(state)) if self._records_of is not None else None
         take_over(state, now, unclean=unclean)
+        self._unread_ms = 0  # its leases begin now
         self.state, self._is_mirror = state, True
         self.epoch, self.role = epoch, Leading()
         self._backoff.reset()

@@ -24,6 +24,7 @@ from roost.model.errors import NoService, RoostError, error_of
 from roost.model.reasons.reason import Reason, Text
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging
+from roost.server.waiting import Turns
 
 WAITING_MAX = 256  # questions: at some ten milliseconds each the last one is answered within seconds
 BATCH_MAX = 32  # answered from one snapshot; the next ones get a newer one
@@ -46,6 +47,7 @@ log = logging.logger("questions")
 class Question:
     compute: Compute
     future: "asyncio.Future[Any]"
+    budget_s: float
     deaths: int = 0
 
 
@@ -54,17 +56,23 @@ class Questions:
         self._engine = engine
         self._waiting: deque[Question] = deque()
         self._working: asyncio.Task[None] | None = None
+        self._turns = Turns()
 
-    async def ask(self, compute: Callable[[State], Answer]) -> Answer:
+    async def ask(self, compute: Callable[[State], Answer], who: str = "", *, budget_s: float = BUDGET_S) -> Answer:
         """Compute something from the current state. It runs in another process: what it changes has no effect.
 
+        `who`: the principal, if only one of its questions is to be computed at a time.
         Raises what it raises; NoService `too_busy` when too many questions are queued or it takes too long, and
         `answer_failed` when the process died twice.
         """
+        async with self._turns.of(who):
+            return await self._ask(compute, budget_s)
+
+    async def _ask(self, compute: Callable[[State], Answer], budget_s: float) -> Answer:
         if len(self._waiting) >= WAITING_MAX:
             raise NoService(f"{WAITING_MAX} questions are queued already; try again in a moment", code="too_busy")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Question(compute, future))
+        self._waiting.append(Question(compute, future, budget_s))
         if self._working is None or self._working.done():
             self._working = asyncio.ensure_future(self._work())
         answer: Answer = await future
@@ -82,12 +90,22 @@ class Questions:
             batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
             batch = [question for question in batch if not question.future.done()]
             if batch:
-                await self._answer(state, batch)
+                await self._answer_or_fail(state, batch)
+
+    async def _answer_or_fail(self, state: State, batch: list[Question]) -> None:
+        """A defect leaves no question without an answer, and ends no other."""
+        try:
+            await self._answer(state, batch)
+        except Exception as error:
+            log.error("questions could not be answered", exc_info=error)
+            self._engine.tasks.restarts["questions"] += 1
+            for question in batch:
+                _settle(question.future, RoostError("internal error: the log of the server has it", code="internal"))
 
     async def _answer(self, state: State, batch: list[Question]) -> None:
         """Fork at once: the state is valid until the next await."""
         try:
-            pid, reading = _fork(state, [question.compute for question in batch])
+            pid, reading = _fork(state, [(question.compute, question.budget_s) for question in batch])
         except OSError as error:  # no memory, or too many processes or open files
             self._died(batch, os.strerror(error.errno or 0))
             return
@@ -129,7 +147,7 @@ class Questions:
         self._waiting.extendleft(reversed(left))
 
 
-def _fork(state: State, questions: list[Compute]) -> tuple[int, int]:
+def _fork(state: State, questions: list[tuple[Compute, float]]) -> tuple[int, int]:
     reading, writing = os.pipe()
     try:
         with warnings.catch_warnings():
@@ -145,14 +163,14 @@ def _fork(state: State, questions: list[Compute]) -> tuple[int, int]:
     return pid, reading
 
 
-def _answer_and_exit(state: State, questions: list[Compute], writing: int) -> Never:
+def _answer_and_exit(state: State, questions: list[tuple[Compute, float]], writing: int) -> Never:
     code = 1
     try:
         gc.disable()  # it would touch every page, and the memory would be there twice
         _leave_server_alone(writing)
         with os.fdopen(writing, "wb") as pipe:
-            for compute in questions:
-                data = _computed(state, compute)
+            for compute, budget_s in questions:
+                data = _computed(state, compute, budget_s)
                 pipe.write(len(data).to_bytes(HEAD_BYTES) + data)
                 pipe.flush()
         code = 0
@@ -172,10 +190,10 @@ def _leave_server_alone(writing: int) -> None:
     os.closerange(writing + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def _computed(state: State, compute: Compute) -> bytes:
+def _computed(state: State, compute: Compute, budget_s: float) -> bytes:
     """Pickled: whether it is a refusal, and the answer or the parts of the refusal."""
     try:
-        signal.setitimer(signal.ITIMER_PROF, BUDGET_S)
+        signal.setitimer(signal.ITIMER_PROF, budget_s)
         try:
             return pickle.dumps((False, compute(state)))
         finally:
@@ -183,7 +201,7 @@ def _computed(state: State, compute: Compute) -> bytes:
     except RoostError as error:
         refusal = error
     except OutOfBudget:
-        refusal = _too_long(BUDGET_S)
+        refusal = _too_long(budget_s)
     except Exception as error:
         refusal = RoostError(f"{type(error).__name__}: {error}"[:500], code="internal")
     parts = (refusal.status, refusal.code, refusal.message, refusal.path, refusal.params, refusal.reason, refusal.text)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, NamedTuple, TypeVar
+from typing import IO, NamedTuple, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -215,21 +215,15 @@ def write_frame(file: IO[bytes], content: bytes) -> None:
 
 
 def records_of(state: State) -> list[Change]:
-    """Everything that is stored of a state, as a store would load it."""
-    kinds: dict[str, dict[str, Any]] = {
-        "project": state.projects,
-        "pool": state.pools,
-        "reservation": state.reservations,
-        "node": state.nodes,
-        "workload": state.workloads,
-        "version": state.versions,
-        "instance": state.instances,
-    }
-    records = [Change("meta", "meta", _ENCODER.encode(state.meta))] if state.meta.first_serial else []
-    for kind, things in kinds.items():
-        records += [Change(kind, key, _ENCODER.encode(thing)) for key, thing in things.items()]
-    for kind, opaque_record in state.opaque_records.items():
-        records += [Change(kind, name, value) for name, value in opaque_record.items()]
+    """Everything that is stored of a state, as a store would load it. The state may be changing in another thread:
+    dicts are copied and records encoded in one step each."""
+    encode = msgspec.msgpack.Encoder().encode  # its own: an encoder is of one thread
+    records = [Change("meta", "meta", encode(state.meta))] if state.meta.first_serial else []
+    for kind in ("project", "pool", "reservation", "node", "workload", "version", "instance"):
+        things = getattr(state, f"{kind}s").copy()
+        records += [Change(kind, key, encode(thing)) for key, thing in things.items()]
+    for kind, opaque_record in state.opaque_records.copy().items():
+        records += [Change(kind, name, value) for name, value in opaque_record.copy().items()]
     return records
 
 
@@ -255,7 +249,7 @@ def read_part(path: Path) -> Part | None:
                 raise Unreadable("this is no journal of Roost", path=path.name)
             message = f"a journal of format {int(found[1])}; Roost {__version__} reads format {FORMAT}"
             raise Invalid(path.name, message, code="journal_format")
-        content = _read_frame(path, file)
+        content = read_frame(path, file)
         if content is None:
             return None
         return Part(path, _decoded(path, _HEADERS, content, len(FIRST_LINE)), file.tell())
@@ -267,20 +261,20 @@ def read_entries(part: Part) -> Iterator[RecordedStep]:
         file.seek(part.offset)
         while True:
             offset = file.tell()
-            content = _read_frame(part.path, file)
+            content = read_frame(part.path, file)
             if content is None:
                 return
             yield _decoded(part.path, _ENTRIES, content, offset)
 
 
-def _read_frame(path: Path, file: IO[bytes]) -> bytes | None:
+def read_frame(path: Path, file: IO[bytes], bytes_max: int = FRAME_BYTES_MAX) -> bytes | None:
     """The next content; None at the end, also where the last frame is incomplete."""
     offset = file.tell()
     head = file.read(HEAD.size)
     if len(head) < HEAD.size:
         return None
     length, wanted, check = HEAD.unpack(head)
-    if crc32(head[: CHECKED.size]) & 0xFFFF != check or not length:
+    if crc32(head[: CHECKED.size]) & 0xFFFF != check or not 0 < length <= bytes_max:
         if not any(head) and _only_zeros(file):
             return None  # a machine that lost power may leave a file longer than what was written
         raise Unreadable(f"damaged at byte {offset:,}: there is no entry", path=path.name)

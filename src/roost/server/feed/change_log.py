@@ -5,7 +5,8 @@ position in the ring; one that falls off its end has to list again, so a slow re
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -42,15 +43,16 @@ EVERYTHING = ChangeFilter()
 
 
 class CommittedChanges:
-    """The changes of one revision. Records are changed in place, so data that is not in the bytes is copied at once."""
+    """The changes of one revision, or of several that were followed at once.
+
+    Records are changed in place, so data that is not in the bytes is copied at once.
+    """
 
     __slots__ = ("_notes", "_owners", "before", "changes", "frames", "id", "messages", "revision", "size")
 
-    def __init__(
-        self, state: State, changes: Sequence[Change], revision: int = 0, before: int = 0, *, owners: dict[str, str]
-    ) -> None:
-        self.revision = revision or state.revision
-        self.before = before or self.revision - 1  # the revision after which these changes came
+    def __init__(self, state: State, changes: Sequence[Change], before: int, owners: dict[str, str]) -> None:
+        self.revision = state.revision
+        self.before = before  # the revision after which these changes came
         self.id = event_id(self.revision, state.meta.first_serial)
         self.changes = changes
         self.size = 0
@@ -131,7 +133,7 @@ class Watch:
     def __init__(self, changes_max: int = CHANGES_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._changes_max = changes_max
         self._bytes_max = bytes_max
-        self._commits: list[CommittedChanges] = []  # consecutive revisions
+        self._commits: list[CommittedChanges] = []  # each goes on where the one before it ends
         self._changes = 0
         self._bytes = 0
         self._life = 0  # 0: nothing is loaded
@@ -139,7 +141,9 @@ class Watch:
         self._generation = 0  # grows when the ring is emptied: positions from before mean nothing
         self._owners: dict[str, str] = {}  # projects of reservations: the state does not have deleted ones
         self._published = asyncio.Event()  # set and cleared at once; stays set when the server stops
-        self._waiting_for: dict[str, set[asyncio.Future[None]]] = {}
+        self._of_records = Waiters()
+        self._of_workloads = Waiters()
+        self._of_prefixes = Waiters()
         self.closed = False
         self.subscribers = 0
 
@@ -158,19 +162,16 @@ class Watch:
 
     def publish(self, state: State, changes: Sequence[Change]) -> None:
         """A commit is durable. It may stand for several commits that a standby followed at once."""
-        commit = CommittedChanges(state, changes, before=self.revision, owners=self._owners)
-        for revision in range(self.revision + 1, commit.revision):
-            self._commits.append(CommittedChanges(state, (), revision, owners={}))
+        commit = CommittedChanges(state, changes, self.revision, self._owners)
         self._commits.append(commit)
         self.revision = commit.revision
         self._changes += len(changes)
         self._bytes += commit.size
         if self._changes > self._changes_max or self._bytes > self._bytes_max:
             self._trim()
-        self._wake()
-        if self._waiting_for:
-            for change in changes:
-                _resolve(self._waiting_for.get(change.key, ()))
+        self._published.set()
+        self._published.clear()
+        self._wake_readers_of(commit)
 
     @property
     def generation(self) -> int:
@@ -180,12 +181,17 @@ class Watch:
     def position(self, since: str) -> int | None:
         """The revision to resume from after a mark; None: the changes after it are unknown."""
         position = self._position(since) if self._life else None
-        return position if position is not None and position >= self._oldest() else None
+        return position if position is not None and self.after(position) is not None else None
 
     def after(self, position: int) -> "list[CommittedChanges] | None":
-        """Some commits after a revision, oldest first; None: it has fallen off the end."""
-        start = len(self._commits) - (self.revision - position)
-        return self._commits[start : start + BURST_MAX] if position >= self._oldest() else None
+        """Some commits after a revision, oldest first; None: it has fallen off the end, or is inside of a commit.
+
+        Several commits that a standby followed at once are one here. A reader that has seen the first of them
+        elsewhere would get those again, after newer ones.
+        """
+        start = bisect_right(self._commits, position, key=lambda commit: commit.revision)
+        before = self._commits[start].before if start < len(self._commits) else self.revision
+        return self._commits[start : start + BURST_MAX] if position == before else None
 
     def mark(self, revision: int) -> str:
         return event_id(revision, self._life)
@@ -197,17 +203,13 @@ class Watch:
     def close(self) -> None:
         self.closed = True
         self._wake()
-        for futures in self._waiting_for.values():
-            _resolve(futures)
+        self._of_records.wake_all()
 
-    def changed(self, key: str) -> "asyncio.Future[None]":
+    def changed(self, key: str) -> "asyncio.Future[int]":
         """Done when a record changes or the server stops. A caller that no longer waits cancels it."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future = self._of_records.wait(key)
         if self.closed:
-            future.set_result(None)
-            return future
-        self._waiting_for.setdefault(key, set()).add(future)
-        future.add_done_callback(lambda done: self._release(key, done))
+            future.set_result(0)
         return future
 
     async def follow(self, since: str = "", wanted: ChangeFilter = EVERYTHING) -> AsyncGenerator[FeedUpdate, None]:
@@ -243,7 +245,7 @@ class Watch:
                         await asyncio.sleep(0)
                     position = commit.revision
                 if position == self.revision and generation == self._generation:
-                    await self._published.wait()
+                    position = max(position, await self._wanted_commit(wanted))
             raise NoService("the server is stopping")
         finally:
             self.subscribers -= 1
@@ -258,9 +260,6 @@ class Watch:
             return None
         return int(revision)
 
-    def _oldest(self) -> int:
-        return self.revision - len(self._commits)
-
     def _trim(self) -> None:
         dropped = 0
         while self._changes > self._changes_max or self._bytes > self._bytes_max:
@@ -271,16 +270,39 @@ class Watch:
             dropped += 1
         del self._commits[:dropped]
 
-    def _release(self, key: str, future: "asyncio.Future[None]") -> None:
-        futures = self._waiting_for[key]
-        futures.discard(future)
-        if not futures:
-            del self._waiting_for[key]
+    async def _wanted_commit(self, wanted: ChangeFilter) -> int:
+        """Wait for a commit that may have a wanted change. Returns the revision before it: earlier ones have none."""
+        if wanted.workload:
+            return await self._of_workloads.wait(wanted.workload)
+        if wanted.prefix:
+            return await self._of_prefixes.wait(wanted.prefix)
+        await self._published.wait()
+        return 0
+
+    def _wake_readers_of(self, commit: CommittedChanges) -> None:
+        if commit.revision // MARK_EVERY > commit.before // MARK_EVERY:  # now and then all of them move their position
+            self._of_workloads.wake_all(commit.before)
+            self._of_prefixes.wake_all(commit.before)
+        if not (self._of_records or self._of_workloads or self._of_prefixes):
+            return
+        owners: dict[str, None] = {}
+        for kind, key, _ in commit.changes:
+            self._of_records.wake(key)
+            if kind in ("workload", "instance"):
+                owners[key.rpartition(".")[0] if kind == "instance" else key] = None
+        for owner in owners:
+            self._of_workloads.wake(owner, commit.before)
+        for prefix in self._of_prefixes.keys():
+            if any(owner.startswith(prefix) for owner in owners):
+                self._of_prefixes.wake(prefix, commit.before)
 
     def _wake(self) -> None:
+        """All readers look again: a state was loaded, or the server stops."""
         self._published.set()
         if not self.closed:
             self._published.clear()
+        self._of_workloads.wake_all()
+        self._of_prefixes.wake_all()
 
 
 def event_id(revision: int, life: int) -> str:
@@ -288,10 +310,38 @@ def event_id(revision: int, life: int) -> str:
     return f"{revision}-{life}"
 
 
-def _resolve(futures: "Iterable[asyncio.Future[None]]") -> None:
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
+class Waiters:
+    """Futures by key. A thousand that wait for other keys cost a commit nothing."""
+
+    def __init__(self) -> None:
+        self._futures: dict[str, set[asyncio.Future[int]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._futures)
+
+    def keys(self) -> list[str]:
+        return list(self._futures)
+
+    def wait(self, key: str) -> "asyncio.Future[int]":
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._futures.setdefault(key, set()).add(future)
+        future.add_done_callback(lambda done: self._release(key, done))
+        return future
+
+    def wake(self, key: str, revision: int = 0) -> None:
+        for future in self._futures.get(key, ()):
+            if not future.done():
+                future.set_result(revision)
+
+    def wake_all(self, revision: int = 0) -> None:
+        for key in self.keys():
+            self.wake(key, revision)
+
+    def _release(self, key: str, future: "asyncio.Future[int]") -> None:
+        futures = self._futures[key]
+        futures.discard(future)
+        if not futures:
+            del self._futures[key]
 
 
 _INSTANCE = msgspec.msgpack.Decoder(Instance)

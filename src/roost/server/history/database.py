@@ -14,11 +14,14 @@ from zlib import compress, decompress
 
 import apsw
 
+from roost.server.batches import in_batches
+from roost.server.files import keep_private
 from roost.stores.sqlite.file import require_library
 
 FILE_NAME = "history.db"
 APPLICATION_ID = 0x52737448  # "RstH": a wrong path must not make us write into another program's file
-VERSION = 1
+VERSION = 2
+LOG_SUFFIXES = ("-wal", "-shm")  # of SQLite's own files beside it
 
 # Many rows per statement: a statement releases the interpreter lock once, not once per row, and getting it back may
 # take 5 ms while the engine is busy.
@@ -77,6 +80,11 @@ CREATE TABLE events (
     workload TEXT, number INTEGER, node TEXT, what TEXT, message TEXT, who TEXT
 );
 CREATE INDEX events_at ON events (at_ms);
+CREATE TABLE audits (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, at_ms INTEGER, revision INTEGER, who TEXT, place TEXT, what TEXT, target TEXT,
+    detail TEXT, refused INTEGER
+);
+CREATE INDEX audits_at ON audits (at_ms);
 CREATE INDEX events_of_workload ON events (project, workload, at_ms) WHERE workload <> '';
 CREATE INDEX events_of_node ON events (node, at_ms) WHERE node <> '';
 """
@@ -107,6 +115,7 @@ def open_for_writing(path: Path) -> apsw.Connection:
     require_library()
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # documents may hold secrets: only for its owner
+    keep_private(path, *(path.with_name(path.name + suffix) for suffix in LOG_SUFFIXES))
     database = apsw.Connection(str(path))
     try:
         database.set_busy_timeout(BUSY_MS)
@@ -135,7 +144,7 @@ def open_for_reading(path: Path) -> apsw.Connection:
 def put_aside(path: Path) -> Path:
     """Rename an unusable file and its log, over the one that was put aside before."""
     aside = path.with_name(path.name + ".aside")
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in ("", *LOG_SUFFIXES):
         with suppress(FileNotFoundError):
             os.replace(f"{path}{suffix}", f"{aside}{suffix}")
     return aside
@@ -203,16 +212,8 @@ def last_stretch(database: apsw.Connection) -> Stretch | None:
 def pieces_of(records: Records) -> Iterator[tuple[str, dict[str, bytes]]]:
     """A whole state in pieces of about PIECE_BYTES, each of one kind."""
     for kind, things in records.items():
-        piece: dict[str, bytes] = {}
-        size = 0
-        for key, value in things.items():
-            piece[key] = value
-            size += len(key) + len(value)
-            if size >= PIECE_BYTES:
-                yield kind, piece
-                piece, size = {}, 0
-        if piece:
-            yield kind, piece
+        for piece in in_batches(things.items(), lambda item: len(item[0]) + len(item[1]), PIECE_BYTES):
+            yield kind, dict(piece)
 
 
 def _recognise(database: apsw.Connection) -> None:

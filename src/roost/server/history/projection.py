@@ -6,10 +6,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from roost.core.state.outcome import Forgotten
 from roost.model.keys import split_instance_key, split_workload_key
 from roost.model.records.opaque import OPAQUE_KINDS, Audit
-from roost.model.records.transition import Story, Transition, Transitioned, lines_between
+from roost.model.records.transition import (
+    InstanceStory,
+    InstanceTransition,
+    InstanceTransitioned,
+    NodeStory,
+    NodeTransition,
+    NodeTransitioned,
+    Transitioned,
+    WorkloadRemoved,
+    lines_between,
+)
 from roost.model.records.workload import Workload
 from roost.model.states import FINISHED, InstanceState
 from roost.ports.store import Change
@@ -31,7 +40,6 @@ class HistoryCommit(NamedTuple):
     size: int  # in bytes
     progress: Mapping[str, Progress]  # of the workloads that changed
     transitions: Sequence[Transitioned] = ()
-    forgotten: Sequence[Forgotten] = ()  # records that changed and were deleted in this commit
 
 
 class EventRow(NamedTuple):
@@ -49,19 +57,42 @@ class EventRow(NamedTuple):
     who: str = ""
 
 
+class AuditRow(NamedTuple):
+    """A row of the audit log, without its id."""
+
+    at_ms: int
+    revision: int
+    who: str
+    place: str
+    what: str
+    target: str
+    detail: str
+    refused: bool
+
+
 @dataclass
 class HistoryRows:
     events: list[EventRow] = field(default_factory=list)
     workloads: list[tuple[Any, ...]] = field(default_factory=list)
     instances: list[tuple[Any, ...]] = field(default_factory=list)
     reopened: list[int] = field(default_factory=list)  # serials of workloads that are not finished (again)
+    audits: list[AuditRow] = field(default_factory=list)
     endings: list[EventRow] = field(default_factory=list)  # events that come after all others of their commit
 
     @property
     def size(self) -> int:
         """About how many bytes of the file they take, indexes included."""
         records = sum(len(row[-1]) for row in (*self.workloads, *self.instances))
-        return records + ROW_BYTES * (len(self.events) + len(self.workloads) + len(self.instances))
+        return records + ROW_BYTES * (len(self.events) + len(self.audits) + len(self.workloads) + len(self.instances))
+
+    def audit(self, entry: Audit) -> None:
+        self.events.append(_audit_event(entry))
+        self.audits.append(
+            AuditRow(
+                entry.at_ms, entry.revision, entry.who, entry.where, entry.what, entry.target, entry.detail,
+                entry.refused,
+            )
+        )  # fmt: skip
 
     def end_commit(self) -> None:
         self.events += self.endings
@@ -77,23 +108,28 @@ class HistoryReader:
 
     def read(self, commit: HistoryCommit, rows: HistoryRows) -> None:
         """Rows of a commit: nodes, settings and workloads, then instances, then finished workloads."""
-        transitions = [item for item in commit.transitions if item.transition.revision > self.revision]
-        last = {item.key: item.transition.state for item in transitions}
-        finished = {key for key, state in last.items() if state in FINISHED}
-        nodes: dict[str, list[Transition]] = {}
-        for kind, key, line in transitions:
-            if kind == "node":
-                nodes.setdefault(key, []).append(line)
-        for change, begun, counts in commit.forgotten:
-            if change.kind == "workload":
-                self._change(commit, change, (begun, counts), rows)
-        self._instances((forgotten.change for forgotten in commit.forgotten), finished, rows)
+        instances: list[InstanceTransitioned] = []
+        nodes: dict[str, list[NodeTransition]] = {}
+        for item in commit.transitions:
+            if isinstance(item, WorkloadRemoved):
+                change = Change("workload", item.key, item.record)
+                self._change(commit, change, (item.placed_count, item.counts), rows)
+            elif item.transition.revision <= self.revision:
+                continue
+            elif isinstance(item, NodeTransitioned):
+                nodes.setdefault(item.key, []).append(item.transition)
+            else:
+                instances.append(item)
+        last = {item.key: item for item in instances}
+        finished = {key for key, item in last.items() if item.transition.state in FINISHED}
+        removed = [Change("instance", item.key, item.record) for item in last.values()]
+        self._instances(removed, finished, rows)
         for change in commit.changes:
             if change.kind == "node":
                 rows.events += [_node_event(change.key, line) for line in nodes.get(change.key, ())]
             elif change.kind != "instance":
                 self._change(commit, change, commit.progress.get(change.key, (0, {})), rows)
-        rows.events += [_instance_event(key, line) for kind, key, line in transitions if kind == "instance"]
+        rows.events += [_instance_event(item.key, item.transition) for item in instances]
         self._instances(commit.changes, finished, rows)
         rows.end_commit()
         self.revision = commit.revision
@@ -130,7 +166,7 @@ class HistoryReader:
         for value in records.get("audit", {}).values():
             entry = _AUDITS.decode(value)
             if since < entry.revision <= until:
-                rows.events.append(_audit_event(entry))
+                rows.audit(entry)
         rows.end_commit()
         rows.events.sort(key=lambda event: event[:2])
         return rows
@@ -149,7 +185,7 @@ class HistoryReader:
                 else:
                     rows.reopened.append(seen.serial)
             case ("audit", _, bytes(value)):
-                rows.events.append(_audit_event(_AUDITS.decode(value)))
+                rows.audit(_AUDITS.decode(value))
             case ("version", key, bytes()):  # stored when its successor replaces it
                 workload, _, number = key.rpartition("@")
                 project, name = split_workload_key(workload)
@@ -192,7 +228,7 @@ class HistoryReader:
             ))  # fmt: skip
 
 
-def _instance_event(key: str, line: Transition) -> EventRow:
+def _instance_event(key: str, line: InstanceTransition) -> EventRow:
     workload, index = split_instance_key(key)
     project, name = split_workload_key(workload)
     reason = _ENCODER.encode(line.reason)
@@ -206,7 +242,7 @@ def _submitted_event(seen: "_Workload", revision: int) -> EventRow:
     )  # fmt: skip
 
 
-def _node_event(name: str, line: Transition) -> EventRow:
+def _node_event(name: str, line: NodeTransition) -> EventRow:
     reason = _ENCODER.encode(line.reason)
     return EventRow(line.at_ms, line.revision, "node", node=name, what=line.state, message=reason)
 
@@ -217,7 +253,8 @@ def _audit_event(entry: Audit) -> EventRow:
     names_workload = slash and " " not in entry.target
     name, _, index = rest.partition(".") if names_workload else ("", "", "")
     node = entry.target if entry.what in ("cordon", "drain", "uncordon", "remove") else ""
-    message = entry.target + (f" (from {entry.where})" if entry.where else "")
+    message = ": ".join(filter(None, ("refused" if entry.refused else "", entry.target, entry.detail)))
+    message += f" (from {entry.where})" if entry.where else ""
     return EventRow(
         entry.at_ms, entry.revision, "audit", project if names_workload else "", name,
         int(index) if index.isdigit() else None, node, entry.what, message, entry.who,
@@ -234,7 +271,7 @@ class _Instance(msgspec.Struct, gc=False):
     started_ms: int = 0
     finished_ms: int = 0
     exit_code: int | None = None
-    story: Story = ()
+    story: InstanceStory = ()
 
 
 class _Workload(msgspec.Struct, gc=False):
@@ -248,7 +285,7 @@ class _Workload(msgspec.Struct, gc=False):
 
 class _NodeRow(msgspec.Struct, gc=False):
     name: str
-    story: Story = ()
+    story: NodeStory = ()
 
 
 _INSTANCES = msgspec.msgpack.Decoder(_Instance)

@@ -3,16 +3,13 @@
 from dataclasses import dataclass, field
 from enum import Enum
 from queue import SimpleQueue
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from roost.core.state.state import State
+from roost.model.records.opaque import Audit
+from roost.server.engine.recording import records_of
 from roost.server.history.database import Records
 from roost.server.history.projection import HistoryCommit
-
-#: Kinds of records that a state has in an attribute of the same name with an s. Opaque records are not among them.
-KINDS = ("project", "pool", "reservation", "node", "version", "workload", "instance")
 
 
 class Begin(NamedTuple):
@@ -42,7 +39,7 @@ class Signal(Enum):
     STOP = "end after this item"
 
 
-Item = Begin | HistoryCommit | Mark | Signal
+Item = Begin | HistoryCommit | Mark | Audit | Signal
 
 
 @dataclass
@@ -52,6 +49,9 @@ class Front:
     queue: SimpleQueue[Item] = field(default_factory=SimpleQueue)
     written_changes: int = 0
     written_bytes: int = 0
+    stopping: bool = False
+    notes: int = 0  # entries of the audit log that were queued, and those that were written or given up
+    written_notes: int = 0
     refuses: bool = False  # commits need not be queued: a scan will follow
     scans: int = 0  # how many were begun: each needs a mark of its own
     failed: str = ""  # why nothing is written: a message
@@ -82,12 +82,9 @@ class Scan:
 
 
 def scan(state: State) -> Records:
-    """All records of a state that may be changing: dicts are copied and records encoded in one step each."""
-    encode = msgspec.msgpack.Encoder().encode
-    found: Records = {"meta": {"meta": encode(state.meta)}}
-    for kind in KINDS:
-        things: dict[str, Any] = getattr(state, f"{kind}s").copy()
-        found[kind] = {key: encode(thing) for key, thing in things.items()}
-    for kind, opaque_records in state.opaque_records.copy().items():
-        found[kind] = opaque_records.copy()
+    """All records of a state that may be changing."""
+    found: Records = {}
+    for kind, key, value in records_of(state):
+        assert value is not None
+        found.setdefault(kind, {})[key] = value
     return found

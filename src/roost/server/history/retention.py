@@ -88,8 +88,9 @@ def _forget_states(database: apsw.Connection, cutoff_ms: int) -> int:
 def _forget_rows(database: apsw.Connection, cutoff_ms: int) -> int:
     before = database.total_changes()
     with transaction(database):
-        old = f"SELECT id FROM events WHERE at_ms < ? ORDER BY at_ms LIMIT {ROWS_MAX}"
-        database.execute(f"DELETE FROM events WHERE id IN ({old})", (cutoff_ms,))
+        for table in ("events", "audits"):
+            old = f"SELECT id FROM {table} WHERE at_ms < ? ORDER BY at_ms LIMIT {ROWS_MAX}"
+            database.execute(f"DELETE FROM {table} WHERE id IN ({old})", (cutoff_ms,))
         query = f"SELECT serial FROM workloads WHERE finished_ms < ? ORDER BY finished_ms LIMIT {ROWS_MAX}"
         left = ROWS_MAX
         old_ones: list[Any] = database.execute(query, (cutoff_ms,)).fetchall()

@@ -12,6 +12,7 @@ import msgspec
 from roost.model.errors import Invalid, NotFound
 from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
+from roost.model.records.opaque import Audit
 from roost.model.records.workload import Workload
 from roost.schema.history import EventView, OverDetail, OverView
 from roost.schema.reason_text import Visible, message_of, reason_view, render
@@ -133,6 +134,30 @@ def events_after(
     return [_event(row, _visible(projects)) for row in rows], last if seen is None else int(seen)
 
 
+def search_audits(
+    database: apsw.Connection, who: str, what: str, limit: int, after: int
+) -> tuple[list[Audit], int | None]:
+    """Entries of the audit log, newest first, and the number of the last one if there are more. `who`: a principal,
+    or its name without the kind before the colon."""
+    fields = "at_ms, who, place, what, target, revision, detail, refused"
+    inner = f"SELECT id, {fields} FROM audits WHERE id < ? ORDER BY id DESC LIMIT {SCAN_MAX}"
+    start = after or 1 << 62
+    condition, given = _filters({"what": what}, None)
+    if who:
+        condition += " AND (who = ? OR substr(who, instr(who, ':') + 1) = ?)"
+        given += [who, who]
+    query = f"SELECT * FROM ({inner}) WHERE 1{condition} LIMIT {limit + 1}"
+    rows: list[Any] = database.execute(query, (start, *given)).fetchall()
+    names = [field.name for field in msgspec.structs.fields(Audit)]
+    items = [msgspec.convert(dict(zip(names, row, strict=True)), Audit, strict=False) for row in rows[:limit]]
+    if len(rows) > limit:
+        return items, items[-1].number
+    edge = database.execute(
+        f"SELECT id FROM audits WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET {SCAN_MAX - 1}", (start,)
+    )
+    return items, edge.get
+
+
 def last_event(database: apsw.Connection) -> int:
     return database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").get or 0
 
@@ -173,8 +198,8 @@ def _over(database: apsw.Connection, serial: int, projects: Projects) -> tuple[O
         project=project, name=name, serial=serial, kind=kind, state=state, count=count,
         counts=msgspec.msgpack.decode(counts), submitted_ms=submitted_ms, finished_ms=finished_ms,
         message=message_of(reason, visible), reason=reason_view(reason, visible), priority=workload.policy.priority,
-        started_ms=(first.started_ms or None) if first else None, node=first.node if first else "",
-        exit_code=first.exit_code if first else None, attempts=first.attempt if first else 0,
+        started_ms=(first.started_ms or None) if first else None, node=first.node if first and count == 1 else "",
+        exit_code=first.exit_code if first and count == 1 else None, attempts=first.attempt if first else 0,
     ), workload  # fmt: skip
 
 

@@ -8,16 +8,17 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 import apsw
+import msgspec
 
-from roost.core.state.outcome import Forgotten
 from roost.core.state.records import Settings
 from roost.core.state.state import State
 from roost.model.errors import NoService, NotFound
+from roost.model.records.opaque import Audit
 from roost.model.records.transition import Transitioned
 from roost.ports.store import Change
 from roost.schema.servers import HistoryStatus
@@ -27,6 +28,7 @@ from roost.server.history.projection import HistoryCommit
 from roost.server.history.queue import Begin, Front, Mark, Signal, scan
 from roost.server.history.writer import HistoryWriter
 from roost.server.views.work import progress_of
+from roost.server.waiting import wait_for
 
 RETENTION_MS = 90 * 86_400_000
 BYTES_MAX = 10 << 30  # some 20 million transitions
@@ -40,8 +42,12 @@ QUEUE_BYTES_MAX = 128 << 20
 SMALL_RECORDS = 500  # a state that the engine's side copies at once, in a millisecond, instead of asking for a scan
 READERS_MAX = 2  # threads that read: each takes its share of the interpreter
 WAITING_MAX = 32  # requests that wait for one; more are refused
+QUERY_S_MAX = 10.0  # for one question: a page takes a tenth of a second, the state of 100,000 instances some seconds
+PROGRESS_STEPS = 1_000  # of SQLite's machine between two looks at the clock: some microseconds
 PAST_S = 60.0  # how long a state of the past is kept in memory for the next request
 CLOSE_S = 10.0  # for the writer to write its queue; a slower disk does not delay the end of the server
+CATCH_UP_S_MAX = 1.0  # a writer is a fraction of a second behind
+NOTES_MAX, NOTES_EVERY_S = 100, 10.0  # refusals that are kept: a client that is refused in a loop fills no disk
 FOLLOW_PAUSE_S = 0.05  # between two reads of a follower: twenty a second are as good as at once
 
 P = ParamSpec("P")
@@ -70,6 +76,7 @@ class History:
         self._rebuilding = asyncio.Lock()
         self.written = asyncio.Event()  # set and cleared at once; stays set when the server stops
         self.closed = False
+        self._noted, self._noted_since_s = 0, 0.0
 
     def start(self) -> None:
         """Begin to write. The writer opens the file: a slow disk does not delay the start of the server."""
@@ -78,6 +85,7 @@ class History:
 
     async def close(self) -> None:
         self.leave()
+        self._front.stopping = True
         self._front.queue.put(Signal.STOP)
         if self._writer.is_alive():
             await asyncio.get_running_loop().run_in_executor(None, self._writer.join, CLOSE_S)
@@ -101,8 +109,7 @@ class History:
         self._front.queue.put(begin)
 
     def take(
-        self, state: State, changes: Sequence[Change], transitions: Sequence[Transitioned] = (),
-        forgotten: Sequence[Forgotten] = (),
+        self, state: State, changes: Sequence[Change], transitions: Sequence[Transitioned] = ()
     ) -> None:  # fmt: skip
         """A commit is durable. Costs some microseconds; nothing is decoded here."""
         front = self._front
@@ -121,7 +128,7 @@ class History:
                     key: progress_of(state, key) for kind, key, value in changes if kind == "workload" and value
                 }
                 at_ms, number, revision = _time_of(state), self._number, state.revision
-                commit = HistoryCommit(number, revision, at_ms, changes, size, progress, transitions, forgotten)
+                commit = HistoryCommit(number, revision, at_ms, changes, size, progress, transitions)
                 front.queue.put(commit)
         if front.scans != self._marked and state is self._state:
             self._marked = front.scans
@@ -131,12 +138,36 @@ class History:
         self._state = None
         self._front.queue.put(Signal.RESET)
 
+    def note(self, entry: Audit) -> None:
+        """An entry of the audit log that is in no commit. Callers without rights can cause many: some are kept."""
+        now_s = time.monotonic()
+        if now_s - self._noted_since_s >= NOTES_EVERY_S:
+            self._noted, self._noted_since_s = 0, now_s
+        self._noted += 1
+        if self._noted == NOTES_MAX:
+            entry = msgspec.structs.replace(
+                entry, detail=f"{entry.detail}; more within {NOTES_EVERY_S:.0f} s are not listed"
+            )
+        if self._noted <= NOTES_MAX:
+            self._front.notes += 1
+            self._front.queue.put(entry)
+
     def standing(self) -> HistoryStatus:
         front = self._front
         waiting = self._queued_changes - front.written_changes
-        return HistoryStatus(front.revision, front.at_ms, waiting, front.bytes, front.gaps, front.failed)
+        is_dead = self._loop is not None and not self.closed and not self._writer.is_alive()
+        failed = "its thread has ended; restart the server" if is_dead else front.failed
+        return HistoryStatus(front.revision, front.at_ms, waiting, front.bytes, front.gaps, failed)
 
     # the readers' side
+
+    async def catch_up(self, revision: int) -> None:
+        """Wait until a commit and all notes are written; not for long, and not for a writer that fails."""
+        front = self._front
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_S_MAX):
+                while (front.revision < revision or front.written_notes < front.notes) and not self.standing().failed:
+                    await wait_for(self.written, FOLLOW_PAUSE_S)
 
     async def read(self, query: Callable[Concatenate[apsw.Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a query in a thread. Raises NoService without a readable file, or while too many queries wait."""
@@ -145,9 +176,14 @@ class History:
         self._reading += 1
 
         def ask() -> T:
+            until_s = time.monotonic() + QUERY_S_MAX
             try:
                 with closing(open_for_reading(self.path)) as database:
+                    database.set_progress_handler(lambda: time.monotonic() > until_s, PROGRESS_STEPS)
                     return query(database, *args, **kwargs)
+            except apsw.InterruptError:
+                message = f"this question about the past takes more than {QUERY_S_MAX:g} s; ask for a shorter time"
+                raise NoService(message, code="busy") from None
             except apsw.Error as error:
                 raise NoService(f"the history cannot be read: {error}") from None
 

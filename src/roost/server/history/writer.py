@@ -15,11 +15,12 @@ from queue import Empty
 import apsw
 import msgspec
 
+from roost.model.records.opaque import Audit
 from roost.ports.store import StoreError
 from roost.server.history import database
 from roost.server.history.as_of import apply_changes, records_at
 from roost.server.history.database import NotOurs, Records, Stretch, insert, pack, transaction
-from roost.server.history.projection import EventRow, HistoryCommit, HistoryReader, HistoryRows
+from roost.server.history.projection import AuditRow, EventRow, HistoryCommit, HistoryReader, HistoryRows
 from roost.server.history.queue import Begin, Front, Item, Mark, Scan, Signal, scan
 from roost.server.history.retention import HistoryRetention
 from roost.server.observability import logging
@@ -61,19 +62,33 @@ class HistoryWriter(threading.Thread):
         self._told_large = False
 
     def run(self) -> None:
+        """Nothing but the end of the server ends the thread: a defect costs a gap, not the history."""
+        while not self._front.stopping:
+            try:
+                self._write_until_stopped()
+            except BaseException as error:
+                log.error("the history's writer is started again", exc_info=True)
+                self._front.failed = f"the writer failed and is started again: {error!r:.200}"
+                self._remember(())
+                self._close()
+                time.sleep(RETRY_S_MIN)
+        self._close()
+
+    def _write_until_stopped(self) -> None:
         items: list[Item] = []
         while Signal.STOP not in items:
             items = self._gather()
             try:
-                self._ready()
+                if not self._ready():
+                    self._remember(items)
+                    continue
                 self._take(items)
                 self._make_room()
             except FAILURES as error:
                 self._fail(error, items)
-            except Exception as error:  # a defect costs a gap, not the history
+            except Exception as error:
                 log.error("the history's writer failed", exc_info=True)
                 self._fail(error, items)
-        self._close()
 
     # items
 
@@ -108,6 +123,8 @@ class HistoryWriter(threading.Thread):
             match item:
                 case Begin():
                     self._take_begin(item)
+                case Audit():
+                    self._write_audit(item)
                 case Mark() if self._scan is not None and self._scan.number == item.scan:
                     self._finish_scan(self._scan, item)
                 case Signal.LOST:
@@ -134,7 +151,7 @@ class HistoryWriter(threading.Thread):
 
     @property
     def _file(self) -> apsw.Connection:
-        assert self._database is not None, "a file that is not open raises _StillFailing first"
+        assert self._database is not None, "items are taken only while the file is open"
         return self._database
 
     def _write(self, commits: Sequence[HistoryCommit]) -> None:
@@ -172,7 +189,17 @@ class HistoryWriter(threading.Thread):
             self._file.execute(f"DELETE FROM workloads WHERE serial IN ({given})")
         insert(self._file, "workloads", 11, rows.workloads)
         insert(self._file, "instances", 8, rows.instances)
+        insert(self._file, f"audits ({', '.join(AuditRow._fields)})", len(AuditRow._fields), rows.audits)
         insert(self._file, f"events ({', '.join(EventRow._fields)})", len(EventRow._fields), rows.events)
+
+    def _write_audit(self, entry: Audit) -> None:
+        """Of what no commit has: refused requests and backups."""
+        rows = HistoryRows()
+        rows.audit(entry)
+        with transaction(self._file):
+            self._write_rows(rows)
+        self._front.written_notes += 1
+        self._on_written()
 
     def _take_snapshot(self, stretch: Stretch) -> None:
         """The current state, from the last snapshot and the commits written since, without the engine."""
@@ -234,8 +261,8 @@ class HistoryWriter(threading.Thread):
 
     # the file
 
-    def _ready(self) -> None:
-        """Open the file, again if it was deleted or failed; a scan then closes the gap. Raises _StillFailing."""
+    def _ready(self) -> bool:
+        """Open the file, again if it was deleted or failed; a scan then closes the gap. False: it is too early."""
         now = time.monotonic()
         if self._database is not None and now - self._looked_s >= LOOK_S:
             self._looked_s = now
@@ -252,8 +279,7 @@ class HistoryWriter(threading.Thread):
                 log.info("history is written again", file=str(self._path))
                 self._front.failed = ""
                 self._start_scan("the history could not be written")
-        if self._database is None:
-            raise _StillFailing
+        return self._database is not None
 
     def _open(self) -> None:
         try:
@@ -266,7 +292,8 @@ class HistoryWriter(threading.Thread):
         self._inode = self._path.stat().st_ino
         self._stretch = database.last_stretch(self._database)
 
-    def _fail(self, error: Exception, items: Sequence[Item]) -> None:
+    def _remember(self, items: Sequence[Item]) -> None:
+        """Nothing can be written: a scan of the last state that was loaded will close the gap."""
         self._scan = None
         self._front.refuses = True
         for item in items:
@@ -274,8 +301,11 @@ class HistoryWriter(threading.Thread):
                 self._begin = item
             elif item is Signal.RESET:
                 self._begin = None
-        if isinstance(error, _StillFailing):
-            return
+            elif isinstance(item, Audit):
+                self._front.written_notes += 1
+
+    def _fail(self, error: Exception, items: Sequence[Item]) -> None:
+        self._remember(items)
         if not self._front.failed:
             log.error("history cannot be written; the server goes on without", file=str(self._path), error=str(error))
         self._front.failed = f"{self._path} cannot be written: {error}"
@@ -311,10 +341,6 @@ class HistoryWriter(threading.Thread):
         self._front.revision, self._front.at_ms = stretch.revision, stretch.at_ms
         if update:
             self._on_written()
-
-
-class _StillFailing(OSError):
-    """The file is not open, and it is too early to try again."""
 
 
 _ENCODER = msgspec.msgpack.Encoder()

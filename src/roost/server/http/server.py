@@ -12,6 +12,8 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from roost.server.auth.middleware import App
+from roost.server.auth.principal import Principal
+from roost.server.http.connections import CONNECTION, CONNECTIONS_MAX, Connections
 from roost.server.observability import logging as observability_logging
 from roost.server.waiting import wait_for
 
@@ -21,7 +23,6 @@ PIPELINE_MAX = 64  # requests that wait for the answers before theirs; uvicorn w
 # Without reading anything that was written; a follower that wakes up reconnects. The system takes up to
 # 4 MB by itself and asks for more when a third is read: a line with 11 KB/s is not called silent.
 STALL_S_MAX = 120.0
-CONNECTIONS_MAX = 4_096  # some 100 KB each when busy; agents have a port of their own
 IDLE_S_MAX = 60  # a connection that is kept for another request; clients close theirs sooner
 BACKLOG = 1_024
 VERSIONS = ("1.0", "1.1")  # the parser knows others
@@ -33,6 +34,7 @@ class Protocol(HttpToolsProtocol):
     """One connection. A client that sends without end, never finishes, or never reads its answers is cut off."""
 
     refused: observability_logging.RateLimitedLogger  # who tells of it
+    others: Connections
     _is_in_head = True
     _is_whole = True  # all of the request is here; what follows is another one
     _head_bytes = 0  # of the request's head as it was read
@@ -44,9 +46,11 @@ class Protocol(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._expect_more()
+        self.others.open(self, self._where())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._expect_nothing()
+        self.others.close(self)
         self.resume_writing()
         super().connection_lost(exc)
 
@@ -69,6 +73,7 @@ class Protocol(HttpToolsProtocol):
         self._is_in_head, self._is_whole, self._head_bytes, self._loose_bytes = True, False, 0, 0
         self._expect_more()
         super().on_message_begin()
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))
@@ -129,7 +134,7 @@ class Protocol(HttpToolsProtocol):
         """Slow is not silent: a client that has read anything since goes on."""
         left = self.transport.get_write_buffer_size()
         if left >= before:
-            self._cut_off("did not read its answer")
+            self.cut_off("did not read its answer")
         else:
             self._stall = self.loop.call_later(STALL_S_MAX, self._inspect, left)
 
@@ -145,9 +150,13 @@ class Protocol(HttpToolsProtocol):
     def _late(self) -> None:
         self._timer = None
         if self.cycle is None or self.cycle.response_complete:  # else: when the answer under way is complete
-            self._cut_off("did not finish its request")
+            self.cut_off("did not finish its request")
 
-    def _cut_off(self, why: str) -> None:
+    def admit(self, principal: Principal) -> None:
+        """A request has shown a token. Raises NoService if its principal has too many connections."""
+        self.others.admit(self, principal)
+
+    def cut_off(self, why: str) -> None:
         """At once: a close would wait until all that is written was read."""
         self.refused.warning("connection cut off", where=self._where(), why=why)
         self.transport.abort()
@@ -181,6 +190,7 @@ class Web(uvicorn.Server):
         self._leaving = asyncio.Event()
         self.tls: ssl.SSLContext | None = None  # its certificate may be changed while it is in use
         self._refused = observability_logging.RateLimitedLogger("web")
+        self._connections = Connections()
         # Its warnings are about what clients do, without their addresses and without a limit: ours are instead.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
 
@@ -213,6 +223,7 @@ class Web(uvicorn.Server):
     def _protocol(self) -> Protocol:
         made = Protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
         made.refused = self._refused
+        made.others = self._connections
         return made
 
     async def main_loop(self) -> None:

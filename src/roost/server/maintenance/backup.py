@@ -8,8 +8,7 @@ incomplete, and nothing of it is used.
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 from zlib import crc32
@@ -20,7 +19,9 @@ from roost import __version__
 from roost.core.state.records import SERIALS_PER_MS, Meta
 from roost.model.errors import Invalid, Unreadable
 from roost.ports.store import Change, Snapshot
-from roost.server.engine.recording import CHECKED, HEAD, write_frame
+from roost.server.batches import in_batches
+from roost.server.engine.recording import read_frame, write_frame
+from roost.server.files import replacing
 
 FORMAT = 1
 FIRST_LINE = f"roost backup {FORMAT}\n".encode()
@@ -59,39 +60,22 @@ class BackupEnd(msgspec.Struct, frozen=True):
 def write_backup(path: Path, snapshot: Snapshot, store: str, now_ms: int) -> BackupHeader:
     """Write or replace a file, completely or not at all, readable only by its owner. Raises OSError."""
     header = BackupHeader(__version__, now_ms, snapshot.revision, store, kinds_of(snapshot.records))
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(FIRST_LINE)
-            write_frame(file, _ENCODER.encode(header))
-            frames = checksum = 0
-            for records in _frames(snapshot.records):
-                content = zlib.compress(_ENCODER.encode(records), LEVEL)
-                write_frame(file, content)
-                frames, checksum = frames + 1, crc32(content, checksum)
-            write_frame(file, _ENCODER.encode(BackupEnd(frames, len(snapshot.records), checksum)))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)  # the name itself must survive a power cut, not only the content
-        finally:
-            os.close(descriptor)
-    except BaseException:
-        with suppress(OSError):
-            draft.unlink()
-        raise
+    frames = checksum = 0
+    with replacing(path) as file:
+        file.write(FIRST_LINE)
+        write_frame(file, _ENCODER.encode(header))
+        for records in in_batches(snapshot.records, lambda record: len(record.value or b""), FRAME_BYTES):
+            content = zlib.compress(_ENCODER.encode(records), LEVEL)
+            write_frame(file, content)
+            frames, checksum = frames + 1, crc32(content, checksum)
+        write_frame(file, _ENCODER.encode(BackupEnd(frames, len(snapshot.records), checksum)))
     return header
 
 
 def read_backup(path: Path) -> tuple[BackupHeader, list[Change]]:
     """All of a file. Raises Unreadable if it is damaged or incomplete, Invalid if it has another format; OSError."""
-    try:
-        with path.open("rb") as file:
-            return _read(path.name, file)
-    except _Damaged as error:
-        raise Unreadable(str(error), path=path.name) from None
+    with path.open("rb") as file:
+        return _read(path, file)
 
 
 def as_of_now(records: Sequence[Change], now_ms: int) -> list[Change]:
@@ -124,72 +108,48 @@ def kinds_of(records: Sequence[Change]) -> dict[str, tuple[int, int]]:
     return dict(sorted(kinds.items()))
 
 
-def _frames(records: Sequence[Change]) -> Iterator[Sequence[Change]]:
-    start = size = 0
-    for number, record in enumerate(records):
-        size += len(record.value or b"")
-        if size >= FRAME_BYTES:
-            yield records[start : number + 1]
-            start, size = number + 1, 0
-    if start < len(records):
-        yield records[start:]
-
-
-class _Damaged(Exception):
-    """Why a file cannot be used."""
-
-
-def _read(name: str, file: IO[bytes]) -> tuple[BackupHeader, list[Change]]:
+def _read(path: Path, file: IO[bytes]) -> tuple[BackupHeader, list[Change]]:
     found = re.fullmatch(rb"roost backup (\d{1,9})\n", file.readline(FIRST_LINE_BYTES_MAX))
     if not found:
-        raise _Damaged("this is no backup of Roost")
+        raise Unreadable("this is no backup of Roost", path=path.name)
     if int(found[1]) != FORMAT:
         message = f"a backup of format {int(found[1])}; Roost {__version__} reads format {FORMAT}"
-        raise Invalid(name, message, code="backup_format")
+        raise Invalid(path.name, message, code="backup_format")
     records: list[Change] = []
     frames = checksum = 0
     try:
-        header = _HEADERS.decode(_read_frame(file))
-        content = _read_frame(file)
+        header = _HEADERS.decode(_read_frame(path, file))
+        content = _read_frame(path, file)
         # Compressed content begins with 0x78, a struct in msgpack with 0x80 and more.
         while content[:1] == b"\x78":
-            records += _RECORDS.decode(_expanded(content))
+            records += _RECORDS.decode(_expanded(path, content))
             frames, checksum = frames + 1, crc32(content, checksum)
-            content = _read_frame(file)
+            content = _read_frame(path, file)
         end = _ENDS.decode(content)
     except msgspec.MsgspecError as error:
-        raise _Damaged(f"cannot be read: {error}") from None
+        raise Unreadable(f"cannot be read: {error}", path=path.name) from None
     if end != BackupEnd(frames, len(records), checksum) or file.read(1):
-        raise _Damaged("damaged: its end does not belong to it")
+        raise Unreadable("damaged: its end does not belong to it", path=path.name)
     if kinds_of(records) != header.kinds:
-        raise _Damaged("damaged: the records are not those that its header counts")
+        raise Unreadable("damaged: the records are not those that its header counts", path=path.name)
     return header, records
 
 
-def _read_frame(file: IO[bytes]) -> bytes:
-    offset = file.tell()
-    head = file.read(HEAD.size)
-    if len(head) < HEAD.size:
-        raise _Damaged(f"not whole: it ends at byte {offset + len(head):,}")
-    length, wanted, check = HEAD.unpack(head)
-    if crc32(head[: CHECKED.size]) & 0xFFFF != check or length > CONTENT_BYTES_MAX:
-        raise _Damaged(f"damaged at byte {offset:,}")
-    content = file.read(length)
-    if len(content) < length:
-        raise _Damaged(f"not whole: it ends at byte {file.tell():,}")
-    if crc32(content) != wanted:
-        raise _Damaged(f"damaged at byte {offset:,}: the checksum is wrong")
+def _read_frame(path: Path, file: IO[bytes]) -> bytes:
+    content = read_frame(path, file, CONTENT_BYTES_MAX)
+    if content is None:
+        raise Unreadable(f"not whole: it ends at byte {file.seek(0, os.SEEK_END):,}", path=path.name)
     return content
 
 
-def _expanded(content: bytes) -> bytes:
+def _expanded(path: Path, content: bytes) -> bytes:
     expander = zlib.decompressobj()
     try:
         expanded = expander.decompress(content, CONTENT_BYTES_MAX)
     except zlib.error as error:
-        raise _Damaged(f"damaged: {error}") from None
+        raise Unreadable(f"damaged: {error}", path=path.name) from None
     if not expander.eof:
-        raise _Damaged(f"damaged: more than {CONTENT_BYTES_MAX:,} bytes in one frame")
+        raise Unreadable(f"damaged: more than {CONTENT_BYTES_MAX:,} bytes in one frame", path=path.name)
     return expanded
 
 

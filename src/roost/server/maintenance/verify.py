@@ -56,7 +56,7 @@ class Examined(msgspec.Struct, frozen=True):
 
 def examine(snapshot: Snapshot, now_ms: int) -> Examined:
     kinds = kinds_of(snapshot.records)
-    findings = _findings(snapshot, now_ms)
+    findings, meta = _findings(snapshot, now_ms)
     largest = sorted(snapshot.records, key=lambda record: -len(record.value or b""))[:LARGEST_MAX]
     return Examined(
         revision=snapshot.revision,
@@ -66,11 +66,11 @@ def examine(snapshot: Snapshot, now_ms: int) -> Examined:
         largest=[Large(record.kind, record.key, len(record.value or b"")) for record in largest],
         findings=_listed(findings),
         wrong=len(findings),
-        unclean_takeover_ms=_meta(snapshot).unclean_takeover_ms,
+        unclean_takeover_ms=meta.unclean_takeover_ms,
     )
 
 
-def _findings(snapshot: Snapshot, now_ms: int) -> list[Finding]:
+def _findings(snapshot: Snapshot, now_ms: int) -> tuple[list[Finding], Meta]:
     """A sound store is read at once. Only if that fails, records are read one by one."""
     findings: list[Finding] = []
     try:
@@ -80,13 +80,13 @@ def _findings(snapshot: Snapshot, now_ms: int) -> list[Finding]:
         try:
             state = mirror(Snapshot(snapshot.revision, sound))
         except Exception as error:
-            return [*findings, _broken(error)]
+            return [*findings, _broken(error)], Meta()
     try:
         take_over(state, now_ms)
         findings += [Finding("rule", "", "", message) for message in check(state)]
     except Exception as error:
         findings.append(_broken(error))
-    return findings
+    return findings, state.meta
 
 
 def _one_by_one(records: Sequence[Change]) -> tuple[list[Finding], list[Change]]:
@@ -107,9 +107,11 @@ def _unreadable(record: Change, scratch: State) -> Finding | None:
     """Whether a server could read this record; `scratch` has the records before it."""
     try:
         follow(scratch, 0, [record])
-    except msgspec.MsgspecError as error:
-        return Finding("unreadable", record.kind, record.key, f"cannot be read: {error}")
-    except StoreError:
+    except StoreError as error:
+        if isinstance(error.__cause__, msgspec.MsgspecError):
+            return Finding("unreadable", record.kind, record.key, f"cannot be read: {error.__cause__}")
+        if record.kind == "meta":
+            return Finding("unknown", record.kind, record.key, str(error))
         return Finding("unknown", record.kind, record.key, "this release knows no such kind of record")
     except Exception as error:
         return Finding("unreadable", record.kind, record.key, f"cannot be used: {_message(error)}")
@@ -144,13 +146,3 @@ def _broken(error: Exception) -> Finding:
 
 def _message(error: Exception) -> str:
     return f"{type(error).__name__} {error}".strip()
-
-
-def _meta(snapshot: Snapshot) -> Meta:
-    for record in snapshot.records:
-        if record.kind == "meta" and record.value is not None:
-            try:
-                return msgspec.msgpack.decode(record.value, type=Meta)
-            except msgspec.MsgspecError:
-                break
-    return Meta()

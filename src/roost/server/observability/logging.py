@@ -61,7 +61,7 @@ def is_enabled(level: str) -> bool:
 
 
 class RateLimitedLogger:
-    """Warnings that any client can cause: some are written, and the number of the others."""
+    """Lines that any client or agent can cause: some are written, and the number of the others."""
 
     def __init__(self, name: str) -> None:
         self._log = logger(name)
@@ -69,14 +69,21 @@ class RateLimitedLogger:
         self._since_s = 0.0
 
     def warning(self, event: str, **fields: Any) -> None:
+        self._write("warning", event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._write("info", event, fields)
+
+    def _write(self, level: str, event: str, fields: Fields) -> None:
+        # The method of the level is looked up only for a line that is written: structlog binds a new logger each time.
         now = time.monotonic()
         if now - self._since_s >= LINES_EVERY_S:
             if self._lines > LINES_MAX:
-                self._log.warning("more were refused", number=self._lines - LINES_MAX)
+                getattr(self._log, level)("more lines of this kind were left out", number=self._lines - LINES_MAX)
             self._lines, self._since_s = 0, now
         self._lines += 1
         if self._lines <= LINES_MAX:
-            self._log.warning(event, **fields)
+            getattr(self._log, level)(event, **fields)
 
 
 class LineSink:

@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from roost.core.state.state import State
 from roost.model.errors import NotFound
 from roost.model.events import Event, PutRecords
-from roost.model.records.opaque import OpaqueRecord
+from roost.model.records.opaque import Audit, OpaqueRecord
 from roost.model.records.workload import Workload
 from roost.model.spec.units import duration_ms, is_moment, moment_ms
 from roost.server.agents.log_store import LogHub
@@ -20,7 +20,8 @@ from roost.server.feed.change_log import Watch
 from roost.server.history.as_of import Moment
 from roost.server.history.search import Period, Projects
 from roost.server.history.service import History, needed
-from roost.server.observability.metrics import CountCache, Metrics
+from roost.server.observability.census import Census
+from roost.server.observability.metrics import Metrics
 from roost.server.pki.enrolment import Joining
 from roost.server.pki.secrets import Secrets
 from roost.server.webhooks.dispatcher import Hooks
@@ -33,17 +34,27 @@ class Context(NamedTuple):
     engine: Engine
     watch: Watch
     logs: LogHub
-    census: CountCache
+    census: Census
     metrics: Metrics
     auth: Auth
     joining: Joining
     secrets: Secrets
     questions: Questions
+    reading: Questions  # of large documents
     hooks: Hooks
     history: History | None = None
     peers: Peers | None = None  # the other servers, where there can be some
     controller: str = ""  # where controllers connect, HOST:PORT
+    controller_tls: bool = False
     plans: Plans = Plans()
+
+    def note(self, principal: Principal, what: str, target: str, detail: str, *, refused: bool = False) -> None:
+        """Write something that changed nothing into the audit log of the history, if one is kept."""
+        if self.history is not None:
+            now_ms, revision = self.engine.clock.now_ms(), self.engine.state.revision
+            self.history.note(
+                Audit(0, now_ms, principal.name, principal.where, what, target, revision, detail, refused)
+            )
 
 
 class Call(NamedTuple):
@@ -66,9 +77,9 @@ class Call(NamedTuple):
         """Put a change to the engine in the principal's name, which is recorded in the same commit."""
         return await self.engine.ask(make, self.principal.by)
 
-    async def put(self, *records: OpaqueRecord) -> None:
-        """Store records that the core does not read, or delete those without a value."""
-        await self.ask(lambda number: PutRecords(number, records))
+    async def put(self, *records: OpaqueRecord, detail: str = "") -> None:
+        """Store records that the core does not read, or delete those without a value. `detail`: for the audit log."""
+        await self.ask(lambda number: PutRecords(number, records, detail))
 
     async def state(self) -> State:
         """The state with nothing in it that is not durable, good until the next await."""

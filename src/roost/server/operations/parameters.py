@@ -30,6 +30,7 @@ OfInstance = Annotated[int, Meta(ge=0, le=INDEX_MAX, description="Only of this i
 Attempt = Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="0: the newest.")]
 Ready = Annotated[bool, Meta(description="Only addresses that are ready to be used.")]
 SameOk = Annotated[bool, Meta(description="A live workload is no conflict: another document makes a new version.")]
+Rerun = Annotated[bool, Meta(description="With same_ok: a job that is finished and unchanged runs again.")]
 MustExist = Annotated[
     bool,
     Meta(

@@ -1,12 +1,14 @@
-"""Permissions: the rule of an operation, who may perform it, and which projects a caller may name in a body."""
+"""Permissions: the rule of an operation, who may perform it, which projects a body may name, what errors may tell."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import NamedTuple
 
-from roost.model.errors import Forbidden, NotFound
+from roost.model.errors import Forbidden, NotFound, RoostError
 from roost.model.events import WorkloadSpec
 from roost.model.records.access import EVERYWHERE, ROLES, SUBMITTER
+from roost.schema.reason_text import error_message, error_params
 from roost.server.auth.principal import Principal
 
 
@@ -78,3 +80,15 @@ def permit_wanted(principal: Principal, wanted: Iterable[WorkloadSpec]) -> None:
             if not principal.access.sees(project):
                 message = f"a rule of {spec.name} is about project {project}, in which you have no role"
                 raise Forbidden(message, path=f"placement.{rule.kind}")
+
+
+@contextmanager
+def redacted(principal: Principal) -> Iterator[None]:
+    """Hide the names of other projects' work in errors: a stale plan says what has changed."""
+    try:
+        yield
+    except RoostError as error:
+        visible = None if principal.access.sees_all else principal.access.sees
+        error.message, error.params = error_message(error, visible), error_params(error, visible)
+        error.reason, error.text = None, ()
+        raise

@@ -9,23 +9,20 @@ import base64
 import hashlib
 import os
 import time
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from roost.model.errors import Conflict, NoService
 from roost.model.events import PutRecords
-from roost.model.records.enrolment import Bundle
+from roost.model.records.enrolment import Bundle, Credential
 from roost.model.records.opaque import OpaqueRecord
 from roost.server.config import CERTIFICATE_MS
 from roost.server.engine.engine import Engine
+from roost.server.files import replacing
 from roost.server.observability import logging
 from roost.server.pki.encryption import Seal, Unsealable
-
-if TYPE_CHECKING:
-    from roost.server.pki.signing import Signer
 
 KIND, NAME = "authority", "ca"
 SERVER_NAME = "roost-server"  # in every server's certificate, so that agents need not know its host name
@@ -48,18 +45,11 @@ class Record(msgspec.Struct, frozen=True):
     key: bytes
 
 
-class Issued(NamedTuple):
-    certificate: str
-    fingerprint: str
-    issued_ms: int
-    expires_ms: int
-
-
 class Authority:
     def __init__(self, certificate: str, key: bytes) -> None:
         self.certificate = certificate
         self.fingerprint = fingerprint(certificate)
-        self._key = key
+        self._pair = (certificate, key)
 
     def for_server(self, name: str, hosts: tuple[str, ...], life_ms: int = CERTIFICATE_MS) -> Bundle:
         """A certificate and a new key for a server that is reached by these names and addresses."""
@@ -67,26 +57,20 @@ class Authority:
 
         key, now = signing.new_key(), now_ms()
         names = (SERVER_NAME, *hosts)
-        certificate = self._signer.sign("server", name, key.public_key(), now, life_ms, hosts=names)
+        certificate = signing.sign(self._pair, "server", name, key.public_key(), now, life_ms, hosts=names)
         key_pem = signing.key_pem(key).decode()
         return Bundle(key_pem, certificate, self.certificate, name, now, now + life_ms, hosts=hosts)
 
-    def for_node(self, node: str, request: str, life_ms: int = CERTIFICATE_MS, pool: str = "") -> Issued:
+    def for_node(self, node: str, request: str, life_ms: int = CERTIFICATE_MS, pool: str = "") -> Credential:
         """A certificate for the key of a node's request; everything else in the request is ignored."""
-        from roost.server.pki.signing import requested_key
+        from roost.server.pki import signing
 
-        now = now_ms()
-        certificate = self._signer.sign("node", node, requested_key(request), now, life_ms, unit=pool)
-        return Issued(certificate, fingerprint(certificate), now, now + life_ms)
+        key, now = signing.requested_key(request), now_ms()
+        certificate = signing.sign(self._pair, "node", node, key, now, life_ms, unit=pool)
+        return Credential(certificate, self.certificate, (), now, now + life_ms, pool)
 
     def record(self, seal: Seal) -> bytes:
-        return msgspec.msgpack.encode(Record(self.certificate, seal.seal(f"{KIND}/{NAME}", self._key)))
-
-    @cached_property
-    def _signer(self) -> "Signer":
-        from roost.server.pki.signing import Signer
-
-        return Signer(self.certificate, self._key)
+        return msgspec.msgpack.encode(Record(self.certificate, seal.seal(f"{KIND}/{NAME}", self._pair[1])))
 
 
 def make_authority() -> Authority:
@@ -142,8 +126,8 @@ async def _keep_first(engine: Engine, seal: Seal, file: Path | None, there: byte
     except (Conflict, NoService):  # another server was first, or leads by now: look again
         return False
     if file is not None:
-        file.touch(mode=0o600)
-        file.write_bytes(existing)  # sealed, as in a store
+        with replacing(file) as new:
+            new.write(existing)  # sealed, as in a store
     return True
 
 

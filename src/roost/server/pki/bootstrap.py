@@ -7,18 +7,19 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from roost.server.config import ServerConfig
+from roost.server.config import AUTHORITY_FILE, PORT_MAX, ServerConfig, host_and_port, is_loopback
 from roost.server.engine.engine import Engine
+from roost.server.files import replacing
 from roost.server.observability import logging
 from roost.server.pki.authority import AuthorityUnavailable, open_authority
 from roost.server.pki.certificates import Certificates
 from roost.server.pki.encryption import Seal, key_from_command, key_from_file, make_key_file
 from roost.server.pki.enrolment import Joining
-from roost.server.pki.tls import OperatorCertificate, ServerCertificate, ServerTls, advertised, write_secret
+from roost.server.pki.tls import OperatorCertificate, ServerCertificate, ServerTls, advertised
 
-AUTHORITY_FILE = "authority.sealed"  # of a server whose store forgets: the CA, its key sealed
 CA_FILE = "ca.pem"  # the CA's certificate, for clients that verify this server
 SEAL_FILE = "seal.key"
+PORTS_ON = 2  # from the API's port: the one between them is the agents'
 NAME_ODD = re.compile(r"[^A-Za-z0-9_.-]")
 
 log = logging.logger("secure")
@@ -40,29 +41,36 @@ async def secure(config: ServerConfig, engine: Engine, joining: Joining, api_por
     try:
         config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = await open_authority(engine, seal, file, anew=config.new_authority)
-        listening = {config.host, config.agents_host, (config.controller_listen or (config.host, 0))[0]}
+        listening = {config.host, config.agents_host, config.controller_host}
         hosts = tuple(name for host in sorted(listening) for name in advertised(host, config.advertise))
         name = config.name or NAME_ODD.sub("-", socket.gethostname())[:63] or "server"
         server = ServerCertificate(authority, name, hosts, config.data, config.certificate_ms)
-        write_secret(config.data / CA_FILE, authority.certificate)
+        with replacing(config.data / CA_FILE) as public:
+            public.write(authority.certificate.encode())
     except OSError as error:
         raise AuthorityUnavailable(f"certificates cannot be kept in {config.data}: {error.strerror or error}") from None
     api = OperatorCertificate(config.tls_cert, config.tls_key) if config.tls_cert and config.tls_key else server
-    transport = ServerTls(server, api if config.serves_tls() else None)
+    transport = ServerTls(server, api)
+    warn_of_plain_listeners(config)
     certificates = Certificates(engine, authority, life_ms=config.certificate_ms, forgetful=forgetful)
     joining.begin(certificates, api_urls(config, api_port))
     return Secured(transport, certificates, seal)
 
 
 def api_urls(config: ServerConfig, port: int) -> tuple[str, ...]:
-    if not config.serves_tls() and config.is_reachable:
-        log.warning("API and controllers without TLS: tokens can be read on the network", host=config.host)
-    scheme = "https" if config.serves_tls() else "http"
-    return tuple(f"{scheme}://{_joined(host, port)}" for host in advertised(config.host, config.advertise))
+    scheme = "https" if config.encrypts(config.host) else "http"
+    return tuple(f"{scheme}://{host_and_port(host, port)}" for host in advertised(config.host, config.advertise))
+
+
+def warn_of_plain_listeners(config: ServerConfig) -> None:
+    hosts = {"API": config.host, **({"controllers": config.controller_host} if config.controllers else {})}
+    for listener, host in hosts.items():
+        if not config.encrypts(host) and not is_loopback(host):
+            log.warning("a listener without TLS: tokens can be read on the network", listener=listener, host=host)
 
 
 def agents_addresses(config: ServerConfig, port: int) -> tuple[str, ...]:
-    return tuple(_joined(host, port) for host in advertised(config.agents_host, config.advertise))
+    return tuple(host_and_port(host, port) for host in advertised(config.agents_host, config.advertise))
 
 
 def open_seal(config: ServerConfig) -> Seal:
@@ -74,16 +82,6 @@ def open_seal(config: ServerConfig) -> Seal:
         config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
         keys = [make_key_file(config.data / SEAL_FILE)]
     return Seal(*keys)
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-PORT_MAX = 65_535
-PORTS_ON = 2  # from the API's port: the one between them is the agents'
-
-log = logging.logger("controller")
 
 
 def choose_port(config: ServerConfig, api_port: int) -> ServerConfig:
@@ -111,5 +109,4 @@ def controller_address(config: ServerConfig) -> str:
     if not config.controllers or config.controller_listen is None:
         return ""
     listen, port = config.controller_listen
-    host = advertised(listen, config.advertise)[0]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return host_and_port(advertised(listen, config.advertise)[0], port)

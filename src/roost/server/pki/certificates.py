@@ -19,11 +19,11 @@ from roost.model.events import PutRecords
 from roost.model.records.enrolment import Credential
 from roost.model.records.opaque import OPAQUE_KINDS, By, OpaqueRecord
 from roost.model.spec.names import check_node_name
-from roost.model.states import NodeStatus
+from roost.model.states import ABSENT
 from roost.server.config import CERTIFICATE_MS
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging
-from roost.server.pki.authority import Authority, Issued, fingerprint, now_ms
+from roost.server.pki.authority import Authority, fingerprint, now_ms
 
 KIND = "certificate"
 LIFE_BYTES = 8  # of the mark that tells one node of a name from the next
@@ -122,12 +122,13 @@ class Certificates:
             self._check_free(node, _read(was))
         issued = self.authority.for_node(node, request, self._life_ms, pool)
         life = os.urandom(LIFE_BYTES).hex()
-        record = NodeRecord(life, issued.fingerprint, issued.expires_ms, pool=pool, joined_ms=issued.issued_ms)
+        current = fingerprint(issued.certificate)
+        record = NodeRecord(life, current, issued.expires_ms, pool=pool, joined_ms=issued.issued_ms)
         records = (*extra, *self._expired(node), OpaqueRecord(KIND, node, _pack(record), was))
         await self.engine.ask(partial(PutRecords, records=records), by)
         self._known.add(node)
-        log.info(f"node {node} has joined", certificate=issued.fingerprint[:16], pool=pool)
-        return self._credential(issued, pool)
+        log.info(f"node {node} has joined", certificate=current[:16], pool=pool)
+        return msgspec.structs.replace(issued, servers=self.servers())
 
     async def renew(self, peer: Peer, request: str) -> Credential:
         """The next certificate of a node, for a new key. Raises Refused."""
@@ -138,22 +139,23 @@ class Certificates:
                 continue
             node_record = _read(was)
             issued = self.authority.for_node(peer.name, request, self._life_ms, node_record.pool)
+            current = fingerprint(issued.certificate)
             record = msgspec.structs.replace(
-                node_record, current=issued.fingerprint, previous=peer.fingerprint, expires_ms=issued.expires_ms
+                node_record, current=current, previous=peer.fingerprint, expires_ms=issued.expires_ms
             )
             stored = OpaqueRecord(KIND, peer.name, _pack(record), was)
             try:
                 await self.engine.ask(partial(PutRecords, records=(stored,)))
             except Conflict:
                 continue
-            log.info(f"node {peer.name} has renewed its certificate", certificate=issued.fingerprint[:16])
-            return self._credential(issued, record.pool)
+            log.info(f"node {peer.name} has renewed its certificate", certificate=current[:16])
+            return msgspec.structs.replace(issued, servers=self.servers())
         raise NoService("others change the same record; try again in a moment", code="busy")
 
     def _check_free(self, node: str, record: NodeRecord) -> None:
         """A name belongs to the holder of its certificate until that ends, or its node is lost or removed."""
         existing = self.engine.state.nodes.get(node)
-        if record.expires_ms < now_ms() or (existing is not None and existing.status == NodeStatus.LOST):
+        if record.expires_ms < now_ms() or (existing is not None and existing.status in ABSENT):
             return
         status = existing.status if existing is not None else "not seen yet"
         message = f"another machine has joined as {node} ({status})"
@@ -175,11 +177,6 @@ class Certificates:
         with suppress(Conflict):  # two streams of one agent at once: the other one has stored it
             await self.engine.ask(partial(PutRecords, records=(stored,)))
         return self.value(peer.name)
-
-    def _credential(self, issued: Issued, pool: str) -> Credential:
-        return Credential(
-            issued.certificate, self.authority.certificate, self.servers(), issued.issued_ms, issued.expires_ms, pool
-        )
 
 
 def peer_of(context: "grpc.aio.ServicerContext[Any, Any]") -> Peer | None:

@@ -10,12 +10,17 @@ from hashlib import sha256
 from pathlib import Path
 
 from roost.model.errors import Invalid
+from roost.server.files import readable_by_others
+from roost.server.observability import logging
 
 KEY_BYTES = 32
 VERSION = b"\x01"
 HEADER_BYTES = 5
 NONCE_BYTES = 12
 COMMAND_S_MAX = 30.0  # a key service over a network; longer, and the server would seem not to start
+
+
+log = logging.logger("seal")
 
 
 class Unsealable(Exception):
@@ -58,6 +63,8 @@ class Seal:
 def key_from_file(path: Path) -> bytes:
     """The key in a file, as 64 hexadecimal digits. Raises Invalid."""
     try:
+        if warning := readable_by_others(path):
+            log.warning("a key is not private", file=str(path), warning=warning)
         return _key(path.read_text(encoding="ascii"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise Invalid("key_file", f"{path} cannot be read: {error}") from None

@@ -5,9 +5,8 @@ A use is counted in the same commit that lets the node join, so no use is spent 
 
 import hmac
 import secrets
-import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from hashlib import sha256
 
@@ -20,6 +19,7 @@ from roost.model.records.enrolment import Credential, JoinRequest, JoinToken
 from roost.model.records.opaque import By, OpaqueRecord
 from roost.model.spec.names import check_name
 from roost.schema.enrolment import JoinTokenMade, JoinTokenView
+from roost.server.attempts import WrongAttempts
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging
 from roost.server.pki.authority import DAY_MS, now_ms
@@ -31,8 +31,8 @@ SECRET_BYTES = 24  # 192 bits: not to be guessed
 LIFE_MS_DEFAULT = 3_600_000  # an hour: enough to carry it to a machine
 LIFE_MS_MIN, LIFE_MS_MAX = 1_000, 366 * DAY_MS
 TRIES_MAX = 16  # of a use that conflicts with other uses of the same token
-WINDOW_S, BAD_MAX = 60.0, 10  # wrong attempts per address and minute; more are refused until the next minute
-ADDRESSES_MAX = 10_000  # remembered for that; the oldest are dropped
+BAD_MAX = 10  # wrong attempts per minute with one token from one address; more are refused until the next minute
+ADDRESS_BAD_MAX = 100  # from one address, which may be a proxy of many machines
 
 log = logging.logger("join")
 
@@ -51,7 +51,7 @@ class Joining:
         self._certificates: Certificates | None = None
         self._urls: tuple[str, ...] = ()
         self.others: Callable[[], tuple[str, ...]] = tuple  # the APIs of other servers
-        self._bad: OrderedDict[str, tuple[float, int]] = OrderedDict()  # address -> (since, how many wrong attempts)
+        self._bad, self._address_bad = WrongAttempts(BAD_MAX), WrongAttempts(ADDRESS_BAD_MAX)
 
     def begin(self, certificates: Certificates, urls: tuple[str, ...]) -> None:
         """The CA is open. New machines will find the API at these addresses."""
@@ -91,16 +91,28 @@ class Joining:
             raise NotFound(f"there is no join token {name:.80}")
         await self._engine.ask(partial(PutRecords, records=(OpaqueRecord(KIND, name, None),)), by)
 
+    @contextmanager
+    def reading(self, address: str) -> Iterator[None]:
+        """Around reading a request of an unknown caller: an address that was wrong too often is refused before it."""
+        if self._address_bad.are_too_many(address):
+            raise TooOften(f"too many attempts from {address} were wrong; wait a minute")
+        try:
+            yield
+        except RoostError:
+            self._address_bad.note(address)
+            raise
+
     async def join(self, asked: JoinRequest, address: str) -> Credential:
         """Let the holder of a token join. Raises Refused, Conflict, Invalid, TooOften."""
-        since, count = self._bad.get(address, (0.0, 0))
-        if count >= BAD_MAX and time.monotonic() - since < WINDOW_S:
-            raise TooOften(f"{count} attempts from {address} were wrong; wait a minute")
+        pair = f"{asked.id:.20} {address}"
+        if self._address_bad.are_too_many(address) or self._bad.are_too_many(pair):
+            raise TooOften(f"too many attempts with this token, or from {address}, were wrong; wait a minute")
         try:
             return await self._use(asked, address)
         except RoostError as error:
             if isinstance(error, Refused | Invalid):
-                self._note_bad(address)
+                self._bad.note(pair)
+                self._address_bad.note(address)
             log.warning("join refused", address=address, node=asked.node[:80], token=asked.id[:20], reason=str(error))
             raise
 
@@ -125,13 +137,6 @@ class Joining:
                 if error.code != "changed":
                     raise
         raise NoService("others use the same token; try again in a moment", code="busy")
-
-    def _note_bad(self, address: str) -> None:
-        now = time.monotonic()
-        since, count = self._bad.pop(address, (now, 0))
-        self._bad[address] = (since, count + 1) if now - since < WINDOW_S else (now, 1)
-        if len(self._bad) > ADDRESSES_MAX:
-            self._bad.popitem(last=False)
 
     def _all(self) -> dict[str, StoredJoinToken]:
         return {name: _read(value) for name, value in self._engine.state.opaque_records.get(KIND, {}).items()}

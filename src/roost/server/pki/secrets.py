@@ -9,19 +9,22 @@ from typing import Any
 
 import msgspec
 
+from roost.core.state.state import State
 from roost.model.errors import Conflict, Invalid, TooMuch
 from roost.model.events import Event, PutRecords
 from roost.model.limits import SECRET_BYTES_MAX, SECRETS_BYTES_MAX
 from roost.model.protocol import Answer, Order, Run, Welcome
 from roost.model.records.opaque import OpaqueRecord
 from roost.model.records.secret import Handed
+from roost.model.records.webhook import Hook
 from roost.model.spec.document import decode_document, may_have_secrets, secrets_of
 from roost.model.spec.names import check_name
 from roost.schema.secrets import Resealed, SecretView
+from roost.server.batches import in_batches
 from roost.server.engine.engine import Engine
 from roost.server.pki.encryption import Seal, Unsealable
 
-KIND = "secret"
+KIND, HOOK = "secret", "hook"
 BATCH_BYTES_MAX = 512 << 10  # of records that are sealed again in one commit: stores take 1.5 MiB at least
 BATCH_MAX = 100
 PASSES_MAX = 3  # over records that other requests change meanwhile
@@ -54,8 +57,8 @@ class Secrets:
             raise Invalid("value", "a secret goes into a process's environment, which cannot hold a NUL byte")
         if len(value) > SECRET_BYTES_MAX:
             raise TooMuch(f"a secret may have {SECRET_BYTES_MAX:,} bytes; this one has {len(value):,}", path="value")
-        sealed = self.seal.seal(_bound(key), value)
-        return OpaqueRecord(KIND, key, _encode(StoredSecret(sealed, len(value), self._engine.clock.now_ms(), by)))
+        sealed = self.seal.seal(bound(KIND, key), value)
+        return OpaqueRecord(KIND, key, encode(StoredSecret(sealed, len(value), self._engine.clock.now_ms(), by)))
 
     def view(self, key: str, record: bytes) -> SecretView:
         project, _, name = key.partition("/")
@@ -74,7 +77,22 @@ class Secrets:
         return msgspec.structs.replace(frame, orders=orders)
 
     async def reseal(self, ask: Ask) -> Resealed:
-        return await reseal(self._engine, ask, KIND, self._resealed)
+        """Seal secrets, also those of hooks, with the newest key; records that change meanwhile are tried again."""
+        done = 0
+        for _ in range(PASSES_MAX):
+            state = await self._engine.settled()
+            unreadable: list[str] = []
+            conflicts = 0
+            records = self._resealed(state, unreadable)
+            for batch in in_batches(records, lambda record: len(record.value or b""), BATCH_BYTES_MAX, BATCH_MAX):
+                try:
+                    await ask(partial(PutRecords, records=tuple(batch)))
+                    done += len(batch)
+                except Conflict:
+                    conflicts += 1
+            if not conflicts:
+                return Resealed(done, unreadable)
+        raise Conflict("secrets are being changed; ask again, what was sealed again stays so", code="busy")
 
     def _with_secrets(self, order: Order, allocated: Container[int], opened: dict[str, bytes | str]) -> Order:
         if not isinstance(order, Run) or order.token in allocated or not may_have_secrets(order.document):
@@ -103,21 +121,26 @@ class Secrets:
         if record is None:
             return f"it is no longer there; `roost secrets set {key}`"
         try:
-            return self.seal.open(_bound(key), _decode(record).sealed)
+            return self.seal.open(bound(KIND, key), _decode(record).sealed)
         except msgspec.MsgspecError:
             return f"its record is damaged; `roost secrets set {key}`"
         except Unsealable as error:
-            message = str(error).removeprefix(_bound(key))
+            message = str(error).removeprefix(bound(KIND, key))
             return f"it{message}; give the server its --key-file, or `roost secrets set {key}`"
 
-    def _resealed(self, key: str, record: bytes) -> bytes | None:
-        stored = _decode(record)
-        if self.seal.is_newest(stored.sealed):
-            return None
-        value = self._open(key, record)
-        if isinstance(value, str):
-            raise Unsealable(value)
-        return _encode(msgspec.structs.replace(stored, sealed=self.seal.seal(_bound(key), value)))
+    def _resealed(self, state: State, unreadable: list[str]) -> Iterator[OpaqueRecord]:
+        for kind, decode in SEALED.items():
+            for key, record in sorted(state.opaque_records.get(kind, {}).items()):
+                name = bound(kind, key)
+                try:
+                    stored = decode(record)
+                    if not stored.sealed or self.seal.is_newest(stored.sealed):
+                        continue
+                    sealed = self.seal.seal(name, self.seal.open(name, stored.sealed))
+                except (Unsealable, msgspec.MsgspecError):
+                    unreadable.append(key if kind == KIND else name)
+                    continue
+                yield OpaqueRecord(kind, key, encode(msgspec.structs.replace(stored, sealed=sealed)), record)
 
 
 def check_key(key: str) -> None:
@@ -127,53 +150,12 @@ def check_key(key: str) -> None:
     check_name(name, "name")
 
 
-async def reseal(engine: Engine, ask: Ask, kind: str, again: Callable[[str, bytes], bytes | None]) -> Resealed:
-    """Seal records with the newest key, in batches; records that change meanwhile are tried again.
-
-    `again` seals one record; None: it has the newest key already. Raises Unsealable, which is reported.
-    """
-    done = 0
-    for _ in range(PASSES_MAX):
-        state = await engine.settled()
-        unreadable: list[str] = []
-        conflicts = 0
-        for batch in _batches(kind, sorted(state.opaque_records.get(kind, {}).items()), again, unreadable):
-            try:
-                await ask(partial(PutRecords, records=batch))
-                done += len(batch)
-            except Conflict:
-                conflicts += 1
-        if not conflicts:
-            return Resealed(done, unreadable)
-    raise Conflict(f"{kind}s are being changed; ask again, what was sealed again stays so", code="busy")
-
-
-def _batches(
-    kind: str, records: list[tuple[str, bytes]], again: Callable[[str, bytes], bytes | None], unreadable: list[str]
-) -> Iterator[tuple[OpaqueRecord, ...]]:
-    batch: list[OpaqueRecord] = []
-    size = 0
-    for key, record in records:
-        try:
-            value = again(key, record)
-        except Unsealable:
-            unreadable.append(key)
-            continue
-        if value is None:
-            continue
-        batch.append(OpaqueRecord(kind, key, value, record))
-        size += len(record)
-        if size >= BATCH_BYTES_MAX or len(batch) == BATCH_MAX:
-            yield tuple(batch)
-            batch, size = [], 0
-    if batch:
-        yield tuple(batch)
-
-
-def _bound(key: str) -> str:
+def bound(kind: str, key: str) -> str:
     """The name that is authenticated with a sealed value: it cannot replace another."""
-    return f"{KIND}/{key}"
+    return f"{kind}/{key}"
 
 
-_encode = msgspec.msgpack.Encoder().encode
+encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(StoredSecret).decode
+decode_hook = msgspec.msgpack.Decoder(Hook).decode
+SEALED: dict[str, Callable[[bytes], StoredSecret | Hook]] = {KIND: _decode, HOOK: decode_hook}

@@ -11,6 +11,7 @@ import grpc
 from roost.model.errors import Invalid
 from roost.model.records.enrolment import Bundle, read_bundle
 from roost.server.config import CERTIFICATE_MS
+from roost.server.files import readable_by_others, replacing
 from roost.server.observability import logging
 from roost.server.pki.authority import Authority, now_ms
 
@@ -74,7 +75,8 @@ class ServerCertificate(Certificate):
 
     def _issue(self) -> Bundle:
         bundle = self._authority.for_server(self._name, self._hosts, self._life_ms)
-        write_secret(self.path, bundle.text())
+        with replacing(self.path) as file:
+            file.write(bundle.text().encode("ascii"))
         return bundle
 
     def _show(self, bundle: Bundle) -> Bundle:
@@ -110,6 +112,8 @@ class OperatorCertificate(Certificate):
 
     def _show(self) -> None:
         certificate, key = self._paths
+        if warning := readable_by_others(key):
+            log.warning("the API's key is not private", file=str(key), warning=warning)
         self.context.load_cert_chain(certificate, key)
         self.pair = (key.read_bytes(), certificate.read_bytes())
 
@@ -117,9 +121,9 @@ class OperatorCertificate(Certificate):
 class ServerTls:
     """The certificates that are shown to clients, kept up to date."""
 
-    def __init__(self, server: ServerCertificate, api: Certificate | None) -> None:
-        self.server = server
-        self.api = api  # None: no TLS for the API
+    def __init__(self, server: ServerCertificate, api: Certificate) -> None:
+        self.server = server  # for agents and other servers
+        self.api = api  # for clients and controllers
         self.operators = api if isinstance(api, OperatorCertificate) else None
 
     async def run(self) -> None:
@@ -148,17 +152,6 @@ def _outward() -> tuple[str, ...]:
             return (probe.getsockname()[0],)
         except OSError:
             return ()
-
-
-def write_secret(path: Path, text: str) -> None:
-    """Write a file that only its owner can read; a concurrent reader sees the old or the new one."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(draft, path)
 
 
 def _context() -> ssl.SSLContext:

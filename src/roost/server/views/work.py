@@ -21,13 +21,14 @@ from roost.core.state import versions
 from roost.core.state.state import State
 from roost.model.errors import Invalid, NotFound
 from roost.model.keys import split_workload_key
+from roost.model.protocol import Usage
 from roost.model.reasons.attempts import SUBMITTED
 from roost.model.records.instance import Decision, Instance
-from roost.model.records.transition import Transition
+from roost.model.records.transition import InstanceTransition, NodeTransition
 from roost.model.records.workload import Rollout, Workload
 from roost.model.states import ALLOCATED, FINISHED, WORST_FIRST, InstanceState, WorkloadKind
 from roost.schema.nodes import NodeDetail, NodeView, ResourceUse, UsageView
-from roost.schema.reason_text import Visible, message_of, reason_view, render, render_text
+from roost.schema.reason_text import Visible, health_text, message_of, reason_view, render, render_text
 from roost.schema.rollouts import RolloutView, VersionView
 from roost.schema.work import (
     CandidateView,
@@ -38,6 +39,7 @@ from roost.schema.work import (
     WorkloadDetail,
     WorkloadView,
 )
+from roost.server.views.limits import unenforced_on
 from roost.server.views.view_of import view_of
 
 RUNNING = (InstanceState.RUNNING, InstanceState.STARTING, InstanceState.PLACED)
@@ -160,7 +162,9 @@ def instance_detail(state: State, workload: Workload, index: int, visible: Visib
         if index < state.placed_count(workload):
             raise NotFound(f"nothing is known of {workload.key}.{index}: it ended before this server learnt of it")
         return InstanceDetail(**msgspec.structs.asdict(never_ran(workload, index, visible)))
-    return detail_of(state.spec_of(instance), instance, visible)
+    spec = state.spec_of(instance)
+    detail = detail_of(spec, instance, visible)
+    return msgspec.structs.replace(detail, unenforced=unenforced_on(state, spec, instance))
 
 
 def detail_of(workload: Workload, instance: Instance, visible: Visible | None = None) -> InstanceDetail:
@@ -194,14 +198,19 @@ def decision_view(decision: Decision) -> DecisionView:
     return view_of(DecisionView, decision, candidates=candidates)
 
 
-def story_view(story: Sequence[Transition], visible: Visible | None = None) -> list[StoryLine]:
+def story_view(story: Sequence[InstanceTransition], visible: Visible | None = None) -> list[StoryLine]:
     return [
-        StoryLine(
-            line.at_ms, line.state, render(line.reason, visible), line.revision, reason_view(line.reason, visible),
-            line.before, line.attempt, line.node, line.exit_code, line.signal,
+        _line_view(
+            line, visible, attempt=line.attempt, node=line.node, exit_code=line.exit_code, signal=line.signal,
+            step=line.step,
         )
         for line in story
     ]  # fmt: skip
+
+
+def _line_view(line: InstanceTransition | NodeTransition, visible: Visible | None, **more: Any) -> StoryLine:
+    message, reason = render(line.reason, visible), reason_view(line.reason, visible)
+    return StoryLine(line.at_ms, line.state, message, line.revision, reason, line.before or "", **more)
 
 
 def node_view(state: State, name: str) -> NodeView:
@@ -220,7 +229,7 @@ def node_detail(state: State, name: str, visible: Visible | None = None) -> Node
         devices=[max(0, free) for free in fleet.devices[row][fleet.device_total[row] > 0].tolist()],
         ports=sorted(fleet.ports.get(name, {})),
         instances=[instance_view(instance, visible) for instance in seen[:DETAIL_INSTANCES_MAX]],
-        story=story_view(report["node"].story, visible),
+        story=[_line_view(line, visible, node=name) for line in report["node"].story],
     )
 
 
@@ -251,7 +260,7 @@ def _instance_fields(instance: Instance, visible: Visible | None = None) -> dict
         "failures": instance.failures,
         "version": instance.version,
         "ready": instance.ready_since_ms > 0,
-        "health_message": instance.health_message,
+        "health_message": health_text(instance.health_failure) if instance.health_failure is not None else "",
         "crash_loop": _is_looping(instance),
     }
 
@@ -273,10 +282,15 @@ def _node_view(kind: type[N], state: State, name: str, report: dict[str, Any], *
             unit_name(resource): ResourceUse(report["used"][resource], total)
             for resource, total in facts.resources.items()
         },
-        usage=UsageView(usage.cpu_milli, usage.memory, usage.disk) if usage else None,
+        usage=_usage_view(usage) if usage else None,
         running=len(report["running"]),
         **fields,
     )
+
+
+def _usage_view(usage: Usage) -> UsageView:
+    used = (usage.cpu_milli, usage.memory, usage.disk, usage.at_ms)
+    return UsageView(*used, usage.task_restarts, usage.logs_stuck_ms)
 
 
 class _Labelled(msgspec.Struct):

@@ -16,7 +16,6 @@ from functools import partial
 import msgspec
 
 from roost import __version__
-from roost.core.state.outcome import Forgotten
 from roost.core.state.state import State
 from roost.model.errors import NoService, NotFound
 from roost.model.events import PutRecords
@@ -28,13 +27,15 @@ from roost.ports.store import Change
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging
 from roost.server.pki.encryption import Seal, Unsealable
+from roost.server.pki.secrets import HOOK, bound, decode_hook
 from roost.server.waiting import wait_for
 from roost.server.webhooks.channel import TIMING, Channel, RetryTiming
 from roost.server.webhooks.command import Commands
+from roost.server.webhooks.destinations import Destinations
 from roost.server.webhooks.events import KINDS, Batch, Occurrence, WebhookReader, batch_of
 from roost.server.webhooks.http import Poster, PostOutcome
 
-KIND = "hook"
+KIND = HOOK
 POSITION = "hook-position"
 POSITIONS = "all"  # the one record of that kind: two hundred hooks are 30 KB
 
@@ -59,16 +60,16 @@ class Hooks:
     seal: Seal  # set before the first request
 
     def __init__(
-        self, engine: Engine, commands: Sequence[Command] = (), *, to_loopback: bool = False,
+        self, engine: Engine, commands: Sequence[Command] = (), *, destinations: Destinations,
         timing: RetryTiming = TIMING, store_s: float = STORE_S, poster: Poster | None = None,
         runner: Commands | None = None,
     ) -> None:  # fmt: skip
         self._engine = engine
         self.commands = {f"{EVERYWHERE}/command:{command.name}": command for command in commands}
-        self.to_loopback = to_loopback
+        self.destinations = destinations
         self._timing = timing
         self._store_s = store_s
-        self._poster = poster or Poster(to_loopback=to_loopback)
+        self._poster = poster or Poster(destinations)
         self._runner = runner or Commands()
         self._gate = asyncio.Semaphore(CONNECTIONS_MAX)
         self._testing = 0
@@ -97,15 +98,14 @@ class Hooks:
     # the engine's side
 
     def take(
-        self, state: State, changes: Sequence[Change], forgotten: Sequence[Forgotten] = (),
-        transitions: Sequence[Transitioned] = (),
+        self, state: State, changes: Sequence[Change], transitions: Sequence[Transitioned] = ()
     ) -> None:  # fmt: skip
         """A commit of this server is durable. Free without hooks; nothing is decoded here."""
         kinds = {change.kind for change in changes}
         self._stale = self._stale or KIND in kinds
         if (not self.commands and not state.opaque_records.get(KIND)) or not (kinds & KINDS or transitions):
             return
-        batch = batch_of(state, changes, forgotten, transitions)
+        batch = batch_of(state, changes, transitions)
         self._backlog.append(batch)
         self._backlog_changes += batch.size
         if self._backlog_changes > BACKLOG_MAX:
@@ -297,7 +297,7 @@ class Hooks:
         headers |= {"Roost-Delivery": event.id, "Roost-Hook": key}
         if hook.sealed:
             try:
-                secret = self.seal.open(bound(key), hook.sealed)
+                secret = self.seal.open(bound(KIND, key), hook.sealed)
             except Unsealable:
                 return PostOutcome(False, 0, "its secret cannot be opened with the server's keys; set it again")
             headers["Roost-Signature"] = sign(secret, int(time.time()), body)
@@ -324,20 +324,4 @@ class Hooks:
             self._testing -= 1
 
 
-def bound(key: str) -> str:
-    """The name that is authenticated with a sealed secret: it cannot replace another."""
-    return f"{KIND}/{key}"
-
-
-def resealed_hook(seal: Seal, key: str, record: bytes) -> bytes | None:
-    """The record of a hook with its secret sealed by the newest key; None: it is already. Raises Unsealable."""
-    hook = decode_hook(record)
-    if not hook.sealed or seal.is_newest(hook.sealed):
-        return None
-    secret = seal.open(bound(key), hook.sealed)
-    return encode_hook(msgspec.structs.replace(hook, sealed=seal.seal(bound(key), secret)))
-
-
-encode_hook = msgspec.msgpack.Encoder().encode
-decode_hook = msgspec.msgpack.Decoder(Hook).decode
 _POSITIONS = msgspec.msgpack.Decoder(dict[str, WebhookPosition])

@@ -12,12 +12,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from roost.core.state.outcome import Forgotten
 from roost.core.state.state import State
 from roost.model.limits import STORY_MAX
 from roost.model.reasons.attempts import Preempted
 from roost.model.reasons.reason import Reason
-from roost.model.records.transition import Transition, Transitioned, lines_between
+from roost.model.records.transition import (
+    InstanceTransition,
+    InstanceTransitioned,
+    NodeTransition,
+    NodeTransitioned,
+    Transitioned,
+    WorkloadRemoved,
+    lines_between,
+)
 from roost.model.records.webhook import FINISHED_WORKLOAD, PREEMPTED, WebhookEvent, is_end
 from roost.model.records.workload import Workload
 from roost.ports.store import Change
@@ -85,13 +92,13 @@ class WebhookReader:
             if story and story[-1].revision > since:
                 torn += len(story) >= STORY_MAX and story[0].revision > since + 1
                 lines = lines_between(story, since, until)
-                found += self._transitions([Transitioned("instance", instance.key, line) for line in lines])
+                found += self._transitions([InstanceTransitioned(instance.key, line) for line in lines])
                 last[instance.workload] = max([last.get(instance.workload, 0), *(line.revision for line in lines)])
             if number % SCAN_BURST == SCAN_BURST - 1:
                 await asyncio.sleep(0)
-        for name, story in nodes:
-            lines = lines_between(story, since, until)
-            found += self._transitions([Transitioned("node", name, line) for line in lines])
+        for name, status_lines in nodes:
+            recent = lines_between(status_lines, since, until)
+            found += self._transitions([NodeTransitioned(name, line) for line in recent])
         for workload, progress in finished:
             # It ended with the last of its instances, which have revisions; if none ran since, at an unknown one.
             found += self._finished(workload, progress, last.get(workload.key) or until)
@@ -101,14 +108,17 @@ class WebhookReader:
     def _transitions(self, transitions: Iterable[Transitioned]) -> list[Occurrence]:
         seen: Counter[tuple[str, str, int]] = Counter()  # one commit may bring an instance into the same state twice
         found: list[Occurrence] = []
-        for kind, key, line in transitions:
-            seen[key, line.state, line.revision] += 1
-            number = seen[key, line.state, line.revision]
-            event = self._node(key, line) if kind == "node" else self._instance(key, line, number)
-            found.append(Occurrence(event, line.reason))
+        for item in transitions:
+            if isinstance(item, NodeTransitioned):
+                found.append(Occurrence(self._node(*item), item.transition.reason))
+            elif isinstance(item, InstanceTransitioned):
+                key, line, _ = item
+                seen[key, line.state, line.revision] += 1
+                event = self._instance(key, line, seen[key, line.state, line.revision])
+                found.append(Occurrence(event, line.reason))
         return found
 
-    def _instance(self, key: str, line: Transition, number: int) -> WebhookEvent:
+    def _instance(self, key: str, line: InstanceTransition, number: int) -> WebhookEvent:
         workload, _, index = key.rpartition(".")
         project, _, name = workload.partition("/")
         what = PREEMPTED if line.state == "stopping" and isinstance(line.reason, Preempted) else line.state
@@ -117,16 +127,16 @@ class WebhookReader:
             id=self._id("instance", workload, index, line.state, line.revision, number),
             event=f"instance.{what}", at_ms=line.at_ms, revision=line.revision,
             kind="instance", key=key, project=project, workload=name, index=int(index),
-            state=line.state, before=line.before, ended=ended,
+            state=line.state, before=line.before or "", ended=ended,
             message=render(line.reason), reason=reason_data(line.reason),
             attempt=line.attempt, node=line.node, version=line.version,
             exit_code=line.exit_code if ended else None, signal=line.signal if ended else None,
         )  # fmt: skip
 
-    def _node(self, name: str, line: Transition) -> WebhookEvent:
+    def _node(self, name: str, line: NodeTransition) -> WebhookEvent:
         return WebhookEvent(
             id=self._id("node", name, line.state, line.revision), event=f"node.{line.state}", at_ms=line.at_ms,
-            revision=line.revision, kind="node", key=name, state=line.state, before=line.before,
+            revision=line.revision, kind="node", key=name, state=line.state, before=line.before or "",
             message=render(line.reason), reason=reason_data(line.reason), node=name,
         )  # fmt: skip
 
@@ -151,15 +161,14 @@ class WebhookReader:
         return sha256("/".join(map(str, (self._life, *parts))).encode()).hexdigest()[:32]
 
 
-def batch_of(
-    state: State, changes: Iterable[Change], forgotten: Iterable[Forgotten], transitions: Sequence[Transitioned]
-) -> Batch:
+def batch_of(state: State, changes: Iterable[Change], transitions: Sequence[Transitioned]) -> Batch:
     """A commit to be read later. Records are changed in place, so the progress is copied at once."""
-    gone = [item for item in forgotten if item.change.kind == "workload"]
+    removed = [item for item in transitions if isinstance(item, WorkloadRemoved)]
     workloads = [change for change in changes if change.kind == "workload" and change.value is not None]
-    progress = {change.key: (begun, counts) for change, begun, counts in gone}
+    progress = {item.key: (item.placed_count, item.counts) for item in removed}
     progress |= {change.key: progress_of(state, change.key) for change in workloads}
-    return Batch(state.revision, state.now_ms, transitions, [*(item.change for item in gone), *workloads], progress)
+    last = [Change("workload", item.key, item.record) for item in removed]
+    return Batch(state.revision, state.now_ms, transitions, [*last, *workloads], progress)
 
 
 _WORKLOADS = msgspec.msgpack.Decoder(Workload)

@@ -16,6 +16,8 @@ from functools import cached_property
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from roost.server.webhooks.destinations import Address, Destinations, literal_of
+
 TRY_S_MAX = 10.0  # everything: the name, the connection, the answer
 HEAD_BYTES_MAX = 16 << 10  # of an answer's first line
 ANSWER_BYTES_MAX = 64 << 10  # of the body, which is not used: it is read so that the receiver can finish
@@ -24,12 +26,6 @@ INTERIM_MAX = 5  # answers like 100 Continue before the real one
 RESOLVERS_MAX = 8  # threads that wait for name servers; a dead one keeps a thread for up to half a minute
 NAMES_MAX = 1_000
 NAME_S = 60.0  # how long the addresses of a name are cached
-
-#: Metadata services of clouds, which have secrets; 169.254.169.254 and the like are refused as link-local.
-METADATA = frozenset(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "168.63.129.16", "192.0.0.192")))
-NAT64 = ipaddress.ip_network("64:ff9b::/96")
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class PostOutcome(NamedTuple):
@@ -42,8 +38,8 @@ class PostOutcome(NamedTuple):
 
 
 class Poster:
-    def __init__(self, *, to_loopback: bool = False, try_s_max: float = TRY_S_MAX) -> None:
-        self._to_loopback = to_loopback
+    def __init__(self, destinations: Destinations, try_s_max: float = TRY_S_MAX) -> None:
+        self._destinations = destinations
         self._try_s_max = try_s_max
         self._resolvers = ThreadPoolExecutor(RESOLVERS_MAX, thread_name_prefix="hook-names")
         self._known: dict[tuple[str, int], tuple[float, str]] = {}
@@ -97,7 +93,7 @@ class Poster:
         found = [literal] if literal is not None else await loop.run_in_executor(self._resolvers, _resolve, host, port)
         refusal = f"{host} has no address"
         for item in found:
-            refusal = refusal_of(item, to_loopback=self._to_loopback)
+            refusal = self._destinations.refusal(item)
             if not refusal:
                 if len(self._known) >= NAMES_MAX:
                     self._known.clear()
@@ -110,32 +106,6 @@ class Poster:
         return ssl.create_default_context()
 
 
-def literal_of(host: str) -> Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-def refusal_of(address: Address, *, to_loopback: bool) -> str:
-    """Why an address is refused; "": it is not. An IPv4 address within an IPv6 address is checked also."""
-    inner: Address | None = None
-    if isinstance(address, ipaddress.IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if address in NAT64:
-            inner = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
-    if inner is not None:
-        return refusal_of(inner, to_loopback=to_loopback)
-    if address.is_loopback:
-        message = "is the server's own machine; only a server with --hooks-to-loopback posts there"
-        return "" if to_loopback else f"{address} {message}"
-    if address.is_link_local or address in METADATA:
-        return f"{address} is link-local or a cloud's metadata service: nothing is posted there"
-    if address.is_unspecified or address.is_multicast or (address.is_reserved and not address.is_private):
-        return f"{address} is no address of a host"
-    return ""
-
-
 def _resolve(host: str, port: int) -> list[Address]:
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [ipaddress.ip_address(str(item[4][0]).partition("%")[0]) for item in found]
@@ -146,7 +116,7 @@ async def _status(reader: asyncio.StreamReader) -> int:
         line = await reader.readuntil(b"\n")
         found = re.match(rb"\s*HTTP/1\.\S*\s+(\d{3})(\s|$)", line)
         if not found:
-            raise ValueError(f"it does not answer in HTTP: {line!r:.60}")
+            raise ValueError("it does not answer in HTTP")
         code = int(found[1])
         if code >= 200:
             return code

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with a document: refused in words, with the field, and nothing is kept."""
+"""Everything that can be wrong with a document: refused with a message and the field, and nothing is kept."""
 
 import json
 from collections.abc import AsyncIterator
@@ -31,10 +31,12 @@ VALUES: list[tuple[dict[str, Any], int, str]] = [
     ({"name": "x"}, 422, "steps"),
     ({"name": "x", "steps": []}, 422, "steps"),
     ({"name": "x", "steps": None}, 422, "steps"),
-    ({"name": "x", "steps": [{}]}, 422, "steps[0]"),
+    ({"name": "x", "steps": [{}]}, 422, "steps[0].run"),
     ({"name": "x", "steps": [{"run": "  "}]}, 422, "steps[0].run"),
     ({"name": "x", "steps": [{"run": "true"}], "command": "true"}, 422, "command"),
     ({"name": "x", "steps": [{"run": "true", "image": "y"}]}, 422, "steps[0].image"),
+    ({"name": "x", "command": "true", "image": "python:3.12"}, 422, "image"),
+    ({"name": "x", "kind": "vm"}, 422, "kind"),
     ({"name": "x", "command": "true", "cuont": 3}, 422, "cuont"),
     ({"name": "x", "command": "true", "count": 10**12}, 422, "count"),
     ({"name": "x", "command": "true", "count": 10**300}, 422, "count"),
@@ -68,7 +70,7 @@ VALUES: list[tuple[dict[str, Any], int, str]] = [
 
 @pytest.fixture(scope="module")
 async def made(anyio_backend: str) -> AsyncIterator[InprocessServer]:
-    """One server for all: nobody here leaves a trace in it."""
+    """One server for all: no test leaves a trace in it."""
     async with inprocess_server() as status:
         await status.submit()
         yield status
@@ -132,7 +134,7 @@ async def test_json_that_cannot_be_read_is_refused(made: InprocessServer, body: 
         ("name: &n x\ncommand: *n\n", "aliases"),
         ("base: &b {a: 1}\nname: x\nenv: {<<: *b}\n", "aliases"),
         ("a: &a [*a]\n", "aliases"),
-        ("x: *nobody\ny: &z 1\n", "aliases"),
+        ("x: *missing\ny: &z 1\n", "aliases"),
         (bomb(), "aliases"),
         (quadratic(), "aliases"),
         ("a: " * 5_000, "YAML"),
@@ -290,7 +292,7 @@ async def test_a_server_that_cannot_decide_says_so() -> None:
             assert (await made.client.get("/livez")).status_code == 200
 
 
-async def test_a_defect_is_told_without_its_details(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_defect_is_reported_without_its_details(capsys: pytest.CaptureFixture[str]) -> None:
     async with inprocess_server() as made:
         made.engine.state.workloads = None  # type: ignore[assignment]
         answer = await made.get("/v1/workloads/default/job", expect=500)

@@ -1,5 +1,6 @@
 """Answers of the REST API that are not just a view in JSON: states of the past, bytes, and streams of events."""
 
+import asyncio
 import re
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -12,12 +13,13 @@ from litestar.datastructures import ResponseHeader
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.response import Stream
 
-from roost.model.errors import Invalid, RoostError
+from roost.model.errors import Invalid, NoService, RoostError
 from roost.schema.work import SubmittedView
 from roost.server.auth.principal import Principal, Redactor
+from roost.server.auth.shares import Shares
 from roost.server.feed.change_log import CommittedChanges, FeedUpdate
 from roost.server.http.api import sse
-from roost.server.http.api.context import ApiRequest, principal_of
+from roost.server.http.api.context import ApiRequest, dispatcher_of, principal_of
 from roost.server.operations.context import AsOf
 from roost.server.operations.fleet import servers
 from roost.server.operations.parameters import OFFSET_MAX
@@ -25,6 +27,7 @@ from roost.server.operations.work import events, logs, workloads
 from roost.server.operations.work.events import ID_MAX, EventBatch
 from roost.server.operations.work.logs import LogEvent, LogSlice
 
+STREAMS_MAX = 2_048  # half of all connections
 EVENT_STREAM = "text/event-stream"
 EVENT_STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 BYTES, PROMETHEUS = "application/octet-stream", "text/plain; version=0.0.4"
@@ -132,8 +135,29 @@ def _resume_changes(last: str | None, arguments: dict[str, Any]) -> None:
 
 
 def stream(request: ApiRequest, source: AsyncGenerator[bytes, None]) -> Stream:
-    frames = _while_permitted(principal_of(request), sse.kept_alive(_reported(source)))
-    return Stream(frames, media_type=EVENT_STREAM, headers=EVENT_STREAM_HEADERS)
+    principal, watch = principal_of(request), dispatcher_of(request).context.watch
+    shares: Shares = request.app.state["streams"]
+    shares.take(principal)  # refused here, before the answer has begun
+    shares.give_back(principal.name)
+
+    def changed() -> "list[asyncio.Future[int]]":
+        return [watch.changed(key) for key in principal.records]
+
+    frames = _while_permitted(principal, sse.kept_alive(_reported(source), changed=changed))
+    return Stream(_counted(shares, principal, frames), media_type=EVENT_STREAM, headers=EVENT_STREAM_HEADERS)
+
+
+async def _counted(
+    shares: Shares, principal: Principal, source: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
+    """Count a stream while it is open. Where several begin at once, one too many ends with an event."""
+    async with aclosing(source):
+        try:
+            with shares.one(principal):
+                async for frame in source:
+                    yield frame
+        except NoService as error:
+            yield sse.event({"message": error.message}, event="stopping")
 
 
 async def _reported(source: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

@@ -1,36 +1,33 @@
-"""Bodies: what people send, as plain data. JSON or YAML, bounded in size, depth and repetition, no key twice."""
+"""Bodies: settings are read here; documents are left to their operation, which reads large ones beside the loop."""
 
 import asyncio
-import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import msgspec
 from litestar import Request
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, Operation, Reference, RequestBody, Schema
 
-from roost.model.errors import Invalid, TooMuch, Unreadable, WrongType
+from roost.model.errors import TooMuch, Unreadable, WrongType
 from roost.model.records.enrolment import JoinRequest
+from roost.model.spec.reading import read
+from roost.model.spec.text import decode_json, decode_yaml
 from roost.schema.secrets import SecretValue
 from roost.schema.webhooks import HookBody
+from roost.server.operations.work.documents import BODY_BYTES_MAX, Documents
 
-BODY_BYTES_MAX = 8 << 20  # ten thousand documents of 800 bytes
-# YAML is read at some 5 MB/s while all else waits. One document may have half a megabyte; with comments, twice that.
-YAML_BYTES_MAX = 1 << 20
+FIELDS_BYTES_MAX = 128 << 10  # of settings: a thousand names of nodes or projects; read in some milliseconds
+FIELDS_YAML_BYTES_MAX = 32 << 10  # some 6 ms
+FIELDS_BRACKETS_MAX = 1_000  # mappings and lists; settings have ten
 BODY_S_MAX = 30.0  # 8 MiB over a slow line; without it, a few idle senders would hold all connections
-DEPTH_MAX = 64  # a document needs 4; deeper is an attack on the code that walks it
-OPEN_BRACKETS_MAX = 1_000  # more than any script leaves open; the parser needs some 5 ms for so many
-MESSAGE_LENGTH_MAX = 300
-
 BYTES_MAX: dict[type, int] = {
     HookBody: 64 << 10,  # a URL, fifty names and a secret, every byte escaped as six
     JoinRequest: 16 << 10,  # a token, a name and a certificate request have 1 KB; it needs no token
     SecretValue: 256 << 10,  # 32 KiB in which every byte is escaped as six
 }
 
-JSON_ONLY = {JoinRequest}  # its sender is unknown, and YAML is not parsed in linear time
+SECRET: set[type] = {HookBody, JoinRequest, SecretValue}  # errors do not repeat what is in them
+JSON_ONLY: set[type] = {JoinRequest}  # its sender is unknown, and YAML is not parsed in linear time
 
 JSON_TYPES = frozenset({b"", b"application/json"})
 YAML_TYPES = frozenset({b"application/yaml", b"application/x-yaml", b"text/yaml", b"text/x-yaml"})
@@ -38,61 +35,26 @@ YAML_TYPES = frozenset({b"application/yaml", b"application/x-yaml", b"text/yaml"
 T = TypeVar("T")
 
 
-async def read_data(request: "Request[Any, Any, Any]") -> Any:
+async def read_documents(request: "Request[Any, Any, Any]") -> Documents:
+    """The body as it was sent, of which only the size is checked."""
     kind = _kind(request.scope["headers"])
-    body = await _body(request)
-    return decode_yaml(body) if kind in YAML_TYPES else decode_json(body)
+    return Documents(await _body(request, BODY_BYTES_MAX), kind in YAML_TYPES)
 
 
 async def read_fields(request: "Request[Any, Any, Any]", fields: type[T], *, required: bool = False) -> T:
     """The body as a struct; no body means its defaults, where it is not required."""
-    body = await _body(request, BYTES_MAX.get(fields, BODY_BYTES_MAX))
+    body = await _body(request, BYTES_MAX.get(fields, FIELDS_BYTES_MAX))
     raw: Any = {}
     if body or required:
         is_yaml = _kind(request.scope["headers"]) in YAML_TYPES
         if is_yaml and fields in JSON_ONLY:
             raise WrongType("this is taken as JSON only")
+        if is_yaml and len(body) > FIELDS_YAML_BYTES_MAX:
+            raise TooMuch(f"YAML may have {FIELDS_YAML_BYTES_MAX:,} bytes here; send JSON, which may have more")
+        if body.count(b"{") + body.count(b"[") > FIELDS_BRACKETS_MAX:
+            raise Unreadable(f"there are more than {FIELDS_BRACKETS_MAX:,} mappings and lists in it")
         raw = decode_yaml(body) if is_yaml else decode_json(body)
-    try:
-        return msgspec.convert(raw, fields)
-    except msgspec.ValidationError as error:
-        raise _odd_field(raw, fields, error) from None
-
-
-def decode_json(body: bytes) -> Any:
-    """JSON in the strict sense. A repeated key is refused: one of the two would be ignored silently."""
-    try:
-        data = msgspec.json.decode(body)
-        if body.count(b"{") + body.count(b"[") > DEPTH_MAX:
-            _check_depth(data)
-        _TWICE.decode(body.decode())
-    except msgspec.DecodeError as error:
-        raise Unreadable(f"this is not JSON: {error}"[:MESSAGE_LENGTH_MAX]) from None
-    except UnicodeDecodeError as error:
-        raise Unreadable(f"this is not UTF-8: {error.reason} at byte {error.start}") from None
-    except RecursionError:
-        raise _too_deep() from None
-    return data
-
-
-def decode_yaml(body: bytes) -> Any:
-    """YAML that JSON can express: one document, no repeated key, no aliases."""
-    import ryaml  # only where YAML comes
-
-    if len(body) > YAML_BYTES_MAX:
-        raise TooMuch(f"a body in YAML may have {YAML_BYTES_MAX:,} bytes; send JSON, which may have {BODY_BYTES_MAX:,}")
-    try:
-        text = body.decode()
-        _refuse_open_brackets(text)
-        if "*" in text and "&" in text:
-            _refuse_aliases(ryaml, text)
-        data = ryaml.loads(text)
-    except UnicodeDecodeError as error:
-        raise Unreadable(f"this is not UTF-8: {error.reason} at byte {error.start}") from None
-    except ValueError as error:
-        raise Unreadable(f"this is not YAML: {error}"[:MESSAGE_LENGTH_MAX]) from None
-    _check_depth(data)
-    return data
+    return read(raw, fields, quotes=fields not in SECRET)
 
 
 def taking(fields: type, *, required: bool = True, many: int = 0) -> type[Operation]:
@@ -109,25 +71,7 @@ def taking(fields: type, *, required: bool = True, many: int = 0) -> type[Operat
     return Taking
 
 
-def _odd_field(raw: Any, fields: type, error: msgspec.ValidationError) -> Invalid:
-    """The wrong field, and why. In a mapping with any keys, the key is found by converting each alone."""
-    message, _, where = str(error).partition(" - at `")
-    path = where.rpartition("$")[2].strip(".`")
-    for begin, answer in (("Object contains unknown", "there is no such field"), ("Object missing", "this is needed")):
-        if message.startswith(begin):
-            return Invalid(message.partition("`")[2].rstrip("`")[:MESSAGE_LENGTH_MAX], answer)
-    if path.endswith("[...]") and path.removesuffix("[...]") in raw:
-        path = path.removesuffix("[...]")
-        for key, value in raw[path].items():
-            try:
-                msgspec.convert({**raw, path: {key: value}}, fields)
-            except msgspec.ValidationError:
-                path = f"{path}.{key:.80}"
-                break
-    return Invalid(path or "$", message[:MESSAGE_LENGTH_MAX])
-
-
-async def _body(request: "Request[Any, Any, Any]", most: int = BODY_BYTES_MAX) -> bytes:
+async def _body(request: "Request[Any, Any, Any]", most: int) -> bytes:
     """The bytes of the body. Most come in one piece; a sender of many pieces has a time limit."""
     for name, value in request.scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > most:
@@ -163,56 +107,5 @@ def _kind(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     return kind
 
 
-def _refuse_aliases(ryaml: Any, text: str) -> None:
-    """Refuse documents in which a part refers to another: a few lines of that can stand for terabytes.
-
-    A star may also be just a star. So each is made to refer to a name that does not exist: only a real alias fails.
-    """
-    anonymous = "nobody"
-    while anonymous in text:
-        anonymous += "-else"
-    try:
-        ryaml.loads(text.replace("*", f"*{anonymous}"))
-    except ValueError as error:
-        if "unknown anchor" in str(error):
-            raise Unreadable("aliases (*name) are not taken here; write the part out where it is meant") from None
-
-
-def _refuse_open_brackets(text: str) -> None:
-    """The parser takes quadratic time for brackets that are not closed. Those in texts count: there are few of them."""
-    depth = 0
-    for found in _BRACKETS.finditer(text):
-        depth += 1 if found.group() in "[{" else -1
-        if depth > OPEN_BRACKETS_MAX:
-            raise _too_deep()
-
-
-def _check_depth(data: Any) -> None:
-    level = [data] if isinstance(data, dict | list) else []
-    for _ in range(DEPTH_MAX):
-        inner = [child for item in level for child in (item.values() if isinstance(item, dict) else item)]
-        level = [child for child in inner if isinstance(child, dict | list)]
-        if not level:
-            return
-    raise _too_deep()
-
-
 def _too_large(most: int) -> TooMuch:
     return TooMuch(f"a body may have {most:,} bytes here", params={"bytes_max": most})
-
-
-def _too_deep() -> Unreadable:
-    return Unreadable(f"this is nested deeper than {DEPTH_MAX} levels")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> None:
-    if len({key for key, _ in pairs}) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise Unreadable(f"the key {key!r:.100} is there twice", path=key[:100])
-            seen.add(key)
-
-
-_BRACKETS = re.compile(r"[\[\]{}]")
-_TWICE = json.JSONDecoder(object_pairs_hook=_once)

@@ -1,31 +1,19 @@
 """How a request becomes an operation: its principal, its permission, and the dispatcher that performs it."""
 
-from collections.abc import Awaitable, Callable
 from functools import lru_cache
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, cast
 
 from litestar import Request
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
+from roost.model.errors import Forbidden
 from roost.server.auth.principal import NOTHING, PRINCIPAL, Principal
-from roost.server.operations.context import Call
 from roost.server.operations.dispatch import Dispatcher
 from roost.server.operations.permit import Rule, Scope, permit
 from roost.server.operations.table import ANY, ANYBODY, BY_NAME, STRICTEST
 
-P = ParamSpec("P")
-Answer = TypeVar("Answer")
 ApiRequest = Request[Any, Any, Any]
-
-
-async def operate(
-    request: ApiRequest,
-    operation: Callable[Concatenate[Call, P], Awaitable[Answer]],
-    *args: P.args,
-    **kwargs: P.kwargs,
-) -> Answer:
-    return await dispatcher_of(request).perform(principal_of(request), operation, *args, **kwargs)
 
 
 def dispatcher_of(request: ApiRequest) -> Dispatcher:
@@ -43,7 +31,13 @@ def principal_of(connection: "ASGIConnection[Any, Any, Any, Any]") -> Principal:
 
 async def permit_request(connection: "ASGIConnection[Any, Any, Any, Any]", handler: BaseRouteHandler) -> None:
     """Refuse a caller without the role that an operation needs. This guards every request, before its body is read."""
-    permit(principal_of(connection), rule_of(handler), connection.scope["path_params"].get("project", ""))
+    principal, project = principal_of(connection), connection.scope["path_params"].get("project", "")
+    try:
+        permit(principal, rule_of(handler), project)
+    except Forbidden as error:
+        dispatcher = cast(Dispatcher, connection.app.state["dispatcher"])
+        dispatcher.context.note(principal, name_of(handler), project, error.message, refused=True)
+        raise
 
 
 @lru_cache(maxsize=256)  # as many as there are handlers

@@ -8,6 +8,8 @@ from litestar.exceptions import HTTPException, MethodNotAllowedException, NotFou
 from litestar.openapi.datastructures import ResponseSpec
 
 from roost.model.errors import Forbidden, Invalid, NotFound, RoostError
+from roost.model.spec.problems import all_of
+from roost.model.spec.reading import bounds, type_name
 from roost.schema.errors import ErrorView
 from roost.schema.reason_text import error_message, error_params
 from roost.server.auth.principal import PRINCIPAL
@@ -76,7 +78,7 @@ def answer_error(request: "Request[Any, Any, Any]", error: Exception) -> Respons
                 "request refused", where=who.where, who=who.name, path=request.scope["path"][:200], why=error.message
             )
     elif isinstance(error, HTTPException) and error.status_code < 500:
-        report, status = _translated(error)
+        report, status = _translated(request, error)
         headers.update(error.headers or {})
     else:
         log.error("request failed", method=request.method, path=request.scope["path"][:200], exc_info=error)
@@ -89,13 +91,22 @@ def refusals(*statuses: int) -> dict[int, ResponseSpec]:
     return {status: ResponseSpec(ErrorView, generate_examples=False, description=MEANINGS[status]) for status in report}
 
 
-def _translated(error: HTTPException) -> tuple[RoostError, int]:
+def _translated(request: "Request[Any, Any, Any]", error: HTTPException) -> tuple[RoostError, int]:
     if isinstance(error, ValidationException):
-        first = error.extra[0] if isinstance(error.extra, list) and error.extra else {}
-        key = str(first.get("key", ""))
-        return Invalid(SPELT.get(key, key), str(first.get("message", error.detail))), 422
+        found = [item for item in error.extra if isinstance(item, dict)] if isinstance(error.extra, list) else []
+        wrong = [_wrong_parameter(request, str(item.get("key", ""))) for item in found]
+        return all_of(wrong or [Invalid("$", "a parameter is wrong")]), 422
     if isinstance(error, NotFoundException):
         return NotFound("there is nothing at this path"), 404
     if isinstance(error, MethodNotAllowedException):
         return RoostError("this path does not know this method", code="method_not_allowed"), 405
     return RoostError(error.detail or "this request cannot be read", code="bad_request"), error.status_code
+
+
+def _wrong_parameter(request: "Request[Any, Any, Any]", key: str) -> Invalid:
+    """A parameter of the path or the query that cannot be read, with what it has to be."""
+    parameter = request.route_handler.parsed_fn_signature.parameters.get(key)
+    if parameter is None:
+        return Invalid(key, "this cannot be read")
+    expected = type_name(parameter.annotation) + bounds(parameter.kwarg_definition)
+    return Invalid(SPELT.get(key, key), f"this is {expected}")

@@ -9,7 +9,7 @@ from roost.model.errors import NoService
 from roost.schema.nodes import Draining, DrainPlanView, NodeView
 from roost.schema.servers import Alive, LeaderView, Ready
 from roost.server.http.api.bodies import read_fields, taking
-from roost.server.http.api.context import ApiRequest, dispatcher_of, operate
+from roost.server.http.api.context import ApiRequest, dispatcher_of, principal_of
 from roost.server.http.api.errors import refusals
 from roost.server.operations.fleet import nodes
 
@@ -22,10 +22,10 @@ async def livez(request: ApiRequest) -> Alive:
 
 @get("/readyz", operation_id="readyz", security=[{}], responses=refusals(503))
 async def readyz(request: ApiRequest) -> Ready:
-    """Whether the server is ready: it is the leader, or follows one. Otherwise the reason."""
-    engine = dispatcher_of(request).context.engine
-    if not engine.ready and not engine.machine.is_following:
-        raise NoService(engine.failed or "the server is starting")
+    """Whether the server is ready: it is the leader and can commit, or follows a leader. Otherwise the reason."""
+    unready = dispatcher_of(request).context.engine.unready()
+    if unready:
+        raise NoService(unready)
     return Ready()
 
 
@@ -61,9 +61,10 @@ async def drain(
     With `dry_run` nothing happens, and the answer is a DrainPlanView: where everything there would go.
     """
     fields = await read_fields(request, Draining)
+    dispatcher, principal = dispatcher_of(request), principal_of(request)
     if dry_run:
-        return await operate(request, nodes.preview_drain, node, fields)
-    return await operate(request, nodes.drain, node, fields)
+        return await dispatcher.perform(principal, nodes.preview_drain, node, fields)
+    return await dispatcher.perform(principal, nodes.drain, node, fields)
 
 
 PROBES = [livez, readyz, leader]

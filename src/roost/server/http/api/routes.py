@@ -1,6 +1,6 @@
 """Routes: the application, made from the table of operations.
 
-A parameter of an operation is part of its path, or its body (a struct, or `Any` for documents), or else a query.
+A parameter of an operation is part of its path, or its body (a struct), or else a query.
 """
 
 import re
@@ -20,10 +20,12 @@ from litestar.params import HeaderParameter, PathParameter, QueryParameter
 from litestar.routes import HTTPRoute
 
 from roost.model.errors import Invalid, RoostError
+from roost.model.records.enrolment import JoinRequest
 from roost.model.spec.document import Document
-from roost.server.http.api.answers import ANSWERS, AS_OF, OF_VIEW, Answering
-from roost.server.http.api.bodies import read_data, read_fields, taking
-from roost.server.http.api.context import ApiRequest, operate, permit_request
+from roost.server.auth.shares import Shares
+from roost.server.http.api.answers import ANSWERS, AS_OF, OF_VIEW, STREAMS_MAX, Answering
+from roost.server.http.api.bodies import read_documents, read_fields, taking
+from roost.server.http.api.context import ApiRequest, dispatcher_of, permit_request, principal_of
 from roost.server.http.api.errors import SPELT, answer_error, refusals
 from roost.server.http.api.probes import PROBES, drain
 from roost.server.http.api.schema import schema_config
@@ -32,7 +34,8 @@ from roost.server.operations.dispatch import Dispatcher
 from roost.server.operations.fleet import nodes
 from roost.server.operations.permit import Rule, Scope
 from roost.server.operations.table import RULES
-from roost.server.operations.work.workloads import BATCH_MAX, submit
+from roost.server.operations.work.documents import BATCH_MAX, Documents
+from roost.server.operations.work.workloads import submit
 
 CONSTRAINTS = ("ge", "le", "max_length", "pattern", "description")
 
@@ -41,7 +44,7 @@ def make_api(dispatcher: Dispatcher) -> Litestar:
     """The API of a server. Callers are authenticated before (auth); their permissions are checked here."""
     return Litestar(
         HANDLERS,
-        state=State({"dispatcher": dispatcher}),
+        state=State({"dispatcher": dispatcher, "streams": Shares(STREAMS_MAX, "streams")}),
         guards=[permit_request],
         before_request=refuse_unknown_questions,
         exception_handlers={RoostError: answer_error, HTTPException: answer_error, Exception: answer_error},
@@ -60,24 +63,29 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
     body = next((name for name in names if name not in in_path and is_body(hints[name])), "")
     answering = _answering(operation, hints["return"])
     fields: Any = hints.get(body)
-    is_required = method == "PUT" or fields is Any
+    is_required = method == "PUT" or fields is Documents
     required = is_required or bool(body) and any(field.required for field in msgspec.structs.fields(fields))
 
     async def handle(request: ApiRequest, **given: Any) -> Any:
-        if body:
-            given[body] = await (
-                read_data(request) if fields is Any else read_fields(request, fields, required=required)
-            )
+        if fields is Documents:
+            given[body] = await read_documents(request)
+        elif fields is JoinRequest:
+            with dispatcher_of(request).context.joining.reading(principal_of(request).where):
+                given[body] = await read_fields(request, fields, required=required)
+        elif body:
+            given[body] = await read_fields(request, fields, required=required)
         if answering.resume is not None:
             answering.resume(given.pop("last"), given)
-        return answering.respond(request, await operate(request, operation, *[given[name] for name in names]))
+        arguments = [given[name] for name in names]
+        answer = await dispatcher_of(request).perform(principal_of(request), operation, *arguments)
+        return answering.respond(request, answer)
 
     parameters = [_parameter(operation, name, hints[name], name in in_path) for name in names if name != body]
     if answering.resume is not None:
         last = Annotated[str | None, HeaderParameter(name="Last-Event-ID")]
         parameters.append(Parameter("last", Parameter.KEYWORD_ONLY, default=None, annotation=last))
-    takes: Any = taking(fields, required=required) if body and fields is not Any else None
-    if fields is Any:
+    takes: Any = taking(fields, required=required) if body and fields is not Documents else None
+    if fields is Documents:
         takes = taking(Document, many=0 if operation is submit else BATCH_MAX)
     parameters.insert(0, Parameter("request", Parameter.POSITIONAL_OR_KEYWORD, annotation=ApiRequest))
     described: Any = handle
@@ -98,7 +106,7 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
 
 
 def is_body(hint: Any) -> bool:
-    return hint is Any or (isinstance(hint, type) and issubclass(hint, msgspec.Struct))
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
 
 
 def _answering(operation: Callable[..., Any], returned: Any) -> Answering:

@@ -15,6 +15,7 @@ from roost.model.spec.document import Document
 from roost.schema.errors import ErrorView
 from roost.schema.nodes import DrainPlanView
 from roost.server.operations.context import AsOf
+from roost.server.operations.work.documents import Documents
 from roost.server.operations.work.logs import LogSlice
 
 NAME = {"pattern": "^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$", "minLength": 1, "maxLength": limits.NAME_LENGTH_MAX}
@@ -87,7 +88,7 @@ class _Described(JsonRenderPlugin):
 def _structs(operation: Callable[..., Any]) -> Iterator[type[msgspec.Struct]]:
     for hint in get_type_hints(operation).values():
         view = get_args(hint)[0] if get_origin(hint) is AsOf else hint
-        if isinstance(view, type) and issubclass(view, msgspec.Struct) and view is not LogSlice:
+        if isinstance(view, type) and issubclass(view, msgspec.Struct) and view not in (Documents, LogSlice):
             yield view
 
 

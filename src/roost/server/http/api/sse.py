@@ -1,7 +1,7 @@
 """Server-sent events: how a stream of them is written and kept alive."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -25,13 +25,22 @@ def mark(id: str) -> bytes:
     return f"id: {id}\n\n".encode()
 
 
-async def kept_alive(source: AsyncGenerator[bytes, None], pulse_s: float = PULSE_S) -> AsyncGenerator[bytes, None]:
-    """The same stream with a comment whenever it is silent for long."""
+async def kept_alive(
+    source: AsyncGenerator[bytes, None],
+    pulse_s: float = PULSE_S,
+    changed: "Callable[[], Iterable[asyncio.Future[int]]]" = tuple,
+) -> AsyncGenerator[bytes, None]:
+    """The same stream with a comment whenever it is silent for long, or one of the `changed` futures is done."""
     following: asyncio.Task[bytes | None] | None = None
+    changes = list(changed())
     try:
         while True:
             following = following or asyncio.ensure_future(anext(source, None))
-            await asyncio.wait({following}, timeout=pulse_s)
+            waited: set[asyncio.Future[Any]] = {following, *changes}
+            await asyncio.wait(waited, timeout=pulse_s, return_when=asyncio.FIRST_COMPLETED)
+            if any(change.done() for change in changes):
+                _cancel(changes)
+                changes = list(changed())  # before the reader looks: what comes meanwhile is not missed
             if not following.done():
                 yield PULSE
                 continue
@@ -40,7 +49,13 @@ async def kept_alive(source: AsyncGenerator[bytes, None], pulse_s: float = PULSE
                 return
             yield data
     finally:
+        _cancel(changes)
         if following is not None:
             following.cancel()
             await asyncio.wait({following})
         await source.aclose()
+
+
+def _cancel(futures: "Iterable[asyncio.Future[int]]") -> None:
+    for future in futures:
+        future.cancel()

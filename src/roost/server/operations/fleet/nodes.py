@@ -35,7 +35,7 @@ async def get_node(call: Call, node: str, at: At = "") -> AsOf[NodeDetail]:
 
 
 async def drain(call: Call, node: str, fields: Draining) -> NodeView:
-    """Drain a node: no new work, and running work finishes or moves."""
+    """Drain a node: no new work. Jobs may finish until the deadline, services move."""
     deadline_ms = _deadline_ms(fields)
     await call.ask(lambda number: Drain(number, node, deadline_ms))
     return node_view(call.engine.state, node)
@@ -49,8 +49,8 @@ async def preview_drain(call: Call, node: str, fields: Draining) -> DrainPlanVie
     )
 
 
-def _deadline_ms(fields: Draining) -> int:
-    return 0 if fields.deadline is None else duration_ms(fields.deadline, "deadline")
+def _deadline_ms(fields: Draining) -> int | None:
+    return None if fields.deadline is None else duration_ms(fields.deadline, "deadline")
 
 
 def _plan_view(plan: DrainPreview, revision: int) -> DrainPlanView:

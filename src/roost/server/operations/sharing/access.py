@@ -10,6 +10,7 @@ from roost.model.records.access import Member, check_place, check_role, subject_
 from roost.model.records.opaque import Audit, OpaqueRecord
 from roost.schema.access import AuditPage, LoginView, MemberPage, Membership, MemberView, WhoamiView
 from roost.server.auth.tokens import decode_member, encode_member
+from roost.server.history.search import search_audits
 from roost.server.operations.context import Call
 from roost.server.operations.parameters import PAGE_MAX, After, Limit, page_of
 from roost.server.views.view_of import view_of
@@ -42,16 +43,19 @@ async def set_member(call: Call, project: str, subject: str, fields: Membership)
     check_role(fields.role, "role")
     key = f"{project}/{subject_of(subject, 'subject')}"
     value = encode_member(Member(fields.role, call.now_ms, call.principal.name))
-    await call.put(OpaqueRecord("member", key, value))
+    old = (await call.records("member")).get(key)
+    before = f", before {decode_member(old).role}" if old is not None else ""
+    await call.put(OpaqueRecord("member", key, value), detail=f"role {fields.role}{before}")
     return _view(key, value)
 
 
 async def remove_member(call: Call, project: str, subject: str) -> None:
     """Remove the role of a user in a project, at once."""
     key = f"{project}/{subject_of(subject, 'subject')}"
-    if key not in await call.records("member"):
+    old = (await call.records("member")).get(key)
+    if old is None:
         raise NotFound(f"{subject:.100} is no member of {project:.100}")
-    await call.put(OpaqueRecord("member", key, None))
+    await call.put(OpaqueRecord("member", key, None), detail=f"had role {decode_member(old).role}")
 
 
 def _view(key: str, value: bytes) -> MemberView:
@@ -69,7 +73,11 @@ async def audit(
     limit: Limit = 100,
     after: Annotated[int, Meta(ge=0, le=NUMBER_MAX, description="`next` of the previous page.")] = 0,
 ) -> AuditPage:
-    """List changes on request, newest first."""
+    """List changes on request, newest first; also refused requests and backups, if a history is kept."""
+    if call.context.history is not None:
+        state = await call.state()
+        await call.context.history.catch_up(state.revision)
+        return AuditPage(state.revision, *await call.context.history.read(search_audits, who, what, limit, after))
     entries = map(_DECODER.decode, (await call.records("audit")).values())
     found = [
         entry

@@ -7,8 +7,8 @@ from roost.model import limits
 from roost.model.errors import NotFound
 from roost.model.events import SetProject, Unset
 from roost.model.records.project import Project, check_project
-from roost.model.spec.document import read_resource
 from roost.model.spec.placement import between
+from roost.model.spec.resources import read_resource
 from roost.schema.projects import ProjectPage, ProjectSettings, ProjectView
 from roost.server.operations.context import Call
 from roost.server.operations.parameters import PAGE_MAX, After, Limit, page_of
@@ -17,19 +17,17 @@ from roost.server.views.operators import project_view
 
 async def list_projects(call: Call, limit: Limit = PAGE_MAX, after: After = "") -> ProjectPage:
     """List projects by name: those that have settings, and those that have workloads."""
-    state = await call.state()
-    names, following = page_of(filter(call.principal.access.sees, _known(call)), limit, after)
-    return ProjectPage(state.revision, _views(call, names), following)
+    names, following = page_of(filter(call.principal.access.sees, await _known(call)), limit, after)
+    return ProjectPage(call.engine.state.revision, await _views(call, names), following)
 
 
 async def get_project(call: Call, project: str) -> ProjectView:
     """Show a project: its settings, its allocation, its share."""
-    await call.state()
-    if project not in _known(call):
+    if project not in await _known(call):
         raise NotFound(
             f"there is no project {project:.100}: it has neither settings nor workloads", params={"project": project}
         )
-    return _views(call, [project])[0]
+    return (await _views(call, [project]))[0]
 
 
 async def set_project(call: Call, project: str, fields: ProjectSettings) -> ProjectView:
@@ -39,7 +37,7 @@ async def set_project(call: Call, project: str, fields: ProjectSettings) -> Proj
     wanted = Project(project, fields.weight, quota, fields.borrow, fields.counted)
     check_project(wanted)
     await call.ask(lambda number: SetProject(number, wanted))
-    return _views(call, [project])[0]
+    return (await _views(call, [project]))[0]
 
 
 async def unset_project(call: Call, project: str) -> None:
@@ -47,12 +45,12 @@ async def unset_project(call: Call, project: str) -> None:
     await call.ask(lambda number: Unset(number, "project", project))
 
 
-def _known(call: Call) -> set[str]:
-    state = call.engine.state
-    return {*state.projects, *state.project_usage, *call.context.census.of(state).projects}
+async def _known(call: Call) -> set[str]:
+    state = await call.state()
+    return {*state.projects, *state.project_usage, *(await call.context.census.of(state)).projects}
 
 
-def _views(call: Call, names: Sequence[str]) -> list[ProjectView]:
+async def _views(call: Call, names: Sequence[str]) -> list[ProjectView]:
     state = call.engine.state
-    waiting, totals = call.context.census.of(state).projects, totals_of(state.fleet)
+    waiting, totals = (await call.context.census.of(state)).projects, totals_of(state.fleet)
     return [project_view(state, name, waiting.get(name, 0), totals) for name in names]

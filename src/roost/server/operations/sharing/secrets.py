@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-from functools import partial
 
 from roost.model.errors import Invalid, NotFound
 from roost.model.events import WorkloadSpec
@@ -11,9 +10,7 @@ from roost.model.spec.document import decode_document, may_have_secrets, secrets
 from roost.schema.secrets import Resealed, SecretPage, SecretValue, SecretView
 from roost.server.operations.context import Call
 from roost.server.operations.parameters import PAGE_MAX, After, Limit, page_of
-from roost.server.pki.secrets import KIND, check_key, reseal
-from roost.server.webhooks.dispatcher import KIND as HOOK
-from roost.server.webhooks.dispatcher import bound, resealed_hook
+from roost.server.pki.secrets import KIND, check_key
 
 
 async def list_secrets(call: Call, project: str, limit: Limit = PAGE_MAX, after: After = "") -> SecretPage:
@@ -45,10 +42,7 @@ async def remove_secret(call: Call, project: str, name: str) -> None:
 
 async def reseal_secrets(call: Call) -> Resealed:
     """Encrypt the secrets of all projects again with the newest key. Afterwards older keys are not needed."""
-    context = call.context
-    done = await context.secrets.reseal(call.ask)
-    more = await reseal(call.engine, call.ask, HOOK, partial(resealed_hook, context.hooks.seal))
-    return Resealed(done.resealed + more.resealed, [*done.unreadable, *map(bound, more.unreadable)])
+    return await call.context.secrets.reseal(call.ask)
 
 
 async def require_secrets(call: Call, wanted: tuple[WorkloadSpec, ...], *, many: bool = False) -> None:

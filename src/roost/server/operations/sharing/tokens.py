@@ -45,7 +45,8 @@ async def create_token(call: Call, fields: Creating) -> TokenMade:
     lifetime = _lifetime(fields.expires, limits.DEFAULT_TOKEN_LIFETIME_MS, principal)
     text, digest = make_secret(fields.name)
     made = Token(fields.role, projects, digest, call.now_ms, principal.name, lifetime)
-    await call.put(OpaqueRecord("token", fields.name, encode_token(made), was=None))
+    detail = f"role {fields.role} in {', '.join(projects)}"
+    await call.put(OpaqueRecord("token", fields.name, encode_token(made), was=None), detail=detail)
     return view_of(TokenMade, _view(call, fields.name, made), token=text)
 
 
@@ -63,7 +64,8 @@ async def rotate_token(call: Call, token: str, fields: Rotating) -> TokenMade:
             old, digest=digest, rotated_ms=now, lifetime_ms=lifetime, old_digest=old.digest, old_until_ms=until
         )
         try:
-            await call.put(OpaqueRecord("token", token, encode_token(made), was=known.stored))
+            record = OpaqueRecord("token", token, encode_token(made), was=known.stored)
+            await call.put(record, detail="a new secret")
             break
         except Conflict as error:
             if error.code != "changed" or attempt == TRIES_MAX - 1:
@@ -74,8 +76,8 @@ async def rotate_token(call: Call, token: str, fields: Rotating) -> TokenMade:
 async def revoke_token(call: Call, token: str) -> None:
     """Revoke a token at once. Streams that it opened end."""
     await call.state()
-    _there(call, token)
-    await call.put(OpaqueRecord("token", token, None))
+    gone = _there(call, token).token
+    await call.put(OpaqueRecord("token", token, None), detail=f"had role {gone.role} in {', '.join(gone.projects)}")
 
 
 def _there(call: Call, name: str) -> CachedToken:

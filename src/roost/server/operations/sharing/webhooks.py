@@ -11,10 +11,11 @@ from roost.model.records.webhook import Hook, check_hook, check_secret
 from roost.schema.webhooks import HookBody, HookPage, HookTried, HookView
 from roost.server.operations.context import Call
 from roost.server.operations.parameters import PAGE_MAX, After, Limit, page_of
+from roost.server.pki.secrets import bound, decode_hook, encode
 from roost.server.views.view_of import view_of
 from roost.server.webhooks.channel import Channel, DeliveryCounts
-from roost.server.webhooks.dispatcher import KIND, Hooks, bound, decode_hook, encode_hook
-from roost.server.webhooks.http import literal_of, refusal_of
+from roost.server.webhooks.destinations import literal_of
+from roost.server.webhooks.dispatcher import KIND, Hooks
 
 
 async def list_hooks(call: Call, limit: Limit = PAGE_MAX, after: After = "") -> HookPage:
@@ -50,7 +51,7 @@ async def set_hook(call: Call, project: str, name: str, given: HookBody) -> Hook
         changed_ms=call.now_ms,
         changed_by=call.principal.name,
     )
-    kept = encode_hook(hook)
+    kept = encode(hook)
     await call.put(OpaqueRecord(KIND, key, kept, record))
     return _view(hooks, key, kept)
 
@@ -73,8 +74,8 @@ async def test_hook(call: Call, project: str, name: str) -> HookTried:
 def _check_place(url: str, hooks: Hooks) -> None:
     """Refuse literal addresses now; names are resolved when a message is sent."""
     host = urlsplit(url).hostname or ""
-    literal = literal_of("127.0.0.1" if host == "localhost" or host.endswith(".localhost") else host)
-    refusal = refusal_of(literal, to_loopback=hooks.to_loopback) if literal is not None else ""
+    literal = literal_of(host)
+    refusal = hooks.destinations.refusal(literal) if literal is not None else ""
     if refusal:
         raise Invalid("url", refusal, code="address_refused")
 
@@ -90,7 +91,7 @@ def _sealed(hooks: Hooks, key: str, secret: str | None | msgspec.UnsetType) -> b
     except UnicodeEncodeError:
         raise Invalid("secret", "this is not text") from None
     check_secret(value, "secret")
-    return hooks.seal.seal(bound(key), value)
+    return hooks.seal.seal(bound(KIND, key), value)
 
 
 def _view(hooks: Hooks, key: str, record: bytes | None) -> HookView:

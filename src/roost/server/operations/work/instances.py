@@ -8,8 +8,7 @@ from roost.schema.work import InstanceDetail, InstancePage, InstanceView, Result
 from roost.server.operations.context import AsOf, Call, state_at
 from roost.server.operations.parameters import AfterIndex, At, Limit
 from roost.server.views.work import instance_detail, instance_view, instances_of
-
-SCAN_MAX = 20_000  # instances looked at for one page: some ten milliseconds
+from roost.server.waiting import ScanLimit
 
 
 async def list_instances(
@@ -24,14 +23,14 @@ async def list_instances(
     """List the instances of a workload, including unstarted ones."""
     seen = await state_at(call, at)
     state, workload = seen.state, seen.workload(project, name)
-    stop = min(after + 1 + SCAN_MAX, workload.count)
     items: list[InstanceView] = []
-    for index, view in instances_of(state, workload, after + 1, stop, call.redactor.visible):
+    scan = ScanLimit()
+    for index, view in instances_of(state, workload, after + 1, workload.count, call.redactor.visible):
         if not only or view.state == only:
             items.append(view)
-        if len(items) == limit and index + 1 < workload.count:
+        if (scan.is_over() or len(items) == limit) and index + 1 < workload.count:
             return seen.shows(InstancePage(state.revision, items, index))
-    return seen.shows(InstancePage(state.revision, items, stop - 1 if stop < workload.count else None))
+    return seen.shows(InstancePage(state.revision, items))
 
 
 async def get_instance(call: Call, project: str, name: str, index: int, at: At = "") -> AsOf[InstanceDetail]:

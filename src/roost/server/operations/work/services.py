@@ -8,9 +8,10 @@ from roost.model.states import WorkloadKind
 from roost.schema.services import AddressView, ServicePage, ServiceView
 from roost.server.operations.context import Call
 from roost.server.operations.parameters import DETAILS_MAX, After, DetailLimit, Ready
-from roost.server.operations.work.workloads import SCAN_MAX, older_than
+from roost.server.operations.work.workloads import older_than
 from roost.server.views.view_of import view_of
 from roost.server.views.work import live_view
+from roost.server.waiting import ScanLimit
 
 
 async def list_services(
@@ -19,12 +20,13 @@ async def list_services(
     """List live services and their addresses, newest first."""
     state, redactor = await call.state(), call.redactor
     items: list[ServiceView] = []
-    for seen, workload in enumerate(older_than(state, after, redactor), start=1):
+    scan = ScanLimit()
+    for workload in older_than(state, after, redactor):
         is_seen = redactor.sees(workload.project)
         is_asked_for = workload.policy.kind == WorkloadKind.SERVICE and (not project or workload.project == project)
         if is_seen and is_asked_for and not workload.finished_ms:
             items.append(service_view(state, workload, only_ready=ready))
-        if len(items) == limit or seen == SCAN_MAX:
+        if scan.is_over() or len(items) == limit:
             return ServicePage(state.revision, items, f"{workload.serial}:{workload.key if is_seen else ''}")
     return ServicePage(state.revision, items)
 

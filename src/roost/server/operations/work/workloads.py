@@ -1,31 +1,34 @@
 """Workloads and their versions: submit, plan, list, show, explain, cancel, retry, promote, roll back."""
 
-import asyncio
+import pickle
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any
+from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from roost.core.explain.advice import Advice, advise
-from roost.core.explain.plan import make_plan
 from roost.core.explain.why import why as explain
 from roost.core.state.state import State
-from roost.core.step import step
-from roost.model.errors import Invalid, NotFound
+from roost.core.step import make_plan
+from roost.model.errors import Conflict, Invalid, NotFound
 from roost.model.events import Cancel, Event, Promote, Retry, Rollback, Submit, SubmitReply, WorkloadSpec
-from roost.model.records.plan import Plan
+from roost.model.reasons.reason import PlacementRejected
 from roost.model.records.workload import Workload
-from roost.model.spec.submission import spec_of_document
+from roost.model.states import InstanceState
 from roost.schema.plans import PlanView
 from roost.schema.rollouts import Back, VersionPage
 from roost.schema.why import WhyView
 from roost.schema.work import Accepted, Again, Chosen, SubmittedView, WorkloadDetail, WorkloadPage, WorkloadView
 from roost.server.auth.principal import Redactor
+from roost.server.engine.plan_tokens import new_token
 from roost.server.operations.context import AsOf, Call, state_at
-from roost.server.operations.parameters import After, At, Limit, MustExist, PlanToken, SameOk, WorkloadState
+from roost.server.operations.parameters import After, At, Limit, MustExist, PlanToken, Rerun, SameOk, WorkloadState
 from roost.server.operations.permit import permit_wanted
 from roost.server.operations.sharing.secrets import require_secrets
+from roost.server.operations.work.documents import Documents, read_batch, read_one
 from roost.server.views.explain import plan_view, why_view
+from roost.server.views.limits import Known, unenforced
 from roost.server.views.view_of import view_of
 from roost.server.views.work import (
     asked_for,
@@ -36,10 +39,7 @@ from roost.server.views.work import (
     workload_detail,
     workload_view,
 )
-
-BATCH_MAX = 10_000  # documents in one request: one step of the engine, some hundred milliseconds
-CHECKED_AT_ONCE = 200  # documents checked before others get their turn: some milliseconds
-SCAN_MAX = 10_000  # workloads looked at for one page: a filter that matches little costs some ten milliseconds
+from roost.server.waiting import ScanLimit, Slices
 
 EACH = "each"
 
@@ -47,40 +47,40 @@ Diff = Annotated[str, Meta(max_length=30, description="`A..B`: what differs betw
 
 
 async def submit(
-    call: Call, document: Any, same_ok: SameOk = False, must_exist: MustExist = False, plan: PlanToken = ""
-) -> SubmittedView:
+    call: Call, document: Documents, same_ok: SameOk = False, must_exist: MustExist = False, plan: PlanToken = "",
+    rerun: Rerun = False,
+) -> SubmittedView:  # fmt: skip
     """Submit a workload. 201: created; 200: it exists already (with same_ok or a plan).
 
-    A live workload of that name becomes a new version, if its document is another one. `result` tells which it was.
+    A live workload of that name becomes a new version, if its document is another one. A finished job with the same
+    document stays finished, unless `rerun` is set. `result` tells which it was. 409 `rejected`: it does not queue, and
+    there is no room.
     """
-    wanted = (spec_of_document(document),)
-    make = _submission(call, wanted, same_ok, must_exist, plan)
+    wanted = (await read_one(call, document),)
+    make = _submission(call, wanted, same_ok, must_exist, plan, rerun)
     await require_secrets(call, wanted)
     (submitted,) = await call.ask(make)
-    return _submitted(call, submitted)
+    workload = call.engine.state.workloads.get(submitted.key)
+    if workload is not None and workload.unstarted_end_state == InstanceState.REJECTED:
+        reason = workload.reason
+        params = {"workload": workload.key, "kind": reason.kind if isinstance(reason, PlacementRejected) else ""}
+        raise Conflict(f"{workload.key} was rejected", code="rejected", reason=reason, params=params)
+    return _submitted(call, submitted, {})
 
 
 async def submit_batch(
-    call: Call, documents: Any, same_ok: SameOk = False, must_exist: MustExist = False, plan: PlanToken = ""
-) -> Accepted:
+    call: Call, documents: Documents, same_ok: SameOk = False, must_exist: MustExist = False, plan: PlanToken = "",
+    rerun: Rerun = False,
+) -> Accepted:  # fmt: skip
     """Submit many workloads, all or none. The `result` of each is created, changed or unchanged."""
-    wanted = await read_batch(documents)
-    make = _submission(call, wanted, same_ok, must_exist, plan)
+    wanted = await read_batch(call, documents)
+    make = _submission(call, wanted, same_ok, must_exist, plan, rerun)
     await require_secrets(call, wanted, many=True)
-    return Accepted([_submitted(call, item) for item in await call.ask(make)])
-
-
-async def read_batch(documents: Any) -> tuple[WorkloadSpec, ...]:
-    if not isinstance(documents, list):
-        raise Invalid("$", "a batch is a list of workloads")
-    if not 1 <= len(documents) <= BATCH_MAX:
-        raise Invalid("$", f"a batch has 1 to {BATCH_MAX:,} workloads, not {len(documents):,}")
-    wanted: list[WorkloadSpec] = []
-    for number, document in enumerate(documents):
-        wanted.append(spec_of_document(document, f"[{number}]"))
-        if number % CHECKED_AT_ONCE == CHECKED_AT_ONCE - 1:
-            await asyncio.sleep(0)
-    return tuple(wanted)
+    slices, items, known = Slices(), [], Known()
+    for item in await call.ask(make):
+        items.append(_submitted(call, item, known))
+        await slices.pause()
+    return Accepted(items)
 
 
 async def list_workloads(
@@ -101,14 +101,15 @@ async def list_workloads(
         found = state.workloads.get(f"{project}/{name}") if redactor.sees(project) and not after else None
         items = [live_view(state, found, redactor.visible)] if found and _is_labelled(found, label) else []
         return seen.shows(WorkloadPage(state.revision, [view for view in items if not only or view.state == only]))
-    for scanned, workload in enumerate(older_than(state, after, redactor), start=1):
+    scan = ScanLimit()
+    for workload in older_than(state, after, redactor):
         is_seen = redactor.sees(workload.project)
         is_named = (not project or workload.project == project) and (not name or workload.name == name)
         if is_seen and is_named and _is_labelled(workload, label):
             view = live_view(state, workload, redactor.visible)
             if not only or view.state == only:
                 items.append(view)
-        if len(items) == limit or scanned == SCAN_MAX:
+        if scan.is_over() or len(items) == limit:
             following = f"{workload.serial}:{workload.key if is_seen else ''}"
             return seen.shows(WorkloadPage(state.revision, items, following))
     return seen.shows(WorkloadPage(state.revision, items))
@@ -184,7 +185,7 @@ def _is_labelled(workload: Workload, label: str) -> bool:
 
 
 def _submission(
-    call: Call, wanted: tuple[WorkloadSpec, ...], same_ok: bool, must_exist: bool, token: str
+    call: Call, wanted: tuple[WorkloadSpec, ...], same_ok: bool, must_exist: bool, token: str, rerun: bool
 ) -> Callable[[int], Event]:
     """The event for the engine. A plan knows which workloads exist."""
     for position, spec in enumerate(wanted if must_exist else ()):
@@ -193,15 +194,16 @@ def _submission(
             raise NotFound(f"there is no workload {spec.key}", path=path, params={"workload": spec.key})
     permit_wanted(call.principal, wanted)
     if not token:
-        return lambda number: Submit(number, wanted, same_ok, must_exist=must_exist)
+        return lambda number: Submit(number, wanted, same_ok, None, must_exist, rerun)
     plan = call.context.plans.find(token, wanted, call.engine.clock.now_ms())
     return lambda number: Submit(number, wanted, True, plan, must_exist)
 
 
-def _submitted(call: Call, submitted: SubmitReply) -> SubmittedView:
+def _submitted(call: Call, submitted: SubmitReply, known: Known) -> SubmittedView:
     state = call.engine.state
-    view = live_view(state, _there(state, submitted.key), call.redactor.visible)
-    return view_of(SubmittedView, view, result=submitted.result)
+    workload = _there(state, submitted.key)
+    view = live_view(state, workload, call.redactor.visible)
+    return view_of(SubmittedView, view, result=submitted.result, unenforced=unenforced(state, workload, known))
 
 
 def _there(state: State, key: str) -> Workload:
@@ -211,18 +213,21 @@ def _there(state: State, key: str) -> Workload:
     return workload
 
 
-async def plan(call: Call, documents: Any) -> PlanView:
+async def plan(call: Call, documents: Documents) -> PlanView:
     """Show what submitting workloads would do: placements, pending instances, preemptions. Nothing changes."""
-    wanted = await read_batch(documents)
+    wanted = await read_batch(call, documents)
     permit_wanted(call.principal, wanted)
     await require_secrets(call, wanted, many=True)
-    clock = call.engine.clock
+    plans, redactor, now_ms = call.context.plans, call.redactor, call.now_ms
+    token = new_token()
 
-    def answer(state: State) -> tuple[Plan, int]:
-        return make_plan(step, state, Submit(0, wanted, same_ok=True), clock.now_ms()), state.revision
+    def answer(state: State) -> tuple[bytes, bytes]:
+        made = make_plan(state, Submit(0, wanted, same_ok=True), now_ms)
+        return pickle.dumps(made), msgspec.msgpack.encode(plan_view(made, token, state.revision, redactor))
 
-    made, revision = await call.context.questions.ask(answer)
-    return plan_view(made, call.context.plans.add(made, wanted, clock.now_ms()), revision, call.redactor)
+    packed, view = await call.context.questions.ask(answer, call.principal.name)
+    plans.add(token, packed, wanted, now_ms)
+    return msgspec.msgpack.decode(view, type=PlanView)
 
 
 async def list_versions(call: Call, project: str, name: str, diff: Diff = "", at: At = "") -> AsOf[VersionPage]:

@@ -1,4 +1,4 @@
-"""Maintenance over the API: begun with a reason, told to who waits, ended."""
+"""Maintenance over the API: begun with a reason, reported to clients that wait, ended."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from tests.server.api_requests import put, refused
 from tests.server.inprocess_server import inprocess_server
 
 
-async def test_begun_told_and_ended() -> None:
+async def test_begun_reported_and_ended() -> None:
     async with inprocess_server() as made:
         await made.agent()
         assert await made.get("/v1/maintenance") == {"on": False, "reason": "", "since_ms": None, "until_ms": None}

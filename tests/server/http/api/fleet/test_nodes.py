@@ -2,7 +2,7 @@
 
 import pytest
 
-from roost.model.protocol import Usage
+from roost.model.protocol import Report, Usage
 from tests.server.inprocess_server import Stop, inprocess_server
 
 
@@ -16,7 +16,7 @@ async def test_a_node_tells_what_it_offers_uses_and_runs() -> None:
         assert (node["status"], node["connected"], node["pool"], node["zone"]) == ("ready", True, "default", "a")
         assert node["resources"]["cpu_milli"] == {"used": 2_000, "total": 4_000}
         assert node["resources"]["memory"] == {"used": 1 << 20, "total": 1 << 30}
-        assert node["usage"] == {"cpu_milli": 700, "memory": 5_000, "disk": 6_000}
+        assert [node["usage"][name] for name in ("cpu_milli", "memory", "disk")] == [700, 5_000, 6_000]
         assert [instance["name"] for instance in node["instances"]] == ["job", "second"] and node["running"] == 2
         assert [line["state"] for line in node["story"]] == ["ready"]
         assert node["lease_until_ms"] > node["joined_ms"] and node["labels"] == {"disk": "nvme"}
@@ -54,7 +54,9 @@ async def test_a_drained_node_takes_nothing_new_until_it_is_resumed() -> None:
         view = await made.post("/v1/nodes/n1/drain", {"deadline": "10m"})
         assert (view["status"], view["draining"]) == ("draining", True) and view["drain_until_ms"]
         assert agent.orders(Stop) == []
-        view = await made.post("/v1/nodes/n1/drain")
+        assert (await made.post("/v1/nodes/n1/drain"))["drain_until_ms"] is None
+        assert agent.orders(Stop) == [], "a job may finish"
+        view = await made.post("/v1/nodes/n1/drain", {"deadline": 0})
         (stop,) = agent.orders(Stop)
         await agent.stops(stop)
         assert (await made.get("/v1/nodes/n1"))["status"] == "drained"
@@ -88,7 +90,7 @@ async def test_a_drain_can_be_tried_and_changes_nothing() -> None:
         await made.submit("two")
         await made.agent("n2", cpu=1_000)
         before = made.engine.state.revision
-        plan = await made.post("/v1/nodes/n1/drain?dry_run=true")
+        plan = await made.post("/v1/nodes/n1/drain?dry_run=true", {"deadline": 0})
         assert (plan["node"], plan["whole"], plan["revision"]) == ("n1", False, before)
         first, second = plan["leaving"]
         assert (first["project"], first["name"], first["index"]) == ("default", "one", 0)
@@ -102,19 +104,48 @@ async def test_a_drain_can_be_tried_and_changes_nothing() -> None:
         assert (await made.post("/v1/nodes/n1/drain?dry_run=maybe", expect=422))["path"] == "dry_run"
 
 
-async def test_a_node_on_which_runs_fail_is_told_to_be_flaky_until_it_is_resumed() -> None:
+async def test_a_node_on_which_runs_are_killed_is_declared_flaky_until_it_is_uncordoned() -> None:
     async with inprocess_server() as made:
         agent = await made.agent("n1")
         await made.agent("n2")
         for name in ("one", "two", "three"):
             await made.submit(name, placement={"require": ["name == 'n1'"]})
-            await agent.ends(agent.orders()[-1], code=1)
+            await agent.says(Report(agent.orders()[-1].token, "ended", cause="exited", signal=9))
         node = await made.get("/v1/nodes/n1")
         assert node["flaky_until_ms"] and "flaky:soft" in node["taints"]
         assert "other nodes are preferred" in node["story"][-1]["message"]
         assert "roost_nodes_flaky 1.0" in (await made.client.get("/metrics")).text
         node = await made.post("/v1/nodes/n1/uncordon")
         assert (node["flaky_until_ms"], node["taints"]) == (None, [])
+
+
+async def test_failed_tasks_of_an_agent_are_shown_and_counted() -> None:
+    async with inprocess_server() as made:
+        agent = await made.agent("n1")
+        usage = Usage(1, 2, 3, task_restarts={"logs": 2}, logs_stuck_ms=61_000)
+        made.engine.heard("n1", agent.session, usage)
+        await made.submit("next")
+        node = await made.get("/v1/nodes/n1")
+        assert (node["usage"]["task_restarts"], node["usage"]["logs_stuck_ms"]) == ({"logs": 2}, 61_000)
+        page = (await made.client.get("/metrics")).text
+        assert 'roost_agent_task_restarts_total{node="n1",task="logs"} 2.0' in page
+        assert 'roost_agent_logs_stuck_seconds{node="n1"} 61.0' in page
+
+
+async def test_limits_that_no_node_enforces_are_reported_at_submission_and_with_the_instance() -> None:
+    async with inprocess_server() as made:
+        await made.agent("n1", user="ci", enforces=("cpu", "pids"), pool="plain")
+        node = await made.get("/v1/nodes/n1")
+        assert (node["user"], node["enforces"]) == ("ci", ["cpu", "pids"])
+        asked = {"resources": {"cpu": 1, "memory": "1MiB"}}
+        assert (await made.submit("first", **asked))["unenforced"] == ["memory"]
+        assert (await made.submit("nothing"))["unenforced"] == []
+        assert (await made.get("/v1/workloads/default/first/instances/0"))["unenforced"] == ["memory"]
+        await made.agent("n2", pool="limited")
+        assert (await made.submit("second", **asked))["unenforced"] == []
+        both = [{"name": name, "command": "true", "placement": {"pool": "plain"}, **asked} for name in ("x", "y")]
+        items = (await made.post("/v1/workloads/batch", both, expect=201))["items"]
+        assert [item["unenforced"] for item in items] == [["memory"], ["memory"]]
 
 
 @pytest.mark.parametrize("deadline", ["soon", -1, "1e9", [1], True, 10**30])

@@ -147,13 +147,16 @@ async def test_a_pool_fails_is_emptied_and_is_well_again() -> None:
         assert noted == ["pool ci ready", "pool ci draining", "pool ci failed"]
 
 
-async def test_for_whom_a_pool_is_shows_only_to_who_may_see_these_projects() -> None:
+async def test_the_projects_of_a_pool_show_only_to_members_of_these_projects() -> None:
     async with quiet_server() as made:
         await made.agent(pool="gpu")
         await put(made, "/v1/pools/gpu", {"projects": ["ml", "vision", "ml"]})
         assert (await made.get("/v1/pools/gpu"))["projects"] == ["ml", "vision"]
-        who = await caller(made, "submitter", "vision")
-        for seen in ((await who("GET", "/v1/pools/gpu")).json(), (await who("GET", "/v1/pools")).json()["items"][0]):
+        principal = await caller(made, "submitter", "vision")
+        for seen in (
+            (await principal("GET", "/v1/pools/gpu")).json(),
+            (await principal("GET", "/v1/pools")).json()["items"][0],
+        ):
             assert (seen["projects"], seen["restricted"]) == (["vision"], True)
         other = await caller(made, "submitter", "web")
         assert (await other("GET", "/v1/pools/gpu")).json()["projects"] == []

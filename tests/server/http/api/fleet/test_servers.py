@@ -1,4 +1,4 @@
-"""Who leads, told by a server that is alone; several are in tests/failover."""
+"""Who leads, reported by a server that is alone; several are in tests/failover."""
 
 import msgspec
 
@@ -18,13 +18,13 @@ async def test_a_server_that_is_alone_leads() -> None:
         assert (await made.get("/leader")) == {"leads": True, "name": "", "api": ""}
 
 
-async def test_nobody_leads_while_nothing_can_be_decided() -> None:
+async def test_no_server_leads_while_nothing_can_be_decided() -> None:
     async with inprocess_server() as made:
         with in_role(made.engine, Starting()):
             assert (await made.get("/leader", expect=503))["leads"] is False
 
 
-async def test_a_server_that_is_alone_has_nobody_to_hand_over_to() -> None:
+async def test_a_server_that_is_alone_has_no_successor() -> None:
     async with inprocess_server() as made:
         before = made.snapshot()
         assert (await made.post("/v1/leader/transfer", {}, expect=409))["code"] == "alone"

@@ -26,7 +26,7 @@ async def set_secret(made: InprocessServer, path: str = "default/secrets/db", ex
     return answer.json()
 
 
-async def test_a_secret_is_set_listed_and_removed_and_its_value_never_told(made: InprocessServer) -> None:
+async def test_a_secret_is_set_listed_and_removed_and_its_value_never_shown(made: InprocessServer) -> None:
     shown = await set_secret(made)
     assert (shown["project"], shown["name"], shown["size"]) == ("default", "db", len(VALUE))
     assert shown["changed_by"] == "root" and shown["readable"] and shown["newest_key"]
@@ -145,19 +145,19 @@ async def test_everything_shows_the_reference_and_nothing_the_value(made: Inproc
     assert (entry["what"], entry["target"]) == ("putrecords", "secret default/db")
 
 
-async def test_who_may_do_what(made: InprocessServer) -> None:
+async def test_permissions_of_every_role(made: InprocessServer) -> None:
     await set_secret(made, "web/secrets/db")
     viewer, submitter, operator = [await caller(made, role, "web") for role in ("viewer", "submitter", "operator")]
     stranger = await caller(made, "admin", "shop")
     path = "/v1/projects/web/secrets"
     assert (await viewer("GET", path)).json()["items"][0]["name"] == "db"
-    for who, status in ((viewer, 403), (submitter, 403), (stranger, 404), (operator, 200)):
-        assert (await who("PUT", f"{path}/db", {"value": VALUE})).status_code == status
+    for principal, status in ((viewer, 403), (submitter, 403), (stranger, 404), (operator, 200)):
+        assert (await principal("PUT", f"{path}/db", {"value": VALUE})).status_code == status
     assert (await stranger("GET", path)).status_code == 404
     document = {"name": "job", "project": "web", "command": "true", "env": ENV}
     assert (await submitter("POST", "/v1/workloads", document)).status_code == 201
     assert (await stranger("POST", "/v1/workloads", document)).status_code == 403, "not even whether it is there"
     assert (await operator("POST", "/v1/secrets/reseal")).status_code == 403
     assert (await made.post("/v1/secrets/reseal")) == {"resealed": 0, "unreadable": []}
-    for who, status in ((submitter, 403), (stranger, 404), (operator, 204)):
-        assert (await who("DELETE", f"{path}/db")).status_code == status
+    for principal, status in ((submitter, 403), (stranger, 404), (operator, 204)):
+        assert (await principal("DELETE", f"{path}/db")).status_code == status

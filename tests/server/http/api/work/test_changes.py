@@ -14,7 +14,7 @@ async def changes(report: Events, number: int) -> list[tuple[int, str, str]]:
     return [(item["revision"], item["key"], item["what"]) for item in found]
 
 
-async def test_every_change_is_told_once_with_its_object() -> None:
+async def test_every_change_is_reported_once_with_its_object() -> None:
     async with inprocess_server() as made, over_http(made) as client:
         async with events(client, "/v1/changes") as answer:
             await answer.next(marks=True)
@@ -31,7 +31,7 @@ async def test_every_change_is_told_once_with_its_object() -> None:
             assert states == {"instance": "succeeded", "workload": "succeeded"}
 
 
-async def test_every_stop_is_told_with_its_cause_expected_or_not() -> None:
+async def test_every_stop_is_reported_with_its_cause_expected_or_not() -> None:
     async with inprocess_server() as made, over_http(made) as client:
         agent = await made.agent()
         for name in ("failing", "cancelled", "lost"):
@@ -65,7 +65,7 @@ async def test_a_list_and_the_changes_after_it_leave_no_gap() -> None:
             assert await changes(answer, 1) == [(revision + 1, "default/b", "put")]
 
 
-async def test_who_comes_back_gets_what_was_missed_and_nothing_twice() -> None:
+async def test_a_client_that_comes_back_gets_what_was_missed_and_nothing_twice() -> None:
     async with inprocess_server() as made, over_http(made) as client:
         seen: list[tuple[int, str, str]] = []
         last = ""
@@ -86,7 +86,7 @@ async def test_who_comes_back_gets_what_was_missed_and_nothing_twice() -> None:
         assert revisions == list(range(revisions[0], revisions[0] + 10))
 
 
-async def test_only_what_is_wanted_is_told() -> None:
+async def test_only_what_is_wanted_is_reported() -> None:
     async with inprocess_server() as made, over_http(made) as client:
         async with (
             events(client, "/v1/changes", kind="node") as nodes,
@@ -105,7 +105,7 @@ async def test_only_what_is_wanted_is_told() -> None:
             ]  # fmt: skip
 
 
-async def test_what_operators_set_is_told_to_who_asks_for_it_and_to_nobody_else() -> None:
+async def test_settings_of_operators_are_sent_to_readers_that_ask_for_them_only() -> None:
     async with inprocess_server() as made, over_http(made) as client:
         await made.agent("n1")
         async with (
@@ -140,7 +140,7 @@ async def test_what_operators_set_is_told_to_who_asks_for_it_and_to_nobody_else(
                 assert [key for _, key, _ in await changes(answer, 1)] == ["default/last"]
 
 
-async def test_what_is_gone_is_told_too() -> None:
+async def test_removed_objects_are_reported() -> None:
     async with inprocess_server() as made, over_http(made) as client:
         await made.submit("a")
         async with events(client, "/v1/changes") as answer:
@@ -152,7 +152,7 @@ async def test_what_is_gone_is_told_too() -> None:
             assert (second["object"]["state"], second["what"]) == ("queued", "put")
 
 
-async def test_who_was_away_for_too_long_is_told_to_list_again() -> None:
+async def test_a_client_that_was_away_for_too_long_is_ordered_to_list_again() -> None:
     async with inprocess_server(watch=Watch(changes_max=3)) as made, over_http(made) as client:
         await made.submit("a")
         since = made.engine.state.revision
@@ -194,12 +194,12 @@ async def test_a_watcher_that_goes_away_is_forgotten() -> None:
 
 
 async def gone(made: InprocessServer) -> None:
-    """And the next change goes to nobody."""
+    """And the next change goes to no client."""
     await made.submit("later")
     assert made.watch.subscribers == 0
 
 
-async def test_a_reader_that_does_not_read_is_cut_off_and_holds_up_nobody() -> None:
+async def test_a_reader_that_does_not_read_is_cut_off_and_holds_up_no_client() -> None:
     async with inprocess_server(watch=Watch(changes_max=1_000)) as made, over_http(made) as client:
         async with events(client, "/v1/changes") as slow:
             await slow.next(marks=True)

@@ -1,4 +1,4 @@
-"""The past over the API: what is over, what happened, and everything as it was."""
+"""The past over the API: finished workloads, what happened, and everything as it was."""
 
 import os
 from pathlib import Path
@@ -28,7 +28,7 @@ async def ran(made: InprocessServer, agent: Any, name: str, code: int = 0, **fie
     await agent.ends(run, code)
 
 
-async def test_what_is_over_can_be_searched(tmp_path: Path) -> None:
+async def test_finished_workloads_can_be_searched(tmp_path: Path) -> None:
     async with inprocess_server(history=kept(tmp_path)) as made:
         agent = await made.agent()
         await ran(made, agent, "train-1")
@@ -82,7 +82,7 @@ async def test_instances_that_never_ran_are_in_the_history_too(tmp_path: Path) -
         assert [item["index"] for item in first["items"] + rest["items"]] == [0, 1, 2, 3, 4] and rest["next"] is None
 
 
-async def test_events_say_who_asked_and_what_came_of_it(tmp_path: Path) -> None:
+async def test_events_have_the_principal_and_the_outcome(tmp_path: Path) -> None:
     async with inprocess_server(history=kept(tmp_path)) as made:
         agent = await made.agent()
         await ran(made, agent, "train")
@@ -163,7 +163,7 @@ async def test_a_time_is_settled_once_for_many_questions(tmp_path: Path) -> None
             assert (await made.get("/v1/workloads", 422, at=nonsense))["path"] == "at", nonsense
 
 
-async def test_without_a_history_it_is_said_how_to_get_one() -> None:
+async def test_without_a_history_it_is_reported_how_to_get_one() -> None:
     async with inprocess_server() as made:
         await made.submit("train")
         for path in ("/v1/history", "/v1/events", "/v1/history/default/train", "/v1/events/follow", "/v1/history/at"):

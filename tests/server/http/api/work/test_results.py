@@ -1,4 +1,4 @@
-"""Results: posted by somebody who knows them, with the token of the attempt."""
+"""Results: posted by a client that knows them, with the token of the attempt."""
 
 import pytest
 
@@ -50,7 +50,7 @@ async def test_a_stale_token_is_a_conflict_and_changes_nothing() -> None:
         ({"token": 1, "code": 0, "more": 1}, "more"),
     ],
 )
-async def test_what_is_wrong_with_it_is_told_with_its_field(body: dict[str, object], path: str) -> None:
+async def test_what_is_wrong_with_it_is_reported_with_its_field(body: dict[str, object], path: str) -> None:
     async with inprocess_server() as made:
         await made.agent()
         await made.submit()
@@ -64,7 +64,7 @@ async def test_what_is_not_there_is_not_found() -> None:
             await made.post(f"{path}/result", {"token": 1, "code": 0}, 404)
 
 
-async def test_who_may_only_look_may_not_say_how_it_ended() -> None:
+async def test_a_client_that_may_only_look_may_not_say_how_it_ended() -> None:
     async with inprocess_server() as made:
         agent = await made.agent()
         await made.submit()

@@ -64,7 +64,7 @@ async def test_what_is_not_a_schedule_is_not_found_and_does_not_run() -> None:
         assert answer["message"] == "default/plain has no schedule; `retry` runs it again"
 
 
-async def test_a_run_is_noted_with_who_asked_for_it() -> None:
+async def test_a_run_is_audited_with_its_principal() -> None:
     async with inprocess_server() as made:
         await made.submit("nightly", schedule=NEVER_SOON)
         await made.post("/v1/schedules/default/nightly/run", None, expect=201)
@@ -72,7 +72,7 @@ async def test_a_run_is_noted_with_who_asked_for_it() -> None:
         assert (noted["what"], noted["target"]) == ("runnow", "default/nightly")
 
 
-async def test_schedules_of_foreign_projects_are_not_told() -> None:
+async def test_schedules_of_foreign_projects_are_not_reported() -> None:
     async with quiet_server() as made:
         for project in ("red", "blue"):
             await made.submit("nightly", project=project, schedule=NEVER_SOON)
@@ -85,7 +85,7 @@ async def test_schedules_of_foreign_projects_are_not_told() -> None:
         assert (await submitter("POST", "/v1/schedules/red/nightly/run")).status_code == 201
 
 
-async def test_order_is_told_and_kept() -> None:
+async def test_order_is_reported_and_kept() -> None:
     async with inprocess_server() as made:
         agent = await made.agent("n1")
         documents: list[dict[str, Any]] = [

@@ -8,7 +8,7 @@ from tests.server.inprocess_server import inprocess_server
 WEB = {"kind": "service", "count": 2, "ports": {"http": 0, "admin": 0}, "resources": {"cpu": "100m"}}
 
 
-async def test_addresses_are_told_by_port_and_readiness() -> None:
+async def test_addresses_are_reported_by_port_and_readiness() -> None:
     async with inprocess_server() as made:
         agent = await made.agent(address="10.1.2.3")
         await made.submit("web", **WEB)
@@ -29,7 +29,7 @@ async def test_addresses_are_told_by_port_and_readiness() -> None:
         assert (await made.get("/v1/services", project="other"))["items"] == []
 
 
-async def test_all_that_are_ready_are_counted_also_beyond_those_whose_addresses_are_told() -> None:
+async def test_all_that_are_ready_are_counted_also_beyond_those_whose_addresses_are_reported() -> None:
     async with inprocess_server() as made:
         agent = await made.agent(cpu=100_000)
         await made.submit("web", kind="service", count=120, resources={"cpu": "100m"})
@@ -39,12 +39,12 @@ async def test_all_that_are_ready_are_counted_also_beyond_those_whose_addresses_
         assert (answer["ready"], len(answer["addresses"])) == (120, 100)
 
 
-async def test_it_is_told_how_a_change_goes_and_how_many_keep_ending() -> None:
+async def test_progress_of_a_change_is_reported_and_how_many_keep_ending() -> None:
     async with inprocess_server() as made:
         agent = await made.agent()
         document = {"name": "web", "kind": "service", "command": "serve", "restart": {"pause": "1ms"}}
         await made.submit(**document)
-        assert (await made.get("/v1/services/default/web"))["rollout"] is None
+        assert (await made.get("/v1/services/default/web"))["rollout"] == "rolling"
         for number in range(CRASH_LOOP):
             await made.until(lambda number=number: len(agent.orders()) > number)
             await agent.ends(agent.orders()[number], 1)
@@ -83,8 +83,8 @@ async def test_foreign_services_are_not_there() -> None:
     async with quiet_server() as made:
         await made.submit("covert", project="hidden", **WEB)
         await made.submit("own", project="open", **WEB)
-        who = await caller(made, "viewer", "open")
-        assert [item["name"] for item in (await who.get("/v1/services"))["items"]] == ["own"]
-        assert (await who.get("/v1/services", project="hidden"))["items"] == []
-        assert (await who("GET", "/v1/services/hidden/covert")).status_code == 404
-        assert (await who("GET", "/v1/workloads/hidden/covert/versions")).status_code == 404
+        principal = await caller(made, "viewer", "open")
+        assert [item["name"] for item in (await principal.get("/v1/services"))["items"]] == ["own"]
+        assert (await principal.get("/v1/services", project="hidden"))["items"] == []
+        assert (await principal("GET", "/v1/services/hidden/covert")).status_code == 404
+        assert (await principal("GET", "/v1/workloads/hidden/covert/versions")).status_code == 404

@@ -139,7 +139,7 @@ async def test_versions_tell_what_each_was_and_what_it_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("diff", "status", "path", "words"),
+    ("diff", "status", "path", "sentence"),
     [
         ("1..9", 404, "", "version 9 of default/web is not known; those known are 1"),
         ("1-2", 422, "diff", "two versions, such as 1..3, or `each`"),
@@ -147,11 +147,11 @@ async def test_versions_tell_what_each_was_and_what_it_changed() -> None:
         ("x" * 31, 422, "diff", ""),
     ],
 )
-async def test_what_cannot_be_compared(diff: str, status: int, path: str, words: str) -> None:
+async def test_what_cannot_be_compared(diff: str, status: int, path: str, sentence: str) -> None:
     async with inprocess_server() as made:
         await applied(made, ONE, 201)
         reported = await made.get(f"{PATH}/versions", expect=status, diff=diff)
-        assert reported["path"] == path and words in reported["message"]
+        assert reported["path"] == path and sentence in reported["message"]
 
 
 async def test_canaries_are_promoted() -> None:
@@ -172,7 +172,7 @@ async def test_canaries_are_promoted() -> None:
         assert ("promote", "default/web") in {(item["what"], item["target"]) for item in audit}
 
 
-async def test_somebody_goes_back() -> None:
+async def test_an_operator_rolls_back() -> None:
     async with inprocess_server() as made:
         agent = await made.agent()
         await applied(made, ONE, 201)
@@ -210,7 +210,7 @@ async def test_a_replica_that_keeps_ending_is_seen_and_explained() -> None:
         assert "crash loop: 5 failures in a row" in str(await made.get(f"{PATH}/instances/0"))
 
 
-async def test_who_waits_for_the_floor_says_so() -> None:
+async def test_a_replica_that_waits_for_the_disruption_budget_is_shown_as_such() -> None:
     async with inprocess_server() as made:
         agent = await made.agent()
         await applied(made, {**ONE, "count": 4}, 201)
@@ -225,12 +225,12 @@ async def test_who_waits_for_the_floor_says_so() -> None:
         assert reported["message"].startswith("default/web.0 is stopping on n1: updated to version 2")
 
 
-async def test_who_is_sick_says_so() -> None:
+async def test_an_unhealthy_replica_is_shown_as_such() -> None:
     async with inprocess_server() as made:
         agent = await made.agent()
-        await applied(made, {**ONE, "count": 1}, 201)
+        await applied(made, {**ONE, "count": 1, "health": {"http": "/", "port": 80}}, 201)
         (run,) = agent.orders()
-        await agent.says(Report(run.token, "running", ready=False, error="http /: 503"))
+        await agent.says(Report(run.token, "running", ready=False, error="503"))
         (instance,) = (await made.get(PATH))["instances"]
         assert (instance["ready"], instance["health_message"]) == (False, "http /: 503")
         reported = await made.get(f"{PATH}/why", index=0)

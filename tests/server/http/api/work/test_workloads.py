@@ -230,3 +230,26 @@ async def test_a_server_reads_no_files_for_the_values_of_elements() -> None:
             assert (answer.status_code, report["code"], report["path"]) == (422, "invalid", field)
             assert "files are read by the `roost` command" in report["message"]
         assert made.snapshot() == before
+
+
+async def test_a_workload_that_does_not_queue_and_has_no_room_is_an_error_with_its_reason() -> None:
+    async with inprocess_server() as made:
+        await made.agent(cpu=1_000)
+        document = {"name": "big", "command": "true", "when_full": "reject", "resources": {"cpu": 8}}
+        refused = await made.post("/v1/workloads", document, expect=409)
+        assert (refused["code"], refused["params"]["kind"]) == ("rejected", "unsatisfiable")
+        assert "needs 8" in refused["message"]
+        assert (await made.get("/v1/workloads/default/big"))["state"] == "rejected"
+
+
+async def test_a_finished_job_is_run_again_only_on_request() -> None:
+    async with inprocess_server() as made:
+        agent = await made.agent()
+        await made.submit("once")
+        (run,) = agent.orders()
+        await agent.ends(run)
+        document = (await made.get("/v1/workloads/default/once"))["document"]
+        again = await made.post("/v1/workloads?same_ok=true", document, expect=200)
+        assert (again["result"], again["state"]) == ("unchanged", "succeeded")
+        again = await made.post("/v1/workloads?same_ok=true&rerun=true", document, expect=201)
+        assert (again["result"], again["state"]) == ("created", "running")
