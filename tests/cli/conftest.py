@@ -21,8 +21,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def typed(server: Served) -> Type:
     """Type a command for that server, in this process."""
 
-    def typed(*words: str, stdin: bytes | None = None) -> Result:
+    def typed(*arguments: str, stdin: bytes | None = None) -> Result:
         runner = CliRunner(env={"ROOST_CONFIG": str(server.config), "ROOST_PROJECT": None})
-        return runner.invoke(root, words, input=stdin, catch_exceptions=False)
+        return runner.invoke(root, arguments, input=stdin, catch_exceptions=False)
 
     return typed

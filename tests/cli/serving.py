@@ -30,21 +30,21 @@ class Served:
         """A client of its own."""
         return Client(*read_config(self.config))
 
-    def roost(self, *words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    def roost(self, *arguments: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
         """A command, as it is typed."""
-        return subprocess.run([*ROOST, *words], env=self.env, input=stdin, capture_output=True, timeout=DEADLINE_S)
+        return subprocess.run([*ROOST, *arguments], env=self.env, input=stdin, capture_output=True, timeout=DEADLINE_S)
 
     def output(self) -> str:
-        """What it has said so far."""
+        """Its output so far."""
         return (self.home / "output").read_text()
 
 
 @contextmanager
-def serving(home: Path, *words: str) -> Iterator[Served]:
+def serving(home: Path, *arguments: str) -> Iterator[Served]:
     """A server (`roost server ...`, `roost up ...`) that is ready, and ended in the end."""
     (home / "client.toml").unlink(missing_ok=True)
     with open(home / "output", "wb") as output:
-        argv = [*ROOST, words[0], "--data", str(home), "--listen", "127.0.0.1:0", *words[1:]]
+        argv = [*ROOST, arguments[0], "--data", str(home), "--listen", "127.0.0.1:0", *arguments[1:]]
         process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
     served = Served(home, process)
     try:
@@ -70,16 +70,16 @@ def end_all(home: Path) -> None:
 
 
 @contextmanager
-def up(home: Path, *words: str, agents: int = 1) -> Iterator[Served]:
+def up(home: Path, *arguments: str, agents: int = 1) -> Iterator[Served]:
     """`roost up` with all its nodes connected. Unless a lease is given, no node is lost because the machine is slow."""
-    lease = () if "--lease" in words else ("--lease", "60000")
-    with serving(home, "up", "--agents", str(agents), *lease, *words) as served, served.client() as client:
+    lease = () if "--lease" in arguments else ("--lease", "60000")
+    with serving(home, "up", "--agents", str(agents), *lease, *arguments) as served, served.client() as client:
         wait_until(lambda: sum(node.status == "ready" for node in client.nodes.list()) >= agents)
         yield served
 
 
 def wait_until(happened: Callable[[], bool], deadline_s: float = DEADLINE_S) -> None:
-    """Wait for something that nobody tells of."""
+    """Wait for something that has no event."""
     end = time.monotonic() + deadline_s
     while not happened():
         assert time.monotonic() < end, "it has not happened in time"

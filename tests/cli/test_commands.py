@@ -47,7 +47,7 @@ def test_run_without_a_command_is_wrong_usage(typed: Type) -> None:
     assert typed("run", "--env", "NOT_SET_ANYWHERE", "--", "true").exit_code == USAGE
 
 
-def test_ps_lists_what_waits_and_all_with_a(typed: Type, name: str) -> None:
+def test_ps_lists_pending_work_and_all_with_a(typed: Type, name: str) -> None:
     assert f"{name} " in typed("ps").stdout
     typed("cancel", name)
     assert f"{name} " not in typed("ps").stdout
@@ -72,7 +72,7 @@ def test_show_a_workload_and_an_instance(typed: Type, name: str) -> None:
     assert json.loads(typed("show", f"default/{name}.1", "--json").stdout)["index"] == 1
 
 
-def test_why_in_words_and_as_data(typed: Type, name: str) -> None:
+def test_why_in_a_message_and_as_data(typed: Type, name: str) -> None:
     assert f"default/{name}.0 waits because no node is online" in typed("why", name).stdout
     assert json.loads(typed("why", f"{name}.1", "--json").stdout)["code"] == "no_nodes"
 
@@ -164,7 +164,7 @@ def test_apply_reads_json_and_lists_and_standard_input(typed: Type) -> None:
         ("name: x\ncommand: 'true'\ncolour: red\n", "colour: there is no such field"),
         ("name: x\n", "steps: a workload needs steps or a command to run"),
         ("name: x\nsteps: []\n", "steps: this must be 1 to 100 steps"),
-        ("command: 'true'\n", "name: a workload needs a name"),
+        ("command: 'true'\n", "name: this is needed: a text"),
         ("name: x\ncommand: 'true'\nresources: {memory: lots}\n", "resources.memory: a size is a number of bytes"),
         ("name: [x\n", "this is not YAML or JSON"),
         ("", "there is no workload in it"),
@@ -177,6 +177,27 @@ def test_apply_names_the_file_the_field_and_the_reason(typed: Type, tmp_path: Pa
     result = typed("apply", "-f", str(file))
     assert result.exit_code == USAGE
     assert f"{file}: {message}" in result.stderr
+
+
+def test_apply_prints_every_error_of_a_file_on_its_own_line(typed: Type, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("name: x\nstep: [make]\ncount: two\n---\nname: y\nsteps: [make]\nresources: {gpus: 1}\n")
+    result = typed("apply", "-f", str(file))
+    assert result.exit_code == USAGE
+    assert [line.strip() for line in result.stderr.splitlines()] == [
+        f"roost: {file}: workload 1: step: there is no such field; did you mean `steps`?",
+        f"{file}: workload 1: count: this is a whole number, not 'two'",
+        f"{file}: workload 2: resources.gpus: did you mean `gpu`? "
+        "A resource of your own needs a name that is less like it",
+    ]
+
+
+def test_apply_refuses_a_step_that_is_part_of_the_one_above(typed: Type, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("name: x\nsteps:\n  - npm install\n    - npm run build\n")
+    result = typed("apply", "-f", str(file))
+    assert result.exit_code == USAGE
+    assert f"{file}: line 4 looks like an item of a list, but is read as the end of line 3" in result.stderr
 
 
 def test_apply_names_the_workload_of_many(typed: Type, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Help that teaches: every command has examples and says what comes next; wrong words are met with the right ones."""
+"""Help that teaches: every command has examples and says what comes next; wrong names are met with the right ones."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from roost.cli import COMMANDS, root
 from roost.cli.common.exit_codes import USAGE
 
 NAMES = [name for section in COMMANDS.values() for name in section]
-WRITTEN_ELSEWHERE = {"sim", "bench"}  # registered here, written by whoever owns them
+WRITTEN_ELSEWHERE = {"sim", "bench"}  # registered here, written by their owners
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -102,3 +102,28 @@ print(*sys.modules, file=sys.stderr)
     done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
     assert "roost.cli" in done.stderr.split()
     assert heavy & set(done.stderr.split()) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "command"), [("roost", root), *commands()], ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_help_fits_80_columns(name: str, command: click.Command) -> None:
+    arguments = [] if name == "roost" else name.split()
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(root, [*arguments, "--help"])
+    assert [line for line in result.stdout.splitlines() if len(line) > 80] == []
+    assert "docs/" not in result.stdout, "an installed package has no docs"
+
+
+def test_a_long_example_keeps_its_explanation_beside_it() -> None:
+    lines = CliRunner(env={"COLUMNS": "80"}).invoke(root, ["ci", "--help"]).stdout.splitlines()
+    at = next(number for number, line in enumerate(lines) if "roost ci check" in line)
+    assert lines[at].endswith("what would run, in order; needs no")
+    assert lines[at + 1].split() == ["server"]
+
+
+@pytest.mark.parametrize("arguments", ["apply -f ", "plan -f ", "ci run ", "ci check "])
+def test_completion_leaves_file_names_to_the_shell(arguments: str) -> None:
+    given = f"roost {arguments}"
+    env = {**os.environ, "_ROOST_COMPLETE": "bash_complete", "COMP_WORDS": given, "COMP_CWORD": str(len(given.split()))}
+    done = subprocess.run([sys.executable, "-P", "-m", "roost"], env=env, capture_output=True, text=True)
+    assert done.stdout == "file,\n"

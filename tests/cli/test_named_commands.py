@@ -31,18 +31,18 @@ def named(text: str) -> set[str]:
 def fault(line: str) -> str:
     """What is wrong with a command; empty: nothing."""
     try:
-        _, *words = shlex.split(line)
+        _, *arguments = shlex.split(line)
     except ValueError:  # half of a quoted argument
         return ""
     command: click.Command = root
-    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        found = command.get_command(click.Context(command), words[0])
+    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
+        found = command.get_command(click.Context(command), arguments[0])
         if found is None:
-            return f"there is no command {words[0]}"
+            return f"there is no command {arguments[0]}"
         command = found
-        words = words[1:]
+        arguments = arguments[1:]
     options = {"--help", *(name for option in command.params for name in (*option.opts, *option.secondary_opts))}
-    given = words[: words.index("--")] if "--" in words else words
+    given = arguments[: arguments.index("--")] if "--" in arguments else arguments
     unknown = [word for word in given if word.startswith("--") and re.split(r"[=,.:]", word)[0] not in options]
     return f"there is no option {unknown[0]}" if unknown else ""
 

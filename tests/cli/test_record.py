@@ -20,8 +20,10 @@ from tests.sim.recording import Recorded
 METRICS = {"steps", "placements", "wait_mean_s", "utilisation", "peak_nodes"}
 
 
-def typed(*words: object) -> Result:
-    return CliRunner().invoke(root, ["sim", "replay", "--trace", "roost", *map(str, words)], catch_exceptions=False)
+def typed(*typed_words: object) -> Result:
+    return CliRunner().invoke(
+        root, ["sim", "replay", "--trace", "roost", *map(str, typed_words)], catch_exceptions=False
+    )
 
 
 def reported(*message: object) -> Any:
@@ -82,7 +84,7 @@ def test_strategies_side_by_side(recorded: Path) -> None:
     assert replays[1].keys() >= METRICS | {"same_decisions", "first_difference", "replayed_exactly"}
 
 
-def test_for_people_it_is_a_table_and_who_would_have_gone_elsewhere(recorded: Path) -> None:
+def test_the_table_shows_instances_that_would_have_gone_elsewhere(recorded: Path) -> None:
     lines = typed(recorded, "--strategy", "best_fit").stdout.splitlines()
     assert lines[0].split()[:3] == ["STRATEGY", "STEPS", "PLACEMENTS"]
     assert "best_fit: moved: 2" in lines
@@ -118,7 +120,7 @@ def test_other_traces_are_no_folders(tmp_path: Path) -> None:
     assert result.exit_code == USAGE and "is a directory" in result.stderr
 
 
-def test_a_folder_that_cannot_be_written_is_told_at_the_start(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_at_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     arguments = [
         "server",

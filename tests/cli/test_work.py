@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -121,7 +122,7 @@ def test_ctrl_c_twice_leaves(one: Served, client: Client) -> None:
     ]
 
 
-def test_nobody_reads_any_more(one: Served, client: Client) -> None:
+def test_the_reader_has_gone(one: Served, client: Client) -> None:
     run = started(one, "run", "--name", "yes", "--", "yes")
     assert run.stdout is not None
     assert run.stdout.read(4) == b"y\ny\n"
@@ -178,10 +179,10 @@ def test_a_node_is_shown_drained_and_put_back(one: Served, client: Client) -> No
     assert one.roost("run", "-d", "--name", "held", "--cpu", "500m", "--", "sleep", "60").returncode == 0
     client.workloads.wait([("default", "held")], "running", DEADLINE_S)
     shown = one.roost("nodes", "show", "node-1").stdout.decode()
-    for message in ("Status:   ready", "0.5 of ", "%)", "memory", "held.0", "Measured:"):
+    for message in ("Status:   ready", "0.5 of ", "%)", "memory", "held.0", "Measured "):
         assert message in shown, shown
     assert one.roost("nodes", "remove", "node-1").returncode == 1
-    assert b"draining" in one.roost("drain", "node-1", "--deadline", "10m").stderr
+    assert b"draining" in one.roost("drain", "node-1", "--deadline", "10m", "--no-wait").stderr
     assert json.loads(one.roost("nodes", "--json").stdout)[0]["status"] == "draining"
     waiting = one.roost("run", "-d", "--name", "behind", "--", "true")
     assert waiting.returncode == 4
@@ -195,3 +196,41 @@ def test_the_client_runs_to_the_end_and_reads_the_log(client: Client) -> None:
     done = client.workloads.run_to_end({"name": "api", "command": "echo from the client"}, timeout_s=DEADLINE_S)
     assert (done.state, client.logs.read("default", "api")) == ("succeeded", b"from the client\n")
     assert [line.state for line in client.instances.get("default", "api").story][-1] == "succeeded"
+
+
+def test_completion_knows_nodes(one: Served) -> None:
+    env = {**one.env, "_ROOST_COMPLETE": "bash_complete", "COMP_WORDS": "roost drain no", "COMP_CWORD": "2"}
+    assert subprocess.run(ROOST, env=env, capture_output=True, text=True).stdout == "plain,node-1\n"
+
+
+def test_a_local_script_is_not_sent_to_the_node(one: Served, tmp_path: Path) -> None:
+    script = tmp_path / "slurm.sh"
+    script.write_text("#!/bin/sh\necho hello\n")
+    done = subprocess.run(
+        [*ROOST, "run", "slurm.sh"], env=one.env, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+    assert done.returncode == 1
+    assert "slurm.sh is a file of this machine; files are not sent to nodes" in done.stderr
+    assert 'roost run -- sh -c "$(cat slurm.sh)"' in done.stderr
+    assert "a file of this machine" not in one.roost("run", "--", "no-such-program").stderr.decode()
+
+
+def test_a_command_that_asks_for_a_whole_core_says_how_to_ask_for_less(one: Served, client: Client) -> None:
+    (node,) = client.nodes.list()
+    most = f"{node.resources['cpu_milli'].total - 500}m"
+    assert one.roost("run", "-d", "--name", "filling", "--cpu", most, "--", "sleep", "300").returncode == 0
+    try:
+        done = one.roost("run", "-d", "--name", "whole", "--", "true")
+        assert done.returncode == 4
+        assert "without --cpu it asks for one whole core; `--cpu 0.1` asks for less" in done.stderr.decode()
+        assert "`roost why whole`" in done.stderr.decode()
+        asked = one.roost("run", "-d", "--name", "asked", "--cpu", "1", "--", "true")
+        assert "without --cpu" not in asked.stderr.decode()
+    finally:
+        one.roost("cancel", "filling", "whole", "asked")
+
+
+def test_commands_of_several_lines_are_indented(one: Served) -> None:
+    assert one.roost("run", "--name", "lines", "--cpu", "0.1", "--", "sh", "-c", "true\ntrue \x1b[2J").returncode == 0
+    shown = one.roost("show", "lines").stdout.decode()
+    assert "Command:    sh -c 'true\n            true \\x1b[2J'\n" in shown

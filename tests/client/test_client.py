@@ -116,7 +116,7 @@ def test_status_counts(client: Client, name: str) -> None:
     assert client.nodes.list() == []
 
 
-def test_changes_are_told_from_a_revision_on(client: Client, name: str) -> None:
+def test_changes_are_reported_from_a_revision_on(client: Client, name: str) -> None:
     client.workloads.submit({"name": name, "command": "true"})
     since = client.workloads.page("default", name).revision
     client.workloads.cancel("default", name)
@@ -142,7 +142,7 @@ def test_waiting_ends_when_it_is_over(server: Served, client: Client, name: str)
     assert [workload.state for workload in done] == ["cancelled", "cancelled"]
 
 
-def test_what_is_over_is_not_waited_for(client: Client, name: str) -> None:
+def test_finished_work_is_not_waited_for(client: Client, name: str) -> None:
     client.workloads.submit({"name": name, "command": "true"})
     client.workloads.cancel("default", name)
     for until in ("finished", "running"):

@@ -5,12 +5,12 @@ import time
 from pathlib import Path
 
 import pytest
+from roost_lab.components.ports import free_port
 
 from roost.client.config import read_config
 from roost.client.controller import Controller
 from roost.client.errors import ApiError, NotConfigured, Unreachable
 from tests.cli.serving import Served, serving
-from tests.components.ports import free_port
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_a_server_that_is_not_there_is_left_for_one_that_is(served: Served) -> N
         assert any(frame.whole for frame in controller.watch(once=True))
 
 
-def test_nobody_there_is_told_after_a_while() -> None:
+def test_a_missing_server_is_reported_after_a_while() -> None:
     with Controller(f"127.0.0.1:{free_port()}", "token", patience_s=0.3) as controller:
         with pytest.raises((Unreachable, ApiError)) as caught:
             controller.get("default", "x")

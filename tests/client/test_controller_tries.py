@@ -19,7 +19,7 @@ def error(name: str, message: str = "", **report: str) -> Any:
     ("given", "again", "unsure"),
     [
         (error("UNAVAILABLE", "failed to connect to all addresses"), True, True),
-        (error("UNAVAILABLE", "nobody leads", roost_code="no_leader"), True, False),
+        (error("UNAVAILABLE", "no server leads", roost_code="no_leader"), True, False),
         (error("UNKNOWN", "the leader went away", roost_code="outcome_unknown"), True, True),
         (error("UNKNOWN", "Stream removed"), True, True),
         (error("RESOURCE_EXHAUSTED", "read faster", roost_code="slow_reader"), True, False),
@@ -31,6 +31,6 @@ def test_what_is_worth_another_try(given: Any, again: bool, unsure: bool) -> Non
     assert (comes_back(given), breaks_off(given)) == (again, unsure)
 
 
-def test_only_our_own_connection_tells_that_nobody_heard() -> None:
+def test_only_our_own_connection_shows_that_no_server_heard() -> None:
     assert is_unsent(error("UNAVAILABLE", "failed to connect to all addresses"))
     assert not is_unsent(error("UNKNOWN", "the leader went away: failed to connect", roost_code="outcome_unknown"))

@@ -62,7 +62,7 @@ def test_nothing_comes_and_the_time_is_kept() -> None:
         assert 0.15 < time.monotonic() - began < 5
 
 
-def test_a_refusal_is_told_and_not_tried_again() -> None:
+def test_a_refusal_is_reported_and_not_tried_again() -> None:
     refusal = answer(b'{"code":"not_found","message":"there is no workload default/x"}', "404 Not Found")
     with wire([refusal]) as server, follower(server.url) as following, pytest.raises(ApiError) as caught:
         following.next(10)

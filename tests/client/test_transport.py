@@ -52,7 +52,7 @@ def test_a_kept_connection_that_is_old_is_not_used_for_writing(monkeypatch: pyte
         assert transport.call("POST", "/b", None, b"{}").body == b"2"
 
 
-def test_the_servers_no_is_told_with_its_path_and_hint() -> None:
+def test_the_servers_no_is_reported_with_its_path_and_hint() -> None:
     body = b'{"code":"invalid","message":"this must be 1 to 5","path":"count","hint":"make it smaller"}'
     with wire([answer(body, "422 Unprocessable Entity")]) as server, pytest.raises(ApiError) as caught:
         Transport(server.url, "").call("GET", "/a")
@@ -69,7 +69,7 @@ def test_an_answer_that_is_not_ours_is_still_an_error(body: bytes) -> None:
     assert caught.value.message
 
 
-def test_nobody_there_is_unreachable() -> None:
+def test_a_missing_server_is_unreachable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(Unreachable, match=f"no server at http://127.0.0.1:{port}") as caught:
@@ -83,7 +83,7 @@ def test_an_answer_that_is_cut_off_is_unreachable() -> None:
         Transport(server.url, "").call("GET", "/a")
 
 
-def test_questions_leave_out_what_was_not_said() -> None:
+def test_queries_leave_out_omitted_parameters() -> None:
     with wire([answer(b"1")]) as server:
         query = {"state": "", "index": 0, "after": None, "same_ok": True, "kind": ("a", "b")}
         Transport(f"{server.url}/base/", "").call("GET", "/a", query)

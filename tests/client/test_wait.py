@@ -1,13 +1,17 @@
-"""How far a workload has come that was applied, as whoever waits for it is told."""
+"""How far a workload has come that was applied, as a waiting client sees it."""
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from roost.client import Client
 from roost.client.wait import readiness_of, standing_of
+from roost.schema.feed import ChangeView
 from roost.schema.reason_text import ReasonView
 from roost.schema.rollouts import RolloutView
-from roost.schema.work import WorkloadView
+from roost.schema.work import WorkloadPage, WorkloadView
+from tests.client.wires import answer, events, wire
 
 BACK = {"change": "rolled back to version 1: so", "change_reason": ReasonView("rolled_back", {"version": 1})}
 
@@ -78,3 +82,17 @@ def test_where_it_stands(applied: int, now: WorkloadView, message: str, over: bo
 def test_how_ready_it_is(checked: int, now: WorkloadView, message: str, over: bool, well: bool) -> None:
     status = readiness_of(web(checked), now)
     assert (status.message, status.over, status.well) == (message, over, well)
+
+
+def test_the_end_of_a_workload_is_not_asked_for_again() -> None:
+    """A change carries the workload as it is now: one list and one stream are all that a wait sends."""
+    running = web(kind="job", counts={"running": 4})
+    page = answer(msgspec.json.encode(WorkloadPage(revision=7, items=[running])))
+    ended = msgspec.structs.replace(running, state="failed", finished_ms=9)
+    change = ChangeView(8, "workload", "default/web", "failed", msgspec.to_builtins(ended))
+    stream = events(b"id: 8\nevent: change\ndata: " + msgspec.json.encode(change) + b"\n\n")
+    with wire([page], [stream]) as server, Client(server.url) as client:
+        assert client.workloads.wait([("default", "web")], timeout_s=20) == [ended]
+    assert [request.split(b" ")[1].partition(b"?")[0] for request in server.requests] == [
+        b"/v1/workloads", b"/v1/changes",
+    ]  # fmt: skip

@@ -1,5 +1,6 @@
 """The command line. Each command is a file of its own, imported when it is used, so that all of them start fast."""
 
+import os
 from importlib import import_module
 from inspect import cleandoc
 from typing import Any
@@ -8,6 +9,7 @@ import click
 
 from roost import __version__
 from roost.cli.common.exit_codes import explained
+from roost.cli.common.help import HelpContext
 
 # name: (module and attribute, its line in `roost --help`)
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
@@ -40,7 +42,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Machines": {
         "nodes": ("machines.nodes:nodes", "List nodes; show one; remove one."),
         "join-tokens": ("machines.join_tokens:join_tokens", "List, create and revoke join tokens."),
-        "drain": ("machines.nodes:drain", "Drain a node, or show where its work would go."),
+        "drain": ("machines.drain:drain", "Drain a node, or show where its work would go."),
         "cordon": ("machines.nodes:cordon", "Cordon a node: it takes no new work; running work stays."),
         "uncordon": ("machines.nodes:uncordon", "Put a cordoned, drained or flaky node back into service."),
         "maintenance": ("machines.servers:maintenance", "Pause all placement and node loss for a while."),
@@ -67,6 +69,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "hooks": ("tools.webhooks:hooks", "List, set, test and remove webhooks."),
         "sim": ("tools.sim:sim", "Try placements and faults in a simulated fleet."),
         "bench": ("tools.bench:bench", "Measure Roost on this machine."),
+        "lab": ("tools.lab:lab", "Try this Roost under real faults."),
         "store": ("tools.store:store", "Copy, check, back up and restore the state."),
         "completion": ("common.completion:completion", "Print a completion script for your shell."),
     },
@@ -82,6 +85,8 @@ First steps:
 
 class LazyGroup(click.Group):
     """A group that knows its commands by name and imports one only when it is asked for."""
+
+    context_class = HelpContext
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(PLACES)
@@ -113,6 +118,7 @@ class LazyGroup(click.Group):
 
 def _print_examples_last(command: click.Command) -> None:
     """Print the examples of a command and all that follows them in its docstring after its options, as written."""
+    command.context_class = HelpContext
     help_text, examples, rest = cleandoc(command.help or "").partition("\n\nExamples:\n")
     if examples:
         command.help, paragraphs = help_text, f"Examples:\n{rest}".split("\n\n")
@@ -127,6 +133,8 @@ def _print_examples_last(command: click.Command) -> None:
 @click.version_option(__version__, "--version", prog_name="roost")
 def root() -> None:
     """Roost schedules work on machines, keeps it running, and explains every decision."""
+    if os.environ.get("NO_COLOR"):
+        click.get_current_context().color = False
 
 
 def main() -> None:

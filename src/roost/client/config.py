@@ -1,5 +1,6 @@
 """Where the server is and how to authenticate: the environment, the user's own file, or a server of this machine."""
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -115,8 +116,6 @@ def _quoted(text: str) -> str:
     """A TOML basic string; of PEM, which has lines and nothing to escape, one that can be read."""
     if text.startswith("-----BEGIN ") and text.replace("\n", "").isprintable() and not set(text) & {'"', "\\"}:
         return f'"""\n{text}"""'
-    escaped = "".join(
-        f"\\u{ord(character):04x}" if character in '"\\' or not character.isprintable() else character
-        for character in text
-    )
-    return f'"{escaped}"'
+    return json.dumps(text, ensure_ascii=False).replace(
+        "\x7f", "\\u007f"
+    )  # what JSON takes in a text and TOML does not

@@ -78,10 +78,11 @@ class Controller:
         """Of the server that the commands use: `$ROOST_CONFIG`, or `$ROOST_URL` and `$ROOST_TOKEN`."""
         found = config or find_config()
         with Client(*found) as client:
-            addresses = ",".join(client.status().controllers)
+            status = client.status()
+        addresses = ",".join(status.controllers)
         if not addresses:
             raise NotConfigured("this server does not listen to controllers", "start it without --no-controllers")
-        return cls(addresses, found.token, found.ca, tls=found.url.startswith("https"), **more)
+        return cls(addresses, found.token, found.ca, tls=status.controllers_tls, **more)
 
     def __enter__(self) -> "Controller":
         return self
@@ -138,7 +139,7 @@ class Controller:
         return self._ask("GetNode", pb.NodeRequest(name=name), pb.GetNodeReply)
 
     def drain(self, name: str, deadline: str = "") -> pb.Node:
-        """Drain a node; with a deadline (`10m`) jobs may finish until then."""
+        """Drain a node. Jobs may finish, until the deadline if there is one (`10m`); `0` moves them at once."""
         return self._ask("Drain", pb.DrainRequest(name=name, deadline=deadline), pb.Node)
 
     def preview_drain(self, name: str, deadline: str = "") -> pb.DrainPreview:

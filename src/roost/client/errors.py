@@ -57,6 +57,12 @@ class ApiError(ClientError):
         self.path = path
         self.params = dict(params or {})
 
+    @property
+    def errors(self) -> list[tuple[str, str]]:
+        """Path and message of everything that is wrong with a document, or of the one error that this is."""
+        listed = self.params.get("errors") or [{"path": self.path, "message": self.message}]
+        return [(str(item["path"]), str(item["message"])) for item in listed]
+
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
 

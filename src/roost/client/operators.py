@@ -26,7 +26,7 @@ class NodeCalls(Namespace):
         return self._get(path_of("/v1/nodes/{}", name), NodeDetail, {"at": at})
 
     def drain(self, name: str, deadline: Duration | None = None) -> NodeView:
-        """Drain a node; with a deadline jobs may finish until then."""
+        """Drain a node. Jobs may finish, until the deadline if there is one; 0 moves them at once."""
         return self._call("POST", path_of("/v1/nodes/{}/drain", name), NodeView, given(deadline=deadline))
 
     def preview_drain(self, name: str, deadline: Duration | None = None) -> DrainPlanView:

@@ -23,6 +23,9 @@ PAUSE_S_MIN = 0.05
 PAUSE_S_MAX = 1.0
 
 Piece = bytes | MissingView | AttemptView | EndingView
+PIECES: dict[str, type[MissingView | AttemptView | EndingView]] = {
+    "missing": MissingView, "attempt": AttemptView, "end": EndingView,
+}  # fmt: skip
 
 
 class ServerEvent(NamedTuple):
@@ -245,13 +248,8 @@ def read_piece(event: ServerEvent) -> Piece | None:
     """The content of an event of a log; None: of another event."""
     if event.name == "message":
         return a2b_base64(event.data)
-    if event.name == "missing":
-        return msgspec.json.decode(event.data, type=MissingView)
-    if event.name == "attempt":
-        return msgspec.json.decode(event.data, type=AttemptView)
-    if event.name == "end":
-        return msgspec.json.decode(event.data, type=EndingView)
-    return None
+    kind = PIECES.get(event.name)
+    return None if kind is None else msgspec.json.decode(event.data, type=kind)
 
 
 def next_of(

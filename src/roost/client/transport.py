@@ -161,7 +161,10 @@ class Transport:
         return connection
 
     def _target(self, path: str, query: Query | None) -> str:
-        given = {name: _text(value) for name, value in (query or {}).items() if value is not None and value != ""}
+        given = {
+            name: str(value).lower() if isinstance(value, bool) else value
+            for name, value in (query or {}).items() if value not in (None, "")
+        }  # fmt: skip
         base = self._places[self._at].path.rstrip("/")
         return base + path + (f"?{urlencode(given, doseq=True)}" if given else "")
 
@@ -184,12 +187,6 @@ def tls_context(ca: str) -> "SSLContext":
     else:
         context.load_default_certs()
     return context
-
-
-def _text(value: str | int | bool | Sequence[str] | None) -> str | Sequence[str]:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int) else value or ""
 
 
 def _reported(status: int, body: bytes) -> ApiError:

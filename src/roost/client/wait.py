@@ -124,21 +124,16 @@ class WaitCalls(Namespace):
 
         `tell` is called with every status on the way.
         """
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         key = (applied.project, applied.name)
-        found, since = self._inspect([key], "{} is gone")
+        found, since = self._inspect([key])
         status = standing_of(applied, found[key])
         tell(status)
-        if status.over:
-            return status
-        changes = ChangeCalls(self._transport)
-        with changes.open(since=since, kinds=("workload", "instance"), workload=applied.key) as follower:
-            while not status.over:
-                if follower.next_before(deadline) is None:
-                    raise WaitTimedOut(f"{applied.key} is not there in time: {status.message}")
-                follower.pending.clear()  # one request for all changes that have come meanwhile
-                status = standing_of(applied, self._inspect([key], "{} is gone")[0][key])
-                tell(status)
+        changes = self._changed(found, since, ("workload", "instance"), timeout_s)
+        while not status.over:
+            if next(changes, None) is None:
+                raise WaitTimedOut(f"{applied.key} is not there in time: {status.message}")
+            status = standing_of(applied, found[key])
+            tell(status)
         return status
 
     def _inspect(
@@ -157,25 +152,30 @@ class WaitCalls(Namespace):
 
     def _follow(self, found: dict[Key, WorkloadView], since: int, goal: Goal, timeout_s: float | None) -> None:
         """Keep `found` current until the goal is met."""
-        if goal.is_met(found):
-            return
+        changes = self._changed(found, since, goal.kinds, timeout_s)
+        while not goal.is_met(found):
+            if next(changes, None) is None:
+                late = [key[1] for key, workload in found.items() if not goal.reached(workload)]
+                more = f" and {len(late) - NAMES_MAX:,} more" if len(late) > NAMES_MAX else ""
+                raise WaitTimedOut(f"not {goal.message} in time: {', '.join(late[:NAMES_MAX])}{more}")
+
+    def _changed(
+        self, found: dict[Key, WorkloadView], since: int, kinds: Sequence[str], timeout_s: float | None
+    ) -> Iterator[Key]:
+        """Each workload that changed, after `found` has it as it is now; ends when the time is over."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         # A ready or running workload may change before the last one is ready; only finished ones stay.
         waiting = ["/".join(key) for key in found if not found[key].is_over]
         only, prefix = (waiting[0], "") if len(waiting) == 1 else ("", commonprefix(waiting))
         changes = ChangeCalls(self._transport)
-        with changes.open(since=since, kinds=goal.kinds, workload=only, prefix=prefix) as follower:
-            while not goal.is_met(found):
-                event = follower.next_before(deadline)
-                if event is None:
-                    late = [key[1] for key, workload in found.items() if not goal.reached(workload)]
-                    more = f" and {len(late) - NAMES_MAX:,} more" if len(late) > NAMES_MAX else ""
-                    raise WaitTimedOut(f"not {goal.message} in time: {', '.join(late[:NAMES_MAX])}{more}")
+        with changes.open(since=since, kinds=kinds, workload=only, prefix=prefix) as follower:
+            while (event := follower.next_before(deadline)) is not None:
                 for key in _touched(event, found):
-                    # One request for all changes of it that have come meanwhile.
+                    # One request for all changes of it that have come meanwhile; none for the end, which tells all.
                     while follower.pending and _touched(follower.pending[0], found) == [key]:
-                        follower.pending.popleft()
-                    found[key] = self._inspect([key])[0][key]
+                        event = follower.pending.popleft()
+                    found[key] = _ended(event) or self._inspect([key], "{} is gone")[0][key]
+                    yield key
 
 
 def _touched(event: ServerEvent, found: dict[Key, WorkloadView]) -> list[Key]:
@@ -188,6 +188,16 @@ def _touched(event: ServerEvent, found: dict[Key, WorkloadView]) -> list[Key]:
     project, _, rest = change.key.partition("/")
     key = (project, rest.rpartition(".")[0] if change.kind == "instance" else rest)
     return [key] if change.kind != "node" and key in found else []
+
+
+def _ended(event: ServerEvent) -> WorkloadView | None:
+    """The workload, if the event is its end."""
+    if event.name != "change":
+        return None
+    change = msgspec.json.decode(event.data, type=ChangeView)
+    if change.kind != "workload" or change.object is None or not change.object.get("finished_ms"):
+        return None
+    return msgspec.convert(change.object, WorkloadView)
 
 
 def _reached(workload: WorkloadView, until: Until) -> bool:
@@ -235,7 +245,8 @@ def _progress(now: WorkloadView) -> str:
     if rollout is None or rollout.state == "done":
         there = f"{now.ready or 0} of {now.count} ready" + (f", version {now.version}" if now.version > 1 else "")
     else:
-        there = f"{rollout.done} of {now.count} of version {now.version} available"
+        version = f" of version {now.version}" if now.version > 1 else ""
+        there = f"{rollout.done} of {now.count}{version} available"
     others = {
         "starting": sum(now.counts.get(state, 0) for state in STARTING),
         "stopping": now.counts.get(InstanceState.STOPPING, 0),

@@ -22,16 +22,19 @@ Document = Mapping[str, Any]
 class WorkloadCalls(WaitCalls):
     """Submit, list, explain, cancel; versions and waiting."""
 
-    def submit(self, document: Document, *, same_ok: bool = False, plan: str = "") -> work.SubmittedView:
-        """Submit a workload. With `same_ok` a live one of that name is no conflict. `plan`: the token of a plan."""
-        query: Query = {"same_ok": same_ok or None, "plan": plan}
+    def submit(
+        self, document: Document, *, same_ok: bool = False, plan: str = "", rerun: bool = False
+    ) -> work.SubmittedView:
+        """Submit a workload. With `same_ok` a live one of that name is no conflict, and a finished job with the same
+        document runs again only with `rerun`. `plan`: the token of a plan."""
+        query: Query = {"same_ok": same_ok or None, "plan": plan, "rerun": rerun or None}
         return self._call("POST", "/v1/workloads", work.SubmittedView, document, query)
 
     def submit_batch(
-        self, documents: Sequence[Document], *, same_ok: bool = False, plan: str = ""
+        self, documents: Sequence[Document], *, same_ok: bool = False, plan: str = "", rerun: bool = False
     ) -> builtins.list[work.SubmittedView]:
         """Submit many workloads, all or none. `plan`: the token of a plan for them."""
-        query: Query = {"same_ok": same_ok or None, "plan": plan}
+        query: Query = {"same_ok": same_ok or None, "plan": plan, "rerun": rerun or None}
         return self._call("POST", "/v1/workloads/batch", work.Accepted, documents, query).items
 
     def plan(self, documents: Sequence[Document]) -> PlanView:

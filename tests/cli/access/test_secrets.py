@@ -45,7 +45,7 @@ def test_nothing_too_much_and_odd_names_are_refused(typed: Type) -> None:
     assert typed("secrets", "set", "web/db", VALUE.decode()).exit_code == 2, "a value is never an argument"
 
 
-def test_a_workload_that_names_what_is_not_there_is_told_what_to_do(typed: Type, tmp_path: Path) -> None:
+def test_a_workload_that_names_what_is_not_there_gets_the_next_step(typed: Type, tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text("name: needs\ncommand: 'true'\nenv: {PASSWORD: {secret: nowhere}}\n")
     refused = typed("apply", "-f", str(file))

@@ -139,7 +139,7 @@ def believing(tmp_path_factory: pytest.TempPathFactory, signing: LocalIssuer) ->
 
 
 class Home:
-    """The directory of somebody who logs in, and what they type."""
+    """The directory of a client that logs in, and what is typed."""
 
     def __init__(self, path: Path, served: Served) -> None:
         self.path = path / ".config" / "roost" / "client.toml"
@@ -155,7 +155,7 @@ class Home:
 
 @pytest.fixture
 def home(tmp_path: Path, believing: Served, monkeypatch: pytest.MonkeyPatch) -> Home:
-    """Somebody whose browser goes where it is sent, and back."""
+    """A client whose browser goes where it is sent, and back."""
     monkeypatch.setattr("webbrowser.open", lambda url: threading.Thread(target=browse, args=(url,)).start())
     return Home(tmp_path, believing)
 
@@ -208,13 +208,13 @@ def test_a_login_that_cannot_be_renewed_says_what_to_do(home: Home, signing: Loc
         assert home.type("login", "--server", home.url).exit_code == 0
     finally:
         signing.lifetime_s = 3_600
-    signing.refresh.append("another")  # somebody has used it
+    signing.refresh.append("another")  # it has been used
     result = home.type("whoami")
     assert result.exit_code == FAILED and "refresh token was used" in result.stderr and "roost login" in result.stderr
 
 
 def test_a_code_that_was_not_asked_for_is_not_taken(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else's page sends the browser to our port with a code of its own."""
+    """Another client's page sends the browser to our port with a code of its own."""
 
     def misled(url: str) -> None:
         query = dict(part.split("=", 1) for part in urlsplit(url).query.split("&"))

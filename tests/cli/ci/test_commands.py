@@ -26,7 +26,7 @@ PIPELINE = """
 name: {name}
 actions:
   - {{name: deploy, needs: {{test: finished, lint: succeeded}}, steps: [make deploy]}}
-  - {{name: build, image: "python:3.12", steps: [make, make docs]}}
+  - {{name: build, steps: [make, make docs]}}
   - {{name: test, needs: [build], each: [a, b], steps: [make test]}}
   - {{name: lint, steps: [{{run: make lint}}]}}
 """
@@ -65,7 +65,7 @@ def test_what_would_run_is_shown_in_order(typed: Type, pipeline: Write) -> None:
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
         "web",
-        "├── build           python:3.12, 2 steps",
+        "├── build           process, 2 steps",
         "│   └── test        process, 1 step, 2 elements, after build",
         "│       └── deploy  process, 1 step, after test (finished) and lint",
         "└── lint            process, 1 step",
@@ -84,7 +84,7 @@ def test_what_would_run_as_json_and_only_some_of_it(typed: Type, pipeline: Write
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("actions: [{name: a, steps: [x]}]", "name: a pipeline needs a name"),
+        ("actions: [{name: a, steps: [x]}]", "name: this is needed: a text"),
         ("name: w\nactions: [{steps: [x]}]", "actions[0].name: an action needs a name"),
         ("name: w\nactions: [{name: a}]", "actions[0].steps: an action needs steps"),
         ("name: w\nactions: [{name: a, steps: []}]", "actions[0].steps: this must be 1 to 100 steps, not 0"),
@@ -97,7 +97,7 @@ def test_what_would_run_as_json_and_only_some_of_it(typed: Type, pipeline: Write
     ],
 )
 @pytest.mark.parametrize("command", ["check", "run"])
-def test_a_wrong_file_is_told_with_its_place_and_nothing_is_submitted(
+def test_a_wrong_file_is_reported_with_its_place_and_nothing_is_submitted(
     typed: Type, client: Client, pipeline: Write, command: str, text: str, message: str
 ) -> None:
     before = client.status().revision
@@ -118,13 +118,13 @@ def test_other_ways_to_be_wrong(typed: Type, pipeline: Write) -> None:
     assert "retention" in typed("ci", "run", file, "--retention", "soon").stderr
 
 
-def test_what_the_server_refuses_is_told_with_its_place_in_the_file(
+def test_what_the_server_refuses_is_reported_with_its_place_in_the_file(
     typed: Type, client: Client, pipeline: Write, name: str
 ) -> None:
     text = f"""
 name: {name}
 actions:
-  - {{name: second, needs: [first], steps: [x], env: {{TOKEN: {{secret: nobody-has-it}}}}}}
+  - {{name: second, needs: [first], steps: [x], env: {{TOKEN: {{secret: none-has-it}}}}}}
   - {{name: first, steps: [x]}}
   - {{name: other, steps: [x]}}
 """
@@ -189,7 +189,7 @@ def test_an_unknown_run_says_where_to_look(typed: Type) -> None:
         assert "roost ci list" in done.stderr
 
 
-def test_whoever_uses_the_labels_otherwise_is_left_out(client: Client, name: str) -> None:
+def test_a_client_that_uses_the_labels_otherwise_is_left_out(client: Client, name: str) -> None:
     labels = {"pipeline": name, "run": "7", "action": "a"}
     client.workloads.submit({"name": f"{name}-other", "command": "true", "labels": labels})
     client.workloads.submit({"name": f"{name}-7-a", "command": "true", "labels": labels})
@@ -228,7 +228,7 @@ def test_after_a_reset_everything_is_looked_at_again(
     assert "build is cancelled" in capfd.readouterr().err
 
 
-def test_cancelling_begins_with_who_waits(typed: Type, client: Client, pipeline: Write, name: str) -> None:
+def test_cancelling_begins_with_pending_actions(typed: Type, client: Client, pipeline: Write, name: str) -> None:
     run, stages = started(typed, client, pipeline, name)
     with Interrupts() as interrupts:
         RunFollower(client, run, stages, Lines(run, stages), interrupts).cancel_all()
@@ -359,7 +359,7 @@ def test_an_action_that_was_not_kept_is_known_by_its_elements() -> None:
         ({"state": "placed"}, {"state": "succeeded"}, ""),
     ],
 )
-def test_an_attempt_that_was_not_the_last_is_told_with_its_reason(
+def test_an_attempt_that_was_not_the_last_is_reported_with_its_reason(
     before: dict[str, Any], after: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stage = Stage(workload("a", "running"), {})
@@ -384,7 +384,7 @@ def test_an_action_that_was_forgotten_ends_the_run_all_the_same(
     assert [(stage.result().state, stage.result().code) for stage in stages] == [("gone", 1)] * 4
 
 
-def test_a_line_that_never_ends_is_told_in_pieces(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_a_line_that_never_ends_is_reported_in_pieces(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     stage = Stage(workload("a"), {})
     run = runs_of([stage.workload])[0]
     tell = Lines(run, [stage, Stage(workload("longer"), {})])

@@ -1,4 +1,4 @@
-"""Values of an array's elements that stand in a file of their own: read by the command, told with file and line."""
+"""Values of an array's elements that stand in a file of their own: read by the command, reported with file and line."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ def written(tmp_path: Path, name: str, text: str | bytes) -> Path:
 
 
 def wrong(tmp_path: Path, name: str, text: str | bytes) -> str:
-    """What is said of a file that cannot be taken, without the directory."""
+    """What is reported of a file that cannot be taken, without the directory."""
     written(tmp_path, name, text)
     with pytest.raises(Failure) as refused:
         with_values({"name": "a", "each": {"file": name}}, "sweep.yaml", tmp_path)
@@ -90,7 +90,9 @@ def test_documents_without_a_file_stay_as_they_are(tmp_path: Path) -> None:
         ("params.json", "\n", "there is no value in it"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_and_line(tmp_path: Path, name: str, text: str | bytes, message: str) -> None:
+def test_what_is_wrong_is_reported_with_file_and_line(
+    tmp_path: Path, name: str, text: str | bytes, message: str
+) -> None:
     assert wrong(tmp_path, name, text).startswith(f"sweep.yaml: each: {name}: {message}")
 
 
@@ -168,7 +170,7 @@ def test_a_document_of_a_pipe_names_files_from_here(
     assert "-: each: values.txt: No such file or directory" in missing.output
 
 
-def test_of_several_documents_it_is_said_which(typed: Type, tmp_path: Path) -> None:
+def test_of_several_documents_the_wrong_one_is_named(typed: Type, tmp_path: Path) -> None:
     written(tmp_path, "values.csv", "RATE,SEED\n0.1\n")
     text = "name: a\ncommand: 'true'\n---\nname: b\ncommand: 'true'\neach: {file: values.csv}\n"
     refused = typed("apply", "-f", str(written(tmp_path, "two.yaml", text)))

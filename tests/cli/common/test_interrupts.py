@@ -1,4 +1,4 @@
-"""Signals as something to look at: counted, waking whoever waits, and striking only when nobody looks."""
+"""Signals that are polled: counted, waking the thread that waits, and ending the process when no code polls."""
 
 import os
 import select
@@ -9,7 +9,7 @@ import pytest
 from roost.cli.common.interrupts import Interrupts
 
 
-def test_a_signal_is_counted_and_wakes_whoever_waits() -> None:
+def test_a_signal_is_counted_and_wakes_the_waiting_thread() -> None:
     before = signal.getsignal(signal.SIGINT)
     with Interrupts() as interrupts:
         assert select.select([interrupts.fd], [], [], 0)[0] == []
@@ -21,7 +21,7 @@ def test_a_signal_is_counted_and_wakes_whoever_waits() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_one_more_than_anybody_is_patient_for_strikes() -> None:
+def test_one_interrupt_beyond_the_limit_ends_the_process() -> None:
     with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
         assert interrupts.count == 1

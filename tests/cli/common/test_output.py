@@ -4,12 +4,17 @@ import json
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from roost.cli import root
+from roost.cli.common.exit_codes import Failure
 from roost.cli.common.format import ago, amount, plain, took
 from roost.cli.common.log_follow import JsonSink, LogSink, PrefixSink
-from roost.cli.common.output import print_json, print_table
+from roost.cli.common.output import echo_err, print_fields, print_json, print_table
 from roost.cli.common.targets import Target
 from roost.schema.feed import AttemptView, EndingView
+
+FLEET = "{nodes: [{name: n1, cpu: 2}], workloads: [{name: a}]}"
 
 
 @pytest.mark.parametrize(
@@ -81,3 +86,31 @@ def test_a_terminal_sees_states_in_colour_and_lines_that_fit(monkeypatch: pytest
     header, row = capsys.readouterr().out.splitlines()
     assert header == "\x1b[1mNAME  STATE   CAUSE\x1b[0m"
     assert row == "a     \x1b[31mfailed\x1b[0m  2 failed,…"
+
+
+def test_the_widest_columns_shrink_to_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr("roost.cli.common.output._terminal_width", lambda _: 60)
+    long = "a-very-long-name-of-a-workload-that-fills-a-whole-terminal-line-0001"
+    print_table(("TIME", "OBJECT", "EVENT", "REASON"), [("14:30:00.123", long, "placed", "by least_loaded, score 0.5")])
+    header, row = capsys.readouterr().out.splitlines()
+    assert len(row) <= 60
+    assert row.split("  ") == ["14:30:00.123", "a-very-long-name-…", "placed", "by least_loaded, …"]
+    assert header.split() == ["TIME", "OBJECT", "EVENT", "REASON"]
+
+
+def test_text_of_others_cannot_command_the_terminal(capsys: Any) -> None:
+    print_table(("NAME", "CAUSE"), [("a", "\x1b[2Jgone\nnext")])
+    print_fields({"Command": "echo 'two\nlines'\x07"}, 12)
+    echo_err("exit \x1b]0;title\x07")
+    Failure("no \x1b[2J", "do\nthis").show()
+    out, err = capsys.readouterr()
+    assert out == "NAME  CAUSE\na     \\x1b[2Jgone\\nnext\nCommand:    echo 'two\n            lines'\\x07\n"
+    assert err == "roost: exit \\x1b]0;title\\x07\nroost: no \\x1b[2J\n       do\nthis\n"
+
+
+def test_no_color_holds_for_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    def typed(**env: str) -> str:
+        return CliRunner(env=env).invoke(root, ["sim", "place", "-"], input=FLEET, color=True).output
+
+    assert "\x1b[1m" in typed()
+    assert "\x1b" not in typed(NO_COLOR="1")

@@ -81,8 +81,8 @@ def test_a_machine_joins_over_tls_and_keeps_its_identity(secured: Served, tmp_pa
             wait_until(lambda: (tmp_path / "node.out").read_text().count("connected to") >= 2)
             wait_until(lambda: client.nodes.get("n1").status == "ready")
             assert NodeIdentity(str(home)).read() == joined
-        wait_until(lambda: client.nodes.get("n1").status == "lost")
-        with node(home, "--join", token):  # used up, and not needed any more
+        wait_until(lambda: client.nodes.get("n1").status == "stopped")
+        with node(home, "--join", token):  # used up, and no longer needed
             wait_until(lambda: client.nodes.get("n1").status == "ready")
             assert NodeIdentity(str(home)).read() == joined
 
@@ -92,14 +92,14 @@ def test_a_removed_node_has_to_join_again(secured: Served, tmp_path: Path) -> No
     with secured.client() as client:
         with node(home, "--join", client.join_tokens.create().token):
             wait_until(lambda: [node.status for node in client.nodes.list()] == ["ready"])
-        wait_until(lambda: client.nodes.get("n1").status == "lost")
+        wait_until(lambda: client.nodes.get("n1").status == "stopped")
         assert secured.roost("nodes", "remove", "n1").returncode == 0
         with node(home):
             wait_until(lambda: "does not take our certificate" in (tmp_path / "node.out").read_text())
             assert client.nodes.list() == []
 
 
-def test_a_token_that_is_used_up_is_told(secured: Served, tmp_path: Path) -> None:
+def test_a_token_that_is_used_up_is_reported(secured: Served, tmp_path: Path) -> None:
     token = secured.roost("join-tokens", "create").stdout.decode().strip()
     (tmp_path / "token").write_text(token)
     with secured.client() as client:
@@ -111,7 +111,7 @@ def test_a_token_that_is_used_up_is_told(secured: Served, tmp_path: Path) -> Non
             assert b"not joined: this join token is not known here" in done.stderr
 
 
-def test_who_does_not_know_the_ca_is_told_what_to_do(secured: Served) -> None:
+def test_a_client_that_does_not_know_the_ca_gets_the_next_step(secured: Served) -> None:
     url = secured.config.read_text().split('"')[1]
     environment = {**os.environ, "ROOST_URL": url, "ROOST_TOKEN": (secured.home / "admin.token").read_text().strip()}
     environment.pop("ROOST_CONFIG", None)

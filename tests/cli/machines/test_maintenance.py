@@ -41,8 +41,8 @@ def test_wrong_words_are_wrong_usage_and_begin_nothing(typed: Type) -> None:
 
 
 def test_nodes_that_are_not_there(typed: Type) -> None:
-    for arguments in (("cordon", "nobody"), ("uncordon", "nobody"), ("drain", "nobody", "--dry-run")):
+    for arguments in (("cordon", "missing"), ("uncordon", "missing"), ("drain", "missing", "--dry-run")):
         result = typed(*arguments)
         assert result.exit_code == 1
-        assert "there is no node nobody" in result.stderr
-    assert typed("drain", "nobody", "--resume").exit_code == USAGE, "that is `roost uncordon`"
+        assert "there is no node missing" in result.stderr
+    assert typed("drain", "missing", "--resume").exit_code == USAGE, "that is `roost uncordon`"

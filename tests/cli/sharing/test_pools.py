@@ -19,7 +19,7 @@ def name() -> str:
 def test_set_list_and_unset(typed: Type, name: str) -> None:
     result = typed("pools", "set", name, "--strategy", "best_fit", "--overcommit", "cpu=1.5")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert f"pool {name}: strategy best_fit, overcommit cpu 1.5" in result.stderr
+    assert f"pool {name}: strategy best_fit; overcommit cpu 1.5" in result.stderr
     row = next(line for line in typed("pools").stdout.splitlines() if line.split()[0] == name)
     assert row.split() == [name, "ready", "0", "best_fit", "-", "-", "-", "cpu", "1.5"]
     assert name in typed("pools", "unset", name).stderr
@@ -98,3 +98,12 @@ def test_a_pool_fails_is_emptied_and_is_well_again(typed: Type, name: str) -> No
     assert typed("pools", "mark", name, "failed").exit_code == USAGE, "a reason is needed"
     assert typed("pools", "mark", "nowhere", "failed", "--reason", "x").exit_code == FAILED
     assert typed("pools", "show", "nowhere").exit_code == FAILED
+
+
+def test_set_answers_with_what_holds_now(typed: Type) -> None:
+    typed("pools", "set", "answered", "--label", "disk=nvme", "--taint", "gpu")
+    answer = typed("pools", "set", "answered", "--strategy", "best_fit", "--fail-after", "5m").stderr
+    assert answer == (
+        "roost: pool answered: strategy best_fit; overcommit -; labels disk=nvme; taints gpu; for all projects; "
+        "if it fails unfinished work is moved; it is marked failed after 5m without a connected node\n"
+    )

@@ -17,8 +17,8 @@ def test_without_any_it_says_how_to_make_one(typed: Type) -> None:
 
 
 def test_what_cannot_be_reserved_fails_with_words(typed: Type) -> None:
-    result = typed("reserve", "r", "--project", "web", "--node", "nobody")
-    assert (result.exit_code, "there is no node nobody" in result.stderr) == (FAILED, True)
+    result = typed("reserve", "r", "--project", "web", "--node", "missing")
+    assert (result.exit_code, "there is no node missing" in result.stderr) == (FAILED, True)
     result = typed("reserve", "r", "--project", "web", "--nodes", "2", "--from", "1h", "--for", "2h")
     assert (result.exit_code, "0 can be reserved then" in result.stderr) == (FAILED, True)
     assert typed("reservations", "cancel", "r").exit_code == FAILED

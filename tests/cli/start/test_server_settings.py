@@ -52,8 +52,18 @@ def test_what_cannot_be_is_wrong_usage(tmp_path: Path, command: str, message: tu
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_strategy_that_nobody_knows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_strategy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SCHEDULING_STRATEGY", "psychic")
     result = CliRunner().invoke(root, ["server", "--data", str(tmp_path)])
     assert result.exit_code == USAGE
     assert "psychic" in result.stderr
+
+
+@pytest.mark.parametrize("scheme", ["postgre", "postgresql+x", "postgres_ql", "etcdd"])
+def test_a_mistyped_store_does_not_print_its_password(tmp_path: Path, scheme: str) -> None:
+    url = f"{scheme}://roost:hush-4711@db/roost"
+    for arguments in (("server", "--data", str(tmp_path), "--store"), ("store", "check"), ("doctor", "--store")):
+        result = CliRunner().invoke(root, [*arguments, url])
+        assert result.exit_code == USAGE, result.output
+        assert "postgresql://USER@HOST/DATABASE" in result.output
+        assert "hush" not in result.output

@@ -1,5 +1,6 @@
 """roost up itself: what it starts, keeps, refuses, survives, and leaves behind (nothing)."""
 
+import errno
 import os
 import resource
 import signal
@@ -8,12 +9,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from roost_lab.components.ports import free_ports
 
+from roost.cli.common.exit_codes import Failure
 from roost.cli.start.local_nodes import pids_of, running_keeper
-from roost.cli.start.options import LISTEN
+from roost.cli.start.options import LISTEN, ListenAddress
+from roost.cli.start.up import _check_free
 from roost.server.config import API_PORT
 from tests.cli.serving import DEADLINE_S, ROOST, serving, up, wait_until
-from tests.components.ports import free_ports
 
 FIRST_TASK_CPU_S_MAX = 3.0  # of server, keeper, agent and client together, start and stop; 1.5 s are usual
 
@@ -142,7 +145,7 @@ def test_work_outlives_a_server_that_is_killed(tmp_path: Path) -> None:
         assert left_behind(tmp_path) == []
 
 
-def test_nodes_that_are_not_wanted_any_more_are_ended(tmp_path: Path) -> None:
+def test_nodes_that_are_no_longer_wanted_are_ended(tmp_path: Path) -> None:
     listen, agents = addresses()
     arguments = ("--listen", listen, "--agents-listen", agents)
     with up(tmp_path, *arguments, agents=2) as served:
@@ -152,3 +155,30 @@ def test_nodes_that_are_not_wanted_any_more_are_ended(tmp_path: Path) -> None:
         with up(tmp_path, *arguments, agents=1):
             assert len(left_behind(tmp_path)) == 2
         assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (PermissionError(13, "Permission denied"), "ports below 1024 need root; choose a higher port with --listen"),
+        (OSError(errno.EADDRINUSE, "Address already in use"), "is another `roost up` running?"),
+        (OSError(errno.EADDRNOTAVAIL, "Cannot assign"), "this machine has no such address"),
+    ],
+)
+def test_an_address_that_cannot_be_used_says_why(monkeypatch: pytest.MonkeyPatch, error: OSError, hint: str) -> None:
+    """The kernel's answer is given here: whether a low port is refused depends on the machine."""
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("socket.socket.bind", refuse)
+    with pytest.raises(Failure) as refused:
+        _check_free(ListenAddress("127.0.0.1", 80), "--listen")
+    assert hint in refused.value.hint
+
+
+def test_ctrl_c_says_what_is_stopped(tmp_path: Path) -> None:
+    with up(tmp_path) as served:
+        served.process.send_signal(signal.SIGINT)
+        served.process.wait(DEADLINE_S)
+        assert "roost: stopping node-1 and what runs there; Ctrl-C again ends it at once\n" in served.output()

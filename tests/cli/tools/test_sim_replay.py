@@ -15,8 +15,8 @@ from roost.cli.common.exit_codes import FAILED, USAGE
 METRICS = {"bounded_slowdown_mean", "utilisation", "wait_mean_s", "wait_p95_s", "wait_max_s", "jobs"}
 
 
-def typed(*words: object) -> Result:
-    return CliRunner().invoke(root, ["sim", "replay", *map(str, words)], catch_exceptions=False)
+def typed(*typed_words: object) -> Result:
+    return CliRunner().invoke(root, ["sim", "replay", *map(str, typed_words)], catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_wrong_usage_is_a_sentence_and_exit_code_2(log: Path, message: list[str]
     assert result.stdout == ""
 
 
-def test_a_wrong_line_is_told_with_its_number_in_json_too(tmp_path: Path) -> None:
+def test_a_wrong_line_is_reported_with_its_number_in_json_also(tmp_path: Path) -> None:
     path = tmp_path / "bad.swf"
     path.write_text("; MaxProcs: 4\n\n1 2 3\n")
     result = typed("--trace", "swf", path, "--queue", "fcfs", "--json")

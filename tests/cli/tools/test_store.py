@@ -11,6 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from click.testing import CliRunner, Result
+from roost_lab.components.ports import free_ports
+from roost_lab.components.postgres import running
 
 from roost.cli import root
 from roost.cli.common.exit_codes import FAILED, USAGE
@@ -22,8 +24,6 @@ from roost.stores.copy import MARK
 from roost.stores.factory import open_store
 from tests.cli.serving import Served, serving, wait_until
 from tests.components.etcd import shared_cluster
-from tests.components.ports import free_ports
-from tests.components.postgres import running
 from tests.core.scene import Scene, job, service
 
 NUMBERS = itertools.count()
@@ -83,8 +83,8 @@ def loaded(url: str) -> Snapshot:
     return asyncio.run(work())
 
 
-def typed(*words: str) -> Result:
-    return CliRunner().invoke(root, ["store", *words], catch_exceptions=False)
+def typed(*typed_words: str) -> Result:
+    return CliRunner().invoke(root, ["store", *typed_words], catch_exceptions=False)
 
 
 def done(*message: str) -> Result:
@@ -131,7 +131,7 @@ def test_a_server_goes_on_in_another_store_as_if_nothing_had_happened(tmp_path: 
         done("backup", url, str(tmp_path / "file"))
 
 
-def test_what_happened_is_told_beside_the_output(source: str, tmp_path: Path) -> None:
+def test_what_happened_is_reported_beside_the_output(source: str, tmp_path: Path) -> None:
     result = done("copy", source, str(tmp_path / "to"))
     assert result.stdout == ""
     assert "all compared" in result.stderr
@@ -213,7 +213,7 @@ def test_a_shared_store_that_is_led_is_copied_only_as_of_a_moment(
     put(url, scene)
 
     async def led(*message: str) -> Result:
-        """Type a command while somebody leads and renews."""
+        """Type a command while a server leads and renews."""
         store = open_store(url)
         assert isinstance(store, SharedStore)
         epoch = require(await store.lead("busy server")).epoch
@@ -285,7 +285,7 @@ def test_what_is_wrong_is_named_and_the_exit_code_says_so(tmp_path: Path, scene:
     assert json.loads(answer.stdout)["wrong"] == 3
 
 
-def test_who_leads_a_shared_store_is_told(scene: Snapshot, etcd: Urls) -> None:
+def test_the_leader_of_a_shared_store_is_shown(scene: Snapshot, etcd: Urls) -> None:
     url = etcd()
     put(url, scene)
     assert "Lead:     server, epoch 1, renewed 0 times" in done("check", url).stdout
@@ -345,14 +345,14 @@ def test_a_damaged_backup_is_refused_before_anything_is_written(tmp_path: Path, 
     assert not (tmp_path / "new").exists()
 
 
-def test_a_backup_that_cannot_be_written_is_told(tmp_path: Path, source: str) -> None:
+def test_a_backup_that_cannot_be_written_is_reported(tmp_path: Path, source: str) -> None:
     refused = typed("backup", source, str(tmp_path / "no" / "folder"))
     assert refused.exit_code == FAILED
     assert "there is no backup" in refused.stderr
 
 
 def test_passwords_are_never_shown(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspect, "LOOK_LIMIT_S", 0.5)  # nobody is there, however long we wait
+    monkeypatch.setattr(inspect, "LOOK_LIMIT_S", 0.5)  # no server is there, however long we wait
     for url in ("postgresql://me:hush-4711@127.0.0.1:1/none", "etcd://me:hush-4711@127.0.0.1:1/none"):
         for arguments in (("check", url), ("copy", source, url)):
             result = typed(*arguments)

@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from roost_lab.components.ports import free_port
 
 from roost.cli import root
 from roost.model.records.webhook import sign
 from tests.cli.conftest import Type
 from tests.cli.serving import Served, serving, wait_until
-from tests.components.ports import free_port
 
 SECRET = "planted-55aa-signing"
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):
-    """Remembers what it is told."""
+    """Remembers its calls."""
 
     reported: list[tuple[str, bytes]] = []
 
@@ -79,9 +79,9 @@ def test_set_list_and_remove(typed: Type) -> None:
     assert typed("hooks", "remove", "nodes").exit_code == 1
 
 
-def test_what_is_wrong_is_told(typed: Type, tmp_path: Path) -> None:
+def test_what_is_wrong_is_reported(typed: Type, tmp_path: Path) -> None:
     refused = typed("hooks", "set", "web/chat", "--url", "http://127.0.0.1:1/")
-    assert refused.exit_code == 2 and "--hooks-to-loopback" in refused.stderr
+    assert refused.exit_code == 2 and "--webhook-allow" in refused.stderr
     refused = typed("hooks", "set", "web/chat", "--url", "https://h.example/", "--event", "failed")
     assert refused.exit_code == 2 and "there is no event 'failed'" in refused.stderr
     assert typed("hooks", "set", "a/b/c", "--url", "https://h.example/").exit_code == 2
@@ -92,7 +92,7 @@ def test_what_is_wrong_is_told(typed: Type, tmp_path: Path) -> None:
     assert "there are no hooks" in typed("hooks").stderr
 
 
-def test_verify_says_whether_a_message_is_from_who_has_the_secret(typed: Type, tmp_path: Path) -> None:
+def test_verify_says_whether_the_sender_has_the_secret(typed: Type, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text(SECRET + "\n")
     body, now = b'{"event":"ping"}', int(time.time())
@@ -113,7 +113,14 @@ def test_verify_says_whether_a_message_is_from_who_has_the_secret(typed: Type, t
 def test_a_real_server_tells_a_webhook_and_a_command(receiver: str, tmp_path: Path) -> None:
     path = tmp_path / "told"
     (tmp_path / "home").mkdir()
-    arguments = ("--store", "memory", "--hooks-to-loopback", "--hook", f"note:workload.finished=cat >> {path}")
+    arguments = (
+        "--store",
+        "memory",
+        "--webhook-allow",
+        "127.0.0.1/32",
+        "--hook",
+        f"note:workload.finished=cat >> {path}",
+    )
     with serving(tmp_path / "home", "server", *arguments) as served, served.client() as client:
         wait_until(lambda: [hook.name for hook in client.webhooks.list()] == ["command:note"])
         client.webhooks.set("default", "ends", url=receiver, secret=SECRET)
@@ -170,7 +177,7 @@ def test_the_documented_receiver_believes_only_what_is_signed(tmp_path: Path) ->
             assert [_post(port, body, sign(SECRET.encode(), now, body)) for _ in range(2)] == [204, 204]
         finally:
             process.terminate()
-        assert process.stdout is not None and process.stdout.read() == b"ping k \n", "told twice, noted once"
+        assert process.stdout is not None and process.stdout.read() == b"ping k \n", "reported twice, noted once"
 
 
 def _post(port: int, body: bytes, signature: str) -> int:

@@ -22,7 +22,7 @@ def document(*message: str) -> dict[str, Any]:
     return made
 
 
-def test_what_was_not_said_is_left_to_the_server() -> None:
+def test_omitted_options_are_left_to_the_server() -> None:
     made = document("--name", "x", "--", "sh", "-c", "echo $HOME")
     assert made == {
         "name": "x",
@@ -38,7 +38,7 @@ def test_options_after_the_command_belong_to_the_command() -> None:
     assert document("--", "--odd")["command"] == ["--odd"]
 
 
-def test_everything_that_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_field_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FROM_HERE", "yes")
     message = (
         "--cpu 500m --memory 1GiB --disk 2G --gpu 1 --resource licence=2 -e A=b=c -e FROM_HERE --timeout 10m "
@@ -63,7 +63,7 @@ def test_everything_that_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_no_retries_is_not_the_same_as_nothing_said() -> None:
+def test_no_retries_is_not_the_same_as_the_default() -> None:
     assert document("--retries", "0", "--priority", "0", "--", "true").items() >= {"retries": 0, "priority": 0}.items()
 
 

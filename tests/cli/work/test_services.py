@@ -28,6 +28,7 @@ def web(state: str = "running", rollout: RolloutView | None = None, **fields: An
         (web(ready=None), "running"),
         (web(ready=9), "running 9/10 ready"),
         (web(rollout=RolloutView(state="rolling", done=4)), "rolling 4/10 to version 3"),
+        (web(ready=0, version=1, rollout=RolloutView(state="rolling", done=0)), "running 0/10 ready"),
         (web(rollout=RolloutView(state="waiting", done=1)), "canary 1/10 of version 3"),
         (web(rollout=RolloutView(state="failed"), ready=9), "running 9/10 ready"),
         (web(looping=2, rollout=RolloutView(state="rolling")), "crash loop 2/10"),
@@ -59,7 +60,7 @@ def address(index: int, *, ready: bool = True, host: str = "10.0.0.4") -> Addres
     return AddressView(index=index, node="n1", host=host, ports={"http": 20_000 + index}, ready=ready)
 
 
-def test_where_it_is_in_short_only_who_is_ready() -> None:
+def test_addresses_in_short_are_those_of_ready_replicas() -> None:
     addresses = [address(0), address(1, ready=False), address(2, host="fe80::1"), address(3), address(4)]
     service = ServiceView(project="web", name="api", count=5, ready=4, version=2, ports=["http"], addresses=addresses)
     assert _row(service) == ("web/api", "4/5", "2", "10.0.0.4:20000, [fe80::1]:20002, 10.0.0.4:20003 and 1 more")
@@ -77,7 +78,7 @@ def test_what_is_not_there(typed: Type) -> None:
     assert typed("services", "--port", "http").exit_code == USAGE
 
 
-def test_what_waits_has_no_addresses_and_says_what_to_ask(typed: Type) -> None:
+def test_a_pending_service_has_no_addresses_and_says_what_to_ask(typed: Type) -> None:
     document = b"{name: waiting, project: cli, kind: service, command: serve}"
     assert typed("apply", "-f", "-", stdin=document).exit_code == 4  # there is no node
     found = typed("services", "waiting", "-p", "cli")
@@ -90,7 +91,7 @@ def test_a_wait_has_an_end(typed: Type) -> None:
     document = b"{name: never, project: cli, kind: service, command: serve}"
     found = typed("apply", "-f", "-", "--wait", "--timeout", "200ms", stdin=document)
     assert found.exit_code == 124
-    assert "0 of 1 ready; 1 waiting" in found.stderr
+    assert "0 of 1 available; 1 waiting" in found.stderr
     assert typed("apply", "-f", "-", "--timeout", "1s", stdin=document).exit_code == USAGE
     found = typed("apply", "-f", "-", stdin=document.replace(b"serve", b"other"))
     assert found.stdout.splitlines()[1].split()[:3] == ["cli/never", "version", "2"]
@@ -100,4 +101,4 @@ def test_a_wait_has_an_end(typed: Type) -> None:
         "roost: cli/never: rolled back to version 1 by root, which is version 3 now\n",
     )
     scheduled = b"{name: nightly, project: cli, command: 'true', schedule: '0 3 * * *'}"
-    assert typed("apply", "-f", "-", "--wait", stdin=scheduled).exit_code == 0  # nobody waits for the night
+    assert typed("apply", "-f", "-", "--wait", stdin=scheduled).exit_code == 0  # it does not wait for the night

@@ -90,7 +90,7 @@ def whoami(client: Client) -> Output:
       roost whoami
       roost whoami --json
 
-    Next: docs/guides/access.md lists the roles; an admin changes roles with `roost members` and `roost tokens`.
+    Next: an admin changes roles with `roost members` and `roost tokens`.
     """
     who = client.whoami()
 

@@ -26,7 +26,7 @@ def members(client: Client, project: str) -> Output:
       roost members set ann@example.com --role submitter --project web
       roost members remove ann@example.com --project web
 
-    Next: users log in with `roost login`; docs/guides/access.md lists the roles.
+    Next: users log in with `roost login`; `roost members set --help` explains the roles.
     """
     found = client.members.list(project)
     empty = f"no user has a role {_where(project)}; `roost members set WHO --role ROLE` gives one"

@@ -7,7 +7,7 @@ import click
 from roost.cli.common.format import ago
 from roost.cli.common.options import project_option
 from roost.cli.common.output import Output, echo_err, listed
-from roost.cli.common.session import client_output, connect, json_output, listing
+from roost.cli.common.session import client_output, connect, deletion, json_output, listing
 from roost.cli.common.targets import SECRET
 from roost.client import Client
 from roost.model.limits import SECRET_BYTES_MAX
@@ -29,7 +29,7 @@ def secrets(client: Client, project: str) -> Output:
       roost secrets list --project web
       roost secrets remove web/db
 
-    Next: `env: {DB_PASSWORD: {secret: db}}` in a workload of project web uses it; docs/guides/secrets.md.
+    Next: `env: {DB_PASSWORD: {secret: db}}` in a workload of project web uses it.
     """
     found = client.secrets.list(project)
     empty = f"project {project} has no secrets; `roost secrets set {project}/NAME` sets one"
@@ -58,20 +58,11 @@ def set_(secret: tuple[str, str], exact: bool) -> Output:
     return Output(found, f"secret {found.project}/{found.name} is set: {found.size:,} bytes")
 
 
-@secrets.command()
-@click.argument("secret", type=SECRET, metavar="PROJECT/NAME")
-@client_output
-def remove(client: Client, secret: tuple[str, str]) -> Output:
-    """Delete a secret.
-
-    Examples:
-      roost secrets remove web/db
-
-    Next: `roost secrets list`. Running work keeps it; later attempts that need it fail to start.
-    """
-    project, name = secret
-    client.secrets.delete(project, name)
-    return Output({"project": project, "name": name}, f"secret {project}/{name} is deleted")
+deletion(
+    secrets, "remove", "PROJECT/NAME", "secrets", "Delete a secret.",
+    example="web/db", done="secret {} is deleted", key=SECRET,
+    then="`roost secrets list`. Running work keeps it; later attempts that need it fail to start.",
+)  # fmt: skip
 
 
 @secrets.command()

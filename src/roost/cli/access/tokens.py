@@ -4,7 +4,7 @@ import click
 
 from roost.cli.common.format import ago, current_ms
 from roost.cli.common.output import Output, echo_err, listed
-from roost.cli.common.session import client_output, connect, json_output, listing
+from roost.cli.common.session import client_output, connect, deletion, json_output, listing
 from roost.client import Client
 from roost.schema.access import TokenMade, TokenView
 
@@ -13,7 +13,7 @@ UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000))
 
 role_option = click.option(
     "--role", type=click.Choice(("viewer", "submitter", "operator", "admin")), required=True,
-    help="Role: docs/guides/access.md.",
+    help="viewer reads, submitter runs work, operator manages nodes and settings, admin gives access.",
 )  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def tokens(client: Client) -> Output:
       roost tokens rotate ci --overlap 1h
       roost tokens revoke ci
 
-    Next: set ROOST_URL and ROOST_TOKEN where it is used; docs/guides/access.md lists the roles.
+    Next: set ROOST_URL and ROOST_TOKEN where it is used.
     """
     found = client.tokens.list()
     empty = "there are no tokens; `roost tokens create NAME --role ROLE --project PROJECT` makes one"
@@ -78,19 +78,11 @@ def rotate(client: Client, name: str, overlap: str | None, expires: str | None) 
     return _made(client.tokens.rotate(name, overlap=overlap, expires=expires))
 
 
-@tokens.command()
-@click.argument("name", metavar="NAME")
-@client_output
-def revoke(client: Client, name: str) -> Output:
-    """Revoke a token at once.
-
-    Examples:
-      roost tokens revoke ci
-
-    Next: `roost audit --who token:ci` shows what it did.
-    """
-    client.tokens.delete(name)
-    return Output({"name": name}, f"token {name} is revoked")
+deletion(
+    tokens, "revoke", "NAME", "tokens", "Revoke a token at once.",
+    example="ci", done="token {} is revoked",
+    then="`roost audit --who token:ci` shows what it did.",
+)  # fmt: skip
 
 
 def _made(made: TokenMade) -> Output:

@@ -10,18 +10,21 @@ import click
 from roost.cli.ci.file import read_checked, read_jobs, retry_run, tree
 from roost.cli.ci.follow import RunFollower
 from roost.cli.ci.output import JsonLines, Lines
-from roost.cli.ci.runs import PipelineRun, elements_of, find_run, list_runs
+from roost.cli.ci.runs import PipelineRun, cancel_run, elements_of, find_run, list_runs
 from roost.cli.ci.stages import HEADER, Stage, exit_code, result_of, row_of
 from roost.cli.common.exit_codes import NOT_PLACED
 from roost.cli.common.format import ago, took
 from roost.cli.common.interrupts import Interrupts
-from roost.cli.common.options import json_option, limit_option, pairs_option, project_option
+from roost.cli.common.options import FILE, json_option, limit_option, pairs_option, project_option
 from roost.cli.common.output import Output, echo_err, listed, print_json, print_table
 from roost.cli.common.session import client_output, connect, json_output
 from roost.cli.common.targets import TARGET, Target, in_project
+from roost.cli.work.cancel import echo_stopped
+from roost.cli.work.logs import instances_of, print_logs
 from roost.cli.work.run import SIGNAL_BASE
 from roost.cli.work.why import BLOCKED_CODES, UNKNOWN, explain
 from roost.client import Client
+from roost.model.spec.pipeline import ACTION
 
 RUN_BYTES = 3  # six hexadecimal digits: two runs of one pipeline do not meet by chance, and one that does is refused
 REASONS_MAX = 10  # first pending actions whose reason is shown
@@ -31,8 +34,9 @@ only_option = click.option(
 )
 
 
-@click.group()
-def ci() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def ci(ctx: click.Context) -> None:
     """Run pipelines: actions with dependencies, as jobs on the nodes.
 
     Examples:
@@ -40,6 +44,7 @@ def ci() -> None:
       roost ci run pipeline.yaml            run it, stream all logs, return the code of the first failure
       roost ci run pipeline.yaml --var VERSION=1.2 --only test
       roost ci list
+      roost ci follow RUN                   stream the logs of a run, return its exit code
       roost ci retry RUN                    only actions that did not succeed
 
     A pipeline is a file:
@@ -49,19 +54,24 @@ def ci() -> None:
         - name: build
           steps: [make]
         - name: test
-          needs: [build]             # runs when build has succeeded; {build: finished}: with any result
+          needs: [build]             # after its success; {build: finished}: after its end
           steps: [make test]
           each: ["3.11", "3.12"]     # one instance per value, in $ROOST_VALUE
 
     Every action is a job with the labels pipeline, run and action, placed like any other: `image`, `resources`,
     `timeout`, `retries`, `placement`, `env` and so on as in a workload document. Actions do not share a directory.
 
-    Next: docs/guides/pipelines.md; `roost ci run --help` for exit codes.
+    Without a subcommand it lists runs. RUN is its id, or PIPELINE-ID.
+
+    Next: `roost ci run --help` for exit codes.
     """
+    if ctx.invoked_subcommand is None:
+        with list_.make_context("list", [], parent=ctx) as inner:
+            list_.invoke(inner)
 
 
 @ci.command()
-@click.argument("file", metavar="FILE")
+@click.argument("file", type=FILE, metavar="FILE")
 @pairs_option("--var", "variables", metavar="K=V", help="Environment variable of all actions.")
 @only_option
 @click.option("--no-follow", is_flag=True, help="Submit it, print the run, and exit.")
@@ -99,7 +109,7 @@ def run(file: str, no_follow: bool, as_json: bool, **given: Any) -> None:
 
 
 @ci.command()
-@click.argument("file", metavar="FILE")
+@click.argument("file", type=FILE, metavar="FILE")
 @only_option
 @json_output
 def check(file: str, only: tuple[str, ...]) -> Output:
@@ -155,8 +165,11 @@ def show(client: Client, target: Target, project: str) -> Output:
 
     Next: `roost logs NAME-RUN-ACTION`, `roost why NAME-RUN-ACTION`, `roost ci retry RUN`.
     """
-    target = in_project(target, project)
-    found = find_run(client, target.project, target.name)
+    return run_output(client, in_project(target, project))
+
+
+def run_output(client: Client, target: Target) -> Output:
+    found = _find(client, target)
     results = [result_of(workload, elements_of(client, workload)) for workload in found.workloads]
 
     def print_run() -> None:
@@ -186,7 +199,7 @@ def retry(target: Target, no_follow: bool, project: str, as_json: bool) -> None:
     """
     target = in_project(target, project)
     with connect() as client:
-        found = find_run(client, target.project, target.name)
+        found = _find(client, target)
         with Interrupts() as interrupts:
             stages, since, again = retry_run(client, found)
             if not again:
@@ -197,16 +210,92 @@ def retry(target: Target, no_follow: bool, project: str, as_json: bool) -> None:
             sys.exit(_follow(client, found, stages, since, interrupts, as_json))
 
 
+@ci.command()
+@click.argument("target", type=TARGET, metavar="RUN")
+@project_option
+@json_option
+def follow(target: Target, project: str, as_json: bool) -> None:
+    """Stream the logs of a run from their beginning until all actions are finished.
+
+    Ctrl-C cancels all actions, as with `roost ci run`.
+
+    Examples:
+      roost ci follow 3f9a1c
+      roost ci follow web-3f9a1c --json
+
+    Exit code: as with `roost ci run`.
+    Next: `roost ci show RUN`.
+    """
+    with connect() as client, Interrupts() as interrupts:
+        found = _find(client, in_project(target, project))
+        since = client.workloads.page(found.project, found.workloads[0].name).revision
+        stages = [
+            Stage(workload, client.workloads.get(workload.project, workload.name).document)
+            for workload in found.workloads
+        ]
+        for stage in stages:
+            stage.reported = False  # also ends from before are reported
+        sys.exit(_follow(client, found, stages, since, interrupts, as_json, from_start=True))
+
+
+@ci.command()
+@click.argument("target", type=TARGET, metavar="RUN")
+@click.argument("actions", nargs=-1, metavar="[ACTION]...")
+@project_option
+@json_option
+def logs(target: Target, actions: tuple[str, ...], project: str, as_json: bool) -> None:
+    """Print the logs of the actions of a run.
+
+    Examples:
+      roost ci logs 3f9a1c
+      roost ci logs 3f9a1c test lint          only of these actions
+
+    Next: `roost ci follow RUN` until it is finished.
+    """
+    with connect() as client:
+        found = _find(client, in_project(target, project))
+        known = {workload.labels[ACTION]: workload for workload in found.workloads}
+        for action in actions:
+            if action not in known:
+                raise click.UsageError(f"{found} has no action {action}; it has {', '.join(known)}")
+        chosen = [workload for action, workload in known.items() if not actions or action in actions]
+        print_logs(client, instances_of(chosen), False, 0, as_json)
+
+
+@ci.command()
+@click.argument("target", type=TARGET, metavar="RUN")
+@project_option
+@client_output
+def cancel(client: Client, target: Target, project: str) -> Output:
+    """Cancel all unfinished actions of a run.
+
+    Examples:
+      roost ci cancel 3f9a1c && roost wait ci:3f9a1c
+
+    Next: `roost ci show RUN`; `roost ci retry RUN` runs them again.
+    """
+    found = _find(client, in_project(target, project))
+    stopped = cancel_run(client, found.workloads)
+    if not stopped:
+        return Output(stopped, f"all actions of {found} are finished")
+    return Output(stopped, lambda: echo_stopped(stopped))
+
+
+def _find(client: Client, target: Target) -> PipelineRun:
+    return find_run(client, target.project, target.run or target.name)
+
+
 def _follow(
-    client: Client, found: PipelineRun, stages: list[Stage], since: int, interrupts: Interrupts, as_json: bool
-) -> int:
+    client: Client, found: PipelineRun, stages: list[Stage], since: int, interrupts: Interrupts, as_json: bool,
+    *, from_start: bool = False,
+) -> int:  # fmt: skip
     """Follow to the end; the exit code is that of the action that failed first."""
     tell = (JsonLines if as_json else Lines)(found, stages)
     following = RunFollower(client, found, stages, tell, interrupts)
     interrupts.patience = 2
     try:
         tell.begin(stages)
-        results = following.follow(since)
+        results = following.follow(since, from_start=from_start)
         if not following.watcher.left:
             code = SIGNAL_BASE + interrupts.last if interrupts.count else exit_code(results)
             tell.finish(results, code)

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 from roost.cli.ci.runs import PipelineRun, elements_of
 from roost.cli.ci.stages import Stage
 from roost.cli.common.array_file import with_action_values
-from roost.cli.common.exit_codes import USAGE, Failure, exit_code_of
+from roost.cli.common.exit_codes import USAGE, Failure, exit_code_of, on_lines
 from roost.cli.work.apply import read_file, split_path
 from roost.client import Client
 from roost.client.errors import ApiError
 from roost.model.errors import Invalid
 from roost.model.limits import DEFAULT_PROJECT
 from roost.model.spec.pipeline import Action, Pipeline, chosen, document_of, read_pipeline
+from roost.model.spec.problems import Problems
 
 EXAMPLE_RUN = "000000"  # ID of the run if a file is only checked
 
@@ -33,13 +34,16 @@ class Jobs(NamedTuple):
         try:
             made = client.workloads.submit_batch(self.documents)
         except ApiError as error:
-            message = error.message
-            if error.path:
-                number, field = split_path(error.path, len(pipeline.actions))
-                field = field.replace("after", "needs", 1)  # as it is called in the file
-                message = f"{pipeline.actions[number].path}{'.' if field else ''}{field}: {message}"
-            raise Failure(f"{self.file}: {message}", error.hint, exit_code_of(error)) from None
+            message = on_lines(f"{self.file}: {self._with_place(*item)}" for item in error.errors)
+            raise Failure(message, error.hint, exit_code_of(error)) from None
         return PipelineRun(pipeline.project, pipeline.name, self.run, list(made)), since
+
+    def _with_place(self, path: str, message: str) -> str:
+        if not path:
+            return message
+        number, field = split_path(path, len(self.pipeline.actions))
+        field = field.replace("after", "needs", 1)  # as it is called in the file
+        return f"{self.pipeline.actions[number].path}{'.' if field else ''}{field}: {message}"
 
 
 def read_jobs(
@@ -64,10 +68,12 @@ def read_checked(
         raw = {"project": project, **raw}
     try:
         pipeline = chosen(read_pipeline(raw), only)
+        problems = Problems()
         for action in pipeline.actions:
-            document_of(pipeline, action, EXAMPLE_RUN, variables or {}, retention)
+            problems.check(document_of, pipeline, action, EXAMPLE_RUN, variables or {}, retention)
+        problems.refuse()
     except Invalid as error:
-        raise Failure(f"{file}: {error}", exit_code=USAGE) from None
+        raise Failure(on_lines(f"{file}: {item}" for item in error.every), exit_code=USAGE) from None
     return pipeline
 
 

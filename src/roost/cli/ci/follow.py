@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from roost.cli.ci.output import Lines
-from roost.cli.ci.runs import PipelineRun, elements_of
+from roost.cli.ci.runs import PipelineRun, cancel_run, elements_of
 from roost.cli.ci.stages import Result, Stage
 from roost.cli.common.interrupts import Interrupts, Watcher
 from roost.cli.work.why import BLOCKED_CODES, pending_reasons
@@ -37,10 +37,13 @@ class RunFollower:
         self._logs: dict[StreamFollower, tuple[Stage, int]] = {}
         self._next: deque[tuple[Stage, int, int]] = deque()  # logs that wait for a stream: element, first attempt
 
-    def follow(self, since: int) -> list[Result]:
+    def follow(self, since: int, *, from_start: bool = False) -> list[Result]:
+        """Follow to the end. `from_start`: also print what was written before."""
         kinds, prefix = ("workload", "instance"), f"{self._run.project}/{self._run.name}-"
         changes = self._client.changes.open(since=since, kinds=kinds, prefix=prefix)
         try:
+            for stage in self._stages.values() if from_start else ():
+                self._inspect(stage)
             while self._logs or self._next or not all(stage.reported for stage in self._stages.values()):
                 self._open_logs()
                 timeout_s = self.watcher.tick()
@@ -60,14 +63,7 @@ class RunFollower:
         return [stage.result() for stage in self._stages.values()]
 
     def cancel_all(self) -> None:
-        """Cancel all unfinished actions: dependents first, so that nothing starts meanwhile."""
-        for stage in reversed(self._stages.values()):
-            if not stage.is_over:
-                try:
-                    self._client.workloads.cancel(stage.workload.project, stage.workload.name)
-                except ApiError as error:
-                    if error.status != 404:  # finished and deleted meanwhile
-                        raise
+        cancel_run(self._client, [stage.workload for stage in self._stages.values() if not stage.is_over])
 
     def _changed(self, event: ServerEvent) -> None:
         if event.name == "reset":  # changes since then are no longer available

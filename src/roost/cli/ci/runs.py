@@ -1,11 +1,12 @@
 """Runs of pipelines as the server knows them: the jobs that share the labels `pipeline` and `run`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from roost.cli.common.exit_codes import Failure
 from roost.cli.common.targets import Target
 from roost.client import Client
+from roost.client.errors import ApiError
 from roost.model.spec.pipeline import ACTION, ACTIONS_MAX, PIPELINE, RUN
 from roost.model.states import WORST_FIRST
 from roost.schema.work import InstanceView, WorkloadView
@@ -80,6 +81,19 @@ def find_run(client: Client, project: str, word: str) -> PipelineRun:
     if len(found) > 1:
         raise Failure(f"{word} may be {' or '.join(run.name for run in found[:5])}", "give the whole name")
     return found[0]
+
+
+def cancel_run(client: Client, workloads: Sequence[WorkloadView]) -> list[WorkloadView]:
+    """Cancel unfinished actions: dependents first, so that nothing starts meanwhile."""
+    stopped = []
+    for workload in reversed(workloads):
+        if not workload.is_over:
+            try:
+                stopped.append(client.workloads.cancel(workload.project, workload.name))
+            except ApiError as error:
+                if error.status != 404:  # finished and deleted meanwhile
+                    raise
+    return stopped
 
 
 def elements_of(client: Client, workload: WorkloadView) -> list[InstanceView]:

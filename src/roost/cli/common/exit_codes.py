@@ -2,12 +2,13 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
 import click
 
+from roost.cli.common.output import printable_lines
 from roost.client.errors import ApiError, ClientError, NotConfigured, Unreachable, WaitTimedOut
 from roost.model.errors import Invalid
 
@@ -31,9 +32,14 @@ class Failure(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]  # each end has its own
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"roost: {self.message}", file=file, err=True)
+        click.echo(f"roost: {printable_lines(self.message)}", file=file, err=True)
         if self.hint:
-            click.echo(f"       {self.hint}", file=file, err=True)
+            click.echo(f"       {printable_lines(self.hint)}", file=file, err=True)
+
+
+def on_lines(errors: Iterable[object]) -> str:
+    """Several errors as one message, each on a line."""
+    return "\n       ".join(map(str, errors))
 
 
 @contextmanager
@@ -43,9 +49,11 @@ def explained() -> Iterator[None]:
         yield
     except ClientError as error:
         hint = TOKEN_HINT if isinstance(error, ApiError) and error.status == 401 else error.hint
-        raise Failure(str(error), hint, exit_code_of(error)) from None
+        errors = error.errors if isinstance(error, ApiError) else []
+        message = on_lines(f"{path}: {text}" for path, text in errors) if len(errors) > 1 else str(error)
+        raise Failure(message, hint, exit_code_of(error)) from None
     except Invalid as error:
-        raise Failure(str(error), exit_code=USAGE) from None
+        raise Failure(on_lines(error.every), exit_code=USAGE) from None
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("roost_lab"):
             raise
@@ -63,6 +71,8 @@ def exit_code_of(error: ClientError) -> int:
         return NO_SERVER
     if isinstance(error, WaitTimedOut):
         return TIMED_OUT
+    if isinstance(error, ApiError) and error.code == "rejected":
+        return NOT_PLACED
     if isinstance(error, ApiError):
         return USAGE if error.status in (400, 413, 422) else NO_SERVER if error.status == 503 else FAILED
     return FAILED

@@ -1,12 +1,22 @@
 """Times and quantities as people read them."""
 
 import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import click
 
 from roost.model.spec.units import show_bytes, show_cpu, show_duration
 
+T = TypeVar("T")
+
+AS_OF = "roost.as_of_ms"  # in the context of a command with --at: the moment whose state is shown
+
 
 def current_ms() -> int:
-    return int(time.time() * 1_000)
+    """Now, or the moment that a command shows: ages of a past state are those of then."""
+    context = click.get_current_context(silent=True)
+    return context.meta[AS_OF] if context is not None and AS_OF in context.meta else int(time.time() * 1_000)
 
 
 def ago(at_ms: int | None, now_ms: int | None = None) -> str:
@@ -47,6 +57,11 @@ def day_and_time(at_ms: int) -> str:
     return f"{moment(at_ms)}.{at_ms % 1_000:03d}"
 
 
+def clock_since(first_ms: int) -> Callable[[int], str]:
+    """How to show times from this one on: the time of day for what began today, else with its day."""
+    return clock if moment(first_ms)[:10] == moment(current_ms())[:10] else day_and_time
+
+
 def amount(name: str, value: int) -> str:
     """A resource as people write it: cpu_milli 1500 is 1.5, memory 4294967296 is 4GiB."""
     if name.endswith("_milli"):
@@ -54,6 +69,12 @@ def amount(name: str, value: int) -> str:
     if name in ("memory", "disk"):
         return show_bytes(value)
     return str(value)
+
+
+def ordered(resources: Mapping[str, T]) -> list[tuple[str, T]]:
+    """Resources in one order everywhere: cpu, memory, disk, GPUs, then others by name."""
+    first = ("cpu_milli", "memory", "disk", "gpu", "gpu_milli")
+    return sorted(resources.items(), key=lambda item: (first.index(item[0]) if item[0] in first else 9, item[0]))
 
 
 def plain(name: str) -> str:

@@ -11,6 +11,7 @@ from roost.model.spec.units import byte_count, duration_ms
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
+FILE = click.Path(allow_dash=True)  # a name that shells complete; the command reads it, and says what is wrong
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 project_option = click.option(
     "-p", "--project", envvar="ROOST_PROJECT", default=DEFAULT_PROJECT, show_default=True, show_envvar=True,

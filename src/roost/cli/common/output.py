@@ -12,8 +12,10 @@ COLORS = {
     "succeeded": "green", "running": "green", "ready": "green",
     "failed": "red", "timed_out": "red", "lost": "red", "expired": "red", "rejected": "red",
     "queued": "yellow", "stopping": "yellow", "suspect": "yellow", "draining": "yellow",
-    "cordoned": "yellow", "cancelled": "bright_black", "drained": "bright_black",
+    "cordoned": "yellow", "cancelled": "bright_black", "drained": "bright_black", "stopped": "bright_black",
 }  # fmt: skip
+TIMES = ("TIME", "FINISHED", "SINCE")  # columns that say nothing when they are cut
+COLUMN_MIN = 8  # a column is not cut below this: an ellipsis behind some letters says nothing
 
 
 class Output(NamedTuple):
@@ -53,10 +55,10 @@ def write_bytes(data: bytes) -> None:
 
 
 def print_fields(fields: dict[str, str], width: int) -> None:
-    """One object, a line for each field that has a value; the values begin in column `width`."""
+    """One object, a line for each field that has a value; the values and all their lines begin in column `width`."""
     for name, value in fields.items():
         if value:
-            click.echo(f"{name + ':':<{width}}{value}")
+            click.echo(f"{name + ':':<{width}}" + printable_lines(value.rstrip()).replace("\n", f"\n{'':{width}}"))
 
 
 def print_json_line(value: Any) -> None:
@@ -67,20 +69,52 @@ def print_json_line(value: Any) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, err: bool = False) -> None:
-    """Columns as wide as they have to be; states in colour on a terminal; the last column is cut to the width of it."""
+    """Columns as wide as they have to be; on a terminal states in colour, and the widest columns cut to its width."""
     if not rows:
         return
-    widths = [max(len(line[column]) for line in (header, *rows)) for column in range(len(header))]
+    lines = [[printable(cell) for cell in line] for line in (header, *rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     room = _terminal_width(sys.stderr if err else sys.stdout)
-    for number, line in enumerate((header, *rows)):
-        text = "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        if room and len(text) > room:
-            text = text[: room - 1] + "…"
-        click.echo(click.style(text, bold=True) if number == 0 else _painted(text, line, widths), err=err)
+    if room:
+        least = [
+            width if cell in TIMES else max(COLUMN_MIN, len(cell)) for cell, width in zip(header, widths, strict=True)
+        ]
+        widths = _fitted(widths, least, room)
+    for number, line in enumerate(lines):
+        cells = [_cut(cell, width) for cell, width in zip(line, widths, strict=True)]
+        text = _cut("  ".join(map(str.ljust, cells, widths)).rstrip(), room)
+        click.echo(click.style(text, bold=True) if number == 0 else _painted(text, cells, widths), err=err)
 
 
 def echo_err(message: str) -> None:
-    click.echo(f"roost: {message}", err=True)
+    click.echo(f"roost: {printable_lines(message)}", err=True)
+
+
+def printable(text: str) -> str:
+    """Text of a submitter or a process, with escapes in place of what a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in text)
+
+
+def printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _fitted(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """The widths of columns that fit into the room: the widest is cut first, none below its least."""
+    found = [min(width, room) for width in widths]
+    gaps = 2 * (len(found) - 1)
+    while sum(found) + gaps > room:
+        spare = [(width, column) for column, width in enumerate(found) if width > least[column]]
+        if not spare:
+            break  # more columns than fit: the line is cut
+        found[max(spare)[1]] -= 1
+    return found
+
+
+def _cut(text: str, width: int) -> str:
+    return text[: width - 1] + "…" if 0 < width < len(text) else text
 
 
 def _painted(text: str, cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -2,24 +2,19 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from roost.cli.common.options import json_option
 from roost.cli.common.output import Output, echo_err, print_json
+from roost.client import Client, find_config
 from roost.client.errors import ApiError
-
-if TYPE_CHECKING:
-    from roost.client import Client
 
 T = TypeVar("T")
 
 
-def connect() -> "Client":
-    from roost.client import Client
-    from roost.client.config import find_config
-
+def connect() -> Client:
     return Client(*find_config())
 
 
@@ -39,6 +34,11 @@ def json_output(command: Callable[..., Output]) -> Callable[..., None]:
         click.get_current_context().exit(exit_code)
 
     return printed
+
+
+def wants_json() -> bool:
+    """Whether the command was called with --json."""
+    return bool(click.get_current_context().params.get("as_json"))
 
 
 def client_output(command: Callable[..., Output]) -> Callable[..., None]:
@@ -74,6 +74,23 @@ def listing(name: str) -> Callable[[Callable[..., None]], click.Group]:
         return group
 
     return decorate
+
+
+def deletion(
+    group: click.Group, verb: str, metavar: str, noun: str, summary: str, *, example: str, done: str, then: str,
+    key: click.ParamType[Any] = click.STRING,
+) -> None:  # fmt: skip
+    """Add a command that deletes one object. `key`: the type of its argument; a pair is PROJECT and NAME."""
+
+    @client_output
+    def delete(client: Client, key: str | tuple[str, str]) -> Output:
+        parts = {"name": key} if isinstance(key, str) else {"project": key[0], "name": key[1]}
+        getattr(client, noun).delete(*parts.values())
+        return Output(parts, done.format("/".join(parts.values())))
+
+    help_text = f"{summary}\n\nExamples:\n  roost {group.name} {verb} {example}\n\nNext: {then}"
+    argument = click.argument("key", type=key, metavar=metavar)
+    group.command(verb, help=help_text)(argument(delete))
 
 
 def existing(read: Callable[[], T]) -> T | None:

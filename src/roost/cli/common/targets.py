@@ -1,18 +1,17 @@
 """Names of workloads and instances: NAME, NAME.INDEX, PROJECT/NAME, PROJECT/NAME.INDEX."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import click
+from click.shell_completion import CompletionItem
 
 from roost.cli.common.session import connect
+from roost.client import Client
 from roost.client.errors import ClientError
 from roost.model.limits import DEFAULT_PROJECT
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
-
+RUN_PREFIX = "ci:"  # no workload has a colon in its name
 COMPLETIONS_MAX = 100  # names offered by a shell at once; more cannot be read
 
 
@@ -21,6 +20,11 @@ class Target:
     project: str
     name: str
     index: int | None = None
+
+    @property
+    def run(self) -> str:
+        """The run of a pipeline that ci:RUN names; empty: it names a workload."""
+        return self.name.removeprefix(RUN_PREFIX) if self.name.startswith(RUN_PREFIX) else ""
 
     def __str__(self) -> str:
         base = self.name if self.project == DEFAULT_PROJECT else f"{self.project}/{self.name}"
@@ -39,19 +43,33 @@ class TargetType(click.ParamType[Target]):
             self.fail(f"{value!r} is not like NAME, NAME.INDEX or PROJECT/NAME.INDEX", param, ctx)
         return Target(project, name, int(index) if dot else None)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> "list[CompletionItem]":
-        from click.shell_completion import CompletionItem
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        def names(client: Client) -> list[str]:
+            return [str(Target(load.project, load.name)) for load in client.workloads.list(limit=COMPLETIONS_MAX)]
 
-        try:
-            with connect() as client:
-                existing = client.workloads.list(limit=COMPLETIONS_MAX)
-        except ClientError:
-            return []
-        names = [str(Target(workload.project, workload.name)) for workload in existing]
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return _completed(names, incomplete)
+
+
+class NodeType(click.ParamType[str]):
+    """An argument that names a node; shells complete it."""
+
+    name = "node"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return _completed(lambda client: [node.name for node in client.nodes.list()], incomplete)
+
+
+def _completed(names: Callable[[Client], list[str]], incomplete: str) -> list[CompletionItem]:
+    """What a shell offers; nothing if the server does not answer."""
+    try:
+        with connect() as client:
+            return [CompletionItem(name) for name in names(client) if name.startswith(incomplete)][:COMPLETIONS_MAX]
+    except ClientError:
+        return []
 
 
 TARGET = TargetType()
+NODE = NodeType()
 
 
 class ProjectObjectType(click.ParamType[tuple[str, str]]):

@@ -3,8 +3,8 @@
 import click
 
 from roost.cli.common.format import ago, current_ms
-from roost.cli.common.output import Output, echo_err, listed
-from roost.cli.common.session import client_output, connect, listing
+from roost.cli.common.output import Output, listed
+from roost.cli.common.session import client_output, deletion, listing
 from roost.client import Client
 from roost.model.spec.units import show_duration
 from roost.schema.enrolment import JoinTokenView
@@ -48,7 +48,7 @@ def create(client: Client, pool: str, uses: int | None, expires: str) -> Output:
     Examples:
       roost join-tokens create
       roost join-tokens create --pool gpu --uses unlimited --expires 30d
-      ssh gpu-1 "roost agent --join $(roost join-tokens create --pool gpu)"
+      roost join-tokens create --pool gpu | ssh gpu-1 roost agent --join -
 
     Next: `roost agent --join TOKEN` on that machine. The token is printed now and never again.
     """
@@ -56,19 +56,11 @@ def create(client: Client, pool: str, uses: int | None, expires: str) -> Output:
     return Output(made, lambda: click.echo(made.token))
 
 
-@join_tokens.command()
-@click.argument("id", metavar="ID")
-def revoke(id: str) -> None:
-    """Revoke a join token.
-
-    Examples:
-      roost join-tokens revoke 3fa29b01c4
-
-    Next: `roost join-tokens`. Nodes that joined with it stay; `roost nodes remove NODE` removes one.
-    """
-    with connect() as client:
-        client.join_tokens.delete(id)
-    echo_err(f"join token {id} is revoked")
+deletion(
+    join_tokens, "revoke", "ID", "join_tokens", "Revoke a join token.",
+    example="3fa29b01c4", done="join token {} is revoked",
+    then="`roost join-tokens`. Nodes that joined with it stay; `roost nodes remove NODE` removes one.",
+)  # fmt: skip
 
 
 def _row(token: JoinTokenView) -> tuple[str, ...]:

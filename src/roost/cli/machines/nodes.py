@@ -1,15 +1,15 @@
-"""roost nodes, cordon, uncordon and drain: list, show and remove nodes, take them out of service and put them back."""
+"""roost nodes, cordon and uncordon: list, show and remove nodes, keep new work away and put them back."""
 
 import click
 
 from roost.cli.common.as_of import at_option, settle
-from roost.cli.common.exit_codes import DONE, NOT_PLACED
-from roost.cli.common.format import ago, amount, clock, plain, took
-from roost.cli.common.output import Output, echo_err, listed, print_fields, print_table
-from roost.cli.common.session import client_output, connect, listing
-from roost.cli.common.targets import Target
+from roost.cli.common.format import ago, amount, clock, ordered, plain, took
+from roost.cli.common.output import Output, listed, print_fields, print_table
+from roost.cli.common.session import client_output, deletion, listing
+from roost.cli.common.targets import NODE, Target
 from roost.client import Client
-from roost.schema.nodes import DrainPlanView, LeavingView, NodeDetail, NodeView
+from roost.model.records.node import ENFORCEABLE
+from roost.schema.nodes import NodeDetail, NodeView
 from roost.schema.work import InstanceView
 
 HEADER = ("NODE", "STATUS", "POOL", "ZONE", "CPU", "MEMORY", "DISK", "RUNNING")
@@ -35,7 +35,7 @@ def nodes(client: Client, at: str) -> Output:
 
 
 @nodes.command()
-@click.argument("name", metavar="NODE")
+@click.argument("name", type=NODE, metavar="NODE")
 @at_option
 @client_output
 def show(client: Client, name: str, at: str) -> Output:
@@ -52,19 +52,11 @@ def show(client: Client, name: str, at: str) -> Output:
     return Output(node, lambda: _show(node))
 
 
-@nodes.command()
-@click.argument("name", metavar="NODE")
-def remove(name: str) -> None:
-    """Delete a lost or drained node, and revoke its certificate.
-
-    Examples:
-      roost nodes remove node-1
-
-    Next: `roost nodes`. Its certificate is revoked: the machine needs a new join token to return.
-    """
-    with connect() as client:
-        client.nodes.delete(name)
-    echo_err(f"node {name} is removed")
+deletion(
+    nodes, "remove", "NODE", "nodes", "Delete a lost or drained node, and revoke its certificate.",
+    example="node-1", done="node {} is removed",
+    key=NODE, then="`roost nodes`. Its certificate is revoked: the machine needs a new join token to return.",
+)  # fmt: skip
 
 
 def _show(node: NodeDetail) -> None:
@@ -77,21 +69,25 @@ def _show(node: NodeDetail) -> None:
         "Joined": ago(node.joined_ms),
         "Drivers": ", ".join(node.drivers) or "-",
         "Taints": ", ".join(node.taints),
+        "User": node.user,
+        "Limits": _limits(node),
         "GPUs": f"{node.gpu_model or 'of unknown model'} ({gpus})" if node.devices else "",
         "Ports": f"{', '.join(map(str, node.ports))} allocated" if node.ports else "",
         "Labels": ", ".join(f"{name}={value}" for name, value in sorted(node.labels.items())),
     }
     print_fields(fields, 10)
     click.echo("Allocated:")
-    for name, room in node.resources.items():
+    for name, room in ordered(node.resources):
         percent = 100 * room.used / room.total if room.total else 0.0
         click.echo(f"  {plain(name):<10} {amount(name, room.used)} of {amount(name, room.total)} ({percent:.0f}%)")
     if node.usage is not None:
-        click.echo("Measured:")
+        click.echo(f"Measured {ago(node.usage.measured_ms)}:")
         for name in RESOURCES:
             used, total = getattr(node.usage, name), name in node.resources and node.resources[name].total
             share = f" ({100 * used / total:.0f}%)" if total else ""
             click.echo(f"  {plain(name):<10} {amount(name, used)} in use{share}")
+        for task, count in sorted(node.usage.task_restarts.items()):
+            click.echo(f"  agent task {plain(task)} was restarted {count} times; see agent.log on the node")
     click.echo(f"Running:  {node.running}")
     if node.instances:
         click.echo()
@@ -99,6 +95,13 @@ def _show(node: NodeDetail) -> None:
     if node.story:
         click.echo()
         print_table(("TIME", "STATUS", "CAUSE"), [(clock(line.at_ms), line.state, line.message) for line in node.story])
+
+
+def _limits(node: NodeView) -> str:
+    """What the node enforces on its runs, and what it does not."""
+    missing = [name for name in ENFORCEABLE if name not in node.enforces]
+    enforced = ", ".join(node.enforces) or "none"
+    return f"{enforced} enforced" + (f"; not enforced: {', '.join(missing)}" if missing else "")
 
 
 def _row(node: NodeView) -> tuple[str, ...]:
@@ -122,30 +125,7 @@ def _extra(node: NodeView) -> str:
 
 
 @click.command()
-@click.argument("name", metavar="NODE")
-@click.option("--deadline", default=None, metavar="DURATION", help="Time for jobs to finish, like 10m. [default: none]")
-@click.option("--dry-run", is_flag=True, help="Only show where each instance would go.")
-@client_output
-def drain(client: Client, name: str, deadline: str | None, dry_run: bool) -> Output:
-    """Drain a node: it takes no new work, and its running work moves elsewhere.
-
-    Examples:
-      roost drain node-1 --dry-run          where each instance would go; exit code 4 if one has no place
-      roost drain node-1                    move everything away now
-      roost drain node-1 --deadline 10m     jobs may finish within ten minutes
-      roost uncordon node-1                 back into service
-
-    Next: `roost nodes show NODE` until it is drained; then stop its agent, and `roost nodes remove NODE`.
-    """
-    if dry_run:
-        plan = client.nodes.preview_drain(name, deadline)
-        return Output(plan, lambda: _show_plan(plan), DONE if plan.whole else NOT_PLACED)
-    node = client.nodes.drain(name, deadline)
-    return Output(node, f"node {node.name} is {node.status}")
-
-
-@click.command()
-@click.argument("name", metavar="NODE")
+@click.argument("name", type=NODE, metavar="NODE")
 @client_output
 def cordon(client: Client, name: str) -> Output:
     """Cordon a node: it takes no new work; running work stays.
@@ -161,7 +141,7 @@ def cordon(client: Client, name: str) -> Output:
 
 
 @click.command()
-@click.argument("name", metavar="NODE")
+@click.argument("name", type=NODE, metavar="NODE")
 @client_output
 def uncordon(client: Client, name: str) -> Output:
     """Put a cordoned, drained or flaky node back into service.
@@ -175,20 +155,3 @@ def uncordon(client: Client, name: str) -> Output:
     """
     node = client.nodes.uncordon(name)
     return Output(node, f"node {node.name} is {node.status}")
-
-
-def _show_plan(plan: DrainPlanView) -> None:
-    print_table(("INSTANCE", "NEW NODE", "REASON"), [_leaving_row(instance_move) for instance_move in plan.leaving])
-    stuck = sum(not instance_move.node and not instance_move.may_finish for instance_move in plan.leaving)
-    if not plan.leaving:
-        echo_err(f"nothing runs on node {plan.node}")
-    elif stuck:
-        echo_err(f"{stuck} of {len(plan.leaving)} would have no place; nothing was changed")
-    else:
-        echo_err("nothing was changed; `roost drain` without --dry-run does it")
-
-
-def _leaving_row(leaving: LeavingView) -> tuple[str, str, str]:
-    name = str(Target(leaving.project, leaving.name, leaving.index))
-    why = f"by {leaving.strategy}" if leaving.node else f"{leaving.code}: {leaving.message}"
-    return name, leaving.node or "nowhere", f"if it has not finished by then; {why}" if leaving.may_finish else why

@@ -69,7 +69,7 @@ def leader(client: Client) -> Output:
       roost leader transfer            transfer leadership, for example before an upgrade
       roost leader transfer --to s2
 
-    Next: `roost doctor` checks all servers; docs/guides/high-availability.md explains failures.
+    Next: `roost doctor` checks all servers.
     """
     servers = client.servers.list()
     newest = max((server.revision for server in servers.items), default=0)

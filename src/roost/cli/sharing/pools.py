@@ -4,10 +4,10 @@ from typing import Any
 
 import click
 
-from roost.cli.common.format import amount, plain
+from roost.cli.common.format import amount, ordered, plain
 from roost.cli.common.options import pairs_option
 from roost.cli.common.output import Output, listed, print_fields
-from roost.cli.common.session import client_output, connect, existing, json_output, listing
+from roost.cli.common.session import client_output, connect, deletion, existing, json_output, listing
 from roost.client import Client
 from roost.model.spec.units import show_duration
 from roost.schema.pools import PoolView
@@ -112,7 +112,8 @@ def set_(name: str, cleared: tuple[str, ...], **given: Any) -> Output:
             if merged in wanted:
                 wanted[merged] = fields.get(merged, {}) | wanted[merged]
         pool = client.pools.set(name, **(fields | wanted))
-    return Output(pool, f"pool {pool.name}: strategy {pool.strategy or SERVERS_OWN}, overcommit {_overcommit(pool)}")
+    settings = {name: value for name, value in _settings_shown(pool).items() if value}
+    return Output(pool, f"pool {pool.name}: " + "; ".join(f"{name.lower()} {settings[name]}" for name in settings))
 
 
 @pools.command()
@@ -154,19 +155,11 @@ def drain(client: Client, name: str, reason: str) -> Output:
     return _marked(client.pools.mark(name, "draining", reason))
 
 
-@pools.command()
-@click.argument("name", metavar="POOL")
-@client_output
-def unset(client: Client, name: str) -> Output:
-    """Remove the settings of a pool; its nodes stay.
-
-    Examples:
-      roost pools unset ci
-
-    Next: `roost pools`. Its nodes stay.
-    """
-    client.pools.delete(name)
-    return Output({"name": name}, f"the settings of pool {name} are removed; its nodes stay")
+deletion(
+    pools, "unset", "POOL", "pools", "Remove the settings of a pool; its nodes stay.",
+    example="ci", done="the settings of pool {} are removed; its nodes stay",
+    then="`roost pools`. Its nodes stay.",
+)  # fmt: skip
 
 
 def _row(pool: PoolView) -> tuple[str, ...]:
@@ -178,22 +171,28 @@ def _row(pool: PoolView) -> tuple[str, ...]:
 
 def _fields_shown(pool: PoolView) -> dict[str, str]:
     by = f" (by {pool.failed_by})" if pool.failed_by and pool.status == "failed" else ""
-    fallback = f"; its work goes to pool {pool.fallback}" if pool.fallback else ""
-    silence = show_duration(pool.fail_after_ms) if pool.fail_after_ms else ""
-    places = ", ".join(f"{kind} {value}" for kind in ("zone", "rack", "region") if (value := getattr(pool, kind)))
     return {
         "Pool": pool.name,
         "Status": f"{pool.status}{by}{f': {pool.reason}' if pool.reason else ''}",
         "Nodes": f"{pool.nodes}, {pool.ready} ready",
+        **_settings_shown(pool),
+        **{plain(name): f"{amount(name, room.used)} of {amount(name, room.limit)} allocated"
+           for name, room in ordered(pool.resources)},
+    }  # fmt: skip
+
+
+def _settings_shown(pool: PoolView) -> dict[str, str]:
+    fallback = f"; its work goes to pool {pool.fallback}" if pool.fallback else ""
+    silence = show_duration(pool.fail_after_ms) if pool.fail_after_ms else ""
+    places = ", ".join(f"{kind} {value}" for kind in ("zone", "rack", "region") if (value := getattr(pool, kind)))
+    return {
         "Strategy": f"{pool.strategy or SERVERS_OWN}; overcommit {_overcommit(pool)}",
         "Labels": ", ".join(f"{name}={value}" for name, value in sorted(pool.labels.items())),
         "Taints": ", ".join(pool.taints),
         "Where": places,
-        "For": ", ".join(pool.projects) or ("other projects only" if pool.restricted else "everybody"),
+        "For": ", ".join(pool.projects) or ("other projects only" if pool.restricted else "all projects"),
         "If it fails": f"unfinished work is {GONE[pool.when_failed]}{fallback}"
                        + (f"; it is marked failed after {silence} without a connected node" if silence else ""),
-        **{plain(name): f"{amount(name, room.used)} of {amount(name, room.limit)} allocated"
-           for name, room in pool.resources.items()},
     }  # fmt: skip
 
 

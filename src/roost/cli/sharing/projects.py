@@ -2,10 +2,10 @@
 
 import click
 
-from roost.cli.common.format import amount, plain
+from roost.cli.common.format import amount, ordered, plain
 from roost.cli.common.options import pairs_option
 from roost.cli.common.output import Output, listed
-from roost.cli.common.session import client_output, connect, existing, json_output, listing
+from roost.cli.common.session import client_output, connect, deletion, existing, json_output, listing
 from roost.client import Client
 from roost.schema.projects import ProjectView
 
@@ -26,7 +26,7 @@ def projects(client: Client) -> Output:
       roost projects set web --weight 2 --quota cpu=10 --quota instances=5
       roost projects unset web
 
-    Next: `roost why NAME` shows a quota that blocks a workload; docs/guides/queue.md has the rules.
+    Next: `roost why NAME` shows a quota that blocks a workload.
     """
     found = client.projects.list()
     empty = "there are no projects yet; one begins with its first workload, or with `roost projects set NAME`"
@@ -75,19 +75,11 @@ def set_(name: str, weight: int | None, quota: dict[str, str], borrow: bool | No
     return Output(project, f"project {project.name}: weight {project.weight}, quota {_format_quota(project)}")
 
 
-@projects.command()
-@click.argument("name", metavar="PROJECT")
-@client_output
-def unset(client: Client, name: str) -> Output:
-    """Remove the settings of a project; its workloads stay.
-
-    Examples:
-      roost projects unset web
-
-    Next: `roost projects`. Its workloads stay; it has weight 1 and no quota from now on.
-    """
-    client.projects.delete(name)
-    return Output({"name": name}, f"project {name} has weight 1 and no quota")
+deletion(
+    projects, "unset", "PROJECT", "projects", "Remove the settings of a project; its workloads stay.",
+    example="web", done="project {} has weight 1 and no quota",
+    then="`roost projects`. Its workloads stay; it has weight 1 and no quota from now on.",
+)  # fmt: skip
 
 
 def _row(project: ProjectView) -> tuple[str, ...]:
@@ -105,5 +97,5 @@ def _row(project: ProjectView) -> tuple[str, ...]:
 def _format_quota(project: ProjectView) -> str:
     if not project.quota:
         return "none"
-    message = ", ".join(f"{plain(name)} {amount(name, most)}" for name, most in project.quota.items())
+    message = ", ".join(f"{plain(name)} {amount(name, most)}" for name, most in ordered(project.quota))
     return message + (", may borrow" if project.borrow else "") + (", counted only" if project.counted else "")

@@ -6,7 +6,7 @@ import click
 
 from roost.cli.common.format import from_now, moment
 from roost.cli.common.output import Output, listed
-from roost.cli.common.session import client_output, connect, json_output, listing
+from roost.cli.common.session import client_output, connect, deletion, json_output, listing
 from roost.client import Client
 from roost.model.errors import Invalid
 from roost.model.spec.units import duration_ms, is_moment, moment_ms
@@ -68,19 +68,11 @@ def reservations(client: Client) -> Output:
     return listed(client.reservations.list(), HEADER, _row, empty)
 
 
-@reservations.command()
-@click.argument("name", metavar="NAME")
-@client_output
-def cancel(client: Client, name: str) -> Output:
-    """Cancel a reservation.
-
-    Examples:
-      roost reservations cancel night
-
-    Next: `roost reservations`. Running work of the project stays there.
-    """
-    client.reservations.delete(name)
-    return Output({"name": name}, f"reservation {name} is cancelled")
+deletion(
+    reservations, "cancel", "NAME", "reservations", "Cancel a reservation.",
+    example="night", done="reservation {} is cancelled",
+    then="`roost reservations`. Running work of the project stays there.",
+)  # fmt: skip
 
 
 def _end(start: str | None, length: str | None) -> str | None:

@@ -2,14 +2,16 @@
 
 import os
 import socket
+import sys
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from roost.cli.common.exit_codes import Failure
 from roost.cli.common.options import pairs
 from roost.cli.common.output import echo_err
-from roost.cli.start.local_nodes import agent_argv, keeper_argv
+from roost.cli.start.local_nodes import agent_argv, keeper_argv, not_isolated
 from roost.cli.start.options import taint_option
 from roost.client.config import data_home
 
@@ -17,7 +19,7 @@ from roost.client.config import data_home
 @click.command()
 @click.option(
     "--join", default="", envvar="ROOST_JOIN", metavar="TOKEN", show_envvar=True,
-    help="Join token, or @FILE. Ignored after this machine has joined.",
+    help="Join token: @FILE, - for standard input, or the token. Ignored after this machine has joined.",
 )  # fmt: skip
 @click.option(
     "--server", default="", metavar="HOST:PORT", help="Address of the server for agents. [default: from the join token]"
@@ -53,7 +55,7 @@ def agent(
     Ctrl-C or SIGTERM stops the work, then the agent.
 
     Examples:
-      roost agent --join roost-join-...            the first time; `roost join-tokens create` prints the token
+      roost agent --join @token                    the first time; `roost join-tokens create` prints the token
       roost agent                                  after that
       roost agent --join @token --name gpu-1 --taint gpu --label disk=nvme --zone a
 
@@ -69,10 +71,23 @@ def agent(
     for option, values in (("--label", labels), ("--resource", resources), ("--taint", taints)):
         options += [word for value in values for word in (option, value)]
     read_options(options, dict(os.environ))  # a keeper would start an agent that cannot be again and again
+    if click.get_current_context().get_parameter_source("join") is ParameterSource.COMMANDLINE and join[:1] not in "@-":
+        echo_err("other users of this machine can read the join token in the process list; give --join @FILE, "
+                 "--join - (standard input) or ROOST_JOIN")  # fmt: skip
     _become_node(home, name, join)
     os.environ.pop("ROOST_JOIN", None)  # work must not see it
+    echo_err(not_isolated())
     argv = keeper_argv(home, agent_argv(*options))
     os.execv(argv[0], argv)
+
+
+def _read_join(join: str) -> str:
+    if join != "-" and not join.startswith("@"):
+        return join
+    try:
+        return sys.stdin.read() if join == "-" else Path(join[1:]).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(f"--join: {join[1:]} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _become_node(home: Path, name: str, join: str) -> None:
@@ -94,12 +109,7 @@ def _become_node(home: Path, name: str, join: str) -> None:
     if not join:
         hint = "make a token with `roost join-tokens create` where you have a client.toml, and add --join TOKEN"
         raise Failure(f"this machine has not joined a server: there is no certificate in {home}", hint)
-    if join.startswith("@"):
-        try:
-            join = Path(join[1:]).read_text(encoding="ascii")
-        except (OSError, UnicodeDecodeError) as error:
-            raise Failure(f"--join: {join[1:]} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    token = read_token(join)
+    token = read_token(_read_join(join))
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     from roost.agent.connection import enrolment
 

@@ -56,12 +56,12 @@ class DataDir:
         from roost.client.config import Config, write_config
 
         address = ListenAddress(config.host, port).reachable()
-        client = Config(f"http://{address}", config.admin_token)
-        if config.serves_tls() and config.tls_cert is None:
-            # The name is that of server/pki/bootstrap.py, which is too heavy to import here.
-            authority = (self.path / "ca.pem").read_text(encoding="ascii")
-            client = Config(f"https://{address}", config.admin_token, authority)
-        elif config.serves_tls():
+        # For controllers also where the API is plain. The name is that of server/pki/bootstrap.py, which is too heavy
+        # to import here.
+        authority = (self.path / "ca.pem").read_text(encoding="ascii") if config.tls_cert is None else ""
+        scheme = "https" if config.encrypts(config.host) else "http"
+        client = Config(f"{scheme}://{address}", config.admin_token, authority)
+        if config.tls_cert is not None:
             host = config.advertise[0] if config.advertise else str(address).rpartition(":")[0]
             client = Config(f"https://{host}:{port}", config.admin_token)
         write_config(self.client_config_path, client)

@@ -12,15 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import click
 
 from roost.cli.common.exit_codes import Failure
 from roost.cli.start.local_nodes import pids_of, running_keeper
-
-if TYPE_CHECKING:
-    from roost.client import Client
+from roost.client import Client
+from roost.client.config import read_config
+from roost.keeper.processes import kill_leftovers
 
 NODES = 3
 LEASE_MS = 2_000  # half of the usual: a tour should not be all waiting
@@ -88,7 +87,7 @@ class Tour:
 
     is_interrupted = False  # Python drops an exception that a signal raises in a callback of the garbage collector
 
-    def __init__(self, home: Path, up: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, home: Path, up: subprocess.Popen[bytes]) -> None:
         self._home = home
         self._up = up
         self._env = {**os.environ, "ROOST_CONFIG": str(home / "client.toml")}
@@ -158,9 +157,6 @@ class Tour:
 
 
 def _guide(tour: Tour, home: Path) -> None:
-    from roost.client import Client
-    from roost.client.config import read_config
-
     tour.title("A server and three nodes")
     tour.typed(f"roost up --agents {NODES}")
     tour.happened("ready", tour.wait_for(lambda: (home / "client.toml").exists(), START_S_MAX, "the server"))
@@ -196,7 +192,7 @@ def _show_work(tour: Tour) -> None:
     tour.roost("wait", "web", "--for", "running")
 
 
-def _show_loss(tour: Tour, client: "Client", home: Path) -> None:
+def _show_loss(tour: Tour, client: Client, home: Path) -> None:
     tour.title("A machine dies: agent, keeper and work, killed with kill -9")
     node = client.instances.get("default", "web", 0).node
     tour.roost("nodes", "show", node)
@@ -227,7 +223,7 @@ def _show_why(tour: Tour) -> None:
     tour.roost("ps", "-a")
 
 
-def _start(home: Path) -> "subprocess.Popen[bytes]":
+def _start(home: Path) -> subprocess.Popen[bytes]:
     """A session of its own, so that Ctrl-C reaches it only through us."""
     argv = [sys.executable, "-P", "-m", "roost", "up", "--data", str(home), "--listen", "127.0.0.1:0"]
     with open(home / "up.log", "wb") as log:
@@ -246,7 +242,7 @@ def _kill_node(directory: Path) -> list[int]:
     return pids
 
 
-def _wait_until_moved(client: "Client", since: int, index: int, node: str) -> None:
+def _wait_until_moved(client: Client, since: int, index: int, node: str) -> None:
     deadline = time.monotonic() + MOVE_S_MAX
     with client.changes.open(since=since, kinds=("instance",), workload="default/web") as follower:
         while True:
@@ -257,10 +253,8 @@ def _wait_until_moved(client: "Client", since: int, index: int, node: str) -> No
                 raise Failure(f"web.{index} has not moved within {MOVE_S_MAX:.0f} s")
 
 
-def _clean_up(home: Path, up: "subprocess.Popen[bytes] | None") -> list[int]:
+def _clean_up(home: Path, up: subprocess.Popen[bytes] | None) -> list[int]:
     """End everything that was started and remove the directory; the processes that are left."""
-    from roost.keeper.processes import kill_leftovers
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if up is not None:

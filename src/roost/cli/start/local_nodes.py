@@ -1,6 +1,7 @@
 """Local nodes: their keepers are started, found again after a crash, watched and ended from here."""
 
 import fcntl
+import getpass
 import json
 import os
 import select
@@ -24,6 +25,15 @@ def keeper_argv(directory: Path, agent_argv: list[str], agent_log: Path | None =
     """
     log = ["--agent-log", str(agent_log)] if agent_log else []
     return [sys.executable, "-I", "-S", str(KEEPER), "--dir", str(directory), *log, "--", *agent_argv]
+
+
+def not_isolated() -> str:
+    """What a submitter can do on a node of this process's user, in one line."""
+    user = getpass.getuser()
+    return (
+        f"Runs have the user {user} and are not isolated. A submitter can do here what {user} can: "
+        "read files and secrets of other projects' runs, and end them."
+    )
 
 
 def agent_argv(*options: str) -> list[str]:
@@ -118,10 +128,9 @@ def running_keeper(directory: Path) -> int:
 
 def pids_of(directory: Path) -> list[int]:
     """Everything that the keeper of a directory has started: its agent, and all work on its node."""
-    from roost.keeper.processes import MARK, mark_of
+    from roost.keeper.processes import started_by
 
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return [pid for pid in pids if mark_of(pid, MARK) == str(directory)]
+    return started_by(str(directory))
 
 
 def _end(keeper: KeeperHandle) -> None:

@@ -1,5 +1,6 @@
 """roost up: a server and local nodes in one command, and nothing left when it ends."""
 
+import errno
 import gc
 import os
 import random
@@ -16,7 +17,7 @@ import click
 from roost.cli.common.exit_codes import Failure
 from roost.cli.common.output import echo_err
 from roost.cli.start.datadir import DataDir
-from roost.cli.start.local_nodes import KeeperHandle, agent_argv, end_strangers, start_keeper
+from roost.cli.start.local_nodes import KeeperHandle, agent_argv, end_strangers, not_isolated, start_keeper
 from roost.cli.start.options import ADDRESS, LISTEN, ListenAddress, shared_options, taint_option
 from roost.client.config import data_home
 
@@ -93,6 +94,9 @@ def end_keepers(keepers: list[KeeperHandle]) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)
     left = [keeper for keeper in keepers if keeper.pidfd >= 0]
+    if left:
+        names = ", ".join(keeper.name for keeper in left)
+        echo_err(f"stopping {names} and what runs there; Ctrl-C again ends it at once")
     for keeper in left:
         keeper.send(signal.SIGTERM)
     deadline = time.monotonic() + END_S_MAX
@@ -142,6 +146,10 @@ def _check_free(address: ListenAddress, option: str) -> None:
             probe.bind((address.host, address.port))
         except OSError as error:
             hint = f"is another `roost up` running? Choose another address with {option}; port 0 is any free one"
+            if isinstance(error, PermissionError):
+                hint = f"ports below 1024 need root; choose a higher port with {option}"
+            elif error.errno == errno.EADDRNOTAVAIL:
+                hint = f"this machine has no such address; choose another with {option}"
             raise Failure(f"cannot listen on {address}: {error.strerror or error}", hint) from None
 
 
@@ -187,6 +195,8 @@ def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle]) -
         if home.path != data_home():
             click.echo(f"  export ROOST_CONFIG={home.client_config_path}")
         click.echo("  roost run -- echo hello")
+        if keepers:
+            click.echo(not_isolated())
         click.echo("Ctrl-C stops it.")
 
     async def enrol(certificates: "Certificates") -> None:

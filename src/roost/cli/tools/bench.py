@@ -6,9 +6,12 @@ from importlib import import_module
 import click
 import msgspec
 
+from roost.cli.common.output import Output
+from roost.cli.common.session import json_output
+
 NAMES = (
     "place", "memory", "durable", "durable_postgres", "durable_etcd", "tasks", "restart", "takeover", "at", "rest",
-    "burst", "actions", "controllers", "why_burst",
+    "burst", "actions", "controllers", "why_burst", "loop",
 )  # fmt: skip
 
 
@@ -44,22 +47,20 @@ def run(names: tuple[str, ...], tiny: bool) -> None:
 @click.option("--count", type=click.IntRange(1, 1_000_000), default=10_000, show_default=True)
 @click.option("--shapes", type=click.IntRange(1, 10_000), default=20, show_default=True)
 @click.option("--rules", is_flag=True, help="Half of the asks have affinity rules (near, apart, spread).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def place(nodes: int, count: int, shapes: int, rules: bool, as_json: bool) -> None:
+@json_output
+def place(nodes: int, count: int, shapes: int, rules: bool) -> Output:
     """Placements per CPU second: all filters active, all nodes considered, each placement seeing those before it."""
     from roost_lab.bench.place import rate
 
     found = rate(nodes, count, shapes, rules=rules)
-    if as_json:
-        asked = {"nodes": nodes, "count": count, "shapes": shapes, "rules": rules}
-        click.echo(msgspec.json.encode({"placements_per_cpu_s": round(found, 1), **asked}))
-    else:
-        what = "with affinity rules" if rules else "without affinity rules"
-        click.echo(f"{found:,.0f} placements per CPU second: {count:,} of {shapes} shapes on {nodes:,} nodes, {what}")
+    what = "with affinity rules" if rules else "without affinity rules"
+    message = f"{found:,.0f} placements per CPU second: {count:,} of {shapes} shapes on {nodes:,} nodes, {what}"
+    asked = {"nodes": nodes, "count": count, "shapes": shapes, "rules": rules}
+    return Output({"placements_per_cpu_s": round(found, 1), **asked}, lambda: click.echo(message))
 
 
 def _measure(names: tuple[str, ...], *, tiny: bool) -> None:
-    from roost_lab.bench.figure import Missing
+    from roost_lab.components import Missing
 
     from roost.server.observability import logging
 

@@ -72,7 +72,7 @@ def replay(trace: str, report: Path | None, as_json: bool, **given: Any) -> None
       roost sim replay --trace roost DIR --json
       roost sim replay --trace roost DIR --strategy recorded --strategy best_fit
 
-    Next: docs/guides/replay.md explains the metrics and the published results.
+    Next: `--report DIR` draws the metrics.
     """
     if report and not can_draw():
         raise Failure(f"--report draws with {EXTRA}, which is not installed", "Try: pip install 'roost[plots]'")

@@ -1,11 +1,11 @@
-"""roost store: copy, check, back up and restore the state."""
+"""roost store: copy, check, back up, restore and repair the state."""
 
 import asyncio
 import sys
 import time
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -17,14 +17,14 @@ from roost.cli.common.output import Output, echo_err, print_table
 from roost.cli.common.session import connect, json_output
 from roost.model.errors import Invalid, Unreadable
 from roost.model.spec.units import show_bytes
-from roost.ports.store import Snapshot, StoreError, require
+from roost.ports.store import Damaged, Snapshot, StoreError, require
 from roost.server.cluster.election import read_identity
+from roost.server.maintenance.backup import as_of_now, read_backup, revision_as_of_now, write_backup
+from roost.server.maintenance.verify import Examined, examine
 from roost.stores.copy import fill, is_unfinished
 from roost.stores.factory import MemoryPlace, Place, open_store, read_place
 from roost.stores.inspect import StoreStatus, inspect, live_leader
-
-if TYPE_CHECKING:
-    from roost.server.maintenance.verify import Examined
+from roost.stores.sqlite.mark import accept_database
 
 SERVER = "server"  # in place of a URL: the server that the client is configured for
 T = TypeVar("T")
@@ -40,7 +40,7 @@ force_option = click.option("--force", is_flag=True, help="Empty the store first
 
 @click.group()
 def store() -> None:
-    """Copy, check, back up and restore the state.
+    """Copy, check, back up, restore and repair the state.
 
     These commands access the store directly. Run them where it is reachable, as the user of the server.
 
@@ -49,13 +49,14 @@ def store() -> None:
       roost store copy sqlite:/var/lib/roost postgresql://roost@db-1/roost
       roost store backup etcd://h1:2379,h2:2379/roost tonight.roost
       roost store restore tonight.roost sqlite:/var/lib/roost-new
+      roost store repair /var/lib/roost
 
     A store is named by its URL, as with `roost server --store`:
       DIRECTORY or sqlite:DIRECTORY              roost.db in a server's data directory
       postgresql://USER@HOST/DATABASE            one schema; ?schema=NAME if it is not `roost`
       etcd://HOST:2379,HOST:2379/PREFIX          the keys below a prefix
 
-    Next: docs/guides/stores.md compares the stores. `roost doctor` checks everything around them.
+    Next: `roost doctor` checks everything around them.
     """
 
 
@@ -79,8 +80,6 @@ def copy(source: str, target: str, force: bool, live: bool, watch_ms: int) -> No
     Next: `roost store check TO`, then `roost server --store TO` (a directory: --data TO) with the key of the
     secrets (--key-file FROM/seal.key). Keep FROM until it runs.
     """
-    from roost.server.maintenance.backup import as_of_now, revision_as_of_now
-
     of, to = _kept_place(source), _kept_place(target)
     if str(of) == str(to):
         raise Failure(f"{of} cannot be copied to itself")
@@ -114,9 +113,6 @@ def check(url: str) -> Output:
 
     Next: if it exits with 1, save a copy and restore the last backup with `roost store restore`.
     """
-
-    from roost.server.maintenance.verify import examine
-
     place = _kept_place(url)
     sight = _seen(place)
     examined = examine(_load(url, place), current_ms())
@@ -143,9 +139,6 @@ def backup(url: str, file: Path) -> Output:
 
     Next: `roost store restore FILE URL` restores it, into any kind of store. Test it once.
     """
-
-    from roost.server.maintenance.backup import write_backup
-
     if url == SERVER:
         with connect() as client:
             place = f"the server at {client.url}"
@@ -179,8 +172,6 @@ def restore(file: Path, url: str, force: bool, watch_ms: int) -> None:
     Next: `roost store check URL`, then start the servers. Agents report their work: attempts that the backup knows
     continue, others are stopped.
     """
-    from roost.server.maintenance.backup import as_of_now, read_backup, revision_as_of_now
-
     place = _kept_place(url)
     try:
         header, records = read_backup(file)
@@ -193,6 +184,41 @@ def restore(file: Path, url: str, force: bool, watch_ms: int) -> None:
     now_ms = current_ms()
     revision = revision_as_of_now(header.revision, header.taken_ms, now_ms)
     _fill(url, place, as_of_now(records, now_ms), revision, force, watch_ms)
+
+
+@store.command()
+@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--accept-loss", is_flag=True, help="Go on without the commits that are missing.")
+def repair(directory: Path, accept_loss: bool) -> None:
+    """Go on with a SQLite database that lost acknowledged commits.
+
+    A server refuses a data directory whose database is gone, or older than what clients were answered. First try to
+    bring back roost.db and roost.db-wal as they were, or restore a backup into a new directory. Stop the server first,
+    and keep a copy of the directory.
+
+    Examples:
+      roost store repair /var/lib/roost                  what is missing; changes nothing
+      roost store repair /var/lib/roost --accept-loss    go on with what is there
+
+    Next: `roost store check DIRECTORY`, then start the server. Agents report their work: attempts that the database
+    knows continue, others are stopped.
+    """
+    url = f"sqlite:{directory.absolute()}"
+    try:
+        found = asyncio.run(load_store(url))
+        echo_err(f"{directory} has every acknowledged commit, up to revision {found.revision:,}: nothing to repair")
+        return
+    except StoreError as error:
+        if not isinstance(error.failure, Damaged):
+            raise Failure(str(error)) from None
+        if not accept_loss:
+            raise Failure(str(error), "add --accept-loss to go on without what is missing") from None
+    revision, now_ms = accept_database(directory), current_ms()
+    found = _run(load_store(url))
+    # As after a restore: revisions and serials that were given since then are not given again.
+    revision = revision_as_of_now(max(revision, found.revision), now_ms, now_ms)
+    filled = _run(fill(url, as_of_now(found.records, now_ms), revision, lambda done, total: None))
+    echo_err(f"{directory} goes on with {filled.records:,} records at revision {filled.revision:,}")
 
 
 def _kept_place(url: str) -> Place:
@@ -249,7 +275,7 @@ def _fill(url: str, place: Place, records: list[Any], revision: int, force: bool
             rate = done / max(0.001, time.monotonic() - began)
             click.echo(f"\r  {done:,} of {total:,} records, {rate:,.0f} a second", nl=done == total, err=True)
 
-    filled = _run(fill(url, place, records, revision, progress, sight.lead))
+    filled = _run(fill(url, records, revision, progress, sight.lead))
     what = f"{filled.records:,} records at revision {filled.revision:,}"
     gone = f", instead of {filled.removed:,} that were there" if filled.removed else ""
     echo_err(f"{place} has {what}{gone}; all compared, {time.monotonic() - began:.1f} s")
@@ -268,7 +294,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
         raise Failure(str(error)) from None
 
 
-def _show(place: Place, sight: StoreStatus, examined: "Examined") -> None:
+def _show(place: Place, sight: StoreStatus, examined: Examined) -> None:
     click.echo(f"Store:    {place}, revision {examined.revision:,}")
     click.echo(f"Lead:     {_format_lead(sight.lead, examined.unclean_takeover_ms)}")
     click.echo(f"Records:  {examined.records:,}, {examined.bytes:,} bytes")

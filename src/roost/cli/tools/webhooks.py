@@ -7,11 +7,10 @@ from typing import IO, Any
 
 import click
 
-from roost.cli.common.exit_codes import Failure
+from roost.cli.common.exit_codes import DONE, FAILED, Failure
 from roost.cli.common.format import ago
-from roost.cli.common.options import json_option
-from roost.cli.common.output import Output, echo_err, print_json, print_table
-from roost.cli.common.session import client_output, connect, json_output, listing
+from roost.cli.common.output import Output, echo_err, print_table
+from roost.cli.common.session import client_output, connect, deletion, json_output, listing
 from roost.cli.common.targets import HOOK
 from roost.client import Client
 from roost.model.errors import Invalid
@@ -34,7 +33,7 @@ def hooks(client: Client) -> Output:
       roost hooks test web/chat
       roost hooks remove web/chat
 
-    Next: docs/guides/webhooks.md shows a receiver. A hook without a project covers all projects (admins only).
+    Next: `roost hooks verify` checks a signature. A hook without a project covers all projects (admins only).
     """
     found = client.webhooks.list()
 
@@ -93,25 +92,17 @@ def set_(hook: tuple[str, str], secret_file: IO[bytes] | None, unsigned: bool, d
     return Output(found, f"hook {found.project}/{found.name} is set: {', '.join(found.events)}; messages are {how}")
 
 
+deletion(
+    hooks, "remove", "[PROJECT/]NAME", "webhooks", "Delete a webhook.",
+    example="web/chat", done="hook {} is deleted", key=HOOK,
+    then="`roost hooks`. Its pending events are dropped.",
+)  # fmt: skip
+
+
 @hooks.command()
 @click.argument("hook", type=HOOK, metavar="[PROJECT/]NAME")
 @client_output
-def remove(client: Client, hook: tuple[str, str]) -> Output:
-    """Delete a webhook.
-
-    Examples:
-      roost hooks remove web/chat
-
-    Next: `roost hooks`. Its pending events are dropped.
-    """
-    client.webhooks.delete(*hook)
-    return Output({"project": hook[0], "name": hook[1]}, f"hook {hook[0]}/{hook[1]} is deleted")
-
-
-@hooks.command()
-@click.argument("hook", type=HOOK, metavar="[PROJECT/]NAME")
-@json_option
-def test(hook: tuple[str, str], as_json: bool) -> None:
+def test(client: Client, hook: tuple[str, str]) -> Output:
     """Send a ping and show the answer; exit code 1 if it was not accepted.
 
     Examples:
@@ -120,14 +111,9 @@ def test(hook: tuple[str, str], as_json: bool) -> None:
 
     Next: `roost hooks` shows the deliveries.
     """
-    with connect() as client:
-        tried = client.webhooks.test(*hook)
-    if as_json:
-        print_json(tried)
-    elif tried.ok:
-        echo_err(f"hook {hook[0]}/{hook[1]} took the ping in {tried.took_ms} ms")
-    if not tried.ok:
-        raise Failure(f"hook {hook[0]}/{hook[1]} did not take the ping: {tried.message}")
+    tried = client.webhooks.test(*hook)
+    how = f"took the ping in {tried.took_ms} ms" if tried.ok else f"did not take the ping: {tried.message}"
+    return Output(tried, f"hook {hook[0]}/{hook[1]} {how}", DONE if tried.ok else FAILED)
 
 
 @hooks.command()
@@ -144,7 +130,7 @@ def verify(secret_file: Path, signature: str, max_age: int) -> None:
 
     It needs no server. Exit code 1: wrong secret, changed message, or old signature.
 
-    Next: docs/guides/webhooks.md shows the same in a program.
+    Next: `roost hooks test NAME` sends a signed ping.
     """
     body = sys.stdin.buffer.read(BODY_BYTES_MAX + 1)
     if len(body) > BODY_BYTES_MAX:

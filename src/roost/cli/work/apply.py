@@ -10,15 +10,17 @@ from typing import Any
 import click
 
 from roost.cli.common.array_file import with_values
-from roost.cli.common.exit_codes import DONE, NOT_PLACED, USAGE, WOULD_CHANGE, Failure, exit_code_of
-from roost.cli.common.options import json_option
+from roost.cli.common.exit_codes import DONE, NOT_PLACED, USAGE, WOULD_CHANGE, Failure, exit_code_of, on_lines
+from roost.cli.common.options import FILE, json_option
 from roost.cli.common.output import Output, echo_err, print_json, print_table
 from roost.cli.common.rollout_progress import follow, seconds, timeout_option, wait_option
 from roost.cli.common.session import connect, json_output
 from roost.cli.common.targets import Target
-from roost.cli.work.why import explain
+from roost.cli.work.why import explain, warn_unenforced
 from roost.client.errors import ApiError
 from roost.client.wait import RolloutStatus
+from roost.model.errors import Unreadable
+from roost.model.spec.folded_lines import refuse_folded_items
 from roost.schema.plans import PlanView
 from roost.schema.work import SubmittedView
 
@@ -28,31 +30,33 @@ FILE_BYTES_MAX = 8 << 20  # as much as the server takes in one request
 
 
 file_option = click.option(
-    "-f", "--file", "files", multiple=True, required=True, metavar="FILE", help="YAML or JSON; - is stdin."
+    "-f", "--file", "files", type=FILE, multiple=True, required=True, metavar="FILE", help="YAML or JSON; - is stdin."
 )
 
 
 @click.command()
 @file_option
 @click.option("--plan", "plan", default="", metavar="TOKEN", help="Do exactly what this plan says, or nothing.")
+@click.option("--rerun", is_flag=True, help="Run jobs again that are finished and unchanged.")
 @wait_option
 @timeout_option
 @json_option
-def apply(files: tuple[str, ...], plan: str, wait: bool, timeout: str | None, as_json: bool) -> None:
+def apply(files: tuple[str, ...], plan: str, rerun: bool, wait: bool, timeout: str | None, as_json: bool) -> None:
     """Submit the workloads of a YAML or JSON file, or make new versions of live ones.
 
     A file may have several documents, or a list. All are accepted, or none. A live workload with the same document is
-    not changed; with another document it gets a new version. --wait waits until a service is available, and until a
-    job is finished.
+    not changed; with another document it gets a new version. A finished job with the same document is not run again.
+    --wait waits until a service is available, and until a job is finished.
 
     Examples:
       roost apply -f job.yaml
       roost apply -f web.yaml -f db.yaml          all of them, or none
       generate | roost apply -f -
+      roost apply -f job.yaml --rerun             run a finished job again
       roost apply -f web.yaml --plan TOKEN        exactly what `roost plan` showed, or nothing
       roost apply -f web.yaml --wait              until it is available or rolled back
 
-    Exit code: 0 done, 4 some work is pending. With --wait: 1 failed or rolled back, 124 time limit.
+    Exit code: 0 done, 4 some work is pending or was rejected. With --wait: 1 failed or rolled back, 124 time limit.
     Next: `roost ps`, `roost versions NAME --diff`, `roost rollback NAME`, `roost why NAME`.
     """
     timeout_s = seconds(timeout, wait)
@@ -61,17 +65,23 @@ def apply(files: tuple[str, ...], plan: str, wait: bool, timeout: str | None, as
         with _explained_where(places):
             documents = [document for _, document in places]
             if len(documents) == 1:
-                done = [client.workloads.submit(documents[0], same_ok=True, plan=plan)]
+                done = [client.workloads.submit(documents[0], same_ok=True, plan=plan, rerun=rerun)]
             else:
-                done = client.workloads.submit_batch(documents, same_ok=True, plan=plan)
+                done = client.workloads.submit_batch(documents, same_ok=True, plan=plan, rerun=rerun)
         if not as_json:
             print_table(("WORKLOAD", "RESULT", "STATE"), [_row(workload) for workload in done])
+        for workload in done:
+            warn_unenforced(workload)
         pending = [workload for workload in done if workload.state == "queued"][:REASONS_MAX]
         reasons = [explain(client, workload.project, workload.name) for workload in pending]
         blocked = [why.message for why in reasons if why.state == "queued" and why.code not in EXPECTED_CODES]
         for message in blocked:
             echo_err(message)
-        code, followed = NOT_PLACED if blocked else DONE, {}
+        rejected = [workload for workload in done if workload.state == "rejected"]
+        for workload in rejected:
+            echo_err(f"{Target(workload.project, workload.name)} was rejected: {workload.message}")
+        _report_finished(done)
+        code, followed = NOT_PLACED if blocked or rejected else DONE, {}
         if wait:
             # A scheduled job never ends and gets nowhere.
             waited = [workload for workload, (_, document) in zip(done, places, strict=True)
@@ -81,6 +91,13 @@ def apply(files: tuple[str, ...], plan: str, wait: bool, timeout: str | None, as
     if as_json:
         print_json([_as_data(workload, followed.get(workload.key)) for workload in done])
     sys.exit(code)
+
+
+def _report_finished(done: list[SubmittedView]) -> None:
+    finished = [workload for workload in done if workload.result == "unchanged" and workload.is_over]
+    for workload in finished[:REASONS_MAX]:
+        name = Target(workload.project, workload.name)
+        echo_err(f"{name} is finished ({workload.state}) and unchanged: nothing was done; --rerun runs it again")
 
 
 def _as_data(workload: SubmittedView, followed: RolloutStatus | None) -> dict[str, Any]:
@@ -119,6 +136,9 @@ def read_file(file: str) -> Iterator[tuple[str, Any]]:
         raise wrong(f"a file may have {FILE_BYTES_MAX:,} bytes; this one has {len(text):,}")
     try:
         documents = ryaml.loads_all(text) or []
+        refuse_folded_items(text, documents)
+    except Unreadable as error:
+        raise wrong(error.message) from None
     except ValueError as error:
         raise wrong(f"this is not YAML or JSON: {error}") from None
     nested = [document if isinstance(document, list) else [document] for document in documents]
@@ -135,9 +155,13 @@ def _explained_where(places: list[tuple[str, Any]]) -> Iterator[None]:
     except ApiError as error:
         message = error.message
         if not error.code.startswith("plan_"):
-            number, field = split_path(error.path, len(places))
-            message = f"{places[number][0]}: {field}: {message}" if field else f"{places[number][0]}: {message}"
+            message = on_lines(_with_place(places, *item) for item in error.errors)
         raise Failure(message, error.hint, exit_code_of(error)) from None
+
+
+def _with_place(places: list[tuple[str, Any]], path: str, message: str) -> str:
+    number, field = split_path(path, len(places))
+    return f"{places[number][0]}: {field}: {message}" if field else f"{places[number][0]}: {message}"
 
 
 def split_path(path: str, documents: int) -> tuple[int, str]:

@@ -1,11 +1,14 @@
 """roost cancel and retry: stop workloads or instances, or run them again."""
 
+from collections.abc import Iterable
+
 import click
 
 from roost.cli.common.options import json_option, project_option
 from roost.cli.common.output import echo_err, print_json
 from roost.cli.common.session import connect
 from roost.cli.common.targets import TARGET, Target, in_project
+from roost.schema.work import WorkloadView
 
 
 @click.command()
@@ -22,19 +25,33 @@ def cancel(targets: tuple[Target, ...], project: str, as_json: bool) -> None:
       roost cancel train
       roost cancel train.3 train.4
       roost cancel train && roost wait train      until it has stopped
+      roost cancel ci:3f9a1c                      all actions of a run of a pipeline
 
     Next: `roost show NAME` shows how it ended; `roost retry NAME` runs it again.
     """
-    done = []
+    done: list[WorkloadView] = []
     with connect() as client:
         for target in targets:
             target = in_project(target, project)
-            done.append(client.workloads.cancel(target.project, target.name, target.index))
+            if target.run:
+                from roost.cli.ci.runs import cancel_run, find_run
+
+                stopped = cancel_run(client, find_run(client, target.project, target.run).workloads)
+                if not stopped:
+                    echo_err(f"all actions of {target} are finished")
+            else:
+                stopped = [client.workloads.cancel(target.project, target.name, target.index)]
+            done += stopped
             if not as_json:
-                state = done[-1].state
-                echo_err(f"{target} is {'stopping' if state == 'running' else state}")
+                echo_stopped(stopped, target.index)
     if as_json:
         print_json(done)
+
+
+def echo_stopped(stopped: Iterable[WorkloadView], index: int | None = None) -> None:
+    for workload in stopped:
+        target = Target(workload.project, workload.name, index)
+        echo_err(f"{target} is {'stopping' if workload.state == 'running' else workload.state}")
 
 
 @click.command()

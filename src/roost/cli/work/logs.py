@@ -1,7 +1,7 @@
 """roost logs: what instances wrote, byte for byte."""
 
 import sys
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -11,6 +11,7 @@ from roost.cli.common.output import echo_err, write_bytes
 from roost.cli.common.session import connect
 from roost.cli.common.targets import TARGET, Target, in_project
 from roost.client import Client
+from roost.schema.work import WorkloadView
 
 
 @click.command()
@@ -29,26 +30,43 @@ def logs(target: Target, follow: bool, attempt: int, project: str, as_json: bool
       roost logs train              its output so far
       roost logs -f train           follow until it is finished
       roost logs train.7 --attempt 1 > first.log
+      roost logs ci:3f9a1c          all actions of a run of a pipeline
 
     Next: `roost show NAME` shows the result, `roost why NAME` why it is pending.
     """
     target = in_project(target, project)
     with connect() as client:
-        targets = [target]
-        if target.index is None:
-            count = client.workloads.get(target.project, target.name).count
-            targets = [replace(target, index=index) for index in range(count)]
-        if follow:
-            kind = JsonSink if as_json else LogSink if len(targets) == 1 else PrefixSink
-            for other_target, ending in follow_all(client, targets, kind, attempt=attempt).items():
-                if ending.state != "succeeded":
-                    echo_err(f"{other_target} is {ending.state}: {ending.message}")
-            return
-        empty = [target for target in targets if not _print(client, target, attempt, len(targets) > 1, as_json)]
-        if len(empty) == len(targets) and not as_json:
-            state = client.instances.get(target.project, target.name, targets[0].index or 0).state
-            why = f"; `roost why {target}`" if state == "queued" else ""
-            echo_err(f"{targets[0]} is {state} and has written nothing{why}")
+        print_logs(client, _instances(client, target), follow, attempt, as_json)
+
+
+def _instances(client: Client, target: Target) -> list[Target]:
+    """The instances that a target names: one, all of a workload, or all of a run of a pipeline."""
+    if target.index is not None:
+        return [target]
+    if target.run:
+        from roost.cli.ci.runs import find_run
+
+        return instances_of(find_run(client, target.project, target.run).workloads)
+    return instances_of([client.workloads.get(target.project, target.name)])
+
+
+def instances_of(workloads: Iterable[WorkloadView]) -> list[Target]:
+    return [Target(load.project, load.name, index) for load in workloads for index in range(load.count)]
+
+
+def print_logs(client: Client, targets: Sequence[Target], follow: bool, attempt: int, as_json: bool) -> None:
+    if follow:
+        kind = JsonSink if as_json else LogSink if len(targets) == 1 else PrefixSink
+        for target, ending in follow_all(client, targets, kind, attempt=attempt).items():
+            if ending.state != "succeeded":
+                echo_err(f"{target} is {ending.state}: {ending.message}")
+        return
+    written = [_print(client, target, attempt, len(targets) > 1, as_json) for target in targets]
+    if not any(written) and not as_json:
+        first = targets[0]
+        state = client.instances.get(first.project, first.name, first.index or 0).state
+        why = f"; `roost why {Target(first.project, first.name)}`" if state == "queued" else ""
+        echo_err(f"{first} is {state} and has written nothing{why}")
 
 
 def _print(client: Client, target: Target, attempt: int, headed: bool, as_json: bool) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
+import msgspec
 
-from roost.cli.common.as_of import with_times
 from roost.cli.common.format import moment
 from roost.cli.common.options import json_option, project_option
 from roost.cli.common.output import Output, echo_err, listed, print_json, print_table
@@ -104,7 +104,10 @@ def versions(client: Client, target: Target, diff: bool, project: str) -> Output
     target = whole_workload(in_project(target, project))
     found = client.workloads.versions(target.project, target.name, diff=diff)
     hidden = ("document",) if diff else ("document", "diff")  # the environment of a document may be confidential
-    value = [with_times(version, *hidden) for version in found]
+    value = [
+        {name: field for name, field in msgspec.structs.asdict(version).items() if name not in hidden}
+        for version in found
+    ]
     return Output(value, lambda: _show_diffs(found)) if diff else listed(found, HEADER, _row, value=value)
 
 

@@ -1,6 +1,7 @@
 """roost run: submit a command, stream its output, return its exit code."""
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -14,14 +15,16 @@ from roost.cli.common.options import json_option, pairs_option, project_option
 from roost.cli.common.output import echo_err, print_json, print_json_line
 from roost.cli.common.session import connect
 from roost.cli.common.targets import Target
-from roost.cli.work.why import BLOCKED_CODES, UNKNOWN, explain, pending_reasons
+from roost.cli.work.why import BLOCKED_CODES, UNKNOWN, explain, warn_unenforced
 from roost.client import Client
 from roost.schema.feed import EndingView
+from roost.schema.why import WhyView
 from roost.schema.work import WorkloadView
 
 SUFFIX_BYTES = 3  # six hexadecimal digits: names of one command do not meet by chance
 NAME_LENGTH_MAX = 40  # of the part made from the command
 SIGNAL_BASE = 128
+CPU_HINT = "without --cpu it asks for one whole core; `--cpu 0.1` asks for less, and `roost why {}` has suggestions"
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -51,7 +54,8 @@ SIGNAL_BASE = 128
 def run(argv: tuple[str, ...], detach: bool, as_json: bool, **given: Any) -> None:
     """Run a command on a node, stream its output, return its exit code.
 
-    Ctrl-C cancels it and waits until it has stopped; a second Ctrl-C exits at once.
+    Ctrl-C cancels it and waits until it has stopped; a second Ctrl-C exits at once. Its stdout and stderr are one
+    stream in the order of writing, printed on stdout. Files of this machine are not sent to the node.
 
     Examples:
       roost run -- echo hello
@@ -64,11 +68,19 @@ def run(argv: tuple[str, ...], detach: bool, as_json: bool, **given: Any) -> Non
     Next: with -d, `roost logs -f NAME` and `roost wait NAME`.
     """
     document = make_document(argv, given)
+    hint = "" if given["cpu"] else CPU_HINT.format(Target(document["project"], document["name"]))
     with connect() as client:
         if detach:
-            sys.exit(_leave(client, client.workloads.submit(document), as_json))
+            sys.exit(_leave(client, _submit(client, document), as_json, hint))
         with Interrupts() as interrupts:  # before it is submitted: from then on there is something to cancel
-            sys.exit(_attach(client, client.workloads.submit(document), interrupts, as_json))
+            workload = _submit(client, document)
+            sys.exit(_attach(client, workload, interrupts, as_json, argv[0], hint))
+
+
+def _submit(client: Client, document: dict[str, Any]) -> WorkloadView:
+    workload = client.workloads.submit(document)
+    warn_unenforced(workload)
+    return workload
 
 
 def make_document(argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +118,7 @@ def exit_code_of(ending: EndingView) -> int:
     return ending.exit_code or FAILED
 
 
-def _leave(client: Client, workload: WorkloadView, as_json: bool) -> int:
+def _leave(client: Client, workload: WorkloadView, as_json: bool, cpu_hint: str) -> int:
     if as_json:
         print_json(workload)
     else:
@@ -114,12 +126,14 @@ def _leave(client: Client, workload: WorkloadView, as_json: bool) -> int:
     if workload.state != "queued":
         return NOT_PLACED if workload.state == "rejected" else 0
     why = explain(client, workload.project, workload.name)
-    if why.code in (*BLOCKED_CODES, UNKNOWN):
-        echo_err(why.message)
+    for reason in _reasons(why, cpu_hint):
+        echo_err(reason)
     return NOT_PLACED if why.code in BLOCKED_CODES else 0
 
 
-def _attach(client: Client, workload: WorkloadView, interrupts: Interrupts, as_json: bool) -> int:
+def _attach(
+    client: Client, workload: WorkloadView, interrupts: Interrupts, as_json: bool, program: str, cpu_hint: str
+) -> int:
     """Follow to the end; the exit code is the first instance's that did not succeed."""
     targets = [Target(workload.project, workload.name, index) for index in range(workload.count)]
     kind = JsonSink if as_json else LogSink if workload.count == 1 else PrefixSink
@@ -130,7 +144,7 @@ def _attach(client: Client, workload: WorkloadView, interrupts: Interrupts, as_j
         workload.name,
         interrupts,
         cancel=lambda: client.workloads.cancel(workload.project, workload.name),
-        reasons=lambda: pending_reasons(client, workload.project, workload.name),
+        reasons=lambda: _reasons(explain(client, workload.project, workload.name), cpu_hint),
     )
     try:
         endings = follow_all(client, targets, kind, attempt=1, tick=watcher.tick, wake_fd=interrupts.fd)
@@ -145,9 +159,18 @@ def _attach(client: Client, workload: WorkloadView, interrupts: Interrupts, as_j
     for target, ending in bad[:5]:
         if ending.exit_code is None or workload.count > 1:
             echo_err(f"{target} is {ending.state}: {ending.message}")
+    if any(ending.exit_code is None and not ending.signal for _, ending in bad) and os.path.isfile(program):
+        echo_err(f"{program} is a file of this machine; files are not sent to nodes")
+        echo_err(f'name a path of the node, or send its text: roost run -- sh -c "$(cat {shlex.quote(program)})"')
     if interrupts.count:
         return SIGNAL_BASE + interrupts.last
     return exit_code_of(bad[0][1]) if bad else 0
+
+
+def _reasons(why: WhyView, cpu_hint: str) -> list[str]:
+    if why.code not in (*BLOCKED_CODES, UNKNOWN):
+        return []
+    return [why.message, cpu_hint] if cpu_hint and why.code == "insufficient_resources" else [why.message]
 
 
 def _made_name(program: str) -> str:

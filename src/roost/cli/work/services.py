@@ -1,15 +1,15 @@
 """roost services: addresses of services."""
 
 import os
-import sys
+from collections.abc import Sequence
 
 import click
 
-from roost.cli.common.exit_codes import FAILED
-from roost.cli.common.options import json_option
-from roost.cli.common.output import echo_err, print_json, print_table
-from roost.cli.common.session import connect
+from roost.cli.common.exit_codes import DONE, FAILED
+from roost.cli.common.output import Output, listed
+from roost.cli.common.session import client_output
 from roost.cli.common.targets import TARGET, Target, in_project
+from roost.client import Client
 from roost.model.limits import DEFAULT_PROJECT
 from roost.schema.services import AddressView, ServiceView
 
@@ -24,10 +24,8 @@ ADDRESSES_SHOWN = 3  # addresses of a service in a list of many
 @click.option("--ready", "only_ready", is_flag=True, help="Only ready replicas.")
 @click.option("--plain", is_flag=True, help="Only host:port of ready replicas, one per line.")
 @click.option("--port", default="", metavar="PORT", help="With --plain: this port. [default: the first]")
-@json_option
-def services(
-    target: Target | None, project: str, only_ready: bool, plain: bool, port: str, as_json: bool
-) -> None:  # fmt: skip
+@client_output
+def services(client: Client, target: Target | None, project: str, only_ready: bool, plain: bool, port: str) -> Output:
     """List services: the addresses of their replicas, and which are ready.
 
     Examples:
@@ -41,26 +39,23 @@ def services(
     """
     if port and not plain:
         raise click.UsageError("--port chooses what --plain prints; give both")
-    with connect() as client:
-        if target is None:
-            found = client.services.list(project=project, ready=only_ready or plain)
-        else:
-            target = in_project(target, project or os.environ.get("ROOST_PROJECT") or DEFAULT_PROJECT)
-            found = [client.services.get(target.project, target.name, ready=only_ready or plain)]
-    if as_json:
-        print_json(found if target is None else found[0])
-    elif plain:
-        lines = [line for service in found for line in _lines(service, port)]
-        click.echo("".join(f"{line}\n" for line in lines), nl=False)
-        sys.exit(0 if lines else FAILED)
-    elif target is None:
-        print_table(HEADER, [_row(service) for service in found])
-        if not found:
-            echo_err("there is no service; `roost apply -f FILE` starts one of `kind: service`")
-    else:
-        print_table(HEADER_OF_ONE, [_address_row(found[0], address) for address in found[0].addresses])
-        if not found[0].addresses:
-            echo_err(f"none of its replicas {'is ready' if only_ready else 'runs'}; `roost why {target}` shows why")
+    if target is None:
+        found = client.services.list(project=project, ready=only_ready or plain)
+        empty = "there is no service; `roost apply -f FILE` starts one of `kind: service`"
+        return _plain(found, found, port) if plain else listed(found, HEADER, _row, empty)
+    target = in_project(target, project or os.environ.get("ROOST_PROJECT") or DEFAULT_PROJECT)
+    service = client.services.get(target.project, target.name, ready=only_ready or plain)
+    if plain:
+        return _plain(service, [service], port)
+    empty = f"none of its replicas {'is ready' if only_ready else 'runs'}; `roost why {target}` shows why"
+    return listed(
+        service.addresses, HEADER_OF_ONE, lambda address: _address_row(service, address), empty, value=service
+    )
+
+
+def _plain(value: object, found: Sequence[ServiceView], port: str) -> Output:
+    lines = [f"{line}\n" for service in found for line in _lines(service, port)]
+    return Output(value, lambda: click.echo("".join(lines), nl=False), DONE if lines else FAILED)
 
 
 def _row(service: ServiceView) -> tuple[str, ...]:

@@ -3,23 +3,27 @@
 import shlex
 
 import click
+import msgspec
 
 from roost.cli.common.as_of import at_option, settle
-from roost.cli.common.format import ago, amount, clock, current_ms, day_and_time, plain, took
+from roost.cli.common.format import ago, amount, clock_since, day_and_time, ordered, plain, took
 from roost.cli.common.options import only_project_option, project_option
 from roost.cli.common.output import Output, echo_err, listed, print_fields, print_table
-from roost.cli.common.session import client_output
+from roost.cli.common.session import client_output, wants_json
 from roost.cli.common.targets import TARGET, Target, in_project
 from roost.client import Client
 from roost.client.errors import ApiError
+from roost.model.states import WORST_FIRST, InstanceState
 from roost.schema.history import OverView
 from roost.schema.work import InstanceDetail, InstanceView, WorkloadDetail, WorkloadView
 
+SHOWN = 100  # instances of a workload, and workloads, in a table
+INSTANCE_STATES = (*map(str, WORST_FIRST), "lost", "running", "stopping", "starting", "placed", "queued", "succeeded")
 STORIES_MAX = 100  # shown at once: each is a request
-HEADER = ("INSTANCE", "STATE", "NODE", "ATTEMPT", "EXIT", "TOOK", "CAUSE")
+HEADER = ("INSTANCE", "STATE", "NODE", "ATTEMPT", "EXIT", "RAN", "CAUSE")
 LIVE = ("queued", "running", "stopping")
 ENDED = ("succeeded", "failed", "timed_out", "cancelled", "expired", "rejected")
-WORKLOADS_HEADER = ("NAME", "KIND", "STATE", "INSTANCES", "SUBMITTED", "TOOK")
+WORKLOADS_HEADER = ("NAME", "KIND", "STATE", "INSTANCES", "SUBMITTED", "FINISHED")
 
 
 @click.command()
@@ -28,21 +32,37 @@ WORKLOADS_HEADER = ("NAME", "KIND", "STATE", "INSTANCES", "SUBMITTED", "TOOK")
 @click.option(
     "--story", is_flag=True, help="All transitions of each instance; also of workloads that only the history has."
 )
+@click.option("--state", type=click.Choice(INSTANCE_STATES), metavar="STATE",
+              help="Only instances in this state, like failed or running.")  # fmt: skip
+@click.option(
+    "--limit", type=click.IntRange(1), help=f"How many instances at most. [default: {SHOWN}; with --json all]"
+)
 @at_option
 @client_output
-def show(client: Client, target: Target, project: str, story: bool, at: str) -> Output:
+def show(
+    client: Client, target: Target, project: str, story: bool, state: str | None, limit: int | None, at: str
+) -> Output:
     """Show one workload or one instance, with its story.
 
     Examples:
       roost show train            the workload, its instances, and its story if it has one instance
+      roost show train --state failed --limit 1000
+      roost show ci:3f9a1c        a run of a pipeline
       roost show train.7          one instance: every attempt, with times and causes
       roost show train --story    every instance with all transitions; also of old workloads
       roost show train --at 2h    as it was two hours ago
       roost show train --json
 
+    Instances that failed are listed first. With --json, `more` is the number of instances
+    that are left out.
+
     Next: `roost logs NAME`, `roost why NAME`, `roost retry NAME`.
     """
     target = in_project(target, project)
+    if target.run:
+        from roost.cli.ci.commands import run_output
+
+        return run_output(client, target)
     at = settle(client, at)
     if story:
         stories = _stories(client, target, at)
@@ -52,7 +72,26 @@ def show(client: Client, target: Target, project: str, story: bool, at: str) -> 
         return Output(instance, lambda: _show_instance(instance))
     workload = client.workloads.get(target.project, target.name, at=at)
     only = client.instances.get(target.project, target.name, 0, at=at) if workload.count == 1 else None
-    return Output(workload, lambda: _show_workload(workload, only))
+    limit = limit or (workload.count if wants_json() else SHOWN)
+    workload = msgspec.structs.replace(workload, instances=_worst_first(client, workload, state, limit, at))
+    total = workload.counts.get(InstanceState(state), 0) if state else workload.count
+    more = max(0, total - len(workload.instances))
+    return Output({**msgspec.structs.asdict(workload), "more": more}, lambda: _show_workload(workload, only, more))
+
+
+def _worst_first(client: Client, workload: WorkloadView, only: str | None, limit: int, at: str) -> list[InstanceView]:
+    """Instances by state, failed ones first; `only`: of this state."""
+    project, name = workload.project, workload.name
+    if not only and limit >= workload.count:
+        every = client.instances.list(project, name, at=at)
+        return sorted(every, key=lambda instance: INSTANCE_STATES.index(instance.state))
+    found: dict[int, InstanceView] = {}  # by index: one may change its state between two requests
+    for state in (only,) if only else INSTANCE_STATES:
+        left = limit - len(found)
+        if left > 0 and workload.counts.get(InstanceState(state)):
+            page = client.instances.list(project, name, state=state, limit=left, at=at)
+            found |= {instance.index: instance for instance in page}
+    return list(found.values())
 
 
 def _stories(client: Client, target: Target, at: str) -> list[InstanceDetail]:
@@ -97,25 +136,26 @@ def format_exit(instance: InstanceView) -> str:
     return "-" if instance.exit_code is None else str(instance.exit_code)
 
 
-def _show_workload(workload: WorkloadDetail, only: InstanceDetail | None) -> None:
-    needs = ", ".join(f"{plain(name)} {amount(name, value)}" for name, value in workload.needs.items()) or "nothing"
+def _show_workload(workload: WorkloadDetail, only: InstanceDetail | None, more: int) -> None:
+    needs = ", ".join(f"{plain(name)} {amount(name, value)}" for name, value in ordered(workload.needs)) or "nothing"
     duration = took(workload.submitted_ms, workload.finished_ms)
     fields = {
         "Workload": f"{Target(workload.project, workload.name)} ({workload.kind}, project {workload.project})",
         "State": format_state(workload) + (f": {workload.message}" if workload.message else ""),
         "Instances": progress(workload),
         "Version": f"{workload.version}, {workload.change} {ago(workload.changed_ms)}" if workload.version > 1 else "",
-        "Update": format_update(workload) if workload.rollout is not None else "",
+        "Update": format_update(workload) if _has_update(workload) else "",
         "Needs": needs + (" each" if workload.count > 1 else ""),
         "Priority": str(workload.priority),
         "Submitted": ago(workload.submitted_ms),
-        "Finished": f"{ago(workload.finished_ms)}, after {duration}" if workload.finished_ms else "",
+        "Finished": f"{ago(workload.finished_ms)}, {duration} after submission" if workload.finished_ms else "",
     }
     command, steps = workload.document.get("command"), workload.document.get("steps")
     if command:
         fields["Command"] = shlex.join(command) if isinstance(command, list) else str(command)
     else:
-        fields |= {f"Step {number}": step["run"] for number, step in enumerate(steps or (), start=1)}
+        lines = [step if isinstance(step, str) else step["run"] for step in steps or ()]
+        fields |= {f"Step {number}": line for number, line in enumerate(lines, start=1)}
     print_fields(fields, 12)
     if only is not None:
         click.echo()
@@ -123,8 +163,13 @@ def _show_workload(workload: WorkloadDetail, only: InstanceDetail | None) -> Non
     if workload.count > 1:
         click.echo()
         print_table(HEADER, [_row(instance) for instance in workload.instances])
-        if workload.count > len(workload.instances):
-            echo_err(f"{workload.count - len(workload.instances)} more; name one (NAME.INDEX), or use --json")
+        if more:
+            echo_err(f"{more:,} more; --limit and --json list them, --state STATE only some, NAME.INDEX shows one")
+
+
+def _has_update(workload: WorkloadView) -> bool:
+    """The first version is only of interest if it has failed."""
+    return workload.rollout is not None and (workload.version > 1 or workload.rollout.state == "failed")
 
 
 def format_update(workload: WorkloadView) -> str:
@@ -165,14 +210,13 @@ def _show_instance(instance: InstanceDetail) -> None:
         "Ran": f"{duration}, started {ago(instance.started_ms)}" if instance.started_ms else "",
         "GPUs": ", ".join(map(str, instance.devices)),
         "Ports": ", ".join(f"{name} {port}" for name, port in instance.ports.items()),
+        "Limits": f"{' and '.join(instance.unenforced)} not enforced on this node" if instance.unenforced else "",
         "Ended": "" if instance.exit_code is None and instance.signal is None else format_exit(instance),
     }  # fmt: skip
     print_fields(fields, 12)
     if instance.story:
         click.echo()
-        # The time of day for a story of today, else with its day.
-        today = day_and_time(current_ms())[:10]
-        when = clock if day_and_time(instance.story[0].at_ms)[:10] == today else day_and_time
+        when = clock_since(instance.story[0].at_ms)
         rows = [(when(line.at_ms), line.state, line.message) for line in instance.story]
         print_table(("TIME", "STATE", "CAUSE"), rows)
 
@@ -186,10 +230,12 @@ def _readiness(instance: InstanceView) -> str:
 @click.command()
 @click.option("-a", "--all", "everything", is_flag=True, help="Include finished workloads.")
 @only_project_option
-@click.option("--state", type=click.Choice((*LIVE, *ENDED)), default=None, help="Only in this state.")
+@click.option("--state", type=click.Choice((*LIVE, *ENDED)), metavar="STATE",
+              help="Only in this state, like failed.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(1), help=f"How many at most. [default: {SHOWN}; with --json all]")
 @at_option
 @client_output
-def ps(client: Client, everything: bool, project: str, state: str | None, at: str) -> Output:
+def ps(client: Client, everything: bool, project: str, state: str | None, limit: int | None, at: str) -> Output:
     """List pending and running workloads, and with -a finished ones.
 
     Examples:
@@ -202,16 +248,21 @@ def ps(client: Client, everything: bool, project: str, state: str | None, at: st
     """
     states = (state,) if state else ("",) if everything else LIVE
     at = settle(client, at)
-    found = [workload for state in states for workload in client.workloads.list(project=project, state=state, at=at)]
+    limit = limit or (None if wants_json() else SHOWN)
+    most = limit and limit + 1  # one more than is shown tells that there are more
+    found: list[WorkloadView] = []
+    for wanted in states:
+        found += client.workloads.list(project=project, state=wanted, limit=most, at=at)
     found.sort(key=lambda workload: workload.submitted_ms, reverse=True)
+    if limit and len(found) > limit:
+        echo_err(f"the newest {limit:,}; --limit lists more, --project and --state only some")
     empty = "no pending or running workloads; `roost ps -a` lists finished ones, `roost run -- echo hello` starts one"
-    return listed(found, WORKLOADS_HEADER, _workload_row, "" if everything or at else empty)
+    return listed(found[:limit], WORKLOADS_HEADER, _workload_row, "" if everything or at else empty)
 
 
 def _workload_row(workload: WorkloadView) -> tuple[str, ...]:
-    name = str(Target(workload.project, workload.name))
-    duration = took(workload.submitted_ms, workload.finished_ms) if workload.finished_ms else "-"
-    return name, workload.kind, format_state(workload), progress(workload), ago(workload.submitted_ms), duration
+    name, submitted = str(Target(workload.project, workload.name)), ago(workload.submitted_ms)
+    return name, workload.kind, format_state(workload), progress(workload), submitted, ago(workload.finished_ms)
 
 
 def format_state(workload: WorkloadView) -> str:
@@ -221,7 +272,7 @@ def format_state(workload: WorkloadView) -> str:
     if workload.ready is None or workload.state != "running":
         return workload.state
     rollout = workload.rollout
-    if rollout is not None and rollout.state == "rolling":
+    if rollout is not None and rollout.state == "rolling" and workload.version > 1:
         return f"rolling {rollout.done}/{workload.count} to version {workload.version}"
     if rollout is not None and rollout.state == "waiting":
         return f"canary {rollout.done}/{workload.count} of version {workload.version}"

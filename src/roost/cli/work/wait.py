@@ -13,8 +13,6 @@ from roost.client import Client
 from roost.model.spec.units import duration_ms
 from roost.schema.work import WorkloadView
 
-RUN_PREFIX = "ci:"  # no workload has a colon in its name
-
 
 @click.command()
 @click.argument("targets", type=TARGET, nargs=-1, required=True, metavar="NAME...")
@@ -76,9 +74,9 @@ def _problem(workload: WorkloadView, until: str) -> str:
 
 
 def _keys(client: Client, target: Target) -> list[tuple[str, str]]:
-    if not target.name.startswith(RUN_PREFIX):
+    if not target.run:
         return [(target.project, target.name)]
     from roost.cli.ci.runs import find_run
 
-    run = find_run(client, target.project, target.name.removeprefix(RUN_PREFIX))
+    run = find_run(client, target.project, target.run)
     return [(workload.project, workload.name) for workload in run.workloads]

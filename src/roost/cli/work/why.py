@@ -5,12 +5,13 @@ import msgspec
 
 from roost.cli.common.format import from_now
 from roost.cli.common.options import project_option
-from roost.cli.common.output import Output, print_table
+from roost.cli.common.output import Output, echo_err, print_table, printable
 from roost.cli.common.session import client_output
 from roost.cli.common.targets import TARGET, Target, in_project
 from roost.client import Client
 from roost.client.errors import ApiError, Unreachable
 from roost.schema.why import EstimateView, WhyView
+from roost.schema.work import SubmittedView
 
 
 @click.command()
@@ -35,7 +36,7 @@ def why(client: Client, target: Target, project: str) -> Output:
 
 
 def _show(answer: WhyView) -> None:
-    click.echo(answer.message)
+    click.echo(printable(answer.message))
     if answer.blockers:
         click.echo()
         blockers = [(str(blocker.nodes or "-"), blocker.code, blocker.reason) for blocker in answer.blockers]
@@ -93,3 +94,12 @@ def pending_reasons(client: Client, project: str, name: str, codes: tuple[str, .
     """Why a workload is pending, if the reason has one of these codes or is not known."""
     why = explain(client, project, name)
     return [why.message] if why.code in (*codes, UNKNOWN) else []
+
+
+def warn_unenforced(workload: SubmittedView) -> None:
+    """Say which limits of a submitted workload only reserve, because no node enforces them."""
+    if workload.unenforced:
+        names, target = " and ".join(workload.unenforced), Target(workload.project, workload.name)
+        echo_err(
+            f"{target}: no node that may take it enforces its limit on {names}: it reserves, and nothing is cut off"
+        )

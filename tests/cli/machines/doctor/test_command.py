@@ -1,4 +1,4 @@
-"""roost doctor: what is wrong is said with what to do next, and what hangs is not waited for."""
+"""roost doctor: what is wrong is reported with what to do next, and what hangs is not waited for."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ def status(**fields: Any) -> dict[str, Any]:
 
 
 def server(name: str, **fields: Any) -> dict[str, Any]:
-    common = {"role": "standby", "api": "", "revision": 5_000, "now_ms": now_ms(), "version": __version__}
+    common = {"role": "standby", "api": "", "agents": "", "revision": 5_000, "now_ms": now_ms(), "version": __version__}
     return {"name": name, **common, **fields}
 
 
@@ -159,7 +159,7 @@ def test_another_version_is_worth_a_word() -> None:
 
 
 @pytest.mark.parametrize(("off_ms", "level"), [(30_000, "warn"), (-30_000, "warn"), (3_600_000, "bad")])
-def test_a_clock_that_is_off_is_told(off_ms: int, level: str) -> None:
+def test_a_clock_that_is_off_is_reported(off_ms: int, level: str) -> None:
     ((found, message),) = reported(status=lambda: status(now_ms=now_ms() + off_ms))
     assert found == level
     assert ("ahead of" if off_ms > 0 else "behind") in message
@@ -192,6 +192,10 @@ def test_a_history_that_cannot_be_written_is_bad() -> None:
     assert reported(status=lambda: status(history=history)) == [("bad", "nothing is written: no space")]
 
 
+def test_background_tasks_that_were_restarted_are_named() -> None:
+    assert reported(status=lambda: status(task_restarts={"webhooks": 2})) == [("warn", "restarted: webhooks 2 times")]
+
+
 def test_several_servers_are_judged_one_by_one() -> None:
     timing = {"ttl_ms": 1_500, "renew_ms": 400, "retry_ms": 150, "store_outage_grace_ms": 60_000}
     items = [
@@ -217,15 +221,15 @@ def test_several_servers_are_judged_one_by_one() -> None:
 @pytest.mark.parametrize("roles", [("standby", "standby"), ("leader", "leader")])
 def test_there_is_one_leader(roles: tuple[str, str]) -> None:
     items = [server(f"s{number}", role=role) for number, role in enumerate(roles)]
-    ((level, message),) = reported(servers=lambda: {"items": items})
+    ((level, message),) = reported(servers=lambda: {"epoch": 3, "items": items})
     assert (level, message) == ("bad", f"{roles.count('leader')} of 2 servers are leaders")
 
 
-def test_a_lead_that_is_too_short_for_its_store_is_told() -> None:
+def test_a_lead_that_is_too_short_for_its_store_is_reported() -> None:
     timing = {"ttl_ms": 1_500, "renew_ms": 400, "retry_ms": 150, "store_outage_grace_ms": 60_000}
     page = b'# TYPE x\nroost_commit_seconds_count 100.0\nroost_commit_seconds_sum 45.0\nother{a="b"} 1.0\n'
     items = [server("one", role="leader"), server("two")]
-    assert reported(servers=lambda: {"items": items, "timing": timing}, metrics=page) == [
+    assert reported(servers=lambda: {"epoch": 3, "items": items, "timing": timing}, metrics=page) == [
         ("warn", "a commit takes 450.0 ms on average"),
         ("warn", "lasts 1,500 ms, renewed every 400 ms; with commits of 450 ms that is too short"),
     ]
@@ -241,7 +245,7 @@ def test_a_server_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
         hanging.set()
     assert result.exit_code == FAILED
     assert seen(result) == [("bad", "no answer within 2 s")]
-    assert "latency" in result.stdout, "what was seen before is told"
+    assert "latency" in result.stdout, "what was seen before is reported"
 
 
 def test_a_look_that_fails_hides_nothing_else() -> None:
@@ -310,3 +314,17 @@ def test_a_store_that_its_server_has_is_fine(tmp_path: Path) -> None:
 
 def test_a_wrong_url_is_wrong_usage() -> None:
     assert asked("http://127.0.0.1:1", "--store", "toaster://x").exit_code == USAGE
+
+
+def test_several_servers_have_headings_and_a_remote_one_no_disk_of_this_machine(tmp_path: Path) -> None:
+    (tmp_path / "roost").mkdir()
+    (tmp_path / "roost" / "admin.token").write_text("x")
+    env = {"ROOST_CONFIG": None, "ROOST_TOKEN": "token", "XDG_DATA_HOME": str(tmp_path)}
+    with answering() as one, answering() as two:
+        result = CliRunner(env={**env, "ROOST_URL": f"{one},{two}"}).invoke(root, ["doctor"])
+        assert f"\n{one}:\n" in result.stdout and f"\n{two}:\n" in result.stdout
+        assert "\nthis machine:\nok    disk" in result.stdout
+        alone = CliRunner(env={**env, "ROOST_URL": one}).invoke(root, ["doctor"])
+        assert f"\n{one}:\n" not in alone.stdout and "disk" in alone.stdout
+    remote = CliRunner(env={**env, "ROOST_URL": "http://127.0.0.2:1"}).invoke(root, ["doctor"])
+    assert "disk" not in remote.stdout

@@ -30,7 +30,7 @@ def page(*items: dict[str, Any]) -> dict[str, Any]:
 
 
 def ok(**answers: Any) -> list[str]:
-    """What is said to be well."""
+    """What is declared well."""
     with answering(**answers) as url:
         lines = json.loads(asked(url, "--json").stdout)["lines"]
     return [line["message"] for line in lines if line["about"] in ("pools", "services", "schedules", "hooks")]
@@ -72,6 +72,27 @@ def test_nodes_are_flaky_only_for_a_while() -> None:
     nodes = [NODE, {**NODE, "name": "b", "flaky_until_ms": now_ms() + 60_000}]
     nodes += [{**NODE, "name": "c", "flaky_until_ms": now_ms() - 60_000}]
     assert reported(nodes=page(*nodes)) == [("warn", "flaky, and avoided for a while: b")]
+
+
+def test_agents_whose_tasks_fail_or_whose_logs_are_stuck_are_named() -> None:
+    usage = {"cpu_milli": 0, "memory": 0, "disk": 0, "measured_ms": 1}
+    nodes = [
+        {**NODE, "usage": usage | {"logs_stuck_ms": 5_000}},
+        {**NODE, "name": "b", "usage": usage | {"task_restarts": {"logs": 3, "health": 1}}},
+        {**NODE, "name": "c", "usage": usage | {"logs_stuck_ms": 61_000}},
+    ]
+    assert reported(nodes=page(*nodes)) == [
+        ("warn", "restarting a task of their agent: b (health 1 times, logs 3 times)"),
+        ("warn", "not sending the logs that they have: c"),
+    ]
+
+
+def test_nodes_that_run_work_as_root_or_enforce_less_are_named() -> None:
+    nodes = [NODE, {**NODE, "name": "b", "user": "root"}, {**NODE, "name": "c", "user": "ci", "enforces": ["cpu"]}]
+    assert reported(nodes=page(*nodes)) == [
+        ("warn", "running work as root, so that a submitter can do anything there: b"),
+        ("warn", "not enforcing all limits: c (memory, pids, cleanup)"),
+    ]
 
 
 def test_pools_that_are_not_well_say_why() -> None:

@@ -1,10 +1,12 @@
 """roost doctor: what an operator should know, each line with how bad it is and what to do next."""
 
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 
@@ -28,6 +30,7 @@ class DoctorCheck(NamedTuple):
     about: str
     message: str
     then: str = ""
+    server: str = ""  # its URL, where several are checked
 
 
 ok = partial(DoctorCheck, "ok")
@@ -59,7 +62,11 @@ def doctor(url: str | None) -> Output:
     counts = Counter(line.level for line in lines)
 
     def show() -> None:
+        heading = ""
         for line in lines:
+            if line.server != heading:
+                heading = line.server
+                click.echo(f"\n{heading or 'this machine'}:")
             level = click.style(line.level.ljust(5), fg=COLORS[line.level])
             click.echo(f"{level} {line.about.ljust(9)} {line.message}")
             if line.then:
@@ -82,12 +89,20 @@ def examine(url: str | None) -> list[DoctorCheck]:
     except NotConfigured as error:
         lines.append(DoctorCheck("warn" if url else "bad", "server", str(error), error.hint or "then come back"))
     else:
-        for part in config.url.split(","):
-            lines += limited("server", partial(look_at_server, config._replace(url=part.strip())), LOOK_LIMIT_S)
-    lines += limited("disk", look_at_disk, LOOK_LIMIT_S)
+        urls = [part.strip() for part in config.url.split(",")]
+        for server in urls:
+            found = limited("server", partial(look_at_server, config._replace(url=server)), LOOK_LIMIT_S)
+            lines += [line._replace(server=server) for line in found] if len(urls) > 1 else found
+        if any(is_local(server) for server in urls):
+            lines += limited("disk", look_at_disk, LOOK_LIMIT_S)
     if url is not None:
         lines += limited("store", lambda: look_at_store(url), STORE_LIMIT_S)
     return lines
+
+
+def is_local(url: str) -> bool:
+    """Whether the server is on this machine, and with it the directories that can be seen here."""
+    return urlsplit(url).hostname in ("127.0.0.1", "::1", "localhost", socket.gethostname())
 
 
 def limited(about: str, check: Callable[[], Iterable[DoctorCheck]], limit_s: float) -> list[DoctorCheck]:

@@ -17,10 +17,11 @@ from roost.client import Client
 from roost.client.config import Config
 from roost.client.errors import ApiError, ClientError, Unreachable
 from roost.client.transport import CONNECT_TIMEOUT_S, Transport, tls_context
+from roost.model.records.node import ENFORCEABLE
 from roost.model.spec.units import show_duration
 from roost.model.states import InstanceState
 from roost.schema.nodes import NodeView
-from roost.schema.servers import StatusView, TimingView
+from roost.schema.servers import ServerView, StatusView, TimingView
 
 REQUESTS = 20
 
@@ -37,26 +38,10 @@ SKEW_WARN_MS, SKEW_BAD_MS = 1_000, 60_000
 # A standby is behind by what is on its way; a thousand commits are more than that.
 LAG_WARN = 1_000
 
+#: A server that is busy, or another that takes over, takes seconds.
+LOGS_STUCK_MS = 60_000
+
 CERTIFICATE_SHARE = 10  # certificates are renewed long before their last tenth
-
-
-class ServerReport(msgspec.Struct, frozen=True):
-    """A server as another release may describe it. Missing fields are not checked."""
-
-    name: str = ""
-    role: str = ""
-    revision: int = 0
-    now_ms: int = 0
-    version: str = ""
-    failed: str = ""
-    api: str = ""
-
-
-class ServerReports(msgspec.Struct, frozen=True):
-    """What `GET /v1/servers` answers. A server with a store of its own has no timing."""
-
-    items: list[ServerReport] = []
-    timing: TimingView | None = None
 
 
 def look_at_server(config: Config) -> Iterator[DoctorCheck]:
@@ -100,11 +85,12 @@ def _standing(config: Config, transport: Transport) -> Iterator[DoctorCheck]:
         if commits >= COMMITS_MIN:
             commit_ms = counters.get("roost_commit_seconds_sum", 0) / commits * 1_000
         yield from _work(counters, commit_ms)
-        yield from _servers(config, transport, middle_ms, commit_ms)
+        yield from _servers(config, client, middle_ms, commit_ms)
         nodes = client.nodes.list()
         yield from _nodes(nodes, status)
         yield from look_at_work(client, status, nodes)
         yield from _history(status)
+        yield from _tasks(status)
 
 
 def _version(about: str, version: str, name: str = "the server") -> DoctorCheck:
@@ -119,7 +105,7 @@ def _certificate(config: Config) -> DoctorCheck:
     if parts.scheme != "https":
         if parts.hostname in ("127.0.0.1", "::1", "localhost"):
             return ok("tls", "plain HTTP, on this machine only")
-        return warn("tls", "plain HTTP: tokens can be read on the way", "docs/guides/access.md: serve over TLS")
+        return warn("tls", "plain HTTP: tokens can be read on the way", "start the server with --tls on")
     address = (parts.hostname or "", parts.port or 443)
     try:
         with socket.create_connection(address, CONNECT_TIMEOUT_S) as plain:
@@ -149,9 +135,9 @@ def _latency(transport: Transport) -> DoctorCheck:
     return report("latency", message, "check the load of the server, and the network")
 
 
-def _servers(config: Config, transport: Transport, middle_ms: float, commit_ms: float) -> Iterator[DoctorCheck]:
+def _servers(config: Config, client: Client, middle_ms: float, commit_ms: float) -> Iterator[DoctorCheck]:
     try:
-        servers = msgspec.json.decode(transport.call("GET", "/v1/servers").body, type=ServerReports)
+        servers = client.servers.list()
     except ApiError as error:
         if error.status not in (404, 405):
             yield warn("servers", f"the list of servers is not readable: {error}", "use a token with a higher role")
@@ -174,26 +160,25 @@ def _servers(config: Config, transport: Transport, middle_ms: float, commit_ms: 
         yield _timing(servers.timing, commit_ms)
 
 
-def _server(config: Config, server: ServerReport, newest: int, middle_ms: float) -> Iterator[DoctorCheck]:
-    name = server.name or "a server without a name"
+def _server(config: Config, server: ServerView, newest: int, middle_ms: float) -> Iterator[DoctorCheck]:
     if server.failed:
-        yield bad("servers", f"{name}: {server.failed}", "start it again, or check its log")
+        yield bad("servers", f"{server.name}: {server.failed}", "start it again, or check its log")
         return
     behind = newest - server.revision
-    message = f"{name} is {server.role or 'there'}" + (f", {behind:,} commits behind" if behind else "")
+    message = f"{server.name} is {server.role}" + (f", {behind:,} commits behind" if behind else "")
     if behind > LAG_WARN:
         yield warn("servers", message, "it follows too slowly: check its load and its store")
     else:
         yield ok("servers", message)
-    if server.version and server.version != __version__:
-        yield _version("servers", server.version, name)
-    if server.now_ms and abs(server.now_ms - middle_ms) >= SKEW_WARN_MS:
-        yield _clock(name, server.now_ms - middle_ms)
+    if server.version != __version__:
+        yield _version("servers", server.version, server.name)
+    if abs(server.now_ms - middle_ms) >= SKEW_WARN_MS:
+        yield _clock(server.name, server.now_ms - middle_ms)
     if server.api and server.api.rstrip("/") != config.url:
         try:
             Transport(server.api, "", config.ca).call("GET", "/livez")
         except ClientError as error:
-            yield warn("servers", f"{name} cannot be reached from here: {error}", "check its --advertise")
+            yield warn("servers", f"{server.name} cannot be reached from here: {error}", "check its --advertise")
 
 
 def _timing(timing: TimingView, commit_ms: float) -> DoctorCheck:
@@ -232,9 +217,38 @@ def _nodes(nodes: list[NodeView], status: StatusView) -> Iterator[DoctorCheck]:
          f"wait {show_duration(status.lease_ms)}, then check the agent and the network"),
         ("lost and still holding work", [node.name for node in nodes if node.status == "lost" and node.running],
          "pinned work waits for its node: start its agent, or cancel the work"),
+        ("restarting a task of their agent", list(filter(None, map(_restarted, nodes))),
+         "see agent.log in the directory of the agent"),
+        ("not sending the logs that they have", [node.name for node in nodes if _is_stuck(node)],
+         "check the disk of the server, and agent.log in the directory of the agent"),
+        ("running work as root, so that a submitter can do anything there",
+         [node.name for node in nodes if node.user == "root"], "run their agents as a user of their own"),
+        ("not enforcing all limits", list(filter(None, map(_unenforced, nodes))),
+         "run their agents as root or with a delegated cgroup, or do not rely on limits there"),
         ("still working after their drain deadline", [node.name for node in late],
          "`roost nodes show NAME` lists its work"),
     ))  # fmt: skip
+
+
+def _restarted(node: NodeView) -> str:
+    tasks = node.usage.task_restarts if node.usage is not None else {}
+    counts = ", ".join(f"{task} {count} times" for task, count in sorted(tasks.items()))
+    return f"{node.name} ({counts})" if counts else ""
+
+
+def _unenforced(node: NodeView) -> str:
+    missing = ", ".join(name for name in ENFORCEABLE if name not in node.enforces)
+    return f"{node.name} ({missing})" if missing else ""
+
+
+def _is_stuck(node: NodeView) -> bool:
+    return node.usage is not None and node.usage.logs_stuck_ms > LOGS_STUCK_MS
+
+
+def _tasks(status: StatusView) -> Iterator[DoctorCheck]:
+    if status.task_restarts:
+        counts = ", ".join(f"{task} {count} times" for task, count in sorted(status.task_restarts.items()))
+        yield warn("background tasks", f"restarted: {counts}", "see the log of the server, and report it as a defect")
 
 
 def _history(status: StatusView) -> Iterator[DoctorCheck]:

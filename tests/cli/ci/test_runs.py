@@ -1,0 +1,29 @@
+"""Runs of pipelines by their own words: ci, ci logs, ci cancel, ci follow, and ci:RUN in place of a name."""
+
+from pathlib import Path
+
+from tests.cli.conftest import Type
+
+PIPELINE = """
+name: words
+actions:
+  - {name: build, steps: [make]}
+  - {name: test, needs: [build], each: [a, b], steps: [make test]}
+"""
+
+
+def test_runs_are_listed_shown_and_cancelled_by_their_own_words(typed: Type, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE)
+    run = typed("ci", "run", "--no-follow", str(file)).stdout.strip()
+    assert run in typed("ci").stdout, "without a subcommand runs are listed"
+    assert typed("show", f"ci:{run}").stdout.splitlines()[0] == f"Run:       words-{run}"
+    logs = typed("logs", f"ci:{run}")
+    assert (logs.stdout, "is queued and has written nothing" in logs.stderr) == ("", True)
+    assert "has no action nope; it has build, test" in typed("ci", "logs", run, "nope").stderr
+    stopped = typed("ci", "cancel", run)
+    assert [line.split()[1] for line in stopped.stderr.splitlines()] == [f"words-{run}-test", f"words-{run}-build"]
+    assert "all actions of" in typed("cancel", f"ci:{run}").stderr
+    followed = typed("ci", "follow", run)
+    assert followed.exit_code == 1
+    assert "build is cancelled" in followed.stderr
