@@ -42,7 +42,7 @@ def placed(tmp_path: Path, nodes: list[dict], workloads: list[dict], **more: Any
 
 
 def waiting(tmp_path: Path, nodes: list[dict], workloads: list[dict], **more: Any) -> list[dict]:
-    """What waits and why; nothing may have a place."""
+    """Pending work and why; nothing may have a place."""
     result = run(tmp_path, {"nodes": nodes, "workloads": workloads, **more}, "--json")
     assert result.exit_code == 4, result.output
     outcome = json.loads(result.stdout)
@@ -113,7 +113,7 @@ def test_ties_go_to_the_first_by_name(tmp_path: Path) -> None:
 # who is eligible
 
 
-@pytest.mark.parametrize("status", ["offline", "lost", "suspect", "draining", "drained", "terminating"])
+@pytest.mark.parametrize("status", ["offline", "lost", "suspect", "cordoned", "draining", "drained", "terminating"])
 def test_a_node_out_of_service_is_never_chosen(tmp_path: Path, status: str) -> None:
     nodes = [node("n1", TOTAL, status=status), node("n2", (1, 1_000, 10_000), status="ready")]
     workloads = [ask(name, 1, 100) for name in "ab"]

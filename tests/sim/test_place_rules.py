@@ -76,7 +76,7 @@ def test_rules_about_company(tmp_path: Path) -> None:
     assert "per_node: has 1 of it already" in reasons(done)["few.3"]
 
 
-def test_devices_and_ports_are_told(tmp_path: Path) -> None:
+def test_devices_and_ports_are_reported(tmp_path: Path) -> None:
     nodes = [{"name": "n1", "cpu": 16, "gpu": 4, "used": {"gpu": 1.5}}]
     done = outcome(
         tmp_path,
@@ -117,7 +117,7 @@ def test_least_used_looks_at_what_was_measured(tmp_path: Path) -> None:
     assert nodes_of(outcome(tmp_path, {"name": "x"}, nodes=nodes, strategy="least_loaded")) == {"x.0": "a"}
 
 
-def test_what_is_wrong_is_told_with_its_place(tmp_path: Path) -> None:
+def test_what_is_wrong_is_reported_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "fleet.json"
     for file, place in (
         ({"nodes": [{"name": "a", "taints": ["=x"]}]}, "nodes[0].taints[0]"),

@@ -15,19 +15,19 @@ from roost.model.reasons.attempts import MissingOnNode
 from roost.model.records.node import Facts
 from roost.ports.driver import Ended, RunRequest, Started, StepCommand
 from tests.core.prefill_scene import brief, chain, waiting
-from tests.core.scene import Scene, facts_of, job, said, service
+from tests.core.scene import Scene, facts_of, job, outcome, service
 
 BACK_MS = 600_000  # ten minutes
 
 
 def hello(scene: Scene, name: str, sent_ms: int, *runs: str) -> Step:
     """A hello that was sent at this time of its agent's clock."""
-    answer = tuple(scene.as_told(run) for run in runs)
+    answer = tuple(scene.as_ordered(run) for run in runs)
     return scene.step(NodeConnected(1, Hello(name, f"machine-{name}", facts_of(), sent_ms, answer)))
 
 
 def actor_of(*orders: Run) -> Actor:
-    """An agent that said hello at 100 and was welcomed with these orders, in generation 1 and with a lease of 4 s."""
+    """An agent that sent hello at 100 and was welcomed with these orders, in generation 1 and with a lease of 4 s."""
     actor = Actor("n1", "machine", Facts({"cpu": 4_000}))
     actor.hello(100)
     actor.welcomed(Welcome(7, 100, 4_000, 1, orders), 101)
@@ -38,12 +38,12 @@ def run(token: int) -> Run:
     return Run(token, f"default/w{token}", 0, 1, b"document")
 
 
-# the lease has passed, and nobody has looked at it yet
+# the lease has passed, and it was not checked yet
 
 
 @pytest.mark.parametrize("event", ["its stream breaks", "it is drained", "it is uncordoned"])
 def test_a_node_found_to_be_out_of_its_lease_loses_its_work_too(event: str) -> None:
-    """It became lost by the way, and its work stayed with it for ever."""
+    """It became lost by the way, and its work stayed with it forever."""
     scene = Scene("a", "b", cpu=1)
     scene.submit(job("web"))
     scene.running("web.0")
@@ -60,7 +60,7 @@ def test_a_node_found_to_be_out_of_its_lease_loses_its_work_too(event: str) -> N
 # clocks
 
 
-def test_what_waits_for_another_attempt_does_not_wait_for_a_clock_that_was_set_back() -> None:
+def test_an_instance_that_waits_for_another_attempt_does_not_wait_for_a_clock_that_was_set_back() -> None:
     """The server's clock was ten minutes back after a restart, and the attempt waited for them to pass."""
     scene = Scene("a", cpu=1)
     scene.submit(job("web"))
@@ -92,13 +92,13 @@ def test_a_pause_before_a_restart_is_never_longer_than_the_longest_pause() -> No
 
 
 def test_a_hello_that_was_overtaken_by_a_later_one_is_refused() -> None:
-    """It knew nothing of what the node was told since: that was given away while it ran."""
+    """It knew nothing of what the node was ordered since: that was given away while it ran."""
     scene = Scene(cpu=1)
     hello(scene, "a", 200)
     scene.submit(job("web"))
     scene.running("web.0")
     late = hello(scene, "a", 100)
-    assert said(late) == {
+    assert outcome(late) == {
         "replies": [
             "503 stale_hello: stale registration of node a: a newer one was received; reconnect",
         ]
@@ -119,11 +119,11 @@ def test_it_is_refused_also_by_a_server_that_has_just_started() -> None:
 
 
 def test_it_is_refused_also_when_its_node_is_lost_by_now() -> None:
-    """Its node was open for work that nobody was there to hear of."""
+    """Its node was open for work that no agent was there to start."""
     scene = Scene(cpu=1)
     hello(scene, "a", 200)
     scene.wait("5s", silent="a")
-    assert "503 stale_hello" in said(hello(scene, "a", 100))["replies"][0]
+    assert "503 stale_hello" in outcome(hello(scene, "a", 100))["replies"][0]
     assert scene.state.nodes["a"].status == "lost"
 
 
@@ -134,7 +134,7 @@ def test_a_machine_that_rebooted_is_welcome_and_has_nothing_left_not_even_what_w
     scene.submit(job("one"), job("two", retries=0))
     assert sorted(scene.where("one.0", "two.0")) == ["a", "b"]
     done = scene.hello("a", identity="machine/2", sent_ms=50, cpu=1)
-    assert said(done)["replies"] == ["welcome"]
+    assert outcome(done)["replies"] == ["welcome"]
     lost = next(instance for instance in scene.state.instances.values() if instance.losses)
     assert lost.state in ("placed", "failed") and any(isinstance(line.reason, MissingOnNode) for line in lost.story)
 
@@ -143,7 +143,7 @@ def test_a_hello_of_the_life_before_is_refused() -> None:
     scene = Scene(cpu=1)
     scene.hello("a", identity="machine/1", sent_ms=100)
     scene.hello("a", identity="machine/2", sent_ms=50)
-    assert "503 stale_hello" in said(scene.hello("a", identity="machine/1", sent_ms=200))["replies"][0]
+    assert "503 stale_hello" in outcome(scene.hello("a", identity="machine/1", sent_ms=200))["replies"][0]
 
 
 # leases that were longer once
@@ -192,14 +192,14 @@ def test_what_was_kept_out_of_touch_and_cancelled_is_not_run_again_before_its_en
     scene = Scene("a", "b", cpu=1)
     scene.submit(job("web", when_lost="pin"))
     scene.running("web.0")
-    run = scene.as_told("web.0")
+    run = scene.as_ordered("web.0")
     scene.wait("5s", silent="a")
     scene.cancel("web")
     assert scene.states("web.0") == ["cancelled"]
     refusal = "409 may_still_run: default/web.0 may still be running on a, which has not confirmed its end"
-    assert said(scene.retry("web")) == {"replies": [refusal]}
+    assert outcome(scene.retry("web")) == {"replies": [refusal]}
     scene.hello("a", run, cpu=1)
-    assert said(scene.retry("web")) == {"replies": [refusal]}
+    assert outcome(scene.retry("web")) == {"replies": [refusal]}
     scene.report("a", Report(run[0].token, "ended", cause="stopped", signal=15))
     scene.retry("web")
     assert scene.states("web.0") == ["placed"]
@@ -224,14 +224,14 @@ def kept_in_two_places(**fields: Any) -> tuple[Scene, Any]:
     scene = Scene("a", "b", cpu=1)
     scene.submit(service("web", count=2, **fields))
     scene.running("web.0", "web.1")
-    first = scene.as_told("web.0")
+    first = scene.as_ordered("web.0")
     scene.now += 1_000
     scene.restart(forgetful=True)
     scene.hello("a", first, cpu=2)
     return scene, first
 
 
-def test_a_replica_nobody_spoke_of_is_not_started_before_every_lease_has_ended_and_been_enforced() -> None:
+def test_a_replica_no_agent_reported_is_not_started_before_every_lease_has_ended_and_been_enforced() -> None:
     scene, _ = kept_in_two_places()
     scene.wait("4399ms")
     assert scene.counts("web") == {"running": 1}
@@ -240,21 +240,21 @@ def test_a_replica_nobody_spoke_of_is_not_started_before_every_lease_has_ended_a
 
 
 def test_a_replica_that_is_kept_out_of_touch_is_not_started_again_elsewhere() -> None:
-    """No lease ends it, so it may be running for ever."""
+    """No lease ends it, so it may be running forever."""
     scene, _ = kept_in_two_places(when_lost="pin")
     scene.wait("1h")
     assert scene.counts("web") == {"running": 1}
 
 
-def told_of_two_attempts() -> tuple[Scene, Any, Any]:
+def reports_of_two_attempts() -> tuple[Scene, Any, Any]:
     """A server that forgot a job; one agent knows of its first attempt, which was lost, another runs the second."""
     scene = Scene("a", "b", "c", cpu=1)
     scene.submit(job("web"))
     scene.running("web.0")
-    first, _ = scene.as_told("web.0")
+    first, _ = scene.as_ordered("web.0")
     scene.wait("5s", silent="a")
     scene.running("web.0")
-    second = scene.as_told("web.0")
+    second = scene.as_ordered("web.0")
     scene.now += 1_000
     scene.restart(forgetful=True)
     return scene, (first, Report(first.token, "ended", cause="lease")), second
@@ -262,7 +262,7 @@ def told_of_two_attempts() -> tuple[Scene, Any, Any]:
 
 def test_an_attempt_that_was_lost_is_not_tried_again_while_a_silent_agent_may_be_running_the_next() -> None:
     """The agent that had lost the first attempt spoke first, and a third one began beside the second."""
-    scene, first, _ = told_of_two_attempts()
+    scene, first, _ = reports_of_two_attempts()
     scene.hello("a", first, cpu=1)
     scene.wait("4399ms")
     assert scene.states("web.0") == ["queued"]
@@ -271,8 +271,8 @@ def test_an_attempt_that_was_lost_is_not_tried_again_while_a_silent_agent_may_be
 
 
 @pytest.mark.parametrize("ending", ["lease", "exited"])
-def test_the_later_attempt_counts_whoever_speaks_first(ending: str) -> None:
-    scene, (run, report), second = told_of_two_attempts()
+def test_the_later_attempt_counts_whichever_agent_reports_first(ending: str) -> None:
+    scene, (run, report), second = reports_of_two_attempts()
     report = msgspec.structs.replace(report, cause=ending, code=1 if ending == "exited" else None)
     scene.hello("a", (run, report), cpu=1)
     assert scene.states("web.0") == ["queued" if ending == "lease" else "failed"]
@@ -286,8 +286,8 @@ def test_the_later_attempt_counts_whoever_speaks_first(ending: str) -> None:
 # agents
 
 
-def test_an_end_between_hello_and_welcome_is_told_before_it_is_forgotten() -> None:
-    """The server had heard of a run and never of its end: it counted its room for ever."""
+def test_an_end_between_hello_and_welcome_is_reported_before_it_is_forgotten() -> None:
+    """The server had heard of a run and never of its end: it counted its room forever."""
     actor = actor_of(run(1))
     actor.started(1, 102, 102)
     actor.parted()
@@ -325,13 +325,13 @@ def test_the_lease_of_a_new_session_counts_also_when_it_is_shorter() -> None:
 def test_a_hello_of_an_earlier_life_is_late_also_when_that_life_was_never_heard_of() -> None:
     scene = Scene()
     scene.hello("a", identity="machine/3", sent_ms=50)
-    assert "503 stale_hello" in said(scene.hello("a", identity="machine/2", sent_ms=200))["replies"][0]
+    assert "503 stale_hello" in outcome(scene.hello("a", identity="machine/2", sent_ms=200))["replies"][0]
 
 
 # work ahead
 
 
-def test_a_whole_assignment_with_one_to_be_stopped_in_a_chain_begins_nobody_beside_the_first() -> None:
+def test_a_whole_assignment_with_one_to_be_stopped_in_a_chain_begins_only_the_first() -> None:
     """The one between them was started and stopped before the last one was heard of, which then began at once."""
     scene = brief()
     scene.submit(job("j", count=3))
@@ -356,13 +356,13 @@ def test_ghosts_that_stand_behind_each_other_take_the_room_of_one() -> None:
     """Each took its own when their node came back: more than the node had."""
     scene = brief()
     scene.submit(job("j", count=3, fenced=False))
-    runs = [scene.as_told("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
+    runs = [scene.as_ordered("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
     scene.part("a")
     scene.hello("a", *runs, cpu=1)
     assert scene.used("a") == 1_000
 
 
-def test_who_steps_up_and_is_placed_again_in_the_same_step_is_the_head_of_one_chain() -> None:
+def test_an_instance_that_steps_up_and_is_placed_again_in_the_same_step_is_the_head_of_one_chain() -> None:
     """It had failed meanwhile and was tried again: two were to stand behind it, side by side."""
     scene = brief()
     scene.submit(job("j", count=9, retries={"max": 2, "on": ["failed"]}))

@@ -17,13 +17,23 @@ from roost.core.state.state import State
 from roost.core.step import step
 from roost.model import limits
 from roost.model.errors import Invalid, RoostError
-from roost.model.events import Drain, Event, HeartbeatsReceived, NodeConnected, NodeDisconnected, Submit, WorkloadSpec
+from roost.model.events import (
+    Cordon,
+    Drain,
+    Event,
+    HeartbeatsReceived,
+    NodeConnected,
+    NodeDisconnected,
+    Submit,
+    WorkloadSpec,
+)
 from roost.model.protocol import Hello, Usage
 from roost.model.records.node import Facts
 from roost.model.records.workload import Policy, Workload
-from roost.model.spec.document import check_document, check_labels, encode_document, read_document, read_resource
+from roost.model.spec.document import check_document, check_labels, encode_document, read_document
 from roost.model.spec.names import check_name, check_node_name, check_text
 from roost.model.spec.placement import taints_of
+from roost.model.spec.resources import read_resource
 from roost.model.states import WorkloadKind
 from roost.ports.store import Snapshot
 from roost.schema.reason_text import render_text
@@ -32,7 +42,9 @@ FILE_BYTES_MAX = 64 * 1024 * 1024  # 10,000 nodes and 100,000 workloads are some
 DRIVERS = ("container", "process", "qemu")  # of a node that does not say which it has
 OPEN = ("online", "ready")
 DRAINING = ("draining", "drained")
-OFFLINE = ("offline", "suspect", "lost", "requested", "launching", "booting", "terminating", "gone")
+CORDONED = ("cordoned",)
+OFFLINE = ("offline", "suspect", "stopped", "lost", "requested", "launching", "booting", "terminating", "gone")
+STATUSES = OPEN + CORDONED + DRAINING + OFFLINE
 FIELD_ERRORS = {
     "Object contains unknown field": "there is no such field",
     "Object missing required field": "this is needed",
@@ -150,8 +162,8 @@ def _node(node: FleetNode, path: str, names: dict[str, int]) -> CheckedNode:
         raise Invalid(f"{path}.name", f"nodes[{names[node.name]}] is named {node.name} too")
     names[node.name] = len(names)
     status = node.status.lower()
-    if status not in OPEN + DRAINING + OFFLINE:
-        known = ", ".join(OPEN + DRAINING + OFFLINE)
+    if status not in STATUSES:
+        known = ", ".join(STATUSES)
         raise Invalid(f"{path}.status", f"a status is one of {known}, not {node.status!r:.60}")
     check_labels(node.labels, f"{path}.labels")
     check_name(node.pool, f"{path}.pool")
@@ -206,6 +218,8 @@ def _fleet(settings: Settings, nodes: list[CheckedNode]) -> State:
             leaving.append(NodeDisconnected(node.name, state.nodes[node.name].session))
         elif node.status in DRAINING:
             leaving.append(Drain(number, node.name))
+        elif node.status in CORDONED:
+            leaving.append(Cordon(number, node.name))
         orphans = state.liveness[node.name].orphans
         for held in _claims(node.used):
             orphans[-1 - len(orphans)] = held

@@ -10,7 +10,7 @@ from roost.model.limits import DEFAULT_POOL
 from roost.model.records.node import Node
 from roost.model.records.workload import Workload
 from roost.model.spec.document import decode_document
-from roost.model.states import FINISHED, InstanceState, NodeStatus, PoolStatus, WhenLost, WorkloadKind
+from roost.model.states import ABSENT, FINISHED, InstanceState, NodeStatus, PoolStatus, WhenLost, WorkloadKind
 from roost.sim.checks.convergence import is_held_up, left_in_pools, not_converged, nurse, waits_rightly
 from roost.sim.checks.oracle import CRASH_FOR_EVER, Oracle
 from roost.sim.checks.safety import Checkers
@@ -53,7 +53,7 @@ def simulate(seed: int, show: Callable[[str], None] | None = None) -> SeedOutcom
         trouble = str(error) if isinstance(error, Wrong) else f"{type(error).__name__}: {error}"
         world.tell("WRONG", trouble)
     counts = (life.checkers.steps, life.checkers.commits, len(life.truth.began_ever))
-    return SeedOutcome(seed, trouble, world.fingerprint(), *counts, world.now, world.story() if trouble else [])
+    return SeedOutcome(seed, trouble, world.fingerprint(), *counts, world.now, list(world.story) if trouble else [])
 
 
 class Life:
@@ -112,7 +112,7 @@ class Life:
             if workload.policy.kind == WorkloadKind.SERVICE or workload.policy.schedule:
                 self.clients.cancel(workload.key, None)
         self._wait_until(lambda: self.unfinished(("unsatisfiable",)))
-        self.checkers.what_was_told_is_true()
+        self.checkers.reports_are_true()
 
     def _fail_an_update(self) -> None:
         existing = next(filter(None, map(self._settled_service, self.services)), None)
@@ -216,7 +216,7 @@ class Life:
 
     def _is_gone(self, name: str) -> bool:
         node = self.server.state.nodes.get(name)
-        if node is None or node.status != NodeStatus.LOST:
+        if node is None or node.status not in ABSENT:
             return False
         return node.identity.partition("/")[0] in self.faults.gone
 

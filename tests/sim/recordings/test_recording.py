@@ -125,7 +125,7 @@ def test_another_strategy_would_have_packed_them(tmp_path: Path) -> None:
     assert replay.metrics["utilisation"] == replay_recorded(read(tmp_path)).metrics["utilisation"]
 
 
-def test_runs_last_as_long_as_they_did_and_who_waited_for_room_starts_sooner(tmp_path: Path) -> None:
+def test_runs_last_as_long_as_they_did_and_one_that_waited_for_room_starts_sooner(tmp_path: Path) -> None:
     scene = Recorded(tmp_path, "a", "b", strategy="least_loaded")
     scene.submit(job("small", count=2), job("wide", resources={"cpu": 4}))  # one small on each: no room for the wide
     assert scene.where("small.0", "small.1") == ["a", "b"]
@@ -227,7 +227,7 @@ def test_lives_follow_each_other_and_work_goes_on_from_one_to_the_next(tmp_path:
     assert replay.metrics["placements"] == 3
 
 
-def test_files_of_one_life_are_one_history_and_a_missing_beginning_is_told(tmp_path: Path) -> None:
+def test_files_of_one_life_are_one_history_and_a_missing_beginning_is_reported(tmp_path: Path) -> None:
     scene = Recorded(tmp_path, "a", "b", file_bytes_max=2_000)
     for number in range(30):
         scene.submit(job(f"job-{number}"))

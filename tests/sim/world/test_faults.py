@@ -39,7 +39,7 @@ def test_whatever_goes_wrong_nothing_bad_happens(first: int) -> None:
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_safety_rule_that_is_gone_is_missed(mutant: str) -> None:
     caught = catch(mutant, worlds_for(mutant, range(SEEDS_MUTANT)))
-    assert caught.seed is not None, f"nobody noticed in {SEEDS_MUTANT} seeds: {caught.rule}"
+    assert caught.seed is not None, f"not noticed in {SEEDS_MUTANT} seeds: {caught.rule}"
     with mutated(mutant, harmless=True):
         assert not simulate(caught.seed).trouble, "the same seed has to be fine with the rule"
 
@@ -77,7 +77,7 @@ def test_the_same_seed_is_the_same_story_in_every_process() -> None:
     assert here[0] != here[1]
 
 
-def test_a_story_can_be_watched_and_says_how_it_can_be_told_again() -> None:
+def test_a_story_can_be_watched_and_says_how_it_can_be_repeated() -> None:
     result = faults("--seed", "5", "--trace")
     assert result.exit_code == 0
     assert "s0: starts at" in result.output
@@ -103,7 +103,7 @@ def test_a_mutant_has_to_be_noticed() -> None:
     assert faults("--mutant", "shorter_lease_counts_at_once", "--seed", "0").exit_code == 1
 
 
-def test_mutants_that_nobody_notices_are_named() -> None:
+def test_mutants_that_no_check_notices_are_named() -> None:
     result = faults("--mutants", "--seeds", "1", "--json")
     assert result.exit_code == 1
     caught = json.loads(result.stdout)["mutants"]

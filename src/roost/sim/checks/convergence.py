@@ -9,7 +9,15 @@ from roost.core.state.state import State
 from roost.model.events import Promote
 from roost.model.records.workload import Workload
 from roost.model.spec.document import decode_document
-from roost.model.states import FINISHED, InstanceState, Milestone, NodeStatus, PoolStatus, RolloutState, WorkloadKind
+from roost.model.states import (
+    ABSENT,
+    FINISHED,
+    InstanceState,
+    Milestone,
+    PoolStatus,
+    RolloutState,
+    WorkloadKind,
+)
 from roost.sim.checks.oracle import Oracle
 from roost.sim.world.clients import Clients
 
@@ -34,7 +42,7 @@ def not_converged(state: State, workload: Workload, may_wait: tuple[str, ...], i
         elif instance.version != workload.version:
             left.append(f"{instance.key} is of version {instance.version}, not {workload.version} ({instance.state})")
         if instance.state == InstanceState.RUNNING and not instance.ready_since_ms:
-            left.append(f"{instance.key} is not ready: {instance.health_message}")
+            left.append(f"{instance.key} is not ready: {instance.health_failure}")
     if key in state.reconciling:
         left.append(f"{key} is restless")
     return left
@@ -71,7 +79,7 @@ def left_in_pools(state: State, truth: Oracle, names: dict[str, str]) -> list[st
     left = []
     for token, live in truth.live.items():
         node = state.nodes.get(names[live.host])
-        pool = state.pools.get(node.facts.pool) if node is not None and node.status != NodeStatus.LOST else None
+        pool = state.pools.get(node.facts.pool) if node is not None and node.status not in ABSENT else None
         if pool is not None and pool.status == PoolStatus.FAILED:
             left.append(f"{live.run.workload}.{live.run.index} runs as {token} on {live.host}, whose pool has failed")
     return left

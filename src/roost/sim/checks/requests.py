@@ -21,6 +21,7 @@ class RequestCheckers:
         self._wishes: list[int] = []  # how often each was carried out
         self._events: dict[int, tuple[Event, int]] = {}  # by id; the event is kept, so that its id stays its own
         self._durable: set[tuple[str, int, int]] = set()  # server, life, request; only ever asked for members
+        self._denied: set[tuple[str, int, int]] = set()  # answered with "nothing was done"
 
     def not_idempotent(self, make: Callable[[int], Event]) -> Callable[[int], Event]:
         """The same requests, known to be one wish of one client, however often the client sends them."""
@@ -42,7 +43,10 @@ class RequestCheckers:
         return EffectiveRequests((server, life), kept)
 
     def committed(self, done: EffectiveRequests) -> None:
-        self._durable |= {(*done.server, request) for request in done.wishes}
+        requests = {(*done.server, request) for request in done.wishes}
+        if late := requests & self._denied:
+            raise Wrong(f"{min(late)} was answered that nothing was done, and was carried out later")
+        self._durable |= requests
         for wish in done.wishes.values():
             if wish is not None:
                 self._wishes[wish] += 1
@@ -50,6 +54,7 @@ class RequestCheckers:
                     raise Wrong("a request that is not idempotent was carried out twice")
 
     def answered(self, server: str, life: int, request: int, value: object) -> None:
-        is_denied = isinstance(value, NoService) and value.code == NoService.code
-        if is_denied and (server, life, request) in self._durable:
-            raise Wrong(f"{server} answered that nothing was done, and it is on the disk: {value}")
+        if isinstance(value, NoService) and value.code == NoService.code:
+            if (server, life, request) in self._durable:
+                raise Wrong(f"{server} answered that nothing was done, and it is on the disk: {value}")
+            self._denied.add((server, life, request))

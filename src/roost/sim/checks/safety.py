@@ -13,7 +13,7 @@ from roost.core.state.state import State
 from roost.model.protocol import Run
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
-from roost.model.states import ALLOCATED, FINISHED, InstanceState, NodeStatus, WorkloadKind
+from roost.model.states import ABSENT, ALLOCATED, FINISHED, InstanceState, WorkloadKind
 from roost.ports.store import Change, Snapshot
 from roost.sim.checks.oracle import Oracle
 from roost.sim.checks.queue import check_placements
@@ -24,10 +24,12 @@ from roost.sim.world.world import World, Wrong
 
 LOAD_EVERY = 25  # commits: loading costs as much as ten steps
 ASK_WHY_EVERY = 9  # steps
+#: Attempts of one instance in any second. A job is retried at once, here at most ten times; a round trip takes 14 ms.
+ATTEMPTS_PER_S_MAX = 20
 
 RUNS = ("placed", "starting", "running")
 WAITING_CODES = ("no_nodes", "insufficient_resources", "unsatisfiable", "quota_exceeded", "backoff", "maintenance",
-                 "after", "schedule")  # fmt: skip
+                 "awaiting_agents",                  "after", "schedule")  # fmt: skip
 
 
 class Known(msgspec.Struct):
@@ -60,6 +62,7 @@ class Checkers:
         self.requests = RequestCheckers()
         self.living = ServiceCheckers(truth, self.records, self.retried)
         self._token_max = 0  # before the commit that is being checked
+        self._attempts_ms: dict[str, list[int]] = {}  # instance -> when it got its last attempts
 
     # the server
 
@@ -82,7 +85,7 @@ class Checkers:
         for key, before, now in self.records.changed("workload"):
             if now is None:
                 self._workload_swept(key)
-            elif before is not None and now.serial < before.serial:
+            elif before is not None and now.serial < before.serial and now.adopted <= before.adopted:
                 raise Wrong(f"{key} had serial {before.serial} and has {now.serial} now")
         for key, _, now in self.records.changed("instance"):
             self._instance_written(key, now)
@@ -98,7 +101,7 @@ class Checkers:
             raise Wrong(f"a server leads from revision {state.revision}, and {self._mirror.revision} is on the disk")
         for trouble in check(state):
             raise Wrong(f"after a load: {trouble}")
-        self.what_was_told_is_true()
+        self.reports_are_true()
 
     def forgotten(self) -> None:
         """The disk is empty again. What runs, and which tokens were used, stays true."""
@@ -112,11 +115,11 @@ class Checkers:
         """When a step is durable: what the outside world learns now must stay true."""
         if self.commits % LOAD_EVERY == 0 and done.changes:
             self._same_as_disk(state)
-        for kind, node, line in done.transitions:
-            if kind != "node" or line.state == line.before:
+        for node, line in done.node_transitions:
+            if line.state == line.before:
                 continue
             self._world.tell("server", f"{node} is {line.state}: {line.reason.code}")
-            if line.state == NodeStatus.LOST:
+            if line.state in ABSENT:
                 machine = state.nodes[node].identity.partition("/")[0] if node in state.nodes else node
                 for host, run, _ in self._truth.live.values():
                     if host == machine and run.leased:
@@ -180,7 +183,7 @@ class Checkers:
 
     # what they check
 
-    def what_was_told_is_true(self) -> None:
+    def reports_are_true(self) -> None:
         for key, report in self.reported.items():
             known = self.disk.get(key)
             if known != report and not self.retried.get(key.rpartition(".")[0]):
@@ -223,6 +226,7 @@ class Checkers:
             if new.token <= self._token_max:
                 raise Wrong(f"{key} got token {new.token}, {self._token_max} was given out before")
             self.tokens[new.token] = instance.node
+            self._not_too_often(key)
             self._tried_often_enough(instance, workload)
         if new.state != (old.state if old else ""):
             self._world.tell("disk", f"{key} {new.state} token {new.token}: {instance.reason}")
@@ -259,6 +263,13 @@ class Checkers:
         # Each failure may have been reported, or have got lost with its node; both have their own limit.
         if failed > 2 * (policy.retries_max + 1):
             raise Wrong(f"{instance.key} failed {failed} times, {policy.retries_max} retries are allowed")
+
+    def _not_too_often(self, key: str) -> None:
+        """A bound on churn: two rules that undo each other restart an instance without end."""
+        attempts_ms = [at_ms for at_ms in self._attempts_ms.get(key, ()) if at_ms > self._world.now - 1_000]
+        self._attempts_ms[key] = [*attempts_ms, self._world.now]
+        if len(attempts_ms) >= ATTEMPTS_PER_S_MAX:
+            raise Wrong(f"{key} got {len(attempts_ms) + 1} attempts within a second")
 
     def _orders_are_known(self, done: Step) -> None:
         for orders in done.assignments:

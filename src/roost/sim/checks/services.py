@@ -34,6 +34,7 @@ class ServiceCheckers:
         self._retried = retried  # workloads that a client asked to run again
         self._disk = disk
         self._most: dict[Version, int] = {}  # how many of a version may run at once
+        self._most_when_placed: dict[int, int] = {}  # token -> how many could run when it was placed
         self._commands: dict[Version, str] = {}
         self._ticks: dict[tuple[str, int, int], str] = {}  # schedule, serial, tick -> the run that was made
         self._counts: dict[str, int] = {}
@@ -109,7 +110,10 @@ class ServiceCheckers:
         live = [other for other in same if self._disk.holds(f"{run.workload}.{other.index}", other.token)]
         present = self._disk.workload(run.workload)
         versions = {other.version for other in live} | ({present.version} if present is not None else set())
-        most = max((self._most.get((run.workload, run.serial, version), 0) for version in versions), default=0)
+        limits = [self._most.get((run.workload, run.serial, version), 0) for version in versions]
+        # A later version may allow fewer while the order of an attempt is on its way: it starts, and is stopped.
+        limits += [self._most_when_placed.get(other.token, 0) for other in live]
+        most = max(limits, default=0)
         if len(live) > most > 0:
             raise Wrong(f"{len(live)} of {run.workload} run at once, at most {most} may")
 
@@ -123,7 +127,8 @@ class ServiceCheckers:
             raise Wrong(f"{new.key} was placed on {new.node}, whose pool is {pools[1].status}")
         if workload.policy.kind != "service":
             return
-        if new.index >= workload.count + surge_of(workload):
+        self._most_when_placed[new.token] = most = workload.count + surge_of(workload)
+        if new.index >= most:
             raise Wrong(f"{new.key} was placed, there are to be {workload.count} and {surge_of(workload)} more")
         rollout, update = workload.rollout, workload.policy.update or Update()
         if rollout is None or not update.canary or not rollout.before or rollout.promoted:

@@ -25,7 +25,7 @@ from roost.model.protocol import Beat
 from roost.model.reasons.attempts import StreamClosed
 from roost.model.records.instance import Instance
 from roost.model.records.node import Node
-from roost.model.states import ALLOCATED, FINISHED, InstanceState, NodeStatus
+from roost.model.states import ABSENT, ALLOCATED, FINISHED, InstanceState, NodeStatus
 from roost.ports.store import CommitFailure
 from roost.server.agents.machine import BeatReply, Session, SessionMachine
 from roost.server.cluster.machine import Elected, LeadershipMachine
@@ -168,7 +168,7 @@ def shorter_lease_counts_at_once(take_over: Rule, state: State, now: int, *, unc
     take_over(state, now, unclean=unclean)
     settings = state.settings
     for name, contact in state.liveness.items():
-        if state.nodes[name].status != NodeStatus.LOST:
+        if state.nodes[name].status not in ABSENT:
             contact.lease_until_ms = now + settings.lease_ms + settings.lease_margin_ms
             state.at(contact.lease_until_ms, TimerKind.LEASE, name)
 
@@ -331,4 +331,4 @@ def takes_over_behind(_: Rule, self: LeadershipMachine) -> Elected | None:
     return won
 
 
-from roost.sim.mutants import agent, services  # noqa: E402, F401  (they register their own)
+from roost.sim.mutants import agent, services, shells  # noqa: E402, F401  (they register their own)

@@ -25,11 +25,6 @@ class MeteredAttempt(NamedTuple):
     number: int
 
 
-class RecordedPlace(NamedTuple):
-    node: str
-    entry: int
-
-
 class Submissions:
     """Maps a workload to its submission: names are reused."""
 
@@ -58,7 +53,7 @@ class RecordingMeter:
         self.submissions = Submissions()
         self.steps = 0
         self.placements = 0
-        self.placed: dict[MeteredAttempt, RecordedPlace] = {}
+        self.placed: dict[MeteredAttempt, tuple[str, int]] = {}  # node, entry
         self.peak_nodes = 0
         self._waits_ms = 0
         self._started: set[tuple[int, int]] = set()  # serial of the workload and index
@@ -101,7 +96,7 @@ class RecordingMeter:
         for placed in done.placed:
             attempt = self.attempt(state, placed.instance)
             if attempt is not None:
-                self.placed[attempt] = RecordedPlace(placed.node, entry)
+                self.placed[attempt] = (placed.node, entry)
         for kind, key, _ in done.changes:
             if kind == "instance":
                 self._wait(state, key)

@@ -21,7 +21,7 @@ from roost.model.events import (
     inner,
 )
 from roost.model.protocol import Drop, Report, Run, Stop
-from roost.model.states import AttemptState, EndCause, InstanceState, NodeStatus
+from roost.model.states import ABSENT, AttemptState, EndCause, InstanceState
 from roost.sim.recordings.meter import Submission, Submissions
 
 NEVER_MS = 1 << 62
@@ -150,8 +150,8 @@ class Nodes:
             if isinstance(event, NodeConnected) and isinstance(session, int):
                 agent = self._agents[event.hello.node]
                 agent.session, agent.connected = session, True
-        for kind, name, line in done.transitions:
-            if kind == "node" and line.state == NodeStatus.LOST != line.before and name in self._agents:
+        for name, line in done.node_transitions:
+            if line.state in ABSENT and line.before not in ABSENT and name in self._agents:
                 agent = self._agents[name]
                 agent.connected = False
                 agent.runs = {token: doing for token, doing in agent.runs.items() if not doing.order.leased}

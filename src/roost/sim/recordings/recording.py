@@ -23,7 +23,7 @@ from roost.core.transitions import liveness_of
 from roost.model.errors import Invalid, Unreadable
 from roost.model.events import Event, NodeConnected, NodeDisconnected, ReportsReceived
 from roost.model.protocol import Report
-from roost.model.states import InstanceState, NodeStatus
+from roost.model.states import ABSENT, InstanceState, NodeStatus
 from roost.ports.store import Snapshot
 from roost.server.engine import recording as journal
 from roost.server.engine.recording import Part, RecordedStep, RecordingHeader
@@ -217,9 +217,9 @@ class _Notes:
             if isinstance(event, NodeConnected) and not isinstance(answers.get(event.request), int):
                 self._history.stale.add((self._history.entries, position))
         leaving = {event.node for event in entry.events if isinstance(event, NodeDisconnected) and event.leaving}
-        for kind, name, happened in done.transitions:
-            if kind == "node" and happened.state == "lost" != happened.before:
-                lease = state.settings.lease_ms + state.settings.lease_margin_ms
+        for name, happened in done.node_transitions:
+            if happened.state in ABSENT and happened.before not in ABSENT:
+                lease = state.lease_ms + state.settings.lease_margin_ms
                 since = state.liveness[name].lease_until_ms - (0 if name in leaving else lease)
                 self._history.losses.setdefault(self._history.entries, []).append(name)
                 self._history.silences.setdefault(name, []).append(Silence(since, state.now_ms))
@@ -282,10 +282,10 @@ class _World:
     def _lease(self, now_ms: int, losses: Sequence[str]) -> None:
         """Nodes are lost when they were, neither sooner nor later: leases are renewed until then, and end there."""
         state = self.state
-        lease = state.settings.lease_ms + state.settings.lease_margin_ms
+        lease = state.lease_ms + state.settings.lease_margin_ms
         if now_ms >= self._kept_until_ms:
             for name, contact in state.liveness.items():
-                if state.nodes[name].status != NodeStatus.LOST:
+                if state.nodes[name].status not in ABSENT:
                     contact.lease_until_ms = max(contact.lease_until_ms, now_ms + lease)
             self._kept_until_ms = now_ms + lease // 2
         for name in losses:
@@ -296,13 +296,11 @@ class _World:
 
 def _compare(recorded: RecordingMeter, instead: RecordingMeter) -> dict[str, Any]:
     moved: list[tuple[MeteredAttempt, str | None, str | None, int]] = []
-    for attempt, was in recorded.placed.items():
-        would = instead.placed.get(attempt)
-        if would is None or would.node != was.node:
-            moved.append((attempt, was.node, would.node if would else None, was.entry))
-    for attempt, would in instead.placed.items():
-        if attempt not in recorded.placed:
-            moved.append((attempt, None, would.node, would.entry))
+    for attempt in recorded.placed | instead.placed:
+        would, at = instead.placed.get(attempt, (None, 0))
+        was, entry = recorded.placed.get(attempt, (None, at))
+        if was != would:
+            moved.append((attempt, was, would, entry))
     moved.sort(key=lambda item: item[3])
     shown = [
         {"instance": attempt.instance, "attempt": attempt.number, "was": was, "would_be": would}

@@ -4,13 +4,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from roost.agent import machine
-from roost.agent.actor import Actor, Lease
+from roost.agent.actor import Actor, Forget, Lease
 from roost.agent.connection import machine as link
 from roost.model.protocol import Hello, Welcome
-from roost.ports.driver import Event
+from roost.ports.driver import Event, RunRequest
 from roost.sim.world.keeper import SimulatedKeeper
 from roost.sim.world.net import SimulatedStream, UnsureAnswer
 from roost.sim.world.server import SimulatedServer
+from roost.sim.world.world import SimulatedProcess
 
 if TYPE_CHECKING:
     from roost.sim.world.host import SimulatedHost
@@ -18,15 +19,14 @@ if TYPE_CHECKING:
 PIPE_MS = 1  # between agent and keeper, both ways; in order, and nothing is lost while both live
 
 
-class SimulatedAgent:
+class SimulatedAgent(SimulatedProcess):
     def __init__(self, host: "SimulatedHost") -> None:
+        super().__init__()
         self.host = host
         self.actor = Actor(host.node, host.identity, host.facts)
         self.machine = machine.AgentMachine(self.actor, "", "", "", host.world.chance.random, self._now())
         self.alive = True
-        self.hung = False
         self.stream: SimulatedStream | None = None
-        self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self._tick_ms: int | None = None
 
     def begin(self) -> None:
@@ -34,12 +34,6 @@ class SimulatedAgent:
         self._happened(self.host.keeper.connect(lambda event: self._later(PIPE_MS, self._happened, event)))
 
     # hanging and dying
-
-    def wake(self) -> None:
-        self.hung = False
-        backlog, self._backlog = self._backlog, []
-        for action, given in backlog:
-            self._awake(action, *given)
 
     def die(self, *, quietly: bool = False) -> None:
         """kill -9. Orders already written to the keeper may or may not arrive."""
@@ -49,21 +43,19 @@ class SimulatedAgent:
 
     def leave(self) -> None:
         """SIGTERM, after all runs have stopped."""
-        self._awake(lambda: self._perform(self.machine.stop(self._now())))
+        self.awake(lambda: self._perform(self.machine.stop(self._now())))
 
-    def _awake(self, action: Callable[..., None], *given: Any) -> None:
-        if self.hung:
-            self._backlog.append((action, given))
-        elif self.alive:
-            action(*given)
+    def awake(self, action: Callable[..., None], *given: Any) -> None:
+        if self.alive:
+            super().awake(action, *given)
 
     # events
 
     def received(self, stream: SimulatedStream, frame: Any) -> None:
-        self._awake(self._receive, stream, frame)
+        self.awake(self._receive, stream, frame)
 
     def closed(self, stream: SimulatedStream) -> None:
-        self._awake(self._closed, stream)
+        self.awake(self._closed, stream)
 
     def _receive(self, stream: SimulatedStream, frame: Any) -> None:
         if stream is not self.stream:
@@ -116,12 +108,12 @@ class SimulatedAgent:
                     self.stream = None
                 case link.FindLeader(addresses):
                     self._later(PIPE_MS, self._find_leader, addresses)
-                case machine.StartRun(job):
-                    self._order(keeper.start, job)
+                case RunRequest():
+                    self._order(keeper.start, effect)
                 case machine.StopRun():
                     self._order(keeper.driver.stop, effect.id, effect.grace_ms, effect.reason, effect.detail)
-                case machine.ForgetRun(id):
-                    self._order(keeper.driver.forget, id)
+                case Forget(token):
+                    self._order(keeper.driver.forget, str(token))
                 case Lease(until_ms):
                     self._order(keeper.driver.lease, until_ms)
                 case machine.CheckHealth(token, pause_ms):
@@ -178,10 +170,10 @@ class SimulatedAgent:
             at_ms = max(at_ms, self._now())
             if self._tick_ms is None or at_ms < self._tick_ms:
                 self._tick_ms = at_ms
-                self.host.world.at(self.host.clock.true_ms(at_ms), self._awake, self._tick, at_ms)
+                self.host.world.at(self.host.clock.true_ms(at_ms), self.awake, self._tick, at_ms)
 
     def _later(self, delay_ms: int, action: Callable[..., None], *given: Any) -> None:
-        self.host.world.after(delay_ms, self._awake, action, *given)
+        self.host.world.after(delay_ms, self.awake, action, *given)
 
     def _tell(self, text: str) -> None:
         self.host.world.tell(self.host.name, text)

@@ -19,6 +19,7 @@ class SimulatedCluster:
         self._world = world
         count = 3 if disk.shared else 1
         self.servers = [SimulatedServer(world, net, disk, checkers, f"s{number}") for number in range(count)]
+        self.addresses = tuple(server.name for server in self.servers)
         disk.followers = [server.notified for server in self.servers]
 
     @property
@@ -33,10 +34,6 @@ class SimulatedCluster:
     @property
     def ready(self) -> bool:
         return any(server.ready for server in self.servers)
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        return tuple(server.name for server in self.servers)
 
     def find(self, address: str) -> SimulatedServer | None:
         return next((item for item in self.servers if item.name == address and item.ready and not item.hung), None)

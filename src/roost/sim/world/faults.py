@@ -16,6 +16,7 @@ DRIFT_PPM_MAX = 10_000  # one per cent: twenty times what NTP corrects at most; 
 WALL_JUMP_MS_MAX = 3_600_000
 EPOCH_MS = 1_700_000_000_000
 LEASES_MS = (1_500, 1_500, 4_000, 4_000)
+STEP_UNITS_SMALL = 20  # of work in a step: cancelling and losing a few instances takes several
 MARGIN_MS = 400  # as for a lease of 4 s; the keeper needs 140 ms of it, the clocks 80
 SKEW_MS_MAX = 1_000  # by which clocks of servers that share a store may differ
 KINDS = (
@@ -51,6 +52,8 @@ class Faults:
             finished_max=world.one_of((5, 200_000, 200_000)),
             adopts=disk.forgetful,
         )
+        if settings.placements_max == 2:
+            settings = replace(settings, step_units=STEP_UNITS_SMALL)
         outage_grace_ms = world.one_of((0, 3_000, 8_000))
         if self.often:  # short waits, so that its consequences come before the calm
             longest = self.often == "crash_server"  # from which only shorter leases follow
@@ -84,7 +87,9 @@ class Faults:
 
     def _start(self, server: SimulatedServer) -> None:
         if not server.up:
-            server.start(self.new_clock(), self._settings, self._timing)
+            has_ordered = self._disk.forgetful and server.life > 0
+            settings = replace(self._settings, awaits_agents=has_ordered)
+            server.start(self.new_clock(), settings, self._timing)
 
     def new_clock(self) -> SimulatedClock:
         """The clock of a server: the wall clock at its start, then monotonic."""
@@ -228,8 +233,13 @@ class Faults:
         world, server = self._world, self._team.leader if self._world.happens(0.7) else self._one_server()
         beside = world.one_of([host for host in self._hosts if not host.keeper.is_idle()] or self._hosts)
         world.tell("faults", f"{server.name} and {beside.name} are alone together")
-        self._disk.cut_off.add(server.name)
         for_ms = world.between(1_000, 20_000)
+        if world.happens(0.5):  # the store still gets what the server sends last, and its answer comes late
+            self._disk.late_ms[server.name] = world.between(500, 1_100)
+            world.after(for_ms, self._disk.late_ms.clear)
+            world.after(world.between(50, 300), self._disk.cut_off.add, server.name)
+        else:
+            self._disk.cut_off.add(server.name)
         world.after(for_ms, self._disk.cut_off.discard, server.name)
         for host in self._hosts:
             for other in self._team.servers:

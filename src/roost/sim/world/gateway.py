@@ -6,7 +6,7 @@ from roost.core.state.outcome import Step
 from roost.model.errors import RoostError
 from roost.model.events import NodeConnected
 from roost.model.protocol import Beat, Hello
-from roost.model.states import NodeStatus
+from roost.model.states import ABSENT, NodeStatus
 from roost.server.agents.machine import BeatReply, Session, SessionMachine
 from roost.sim.world.net import SERVER, Net, SimulatedStream, UnsureAnswer
 from roost.sim.world.world import World
@@ -43,7 +43,10 @@ class SimulatedGateway:
     def _greet(self, stream: SimulatedStream, hello: Hello) -> None:
         self._hellos[stream] = hello
         self._machine.greeted(hello.node)
-        self._engine.ask(lambda request: NodeConnected(request, hello), lambda value: self._greeted(stream, value))
+        received_ms = self._engine.clock.now_ms()
+        self._engine.ask(
+            lambda request: NodeConnected(request, hello, received_ms), lambda value: self._greeted(stream, value)
+        )
 
     def _greeted(self, stream: SimulatedStream, value: Any) -> None:
         hello = self._hellos.get(stream)
@@ -60,7 +63,7 @@ class SimulatedGateway:
             self._end(self._streams[older])
         session = self._sessions[stream] = self._machine.began(hello.node, outbox)
         self._streams[session] = stream
-        self._net.send(stream, outbox.welcome(hello.sent_ms, self._engine.settings.lease_ms), up=False)
+        self._net.send(stream, outbox.welcome(hello.sent_ms, self._engine.lease_ms), up=False)
 
     def _beat(self, stream: SimulatedStream, session: Session, beat: Beat) -> None:
         reply = self._machine.beat(session, beat, self._engine.clock.now_ms())
@@ -80,8 +83,8 @@ class SimulatedGateway:
         for session in dict.fromkeys(due):
             if session is not None:
                 self._answer(session)
-        for kind, node, line in done.transitions:
-            is_lost = kind == "node" and line.state in (NodeStatus.LOST, NodeStatus.GONE)
+        for node, line in done.node_transitions:
+            is_lost = line.state in (*ABSENT, NodeStatus.GONE)
             if is_lost and (session := self._machine.lost(node)) is not None:
                 self._end(self._streams[session])
 

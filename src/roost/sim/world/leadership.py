@@ -151,7 +151,8 @@ class SimulatedLeadership:
             if isinstance(renewed, Fenced) or not world.happens(disk.unsure):
                 outcome = renewed
             disk.announce()
-        self._later(world.between(0, 3), self._renewed, renew, outcome)
+        late_ms = world.between(0, 3) + disk.late_ms.get(self._server.name, 0)
+        self._later(late_ms, self._renewed, renew, outcome)
 
     def _renewed(self, renew: Renew, outcome: LeadRenewed | Fenced | Unavailable) -> None:
         if renew.epoch != self._epoch:

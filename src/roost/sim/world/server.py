@@ -21,7 +21,7 @@ from roost.sim.checks.safety import Checkers
 from roost.sim.world.gateway import SimulatedGateway
 from roost.sim.world.leadership import SimulatedLeadership
 from roost.sim.world.net import Net, SimulatedStream
-from roost.sim.world.world import SimulatedClock, World
+from roost.sim.world.world import SimulatedClock, SimulatedProcess, World
 from roost.stores.memory import Memory
 
 RELOAD_MS = (100, 2_000)
@@ -43,6 +43,7 @@ class Disk:
         self.unsure = 0.0  # the commit happened, and was reported as failed
         self.slow = 0.0
         self.slow_ms_max = 0
+        self.late_ms: dict[str, int] = {}  # server -> by how much answers come late to it
         self.followers: list[Callable[[], None]] = []
 
     def announce(self) -> None:
@@ -51,10 +52,11 @@ class Disk:
 
     def repair(self) -> None:
         self.fails = self.unsure = self.slow = 0.0
+        self.late_ms.clear()
         self.broken = False
 
 
-class SimulatedServer:
+class SimulatedServer(SimulatedProcess):
     """A server with a store of its own, or one of several on one store. A restart is a new life."""
 
     def __init__(self, world: World, net: Net, disk: Disk, checkers: Checkers, name: str) -> None:
@@ -76,8 +78,7 @@ class SimulatedServer:
         self._waiting: dict[int, Answered] = {}
         self._wake_ms: int | None = None
         self._gateway = SimulatedGateway(self._world, self._net, self)
-        self.hung = False
-        self._backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        SimulatedProcess.__init__(self)
 
     @property
     def ready(self) -> bool:
@@ -126,20 +127,11 @@ class SimulatedServer:
 
     def wake(self) -> None:
         """SIGCONT: timers and sockets are handled in any order."""
-        if not self.hung:
-            return
-        self._world.tell(self.name, "wakes")
-        self.hung = False
-        backlog, self._backlog = self._backlog, []
-        first = backlog if self._world.happens(0.5) else sorted(backlog, key=lambda item: item[0] != self._turn)
-        for action, given in first:
-            self.awake(action, *given)
-
-    def awake(self, action: Callable[..., None], *given: Any) -> None:
         if self.hung:
-            self._backlog.append((action, given))
-        else:
-            action(*given)
+            self._world.tell(self.name, "wakes")
+            if not self._world.happens(0.5):
+                self.backlog.sort(key=lambda item: item[0] != self._turn)
+            super().wake()
 
     def let_go(self) -> None:
         if self.leadership is not None and self.ready and not self.machine.is_committing and not self.hung:
@@ -203,6 +195,10 @@ class SimulatedServer:
             return
         self._waiting[request] = answered
         self._wake()
+
+    @property
+    def lease_ms(self) -> int:
+        return self.state.sent_lease_ms
 
     def heard(self, node: str, session: int, usage: Usage | None) -> bool:
         """A heartbeat; False: this session has ended, do not answer."""
@@ -298,7 +294,8 @@ class SimulatedServer:
                 disk.announce()
             else:
                 outcome = applied
-        world.after(world.between(0, 1), self.awake, self._written, life, outcome, sent_ms)
+        late_ms = world.between(0, 1) + disk.late_ms.get(self.name, 0)
+        world.after(late_ms, self.awake, self._written, life, outcome, sent_ms)
 
     def _written(self, life: int, outcome: Committed | Fenced | InDoubt, sent_ms: int) -> None:
         if life != self.life:

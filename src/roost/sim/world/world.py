@@ -29,7 +29,7 @@ class World:
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._numbers = count()
         self._hash = blake2b(digest_size=8)
-        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
+        self.story: deque[str] = deque(maxlen=LINES_KEPT)
         self._show = show
 
     def at(self, when_ms: int, action: Callable[..., None], *given: Any, **named: Any) -> None:
@@ -50,12 +50,9 @@ class World:
     def tell(self, who: str, message: str) -> None:
         line = f"{self.now:>7} {who}: {message}"
         self._hash.update(line.encode())
-        self._lines.append(line)
+        self.story.append(line)
         if self._show is not None:
             self._show(line)
-
-    def story(self) -> list[str]:
-        return list(self._lines)
 
     def fingerprint(self) -> str:
         return self._hash.hexdigest()
@@ -71,6 +68,26 @@ class World:
 
     def one_of(self, things: Sequence[T]) -> T:
         return things[int(self.chance.random() * len(things))]
+
+
+class SimulatedProcess:
+    """A process that can hang: what happens to it meanwhile waits until it wakes."""
+
+    def __init__(self) -> None:
+        self.hung = False
+        self.backlog: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+    def awake(self, action: Callable[..., None], *given: Any) -> None:
+        if self.hung:
+            self.backlog.append((action, given))
+        else:
+            action(*given)
+
+    def wake(self) -> None:
+        self.hung = False
+        backlog, self.backlog = self.backlog, []
+        for action, given in backlog:
+            self.awake(action, *given)
 
 
 class SimulatedClock:
