@@ -1,3 +1,3 @@
-"""Benchmarks and readers of public traces: installed by the `lab` extra, imported by nothing in the server."""
+"""Benchmarks, chaos runs and readers of public traces: the extra `lab` installs them, no server imports them."""
 
 __version__ = "0.1.0"

@@ -15,7 +15,7 @@ from roost.core.state.state import State
 from roost.model.reasons.attempts import PROCESS_STARTED
 from roost.model.records.instance import Instance
 from roost.model.records.node import Facts, Node
-from roost.model.records.transition import Transition, Transitioned
+from roost.model.records.transition import InstanceTransition, InstanceTransitioned
 from roost.model.records.workload import Ask, Policy, Workload
 from roost.model.states import InstanceState, WorkloadKind
 from roost.ports.store import Change, Snapshot
@@ -75,7 +75,7 @@ async def _feed(history: History, state: State, events: int) -> float:
         state.now_ms += 10
         chosen = [records[at % len(records)] for at in range(start, start + COMMIT_EVENTS)]
         changes = [_changed(instance, state) for instance in chosen]
-        transitions = [Transitioned("instance", instance.key, instance.story[-1]) for instance in chosen]
+        transitions = [InstanceTransitioned(instance.key, instance.story[-1]) for instance in chosen]
         began = time.thread_time()
         history.take(state, changes, transitions)
         spent_s += time.thread_time() - began
@@ -86,8 +86,9 @@ async def _feed(history: History, state: State, events: int) -> float:
 
 
 def _changed(instance: Instance, state: State) -> Change:
-    line = Transition(
-        state.now_ms, "starting", "running", PROCESS_STARTED, state.revision, instance.attempt, instance.node
+    starting, running = InstanceState.STARTING, InstanceState.RUNNING
+    line = InstanceTransition(
+        state.now_ms, starting, running, PROCESS_STARTED, state.revision, instance.attempt, instance.node
     )
     instance.story = (*instance.story[-5:], line)
     instance.since_ms = state.now_ms
@@ -130,7 +131,8 @@ def _records(nodes: int, instances: int) -> list[Change]:
     for number in range(nodes):
         name = f"node-{number:04}"
         records.append(Change("node", name, _ENCODER.encode(Node(name, name, facts, joined_ms=START_MS))))
-    story = tuple(Transition(START_MS, "", state, PROCESS_STARTED, 1) for state in ("queued", "placed", "running"))
+    states = (InstanceState.QUEUED, InstanceState.PLACED, InstanceState.RUNNING)
+    story = tuple(InstanceTransition(START_MS, None, state, PROCESS_STARTED, 1) for state in states)
     for number in range(ARRAYS):
         workload = Workload("default", f"array-{number}", policy, document, START_MS, number + 1, instances // ARRAYS)
         records.append(Change("workload", workload.key, _ENCODER.encode(workload)))

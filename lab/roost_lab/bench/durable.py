@@ -3,8 +3,7 @@
 import asyncio
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
@@ -17,7 +16,7 @@ from roost.model.protocol import Hello, Report, Run
 from roost.model.records.node import Facts
 from roost.model.spec.submission import spec_of_document
 from roost.model.states import AttemptState, EndCause
-from roost.ports.store import Change, Store
+from roost.ports.store import Change
 from roost.server.engine.engine import Clock, Engine
 from roost.stores.sqlite.store import SqliteStore
 from roost_lab.bench.figure import Figure, figure
@@ -41,23 +40,10 @@ def measure(instances: int = 20_000) -> list[Figure]:
     ]
 
 
-class NoAgents:
-    """An executor that sends nothing: the orders stay unsent, as after a crash right after the commit."""
+class _Agents:
+    """Agents that report every start in one message and every end in the next: each transition is a row of its own."""
 
     engine: Engine
-
-    def act(self, state: State, done: Step) -> None:
-        pass
-
-    def followed(self, state: State, changes: Sequence[Change]) -> None:
-        raise AssertionError("there is no other server")
-
-    def reset(self) -> None:
-        raise AssertionError("the store failed")
-
-
-class _Agents(NoAgents):
-    """Agents that report every start in one message and every end in the next: each transition is a row of its own."""
 
     def __init__(self) -> None:
         self.rows: list[Change] = []
@@ -78,35 +64,35 @@ class _Agents(NoAgents):
         if bench is not None and bench.finished_ms:
             self.done.set()
 
+    def followed(self, state: State, changes: Sequence[Change]) -> None:
+        raise AssertionError("there is no other server")
+
+    def reset(self) -> None:
+        raise AssertionError("the store failed")
+
 
 def _reported(node: str, session: int, tokens: tuple[int, ...], state: AttemptState) -> Event:
     cause, code = (EndCause.EXITED, 0) if state == AttemptState.ENDED else (EndCause.NONE, None)
     return ReportsReceived(node, session, 1, tuple(Report(token, state, 1, 0, cause, code) for token in tokens))
 
 
-@asynccontextmanager
-async def running_engine(store: Store, agents: NoAgents, nodes: int, slots: int) -> AsyncIterator[Engine]:
+async def _transitions(directory: Path, instances: int) -> tuple[float, int, list[Change]]:
+    agents, store = _Agents(), SqliteStore(directory)
     engine = agents.engine = Engine(store, Settings(lease_ms=600_000), agents, Clock())
     await engine.open("bench")
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(engine.run())
-        facts = Facts({"cpu": slots * 1_000, "memory": 1 << 40, "disk": 1 << 44})
-        for number in range(nodes):
+        facts = Facts({"cpu": SLOTS * 1_000, "memory": 1 << 40, "disk": 1 << 44})
+        for number in range(NODES):
             hello = Hello(f"node-{number:03}", f"id-{number}", facts, 0)
             await engine.ask(lambda request, hello=hello: NodeConnected(request, hello))  # type: ignore[misc]
-        yield engine
-        engine.stop()
-
-
-async def _transitions(directory: Path, instances: int) -> tuple[float, int, list[Change]]:
-    agents, store = _Agents(), SqliteStore(directory)
-    async with running_engine(store, agents, NODES, SLOTS) as engine:
         agents.rows.clear()
         wanted = spec_of_document({"name": "bench", "command": ["/bin/true"], "count": instances})
         began = time.perf_counter()
         await engine.ask(lambda request: Submit(request, (wanted,)))
         await agents.done.wait()
         took = time.perf_counter() - began
+        engine.stop()
     await store.close()
     counted = sum(len(instance.story) - 1 for instance in engine.state.instances.values())
     return took, counted, [row for row in agents.rows if row.kind == "instance"]

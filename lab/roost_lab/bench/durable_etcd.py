@@ -1,38 +1,29 @@
 """Durable changes on etcd: the store's commits, against bare transactions with the same puts on the same cluster."""
 
 import asyncio
-import contextlib
-import shutil
-import subprocess
-import tempfile
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import grpc
 
 from roost.ports.store import Change, require
 from roost.stores.etcd.client import OPTIONS
 from roost.stores.etcd.store import EtcdStore
+from roost.stores.etcd.url import EtcdPlace
 from roost.wire import etcd_pb2 as pb
 from roost.wire import etcd_pb2_grpc as services
-from roost_lab.bench.figure import Figure, Missing, figure
-from roost_lab.bench.product import free_ports
+from roost_lab.bench.figure import Figure, figure
+from roost_lab.components.etcd import MEMBERS, Cluster
 
-MEMBERS = 3
 GROUP = 100  # changes of one commit: below etcd's 128 operations
 VALUE = b"x" * 600  # about what an instance takes
 CALLERS = 64
-START_S = 30
 TINY = {"groups": 2, "rounds": 1}
 
 
 def measure(groups: int = 40, rounds: int = 6) -> list[Figure]:
     """The store and bare etcd take turns in rounds, so that the rest of the machine's load meets both."""
-    if shutil.which("etcd") is None:
-        raise Missing("etcd is not installed; `python tools/components.py` installs it")
-    with tempfile.TemporaryDirectory(prefix="roost-bench-") as folder, _cluster(Path(folder)) as endpoints:
-        ours_s, bare_s, small_s = asyncio.run(_measure(endpoints, groups, rounds))
+    with Cluster(in_memory=False) as cluster:
+        ours_s, bare_s, small_s = asyncio.run(_measure(cluster.endpoints, groups, rounds))
     changes = GROUP * groups * rounds
     ours, bare = changes / ours_s, changes / bare_s
     small = CALLERS * groups / small_s
@@ -45,8 +36,7 @@ def measure(groups: int = 40, rounds: int = 6) -> list[Figure]:
 
 
 async def _measure(endpoints: list[str], groups: int, rounds: int) -> tuple[float, float, float]:
-    store = EtcdStore(endpoints, "/ours")
-    await _ready(store)
+    store = EtcdStore(EtcdPlace(tuple(endpoints), "/ours"))
     epoch = require(await store.lead("bench")).epoch
     require(await store.commit(epoch, []))  # whatever is done once
     channel = grpc.aio.insecure_channel(endpoints[0], options=OPTIONS)
@@ -82,39 +72,3 @@ async def _small(store: EtcdStore, epoch: int, commits: int) -> float:
 def _bare(keys: list[str]) -> pb.TxnRequest:
     puts = [pb.PutRequest(key=b"/bare/" + key.encode(), value=VALUE) for key in keys]
     return pb.TxnRequest(success=[pb.RequestOp(request_put=put) for put in puts])
-
-
-async def _ready(store: EtcdStore) -> None:
-    """A load waits until the members have found each other, but not as long as a busy machine may take."""
-    for _ in range(START_S):
-        with contextlib.suppress(Exception):
-            require(await store.load())
-            return
-    raise SystemExit("durable_etcd: etcd did not start")
-
-
-@contextlib.contextmanager
-def _cluster(folder: Path) -> Iterator[list[str]]:
-    """Three members on this machine's disk, with fsync; killed at the end."""
-    ports = free_ports(2 * MEMBERS)
-    clients, peers = ([f"127.0.0.1:{port}" for port in part] for part in (ports[:MEMBERS], ports[MEMBERS:]))
-    initial = ",".join(f"n{number}=http://{peer}" for number, peer in enumerate(peers))
-    members = [
-        subprocess.Popen(
-            [
-                *("etcd", f"--name=n{number}", f"--data-dir={folder / str(number)}"),
-                *(f"--listen-client-urls=http://{client}", f"--advertise-client-urls=http://{client}"),
-                *(f"--listen-peer-urls=http://{peer}", f"--initial-advertise-peer-urls=http://{peer}"),
-                f"--initial-cluster={initial}",
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for number, (client, peer) in enumerate(zip(clients, peers, strict=True))
-    ]
-    try:
-        yield clients
-    finally:
-        for member in members:
-            member.kill()
-            member.wait()

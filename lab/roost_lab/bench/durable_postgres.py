@@ -3,21 +3,16 @@
 import asyncio
 import contextlib
 import os
-import pwd
 import random
-import shutil
-import subprocess
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]
 
 from roost.ports.store import Change, require
 from roost.stores.postgres.store import PostgresStore
-from roost_lab.bench.figure import Figure, Missing, figure
-from roost_lab.bench.product import free_ports
+from roost_lab.bench.figure import Figure, figure
+from roost_lab.components import postgres
 
 URL = "ROOST_BENCH_POSTGRES"  # the server to measure; without it a private one is started
 SCHEMA = "roost_bench"
@@ -104,32 +99,5 @@ def postgres_server() -> Iterator[str]:
     if url := os.environ.get(URL):
         yield url
         return
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    programs = shutil.which("pg_ctl") or (folders and folders[-1] / "pg_ctl")
-    if not programs:
-        raise Missing(f"there is no PostgreSQL to measure: install it, or set {URL} to the URL of one")
-    with tempfile.TemporaryDirectory(prefix="roost-bench-") as directory:
-        (port,) = free_ports(1)
-        control = [*_unprivileged(directory), str(Path(programs).resolve()), "-D", f"{directory}/data"]
-        options = f"-c listen_addresses=127.0.0.1 -p {port} -k {directory}"
-        try:
-            _run(*control, "-o", "-A trust -U postgres", "init", within=directory)
-            _run(*control, "-w", "-l", f"{directory}/log", "-o", options, "start", within=directory)
-            yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
-        finally:
-            if Path(directory, "data", "postmaster.pid").exists():
-                _run(*control, "-w", "-m", "immediate", "stop", within=directory)
-
-
-def _unprivileged(directory: str) -> list[str]:
-    """PostgreSQL does not run as root."""
-    if os.geteuid() != 0:
-        return []
-    user = pwd.getpwnam("postgres")
-    os.chown(directory, user.pw_uid, user.pw_gid)
-    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--init-groups"]
-
-
-def _run(*command: str, within: str) -> None:
-    # Not to a pipe: the server inherits it, and it would not end before the server does.
-    subprocess.run(command, check=True, cwd=within, stdout=subprocess.DEVNULL, timeout=120)
+    with postgres.running(settings=()) as server:
+        yield server.dsn

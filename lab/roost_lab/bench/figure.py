@@ -10,10 +10,6 @@ import msgspec
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
-class Missing(RuntimeError):
-    """A component that a benchmark measures is not installed; the message says what to do."""
-
-
 class Figure(msgspec.Struct, frozen=True, omit_defaults=True):
     """One measured figure. `bound` must hold, `goal` is the aim; `better` gives their direction."""
 

@@ -93,13 +93,13 @@ def _wanted(shape: int, count: int, nodes: int, *, rules: bool, placeable: bool)
     if shape % 10 == 8 and nodes >= 1_000:
         resources["gpu"] = "500m"
     if rules and shape % 2:
-        placement |= _company(shape)
+        placement |= _affinity(shape)
     if not placeable:
         resources["cpu"] = 128 + shape
     return spec_of_document(document | {"resources": resources, "placement": placement})
 
 
-def _company(shape: int) -> dict[str, Any]:
+def _affinity(shape: int) -> dict[str, Any]:
     kinds: tuple[dict[str, Any], ...] = (
         {"spread": {"by": "zone", "max_skew": 2}},
         {"spread": {"by": "rack", "weight": 20}, "per_node": 4},

@@ -5,12 +5,13 @@
 
 import asyncio
 import os
+import random
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import grpc
@@ -28,6 +29,7 @@ from roost.wire import agent_pb2_grpc
 from roost.wire.codec import pack_agent, unpack_server
 
 BEAT_S = 1.0
+AGAIN_S_MIN, AGAIN_S_MAX = 0.1, 1.0  # before a pretender registers again
 JOIN_AT_ONCE = 50
 CERTIFICATES_AT_ONCE = 16
 ROOM = {"cpu": 16_000, "memory": 1 << 36, "disk": 1 << 38}
@@ -63,17 +65,34 @@ async def welcomed(address: str, bundle: Bundle, room: dict[str, int]) -> AsyncI
     async with grpc.aio.secure_channel(address, credentials_of(bundle), options=OPTIONS) as channel:
         stream = agent_pb2_grpc.AgentsStub(channel).Connect()
         await stream.write(pack_agent(actor.hello(now_ms())))
-        welcome = unpack_server(await stream.read())
+        welcome = unpack_server(await _read(stream))
         assert isinstance(welcome, Welcome), welcome
         actor.welcomed(welcome, now_ms())
         yield actor, stream
 
 
+async def _read(stream: Any) -> Any:
+    frame = await stream.read()
+    if frame is grpc.aio.EOF:
+        raise ConnectionResetError("the server has ended the stream")
+    return frame
+
+
 async def _live(address: str, bundle: Bundle, gate: asyncio.Semaphore, connected: asyncio.Semaphore) -> None:
-    await gate.acquire()
-    async with welcomed(address, bundle, ROOM) as (actor, stream), asyncio.TaskGroup() as tasks:
-        gate.release()
+    """Stay connected. When the server has gone, register again, each after a pause of its own."""
+    while True:
+        try:
+            await _stay(address, bundle, gate, connected)
+        except* (grpc.aio.AioRpcError, asyncio.InvalidStateError, ConnectionError):
+            await asyncio.sleep(random.uniform(AGAIN_S_MIN, AGAIN_S_MAX))
+
+
+async def _stay(address: str, bundle: Bundle, gate: asyncio.Semaphore, connected: asyncio.Semaphore) -> None:
+    async with AsyncExitStack() as stack:
+        async with gate:
+            actor, stream = await stack.enter_async_context(welcomed(address, bundle, ROOM))
         connected.release()
+        tasks = await stack.enter_async_context(asyncio.TaskGroup())
         event = asyncio.Event()
         tasks.create_task(_listen(stream, actor, event))
         while True:
@@ -88,7 +107,7 @@ async def _live(address: str, bundle: Bundle, gate: asyncio.Semaphore, connected
 
 async def _listen(stream: Any, actor: Actor, update: asyncio.Event) -> None:
     while True:
-        answer = unpack_server(await stream.read())
+        answer = unpack_server(await _read(stream))
         assert isinstance(answer, Answer), answer
         now = now_ms()
         for action in actor.answered(answer, now):

@@ -1,10 +1,8 @@
 """The product under a benchmark: a server and agents as processes, in a temporary directory."""
 
 import os
-import random
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +15,7 @@ from typing import Any, Self
 from roost.client import Client
 from roost.client.errors import ApiError, Unreachable
 from roost.model.states import InstanceState
+from roost_lab.components.ports import free_ports
 
 START_S_MAX = 60.0
 STOP_S_MAX = 60.0
@@ -171,13 +170,3 @@ def next_line(process: "subprocess.Popen[str]") -> str:
     if not line:
         raise RuntimeError(f"{process.args!r} has ended")
     return line
-
-
-def free_ports(count: int) -> list[int]:
-    """Unused ports, below those the kernel gives to connections: they are still free when they are needed."""
-    found: list[int] = []
-    for port in random.sample(range(20_000, 32_000), 100):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) and len(found) < count:
-                found.append(port)
-    return found

@@ -1,4 +1,4 @@
-"""Coming back: a server that holds 100,000 instances after kill -9, and the first task of a cold `roost up`."""
+"""Coming back: a server that holds 100,000 instances after kill -9, one with 3,000 agents, and a cold `roost up`."""
 
 import asyncio
 import os
@@ -7,32 +7,41 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from roost.client import Client
 from roost.client.config import read_config
-from roost.model.events import Submit, WorkloadSpec
+from roost.core.replica import load
+from roost.core.state.records import Settings
+from roost.core.step import step
+from roost.model.events import NodeConnected, Submit
+from roost.model.protocol import Hello
+from roost.model.records.node import Facts
 from roost.model.spec.submission import spec_of_document
-from roost.ports.store import Store
+from roost.model.states import NodeStatus
+from roost.ports.store import Change, Snapshot, require
+from roost.server.engine.engine import Clock
 from roost.stores.sqlite.store import SqliteStore
-from roost_lab.bench.durable import NoAgents, running_engine
-from roost_lab.bench.figure import Figure, figure
-from roost_lab.bench.product import ROOST, Product, free_ports
+from roost_lab.bench.figure import Figure, Spent, figure, tree_cpu_seconds
+from roost_lab.bench.product import ROOST, Product
+from roost_lab.components.ports import free_port
 
 NODES = 100
-BATCH = 5_000  # workloads submitted at once
 UP_S_MAX = 60.0
-TINY = {"instances": 200}
+RETURN_S_MAX = 120.0
+SETTLE_S = 5.0  # after the last agent has returned: a lease that ran out would be noticed
+TINY = {"instances": 200, "agents": 4, "settle_s": 0.1}
 
 
-def measure(instances: int = 100_000) -> list[Figure]:
-    return [_restart(instances), _cold_up()]
+def measure(instances: int = 100_000, agents: int = 3_000, settle_s: float = SETTLE_S) -> list[Figure]:
+    return [_restart(instances), *_return(agents, settle_s), _cold_up()]
 
 
 def _restart(instances: int) -> Figure:
     with tempfile.TemporaryDirectory(prefix="roost-bench-") as directory:
         data = Path(directory, "server")
         data.mkdir()
-        asyncio.run(fill(SqliteStore(data), instances))
+        asyncio.run(_store(SqliteStore(data), placed(instances)))
         with Product(agents=0, data=Path(directory)) as product:
             product.kill_server()
             took = product.start_server()
@@ -40,26 +49,50 @@ def _restart(instances: int) -> Figure:
     return figure("ready_after_kill_s", took, "s", bound=3.0, instances=allocated)
 
 
-async def fill(store: Store, instances: int, workloads: int = 1) -> None:
-    """Placed instances, of one array or of many workloads, made by the engine itself."""
-    async with running_engine(store, NoAgents(), NODES, instances // NODES) as engine:
-        for start in range(0, workloads, BATCH):
-            some = tuple(_wanted(number, instances // workloads) for number in range(start, workloads)[:BATCH])
-            await engine.ask(lambda request, some=some: Submit(request, some))  # type: ignore[misc]
-        while len(engine.state.instances) < instances:
-            await asyncio.sleep(0.01)
+async def _store(store: SqliteStore, records: list[Change]) -> None:
+    require(await store.commit(require(await store.lead("bench")).epoch, records))
     await store.close()
 
 
-def _wanted(number: int, count: int) -> WorkloadSpec:
-    return spec_of_document({"name": f"many-{number}", "command": ["/bin/sleep", "1000"], "count": count})
+def placed(instances: int, workloads: int = 1) -> list[Change]:
+    """Placed instances, of one array or of many workloads: all records that the core makes of them."""
+    now = Clock().now_ms()
+    state = load(Snapshot(0, []), now, Settings(placements_max=instances))
+    facts = Facts({"cpu": instances // NODES * 1_000, "memory": 1 << 40, "disk": 1 << 44})
+    hellos = [Hello(f"node-{number:03}", f"id-{number}", facts, 0) for number in range(NODES)]
+    document = {"command": ["/bin/sleep", "1000"], "count": instances // workloads}
+    wanted = tuple(spec_of_document({"name": f"many-{number}", **document}) for number in range(workloads))
+    done = step(state, [*(NodeConnected(0, hello) for hello in hellos), Submit(0, wanted)], now)
+    assert len(state.instances) == instances
+    return done.changes
+
+
+def _return(agents: int, settle_s: float) -> list[Figure]:
+    """Agents over real gRPC return to a server that was killed: none may be lost, and each costs it some CPU."""
+    with Product(agents=0) as product, product.pretenders(agents):
+        product.kill_server()
+        with Spent() as waited:
+            product.start_server()
+            cpu_s = -tree_cpu_seconds(product.pid)
+            product.wait_until(lambda: _returned(product) == agents, look_s=0.2, within_s=RETURN_S_MAX)
+        cpu_s += tree_cpu_seconds(product.pid)
+        time.sleep(settle_s)
+        lost = product.client.status().nodes.get(NodeStatus.LOST, 0)
+    detail: dict[str, Any] = {"agents": agents, "returned_s": round(waited.wall_s, 2)}
+    return [
+        figure("nodes_lost_by_restart", lost, "nodes", bound=0, **detail),
+        figure("return_cpu_ms_per_agent", cpu_s * 1_000 / agents, "ms", bound=1.0, **detail),
+    ]
+
+
+def _returned(product: Product) -> int:
+    return product.client.status().agents_connected
 
 
 def _cold_up() -> Figure:
     with tempfile.TemporaryDirectory(prefix="roost-bench-") as directory:
-        ports = free_ports(1)
         began = time.perf_counter()
-        command = [*ROOST, "up", "--data", directory, "--listen", f"127.0.0.1:{ports[0]}"]
+        command = [*ROOST, "up", "--data", directory, "--listen", f"127.0.0.1:{free_port()}"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             config = Path(directory) / "client.toml"

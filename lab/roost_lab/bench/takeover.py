@@ -7,7 +7,6 @@ import asyncio
 import secrets
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,12 +14,11 @@ from roost.core.replica import mirror, take_over
 from roost.core.state.records import Settings
 from roost.ports.store import Change, Snapshot, require
 from roost.server.engine.engine import Clock
-from roost.stores.memory import Memory, MemoryStore
 from roost.stores.postgres.store import PostgresStore
 from roost_lab.bench.durable_postgres import SCHEMA, clean, commit_all, postgres_server
 from roost_lab.bench.figure import Figure, Spent, figure
 from roost_lab.bench.product import Product
-from roost_lab.bench.restart import fill
+from roost_lab.bench.restart import placed
 
 LOOK_S = 0.002
 START_S_MAX = 300.0  # a server needs 4 s of CPU to load 100,000 jobs; on a loaded machine that can take minutes
@@ -29,10 +27,10 @@ TINY = {"instances": 200, "tries": 1, "kills": 1}
 
 def measure(instances: int = 100_000, tries: int = 3, kills: int = 3) -> list[Figure]:
     """The core is measured without servers; the best of several tries counts, because machines are shared."""
-    array, jobs = asyncio.run(_snapshot(instances, 1)), asyncio.run(_snapshot(instances, instances))
-    array_s, jobs_s = (min(_take_over_s(each, instances) for _ in range(tries)) for each in (array, jobs))
+    array, jobs = placed(instances), placed(instances, instances)
+    array_s, jobs_s = (min(_take_over_s(records) for _ in range(tries)) for records in (array, jobs))
     with tempfile.TemporaryDirectory(prefix="roost-bench-") as folder, postgres_server() as url:
-        asyncio.run(_store(url, jobs.records))
+        asyncio.run(_store(url, jobs))
         try:
             took = _kill_leaders(Path(folder), f"{url}{'&' if '?' in url else '?'}schema={SCHEMA}", kills)
         finally:
@@ -46,21 +44,14 @@ def measure(instances: int = 100_000, tries: int = 3, kills: int = 3) -> list[Fi
     ]
 
 
-async def _snapshot(instances: int, workloads: int) -> Snapshot:
-    memory = Memory()
-    await fill(MemoryStore(memory), instances, workloads)
-    return memory.snapshot()
-
-
-def _take_over_s(snapshot: Snapshot, instances: int) -> float:
-    state, now = mirror(snapshot, Settings()), Clock().now_ms()
-    assert len(state.instances) == instances
+def _take_over_s(records: list[Change]) -> float:
+    state, now = mirror(Snapshot(1, records), Settings()), Clock().now_ms()
     began = time.process_time()
     take_over(state, now, unclean=True)
     return time.process_time() - began
 
 
-async def _store(url: str, records: Sequence[Change]) -> None:
+async def _store(url: str, records: list[Change]) -> None:
     await _wipe(url)
     store = PostgresStore(url, SCHEMA)
     await commit_all(store, require(await store.lead("bench")).epoch, records)

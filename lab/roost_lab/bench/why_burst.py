@@ -1,7 +1,7 @@
 """A burst of 200 `why` questions while 2,000 jobs flow: how much longer heartbeats wait for their answers.
 
 `python -m roost_lab.bench.why_burst HOST:PORT JOIN-TOKEN` is one agent without room for work that sends a heartbeat
-every few milliseconds. For each line that it reads it prints the waits since the last line, as JSON.
+every few milliseconds. For name line that it reads it prints the waits since the last line, as JSON.
 """
 
 import asyncio
@@ -50,15 +50,15 @@ def measure(agents: int = 100, jobs: int = 2_000, questions: int = 200, askers: 
 
 
 def _flow(product: Product, name: str, jobs: int) -> None:
-    batches = [[f"{name}-{at + each}" for each in range(BATCH)] for at in range(0, jobs, BATCH)]
+    batches = [[f"{name}-{at + offset}" for offset in range(BATCH)] for at in range(0, jobs, BATCH)]
     for before, batch in zip([[], *batches], [*batches, []], strict=True):
         if batch:
             resources = {"cpu": "100m"}
             product.client.workloads.submit_batch(
-                [{"name": each, "command": "x", "resources": resources} for each in batch]
+                [{"name": job, "command": "x", "resources": resources} for job in batch]
             )
-        for each in before:
-            product.client.workloads.cancel("default", each)
+        for job in before:
+            product.client.workloads.cancel("default", job)
 
 
 def _ask(product: Product, questions: int) -> None:

@@ -46,11 +46,6 @@ class Pod(NamedTuple):
     gpu: int  # thousandths of all its devices
 
 
-class Node(NamedTuple):
-    name: str
-    facts: Facts
-
-
 class Curve(NamedTuple):
     """One run, after each arrival, in hundredths of all GPUs."""
 
@@ -69,10 +64,10 @@ def replay_openb(nodes: Path, workloads: Path, strategy: str, seeds: int, progre
     return _summary(strategy, [curve(number) for number in range(seeds)])
 
 
-def run(nodes: list[Node], pods: list[Pod], strategy: str, seed: int, progress: Progress = lambda _: None) -> Curve:
+def run(nodes: list[Facts], pods: list[Pod], strategy: str, seed: int, progress: Progress = lambda _: None) -> Curve:
     """One run: its seed decides the order of arrivals and the order of equal nodes."""
     chance = Random(seed)
-    gpus = sum(node.facts.resources["gpu"] for node in nodes)
+    gpus = sum(node.resources["gpu"] for node in nodes)
     arriving = arrivals(pods, gpus * TARGET_PERCENT // 100, chance)
     ranked = list(nodes)
     chance.shuffle(ranked)
@@ -109,10 +104,10 @@ def arrivals(pods: list[Pod], target: int, chance: Random) -> list[Pod]:
 class World:
     """A fleet that fills up. Nodes are named by rank, so that ties go to the first of a random order."""
 
-    def __init__(self, ranked: list[Node], pods: list[Pod], policy: Policy, chance: Random) -> None:
+    def __init__(self, ranked: list[Facts], pods: list[Pod], policy: Policy, chance: Random) -> None:
         self.fleet = Fleet()
         for rank, node in enumerate(ranked):
-            self.fleet.join(f"{rank:06d}", node.facts)
+            self.fleet.join(f"{rank:06d}", node)
             self.fleet.set_open(f"{rank:06d}", is_open=True, is_online=True)
         self.fleet.expect(typical_of(Counter(pod.ask for pod in pods).items()))
         self.weight = max(1, sum(weight for _, weight in self.fleet.typical.shapes))
@@ -159,17 +154,15 @@ class World:
         assert 0 <= self.fragmented <= self.free * self.weight, "more is fragmented than is free"
 
 
-def read_nodes(path: Path) -> list[Node]:
-    nodes = [_node(row) for row in read_table(path, NODE_COLUMNS)]
-    if not any(node.facts.resources["gpu"] for node in nodes):
+def read_nodes(path: Path) -> list[Facts]:
+    nodes = []
+    for row in read_table(path, NODE_COLUMNS):
+        gpu = row.whole("gpu", most=GPUS_MAX) * GPU
+        resources = {"cpu": row.whole("cpu_milli"), MEMORY: row.whole("memory_mib"), "gpu": gpu}
+        nodes.append(Facts(resources, gpu_model=row.text("model")))
+    if not any(node.resources["gpu"] for node in nodes):
         raise Invalid(path.name, "no node with a GPU")
     return nodes
-
-
-def _node(row: Row) -> Node:
-    gpu = row.whole("gpu", most=GPUS_MAX) * GPU
-    resources = {"cpu": row.whole("cpu_milli"), MEMORY: row.whole("memory_mib"), "gpu": gpu}
-    return Node(row.text("sn"), Facts(resources, gpu_model=row.text("model")))
 
 
 def read_pods(path: Path) -> list[Pod]:

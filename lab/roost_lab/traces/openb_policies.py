@@ -95,9 +95,9 @@ class Clustering:
             return np.zeros(len(run), np.int64)
         mine = run[:, _column(ask)] > 0
         others = run.sum(axis=1) > run[:, _column(ask)]
-        company = np.where(mine, np.where(others, 50, 75), np.where(others, 0, 25))
+        affinity = np.where(mine, np.where(others, 50, 75), np.where(others, 0, 25))
         free = fleet.total["gpu"][rows] - fleet.used["gpu"][rows]
-        return np.asarray(company + 25 * (GPUS - free) // GPUS)
+        return np.asarray(affinity + 25 * (GPUS - free) // GPUS)
 
 
 def _left(fleet: Fleet, ask: Ask, rows: slice) -> Ints:

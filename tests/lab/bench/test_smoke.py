@@ -7,7 +7,7 @@ import sys
 from importlib import import_module
 
 import pytest
-from roost_lab.bench.figure import Missing
+from roost_lab.components import Missing
 
 from roost.cli.tools.bench import NAMES
 
@@ -19,8 +19,8 @@ def test_a_group_runs_to_its_end(name: str) -> None:
         figures = group.measure(**group.TINY)
     except Missing as missing:
         pytest.skip(str(missing))
-    assert figures and all(math.isfinite(each.value) for each in figures), figures
-    assert not [each for each in figures if each.figure == "actions_lost" and each.value]
+    assert figures and all(math.isfinite(item.value) for item in figures), figures
+    assert not [item for item in figures if item.figure == "actions_lost" and item.value]
 
 
 def test_standard_output_has_nothing_but_figures() -> None:

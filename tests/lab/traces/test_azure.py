@@ -18,7 +18,7 @@ def quiet(share: float) -> None:
 
 
 def written(folder: Path, *machines: tuple[int, float, float, int]) -> Path:
-    """When it comes, cores, gigabytes, how long it lives (-1: for ever)."""
+    """When it comes, cores, gigabytes, how long it lives (-1: forever)."""
     lines = [
         f"{number},0,{arrive},{cpu},{memory},0,{'' if life < 0 else life},{int(life < 0)}\n"
         for number, (arrive, cpu, memory, life) in enumerate(machines)

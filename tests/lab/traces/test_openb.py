@@ -113,7 +113,7 @@ def test_a_short_list_is_filled_up_with_copies_and_a_long_one_is_cut() -> None:
     assert arrivals(pods, 6_100, Random(2)) != filled
 
 
-def test_who_fits_nowhere_is_dropped_and_what_is_fragmented_is_counted(tmp_path: Path) -> None:
+def test_a_job_that_fits_nowhere_is_dropped_and_what_is_fragmented_is_counted(tmp_path: Path) -> None:
     nodes = read_nodes(written(tmp_path, "nodes.csv", NODES + "a,8000,1024,2,T4\n"))
     pods = [pod(4_000, 600, name="p1"), pod(4_000, 600, name="p2")]
     world = World(nodes, pods, policy_of("first_fit", 1, Random(1)), Random(1))

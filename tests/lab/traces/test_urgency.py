@@ -53,7 +53,7 @@ def test_only_those_that_say_so_change_with_time(submitted: int, request: int, p
 
 
 @given(times, requests, widths, requests, widths)
-def test_nobody_who_comes_after_a_job_is_due_goes_before_it(
+def test_no_job_that_comes_after_a_job_is_due_goes_before_it(
     submitted: int, request: int, procs: int, other_request: int, other_procs: int
 ) -> None:
     due = submitted + STRETCH * procs * max(request, SHORT_S)

@@ -1,4 +1,4 @@
-"""A real PostgreSQL of the tests' own: a private directory and port, started and stopped by pid."""
+"""A real PostgreSQL of our own: a private directory and port, started and stopped by pid."""
 
 import contextlib
 import os
@@ -10,11 +10,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.components.ports import free_port
+from roost_lab.components import Missing
+from roost_lab.components.ports import free_port
 
 COMMAND_LIMIT_S = 60  # initdb on a busy machine takes some seconds
 START_ATTEMPTS = 3  # a port that was free may be taken a moment later
-PASSWORD = "not-to-be-seen-4711"  # of the role `guarded`; everybody else is trusted
+PASSWORD = "not-to-be-seen-4711"  # of the role `guarded`; all others are trusted
 
 ACCESS = """\
 local all all trust
@@ -22,17 +23,17 @@ host all guarded 127.0.0.1/32 scram-sha-256
 host all all 127.0.0.1/32 trust
 host all all samenet trust
 """
-# Nothing here is meant to survive a power cut, and without fsync the tests take half the time. A server that is killed
-# still loses nothing.
+# Nothing here is meant to survive a power cut, and without fsync everything takes half the time. A server that is
+# killed still loses nothing.
 SETTINGS = ("fsync=off", "max_connections=100", "max_wal_size=256MB")
 LOOPBACK = "127.0.0.1"
 
 
 @contextlib.contextmanager
-def running(address: str = LOOPBACK) -> Iterator["Postgres"]:
-    """An empty server, while the block lasts; on another address of this host for everybody on that network."""
+def running(address: str = LOOPBACK, settings: tuple[str, ...] = SETTINGS) -> Iterator["Postgres"]:
+    """An empty server, while the block lasts; on another address of this host for all on that network."""
     directory = Path(tempfile.mkdtemp(prefix="roost-postgres-"))
-    server = Postgres(directory, address)
+    server = Postgres(directory, address, settings)
     try:
         server.create()
         server.start()
@@ -45,9 +46,12 @@ def running(address: str = LOOPBACK) -> Iterator["Postgres"]:
 class Postgres:
     """One server. It refuses to run as root, so under root it runs as the user `postgres`."""
 
-    def __init__(self, directory: Path, address: str = LOOPBACK) -> None:
+    def __init__(
+        self, directory: Path, address: str = LOOPBACK, settings: tuple[str, ...] = SETTINGS
+    ) -> None:  # fmt: skip
         self._directory = directory
         self._address = address
+        self._settings = (*settings, f"listen_addresses={address}")
         self._data = directory / "data"
         self._as = _user(directory)
         self._programs = _programs()
@@ -70,8 +74,7 @@ class Postgres:
         """On the port it had before, or at first on any that is free."""
         for attempt in range(1, START_ATTEMPTS + 1):
             port = self.port or free_port()
-            settings = (*SETTINGS, f"listen_addresses={self._address}")
-            options = " ".join(f"-c {setting}" for setting in settings) + f" -p {port} -k {self._directory}"
+            options = " ".join(f"-c {setting}" for setting in self._settings) + f" -p {port} -k {self._directory}"
             try:
                 self._run("pg_ctl", "-D", self._data, "-w", "-l", self._directory / "log", "-o", options, "start")
             except AssertionError:
@@ -140,7 +143,7 @@ def _programs() -> Path:
     for folder in folders:
         if all((folder / program).exists() for program in ("initdb", "pg_ctl", "postgres")):
             return folder
-    raise RuntimeError("these tests need a PostgreSQL server: install the package `postgresql` (initdb, pg_ctl)")
+    raise Missing("PostgreSQL is not installed: install the package `postgresql` (initdb, pg_ctl)")
 
 
 def _user(directory: Path) -> list[str]:

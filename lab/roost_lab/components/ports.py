@@ -1,18 +1,18 @@
-"""Ports for the servers of tests: never two tests the same, also where tests run side by side."""
+"""Ports for servers of our own: never the same twice, also where test processes run side by side."""
 
 import os
 import random
 import socket
 
 FIRST, LAST = 10_000, 20_000  # below those that nodes give to workloads, and those that systems give to clients
-APART = 4  # some servers take the next ports, too
+APART = 4  # some servers also take the next ports
 WORKERS = 10  # each has a share of the range, so that no two test processes choose the same port
 
 _given: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses now and that this process has not given before."""
+    """Ports that are unused now and that this process has not given before."""
     share = (LAST - FIRST) // WORKERS
     first = FIRST + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % WORKERS * share
     found: list[int] = []

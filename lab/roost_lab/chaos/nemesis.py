@@ -1,0 +1,226 @@
+"""The nemesis: it carries out the planned faults, and says of each what it did or why it cannot be done here."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from roost.client.errors import ApiError, Unreachable
+from roost_lab.chaos.cluster import Cluster, Program, Server
+from roost_lab.chaos.plan import Fault
+
+FAKETIME = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+ALONE_JUMP_S = 3_600
+SHARED_JUMP_S = 1  # the clocks of servers on one store may differ by this much
+
+Tell = Callable[[str], None]
+
+
+class FaultDone(msgspec.Struct):
+    fault: Fault
+    target: str = ""
+    cannot: str = ""
+
+
+class CannotBeDone(Exception):
+    """This machine, or this user, cannot do such a fault."""
+
+
+class Nemesis:
+    """All in one thread: a child of Roost dies with the thread that started it, so that none is left behind."""
+
+    def __init__(self, cluster: Cluster, tell: Tell) -> None:
+        self._cluster = cluster
+        self._tell = tell
+        self._busy: list[Program] = []
+        self._faketime = next((str(path) for path in FAKETIME), "")
+        self.done: list[FaultDone] = []
+
+    def run(self, faults: Sequence[Fault]) -> None:
+        """Begin and end each fault in its time: they overlap. All have ended when this returns, also on an error."""
+        began = time.monotonic()
+        waiting = sorted(faults, reverse=True)
+        with contextlib.ExitStack() as all_faults:
+            active: list[tuple[float, contextlib.ExitStack]] = []
+            while waiting or active:
+                begin_s = waiting[-1].at_s if waiting else float("inf")
+                end_s = min((end_s for end_s, _ in active), default=float("inf"))
+                time.sleep(max(0.0, began + min(begin_s, end_s) - time.monotonic()))
+                if begin_s < end_s:
+                    fault = waiting.pop()
+                    stack = all_faults.enter_context(contextlib.ExitStack())
+                    self._begin(fault, stack)
+                    active.append((fault.at_s + fault.for_s, stack))
+                else:
+                    over = min(active, key=lambda item: item[0])
+                    active.remove(over)
+                    over[1].close()
+
+    def _begin(self, fault: Fault, stack: contextlib.ExitStack) -> None:
+        done = FaultDone(fault)
+        self.done.append(done)
+        try:
+            stack.enter_context(getattr(self, f"_{fault.kind}")(fault, done))
+        except CannotBeDone as reason:
+            done.cannot = str(reason)
+        except (ApiError, Unreachable) as error:
+            done.cannot = f"no server could be asked: {error}"
+        self._tell(f"{fault} ({done.target})" if not done.cannot else f"{fault.kind} cannot be done: {done.cannot}")
+
+    # servers
+
+    @contextlib.contextmanager
+    def _kill_server(self, fault: Fault, done: FaultDone) -> Iterator[None]:
+        with self._server(fault, done) as server:
+            server.end()
+            yield
+            server.start()
+
+    @contextlib.contextmanager
+    def _stop_server(self, fault: Fault, done: FaultDone) -> Iterator[None]:
+        with self._server(fault, done) as server:
+            server.send(signal.SIGSTOP)
+            yield
+            server.send(signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def _full_disk(self, fault: Fault, done: FaultDone) -> Iterator[None]:
+        with self._server(fault, done) as server:
+            if server.disk.cannot:
+                raise CannotBeDone(f"no small disk could be mounted: {server.disk.cannot}")
+            with server.disk.full():
+                yield
+
+    @contextlib.contextmanager
+    def _clock_jump(self, fault: Fault, done: FaultDone) -> Iterator[None]:
+        """The server is killed and comes back with another time."""
+        if not self._faketime:
+            raise CannotBeDone("libfaketime is not installed")
+        most_s = SHARED_JUMP_S if len(self._cluster.servers) > 1 else ALONE_JUMP_S
+        offset_s = most_s if fault.target % 2 else -most_s
+        with self._server(fault, done) as server:
+            server.end()
+            yield
+            server.start(LD_PRELOAD=self._faketime, FAKETIME=f"{offset_s:+d}s", FAKETIME_DONT_FAKE_MONOTONIC="1")
+
+    @contextlib.contextmanager
+    def _hand_over(self, fault: Fault, done: FaultDone) -> Iterator[None]:
+        with self._cluster.client() as client:
+            done.target = f"to {client.servers.transfer_leader().name}"
+        yield
+
+    # connections
+
+    @contextlib.contextmanager
+    def _cut_agents(self, fault: Fault, done: FaultDone) -> Iterator[None]:
+        """Neither agents nor other servers reach the server at its advertised address."""
+        with self._server(fault, done) as server:
+            for proxy in server.proxies:
+                proxy.cut()
+            yield
+            for proxy in server.proxies:
+                proxy.heal()
+
+    @contextlib.contextmanager
+    def _cut_store(self, fault: Fault, done: FaultDone) -> Iterator[None]:
+        with self._server(fault, done) as server:
+            for proxy in server.store_proxies:
+                proxy.cut()
+            yield
+            for proxy in server.store_proxies:
+                proxy.heal()
+
+    @contextlib.contextmanager
+    def _store_outage(self, fault: Fault, done: FaultDone) -> Iterator[None]:
+        done.target = "store"
+        with self._cluster.store.outage(fault.target):
+            yield
+
+    # nodes
+
+    @contextlib.contextmanager
+    def _kill_agent(self, fault: Fault, done: FaultDone) -> Iterator[None]:
+        with self._node(fault, done) as node:
+            for pid in _agents_of(node.pid):
+                _signal(pid, signal.SIGKILL)
+            yield
+
+    @contextlib.contextmanager
+    def _stop_agent(self, fault: Fault, done: FaultDone) -> Iterator[None]:
+        with self._node(fault, done) as node:
+            stopped = _agents_of(node.pid)
+            for pid in stopped:
+                _signal(pid, signal.SIGSTOP)
+            yield
+            for pid in stopped:
+                _signal(pid, signal.SIGCONT)
+
+    @contextlib.contextmanager
+    def _crash_node(self, fault: Fault, done: FaultDone) -> Iterator[None]:
+        """All processes of the node end at once, as if it had lost power."""
+        with self._node(fault, done) as node:
+            node.send(signal.SIGSTOP)  # it starts nothing while its children are counted
+            for pid in _descendants(node.pid):
+                _signal(pid, signal.SIGKILL)
+            node.end()
+            yield
+            node.start()
+
+    @contextlib.contextmanager
+    def _server(self, fault: Fault, done: FaultDone) -> Iterator[Server]:
+        servers = [server for server in self._cluster.servers if server not in self._busy]
+        if not servers:
+            raise CannotBeDone("all servers have another fault")
+        server = servers[fault.target % len(servers)]
+        with self._held(server, done):
+            yield server
+
+    @contextlib.contextmanager
+    def _node(self, fault: Fault, done: FaultDone) -> Iterator[Program]:
+        nodes = [node for node in self._cluster.agents if node not in self._busy]
+        if not nodes:
+            raise CannotBeDone("all nodes have another fault")
+        node = nodes[fault.target % len(nodes)]
+        with self._held(node, done):
+            yield node
+
+    @contextlib.contextmanager
+    def _held(self, program: Program, done: FaultDone) -> Iterator[None]:
+        """One fault at a time has a process."""
+        done.target = program.name
+        self._busy.append(program)
+        try:
+            yield
+        finally:
+            self._busy.remove(program)
+
+
+def _agents_of(keeper: int) -> list[int]:
+    return [pid for pid in _descendants(keeper) if b"roost.agent" in _command_of(pid)]
+
+
+def _descendants(root: int) -> list[int]:
+    found: list[int] = []
+    waiting = [root]
+    while waiting:
+        pid = waiting.pop()
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                waiting += [int(child) for child in (task / "children").read_text().split()]
+        found += [pid] if pid != root else []
+    return found
+
+
+def _command_of(pid: int) -> bytes:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def _signal(pid: int, what: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, what)
