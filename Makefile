@@ -2,10 +2,14 @@
 #   make PYTHON=python3.13 VENV=.venv-3.13 test     another Python, in another environment
 #   make test ARGS="-k fence -x"                    arguments for pytest
 #   make sim SEEDS=2000
+#   make chaos SECONDS=900
 
 PYTHON ?= python3
 VENV   ?= .venv
 SEEDS  ?= 200
+TIMES  ?= 20
+LOOPS  ?= 2
+SECONDS ?= 3600
 ARGS   ?=
 
 BIN   := $(VENV)/bin
@@ -15,7 +19,7 @@ LOCK  := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-
          --no-header --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check check-format check-lint check-types check-imports check-style check-prose docs bench sim proto lock setup format
+.PHONY: help demo test repeat check check-format check-lint check-types check-imports check-style check-prose docs bench sim chaos proto lock setup format
 .DELETE_ON_ERROR:
 
 help:  ## List the targets.
@@ -27,6 +31,9 @@ demo: $(READY)  ## Start a small cluster on this machine and show a failover.
 test: $(READY)  ## Run all tests and examples (ARGS="-k word" for some).
 	@$(BIN)/python tools/components.py
 	@$(BIN)/python tools/test.py $(ARGS)
+
+repeat: $(READY)  ## Run tests TIMES=20 times under LOOPS=2 busy loops (ARGS="tests/failover").
+	@TIMES=$(TIMES) LOOPS=$(LOOPS) $(BIN)/python -m tools.repeat $(ARGS)
 
 check: check-format check-lint check-types check-imports check-style check-prose  ## Check format, lint, types, imports, style and prose; changes nothing.
 	@echo "check: all good"
@@ -67,6 +74,9 @@ bench: $(READY)  ## Measure placements, commits and requests on this machine.
 
 sim: $(READY)  ## Run the fault simulator over many seeds (SEEDS=200).
 	@$(BIN)/roost sim faults --seeds $(SEEDS)
+
+chaos: $(READY)  ## Run jobs on real servers under real faults, on every store (SECONDS=3600 each).
+	@$(BIN)/roost lab chaos --seconds $(SECONDS)
 
 proto: $(READY)  ## Generate src/roost/wire from proto/ (the result is committed).
 	@$(BIN)/python tools/proto.py

@@ -24,7 +24,7 @@ def authority() -> Authority:
 
 @cache
 def another_authority() -> Authority:
-    """A CA that nobody here trusts."""
+    """A CA that is not trusted here."""
     return make_authority()
 
 

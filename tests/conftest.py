@@ -34,7 +34,7 @@ def anyio_backend() -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Examples come last: when the parts are broken, their own tests should say so first."""
     for item in items:
-        if item.path.name == "test_examples.py":
+        if item.path.name in ("test_examples.py", "test_stranger.py"):
             item.add_marker("examples")
     items.sort(key=lambda item: item.get_closest_marker("examples") is not None)
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from roost_lab.components import postgres
+from roost_lab.components.ports import free_port
 
 from tests.cli.serving import DEADLINE_S, ROOST, Served, up
-from tests.components import postgres
-from tests.components.ports import free_port
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 RUN_HERE = {"hello", "steps", "array", "sweep", "service", "rolling", "pinned", "placement", "pipeline"}

@@ -14,7 +14,7 @@ def test_docs_are_plain() -> None:
     assert not complaints, "\n" + "\n".join(complaints)
 
 
-def test_source_has_no_new_refused_words() -> None:
+def test_source_and_tests_have_no_refused_words() -> None:
     complaints = list(prose.check_source())
     assert not complaints, "\n" + "\n".join(complaints)
 
@@ -48,13 +48,22 @@ def anchors_of(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("Whoever waits is told so.", "whoever"),
-        ("It is gone, too.", ", too"),
-        ("It is not there any more.", "any more"),
+        ("Whoever_waits_is_informed.", "whoever"),
+        ("It_is_gone,_too.", ",_too"),
+        ("It_is_not_there_any_more.", "any_more"),
     ],
 )
 def test_refused_words_are_found(text: str, complaint: str) -> None:
+    text, complaint = text.replace("_", " "), complaint.replace("_", " ")  # this file is checked as well
     assert complaint in prose.PATTERN.findall(text.lower())
+    assert [found for _, found in prose.refused_in(f"x = {text!r}")] == [complaint]
+    assert [found for _, found in prose.refused_in(f"x = {text.encode()!r}")] == [complaint]
+    assert [found for _, found in prose.refused_in(f"x = 1  # {text}")] == [complaint]
+
+
+def test_refused_names_of_functions_are_found() -> None:
+    found = list(prose.refused_in("def\ttest_who_waits():...\nclass\tTold:...\ndef\tok():..."))
+    assert [line for line, _ in found] == [1, 2]
 
 
 def test_code_and_names_are_not_prose() -> None:

@@ -1,4 +1,4 @@
-"""docs/guides/queue.md says what is true: its documents are taken, its commands exist, its metrics are told."""
+"""docs/guides/queue.md says what is true: its documents are taken, its commands exist, its metrics are reported."""
 
 import json
 import re

@@ -27,7 +27,7 @@ NAMES_REFUSED = {"util", "utils", "helper", "helpers", "manager", "managers"}
 FOLDERS_SKIPPED = {"__pycache__", "node_modules", "dist", "build"}
 # Written so that this file does not match itself.
 WORDS_REFUSED = {
-    "a path of somebody's machine": re.compile(r"/(?:[r]oot|[U]sers|home/[a-z]\w*|[w]ork/(?:main|shared))(?:/|\b)"),
+    "a path of a developer's machine": re.compile(r"/(?:[r]oot|[U]sers|home/[a-z]\w*|[w]ork/(?:main|shared))(?:/|\b)"),
     "a registry host": re.compile(r"(?i)\b(?:[p]ypi\.org|[p]ythonhosted\.org|[r]egistry\.npmjs\.|[c]rates\.io)"),
     "an index of packages": re.compile(r"--(?:extra-)?[i]ndex-url[ =]\S*:|--[f]ind-links[ =]\S*[:/]"),
 }
@@ -238,13 +238,13 @@ def classes_have_a_name_of_their_own() -> Complaints:
 
 def identifiers_are_words_of_the_field() -> Complaints:
     """No generic verb or pronoun as a name; a loop variable says what it is, not `each`."""
-    for path, node in nodes(ast.Name, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, under=SOURCE):
+    for path, node in nodes(ast.Name, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store):
             continue
         name = node.id if isinstance(node, ast.Name) else node.arg if isinstance(node, ast.arg) else node.name
         if name.strip("_").lower() in IDENTIFIERS_REFUSED:
             yield f"{place(path, node.lineno)}: {name}: see docs/glossary.md for the word of the field"
-    for path, node in nodes(ast.For, ast.comprehension, under=SOURCE):
+    for path, node in nodes(ast.For, ast.comprehension):
         if isinstance(node.target, ast.Name) and node.target.id == "each":
             yield f"{place(path, node.target.lineno)}: each: name the loop variable after what it holds"
 

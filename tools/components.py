@@ -1,4 +1,4 @@
-"""Install the servers and programs that tests start (etcd, PostgreSQL, ip, iptables), where this machine lacks them.
+"""Install what tests start (etcd, PostgreSQL, ip, iptables, tmux), where this machine lacks it.
 
     python tools/components.py
 
@@ -21,12 +21,13 @@ PACKAGES = {
     "postgres": "postgresql",
     "ip": "iproute2",
     "iptables": "iptables",
+    "tmux": "tmux",
 }
-FOLDERS = ("/usr/sbin", "/sbin")  # not on everybody's PATH
+FOLDERS = ("/usr/sbin", "/sbin")  # not on every PATH
 POSTGRES = "postgresql/*/bin/postgres"  # under /usr/lib, by version, on no PATH
 POLICY = Path("/usr/sbin/policy-rc.d")
 POLICY_TEXT = "#!/bin/sh\n# Tests want the programs, not the services.\nexit 101\n"
-INSTALL_S = 600  # 20 s are usual; a slow mirror is no reason to hang for ever
+INSTALL_S = 600  # 20 s are usual; a slow mirror is no reason to hang
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Check the prose: refused words, sentence length and line width in the docs; refused words in the source."""
+"""Check the prose: refused words, sentence length and line width in the docs; refused words in source and tests."""
 
 import ast
 import io
@@ -16,7 +16,9 @@ LINE_COLUMNS_MAX = 100  # what fits beside another window
 UNBROKEN_COLUMNS_MAX = 160  # rows of tables and code, which cannot be wrapped
 
 # Pronouns that hide the subject, and phrases with a plain word of the field. docs/glossary.md has the words to use.
-REFUSED = {
+# `_` is a blank here: this file is checked as well.
+_REFUSED = {
+    "test_who": "name the subject",
     "whoever": "name the subject",
     "whomever": "name the subject",
     "whom": "name the subject",
@@ -24,19 +26,20 @@ REFUSED = {
     "nobody": "name the subject",
     "anybody": "name the subject",
     "everybody": "name the subject",
-    "any more": "no longer",
-    "for ever": "forever, or say how long",
-    "what is over": "finished workloads",
-    "what waits": "pending instances",
-    "who waits": "pending instances",
-    "in words": "a message",
+    "any_more": "no longer",
+    "for_ever": "forever, or say how long",
+    "what_is_over": "finished workloads",
+    "what_waits": "pending instances",
+    "who_waits": "pending instances",
+    "in_words": "a message",
     "told": "reported, sent, shown",
     "said": "reported, set",
-    "unless told": "by default",
-    ", too": "also",
+    "unless_told": "by default",
+    ",_too": "also",
 }
-WORDS = "|".join(re.escape(phrase) for phrase in REFUSED if phrase[0].isalpha())
-PATTERN = re.compile(rf"(?<![\w`/.-])(?:{WORDS})(?![\w`(=/]|\.\w)|, too(?=[.;:,)]|$)")
+REFUSED = {phrase.replace("_", " "): use for phrase, use in _REFUSED.items()}
+PHRASES = "|".join(re.escape(phrase) for phrase in REFUSED if phrase[0].isalpha())
+PATTERN = re.compile(rf"(?<![\w`/.-])(?:{PHRASES})(?![\w`(=/]|\.\w)|, too(?=[.;:,)]|$)")
 
 
 def pages() -> list[Path]:
@@ -101,21 +104,26 @@ def sentences_of(block: str) -> list[str]:
 
 
 def check_source() -> Iterator[str]:
-    """Refused words in the source, each with its file and line."""
-    for path in sorted([*SOURCE.rglob("*.py"), *(ROOT / "lab").rglob("*.py")]):
-        if "_pb2" not in path.name and ".venv" not in path.parts:
-            for number, found in refused_in(path.read_text(encoding="utf-8")):
-                yield f"{path.relative_to(ROOT)}:{number}: '{found}': {REFUSED[found]}"
+    """Refused words in the source and its tests, each with its file and line."""
+    for folder in (SOURCE, ROOT / "lab", ROOT / "tests", ROOT / "tools"):
+        for path in sorted(folder.rglob("*.py")):
+            if "_pb2" not in path.name:
+                for number, found in refused_in(path.read_text(encoding="utf-8")):
+                    yield f"{path.relative_to(ROOT)}:{number}: '{found}': {REFUSED[found]}"
 
 
 def refused_in(text: str) -> Iterator[tuple[int, str]]:
-    """Refused words in the comments, docstrings and texts of a module."""
+    """Refused words in the comments, docstrings, texts and function names of a module."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield from ((token.start[0], found) for found in PATTERN.findall(token.string.lower()))
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            yield from ((node.lineno, found) for found in PATTERN.findall(node.value.lower()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+            value = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+            # One word alone is data, such as the name of a node.
+            yield from ((node.lineno, found) for found in PATTERN.findall(value.lower()) if " " in value)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from ((node.lineno, found) for found in PATTERN.findall(node.name.lower().replace("_", " ")))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def main(venv: Path, stamp: Path) -> None:
 
 
 def is_ready(stamp: Path) -> bool:
-    """Whether somebody else finished while we waited for our turn."""
+    """Whether another process finished while we waited for our turn."""
     inputs = (LOCK, ROOT / "pyproject.toml")
     return stamp.exists() and all(stamp.stat().st_mtime >= path.stat().st_mtime for path in inputs)
 
@@ -48,7 +48,7 @@ def create(venv: Path) -> Path:
     python = venv / "bin" / "python"
     wanted = f"{sys.version_info.major}.{sys.version_info.minor}"
     if not works(python, "-c", ""):
-        say(f"{venv} with Python {wanted}")
+        report(f"{venv} with Python {wanted}")
         run(sys.executable, "-m", "venv", "--without-pip", venv)
     found = subprocess.run(
         [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True, check=True
@@ -61,9 +61,9 @@ def create(venv: Path) -> Path:
 def installer(python: Path) -> list[object]:
     """The command that installs into the venv: uv if there is one, else the venv's own pip."""
     if works("uv", "--version"):
-        say("install with uv")
+        report("install with uv")
         return ["uv", "pip", "install", "--quiet", "--compile-bytecode", "--python", python]
-    say("install with pip (about a minute)")
+    report("install with pip (about a minute)")
     if not works(python, "-m", "pip", "--version"):
         if not works(python, "-c", "import ensurepip"):
             install_ensurepip()
@@ -95,8 +95,8 @@ def run(*command: object) -> None:
         sys.exit(f"setup: failed: {' '.join(str(word) for word in command)}")
 
 
-def say(what: str) -> None:
-    """One line for whoever waits."""
+def report(what: str) -> None:
+    """One line for the developer."""
     print(f"setup: {what}", file=sys.stderr, flush=True)
 
 

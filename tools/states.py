@@ -34,6 +34,7 @@ Finished: {finished}.
 {nodes}
 
 - `suspect`: its session ended. `lost`: its lease ended, so its work may run elsewhere.
+- `stopped`: its agent was shut down, and nothing ran there.
 - `drained`: out of service, and no work is left. `gone`: deleted.
 """
 
@@ -43,8 +44,8 @@ def page() -> str:
     return PAGE.format(
         instances=table(MOVES),
         nodes=table(NODE_MOVES),
-        holding=words(state for state in MOVES if state in ALLOCATED),
-        finished=words(state for state in MOVES if state in FINISHED),
+        holding=names(state for state in MOVES if state in ALLOCATED),
+        finished=names(state for state in MOVES if state in FINISHED),
     )
 
 
@@ -60,7 +61,7 @@ def table(
     return "\n".join(lines)
 
 
-def words(states: Iterable[str]) -> str:
+def names(states: Iterable[str]) -> str:
     return ", ".join(f"`{state}`" for state in states)
 
 

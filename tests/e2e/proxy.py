@@ -25,7 +25,7 @@ class Proxy:
         self.heal()
 
     def cut(self) -> None:
-        """From now on nothing arrives, and nobody is told."""
+        """From now on nothing arrives, and no side learns it."""
         self._flowing.clear()
 
     def heal(self) -> None:

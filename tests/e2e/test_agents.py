@@ -49,7 +49,7 @@ def instance(product: Product, name: str) -> InstanceView:
 
 
 def followed(product: Product, name: str) -> bytes:
-    """A whole log, as whoever follows it gets it."""
+    """A whole log, as the client that follows it gets it."""
     pieces: list[bytes] = []
     with product.client.logs.follow("default", name) as follower:
         while not isinstance(piece := follower.piece(timeout_s=60), EndingView):
@@ -177,7 +177,7 @@ def test_a_node_that_leaves_stops_its_work_and_it_moves_at_once(tmp_path: Path) 
         assert leaving.wait(20) == 0
         assert moved_s < 2 + BURST_S
         assert ticks(tmp_path, 1)[-1] < ticks(tmp_path, 2)[0]
-        assert product.client.nodes.get("node-1").status == "lost"
+        assert product.client.nodes.get("node-1").status == "stopped"
 
 
 # --- a whole node dies ------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def test_a_log_of_twenty_megabytes_arrives_whole(tmp_path: Path) -> None:
 # --- strangers --------------------------------------------------------------------------------------------------------
 
 
-def test_garbage_on_the_agents_port_disturbs_nobody() -> None:
+def test_garbage_on_the_agents_port_disturbs_no_client() -> None:
     with Product(agents=1) as product:
         address = ("127.0.0.1", product.agents_port)
         for sent in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00", os.urandom(50_000), b""):
@@ -319,7 +319,7 @@ def test_a_second_machine_of_the_same_name_cannot_join_until_the_first_is_gone()
         first = product._processes.pop()
         first.terminate()
         first.wait()
-        product.wait_until(lambda: product.client.status().nodes.get("lost", 0) == 1)
+        product.wait_until(lambda: product.client.status().nodes.get("stopped", 0) == 1)
         with (product.data / "out").open("wb") as out:
             successor = subprocess.Popen(argv, stdout=out, stderr=out)
         try:

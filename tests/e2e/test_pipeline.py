@@ -104,11 +104,11 @@ actions:
   - {{name: build, {SMALL}, steps: [echo built]}}
   - {{name: test, needs: [build], {SMALL}, steps: ["exit 7", echo no]}}
   - {{name: deploy, needs: [test], {SMALL}, steps: [echo no]}}
-  - {{name: tell, needs: {{test: finished}}, {SMALL}, steps: [echo told]}}
+  - {{name: tell, needs: {{test: finished}}, {SMALL}, steps: [echo reported]}}
 """
     done = one.roost("ci", "run", write(text))
     assert done.returncode == 7
-    assert done.stdout == b"build  | built\ntell   | told\n"
+    assert done.stdout == b"build  | built\ntell   | reported\n"
     assert states(client, "broken") == {
         "build": "succeeded", "test": "failed", "deploy": "cancelled", "tell": "succeeded",
     }  # fmt: skip
@@ -143,7 +143,7 @@ actions:
 
 
 def test_everything_as_json(one: Served, write: Write) -> None:
-    text = f"name: told\nactions: [{{name: a, {SMALL}, steps: ['printf \"\\\\377\"; exit 3']}}]"
+    text = f"name: reported\nactions: [{{name: a, {SMALL}, steps: ['printf \"\\\\377\"; exit 3']}}]"
     done = one.roost("ci", "run", write(text), "--json")
     assert (done.returncode, done.stderr) == (3, b"")
     events = [json.loads(line) for line in done.stdout.splitlines()]
@@ -176,7 +176,7 @@ def test_more_logs_than_streams(one: Served, write: Write, monkeypatch: pytest.M
     assert sorted(done.stdout.splitlines()) == sorted(f"{f'a.{number}':4} | {number}" for number in range(12))
 
 
-# --- whoever watches leaves -------------------------------------------------------------------------------------------
+# --- the client that watches leaves -----------------------------------------------------------------------------------
 
 
 def holding(name: str, folder: Path) -> str:
@@ -213,7 +213,7 @@ def test_ctrl_c_twice_leaves(one: Served, client: Client, write: Write) -> None:
     wait_until(lambda: states(client, "stubborn")["a"] == "cancelled")
 
 
-def test_nobody_reads_any_more(one: Served, client: Client, write: Write) -> None:
+def test_the_reader_has_gone(one: Served, client: Client, write: Write) -> None:
     run = started(
         one.env,
         "run",
@@ -243,7 +243,7 @@ def pipeline_on(product: Product, file: Path, text: str) -> Iterator["subprocess
 
 
 def test_actions_of_a_dead_node_run_elsewhere(tmp_path: Path) -> None:
-    """Three nodes; one loses its power in the middle. All actions succeed, none is lost, and it is said."""
+    """Three nodes; one loses its power in the middle. All actions succeed, none is lost, and it is reported."""
     names = [f"a{number}" for number in range(9)]
     actions = [f'  - {{name: {name}, steps: ["{HOLD.format(tmp_path)}"]}}' for name in names]
     last = f"  - {{name: last, needs: [{', '.join(names)}], steps: [echo all are over]}}"

@@ -30,7 +30,7 @@ def document(command: str) -> dict[str, Any]:
 
 
 class Watcher(threading.Thread):
-    """Somebody who sees every commit, and counts after each how many replicas are ready and how many hold room.
+    """A client that sees every commit, and counts after each how many replicas are ready and how many hold room.
 
     Who went away with its node is not held against the update until it is ready again.
     """
@@ -57,7 +57,7 @@ class Watcher(threading.Thread):
                     self._count()
                     revision = change.revision
                 self._take(change)
-        except BaseException as error:  # told by whoever waits for this thread
+        except BaseException as error:  # raised again where this thread is awaited
             self.trouble = repr(error)
         finally:
             self._follower.close()
@@ -79,7 +79,7 @@ class Watcher(threading.Thread):
         view, before = change.object, self._known.get(change.key, {})
         self._known[change.key] = view
         stays = view["attempt"] == before.get("attempt") and view["state"] in ("running", "stopping")
-        if before.get("ready") and not stays:  # nobody had told it to stop, and none ends by itself
+        if before.get("ready") and not stays:  # it was not ordered to stop, and none ends by itself
             self._away.add(change.key)
             self.lost += 1
         elif view["ready"]:

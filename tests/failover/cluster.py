@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from roost_lab.components.ports import free_port
+
 from roost.client import Client
 from roost.client.errors import ApiError, Unreachable
-from tests.components.ports import free_port
 
 TOKEN = "root-token-of-the-failover-tests"
 DEADLINE_S = 60.0
@@ -86,7 +87,7 @@ class Server(Process):
 
 
 class Cluster:
-    """Servers on one store. Agents join through whoever leads."""
+    """Servers on one store. Agents join through the leader."""
 
     def __init__(self, store: str, *, servers: int = 3, hosts: list[tuple[str, list[str]]] | None = None,
                  options: tuple[str, ...] = ()) -> None:  # fmt: skip
@@ -103,7 +104,7 @@ class Cluster:
         try:
             for server in self.servers:
                 server.start()
-            self.until(lambda: any(server.leads() for server in self.servers), "somebody leads")
+            self.until(lambda: any(server.leads() for server in self.servers), "a server leads")
             self.until(lambda: len(self.client().servers.list().items) == len(self.servers), "all stand by")
         except BaseException:
             self.__exit__()
@@ -117,7 +118,7 @@ class Cluster:
 
     @property
     def leader(self) -> Server:
-        """Whoever leads."""
+        """The leader."""
         found: list[Server] = []
         self.until(lambda: bool(found.extend(server for server in self.servers if server.leads()) or found), "a leader")
         return found[0]

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
+from roost_lab.components import postgres
 
-from tests.components import etcd, postgres
+from tests.components import etcd
 
 
 @pytest.fixture

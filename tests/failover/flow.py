@@ -64,7 +64,7 @@ class Flow(threading.Thread):
             assert not wrong, (
                 f"{len(wrong)} of {len(self.accepted)} are wrong (name, state, attempts, runs): {wrong[:5]}"
             )
-            cluster.until(lambda: all(not node.running for node in client.nodes.list()), "nothing is held any more")
+            cluster.until(lambda: all(not node.running for node in client.nodes.list()), "nothing is held now")
 
 
 def lines(path: Path) -> int:

@@ -1,7 +1,7 @@
 """Hosts on a network of the tests' own: namespaces joined by a bridge, each of which can be cut off and joined again.
 
-The bridge is in a namespace, too, so that neither the rules nor the bridges of this machine have a say. This process
-stays where it is, with one address on that network: it sees what somebody outside sees.
+The bridge is in a namespace as well, so that neither the rules nor the bridges of this machine have a say. This process
+stays where it is, with one address on that network: it sees what a client outside sees.
 """
 
 import os
@@ -15,7 +15,7 @@ COMMAND_LIMIT_S = 30
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}  # their bits: to join namespaces, and to make them
 PROGRAMS = ("ip", "iptables", "nsenter")
 OURS = 254  # this process's number on the network; hosts have 1, 2, 3 ...
-TRIES = 50  # to find a range that nobody uses
+TRIES = 50  # to find a range that no server uses
 
 
 def missing() -> str:
@@ -82,7 +82,7 @@ class Network:
         _run("ip", "-n", self._hub, "link", "set", port, "master", "hub", "up")
 
     def __exit__(self, *_: object) -> None:
-        """Removed is what is there, in whatever state it is; what cannot be removed is told after all was tried."""
+        """Removed is what is there, in whatever state it is; what cannot be removed is reported after all was tried."""
         failures = []
         if Path("/sys/class/net", self._ours).exists():
             failures.append(_try("ip", "link", "del", self._ours))

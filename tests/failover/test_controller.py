@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from roost_lab.components import postgres
 
 from roost.client.config import read_config
 from roost.client.controller import Controller
 from roost.wire import controller_pb2 as pb
 from tests.cli.serving import up, wait_until
-from tests.components import postgres
 from tests.e2e.proxy import Proxy
 from tests.failover.cluster import TOKEN, Cluster, Server
 

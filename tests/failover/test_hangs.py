@@ -5,10 +5,10 @@ import time
 from pathlib import Path
 
 import pytest
+from roost_lab.components.postgres import Postgres
 
 from roost.client.errors import ApiError
 from tests.components.etcd import Cluster as Members
-from tests.components.postgres import Postgres
 from tests.failover.cluster import Cluster
 from tests.failover.flow import Flow
 
@@ -93,7 +93,7 @@ def test_when_postgresql_restarts_everything_runs_on(database: Postgres, away_s:
 
 
 def _steady(cluster: Cluster) -> Path:
-    """A job that must not be run twice, and that runs until it is told to end."""
+    """A job that must not be run twice, and that runs until it is ordered to end."""
     end = cluster.folder / "end"
     script = f"echo x >> {cluster.folder}/began; while [ ! -e {end} ]; do sleep 0.2; done"
     document = {"name": "steady", "command": ["/bin/sh", "-c", script], "resources": {"cpu": "100m"}, "fenced": True}

@@ -1,4 +1,4 @@
-"""The leader's host is cut off from everybody while jobs flow: another one leads, and nothing fenced runs twice.
+"""The leader's host is cut off from all others while jobs flow: another one leads, and nothing fenced runs twice.
 
 An agent stands on the leader's host and is cut off with it: together they believe for a while that all is well.
 """
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
+from roost_lab.components import postgres
 
 from roost.client.errors import ApiError
-from tests.components import postgres
 from tests.failover.cluster import TOKEN, Cluster, Server
 from tests.failover.flow import BATCH, Flow
 from tests.failover.network import Host, Network, missing
@@ -24,7 +24,7 @@ SERVERS = 3
 JOBS = 2_000
 ACTING_S_MAX = 3.0
 HOLD_S = 5.0  # how long the old leader may go on answering agents: short, so that the test is
-LEASE_S = 4.0  # as servers give it unless told otherwise
+LEASE_S = 4.0  # as servers give it by default
 # An agent that is cut off has to have stopped its work when all that has passed, and half a second for being late.
 STOPPED_S_MAX = 1.5 + HOLD_S + LEASE_S + 0.5
 MOVED_S_MAX = 3.0 + LEASE_S  # a new leader, and for the agent to find it
@@ -177,7 +177,7 @@ class Beating:
 
 
 def _next_leader(cluster: Cluster, old: Server) -> Server:
-    """Whoever leads of those that can be reached."""
+    """The leader of those that can be reached."""
     found: list[Server] = []
     others = [server for server in cluster.servers if server is not old]
     cluster.until(lambda: found.extend(server for server in others if server.leads()) or found, "another one leads")
@@ -185,7 +185,7 @@ def _next_leader(cluster: Cluster, old: Server) -> Server:
 
 
 def _takes_jobs_for(cluster: Cluster, server: Server, node: str) -> None:
-    """A job of now is taken in, handed on to whoever leads, and runs to its end on the node."""
+    """A job of now is taken in, handed on to the leader, and runs to its end on the node."""
     name = f"after-{node}"
     document = {"name": name, "command": "true", "placement": {"require": [f"name == '{node}'"]}, "priority": 100}
     with server.client() as client:
@@ -194,7 +194,7 @@ def _takes_jobs_for(cluster: Cluster, server: Server, node: str) -> None:
 
 
 def _refuses_jobs_inside(place: Host, old: Server) -> None:
-    """Whoever is cut off together with the old leader is told so; that nothing was taken in is seen at the end."""
+    """A client that is cut off together with the old leader is refused; that nothing was accepted shows at the end."""
     arguments = [*place.prefix, sys.executable, "-m", "roost", "run", "--detach", "--name", "refused", "--", "true"]
     environment = {**os.environ, "ROOST_URL": old.url, "ROOST_TOKEN": TOKEN, "ROOST_CA": str(old.ca)}
     done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=COMMAND_LIMIT_S)

@@ -1,0 +1,112 @@
+"""Logs while servers are killed and the lead is handed over: every log is byte-equal from every server.
+
+ROOST_LOG_ROUNDS sets the number of kills and of hand-overs (default 2), ROOST_LOG_MB the size of the largest log.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+
+import pytest
+from roost_lab.components import etcd, postgres
+
+from roost.client import Client
+from tests.failover.cluster import Cluster
+
+ROUNDS = int(os.environ.get("ROOST_LOG_ROUNDS", "2"))
+LARGEST = int(os.environ.get("ROOST_LOG_MB", "5")) << 20
+SIZES = {"tiny": 1 << 10, "small": 64 << 10, "medium": 1 << 20, "large": LARGEST}
+LINE_BYTES = 16
+CHUNKS = 16
+
+# Written in chunks while servers come and go; the last line comes when all of that is over.
+SCRIPT = """
+number=0
+while [ $number -lt {chunks} ]; do
+  seq -f %015.0f $((number * {lines} + 1)) $(((number + 1) * {lines}))
+  number=$((number + 1))
+  [ -e {end} ] || sleep 0.5
+done
+while [ ! -e {end} ]; do sleep 0.2; done
+echo the end
+"""
+
+
+@pytest.fixture(params=["sqlite", "memory", "postgresql", "etcd"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    match request.param:
+        case "postgresql":
+            with postgres.running() as server, Cluster(server.dsn) as cluster:
+                yield cluster
+        case "etcd":
+            with etcd.Cluster() as members, Cluster(f"etcd://{','.join(members.endpoints)}/roost") as cluster:
+                yield cluster
+        case _:
+            # A server that is alone has to be back within a lease, also on a busy machine.
+            with Cluster(request.param, servers=1, options=("--lease", "60000")) as cluster:
+                yield cluster
+
+
+def test_every_log_is_byte_equal_from_every_server(cluster: Cluster) -> None:
+    cluster.add_agent("n1")
+    end = cluster.folder / "end"
+    with cluster.client() as client:
+        for name, size in SIZES.items():
+            script = SCRIPT.format(chunks=CHUNKS, lines=size // LINE_BYTES // CHUNKS, end=end)
+            client.workloads.submit({"name": name, "command": ["/bin/sh", "-c", script], "resources": {"cpu": "100m"}})
+        for name in SIZES:
+            cluster.until(lambda name=name: client.instances.get("default", name).state == "running", f"{name} runs")
+    for _ in range(ROUNDS):
+        kill_the_leader(cluster)
+        if len(cluster.servers) > 1:
+            hand_over(cluster)
+    end.touch()
+    with cluster.client() as client:
+        for name in SIZES:
+            cluster.until(lambda name=name: is_finished(client, name), f"{name} has ended")
+            assert client.instances.get("default", name).attempt == 1
+    for server in cluster.servers:
+        with server.client() as client:
+            for name, size in SIZES.items():
+                log = read_log(client, name)
+                assert hashlib.sha256(log).digest() == hashlib.sha256(expected(size)).digest(), (
+                    f"{name} from {server.name}: {len(log):,} of {len(expected(size)):,} bytes"
+                )
+
+
+def kill_the_leader(cluster: Cluster) -> None:
+    killed = cluster.leader
+    killed.end()
+    if len(cluster.servers) > 1:
+        cluster.until(lambda: any(server.leads() for server in cluster.servers if server is not killed), "a new leader")
+    killed.start()
+    is_back(cluster)
+
+
+def hand_over(cluster: Cluster) -> None:
+    before = cluster.leader
+    with cluster.client() as client:
+        client.servers.transfer_leader()
+    cluster.until(lambda: any(server.leads() for server in cluster.servers if server is not before), "another leader")
+    is_back(cluster)
+
+
+def is_back(cluster: Cluster) -> None:
+    with cluster.client() as client:
+        cluster.until(lambda: len(client.servers.list().items) == len(cluster.servers), "all servers are back")
+        cluster.until(lambda: client.nodes.get("n1").status == "ready", "the node is back")
+        for name in SIZES:
+            cluster.until(lambda name=name: client.instances.get("default", name).state == "running", f"{name} runs on")
+
+
+def is_finished(client: Client, name: str) -> bool:
+    return client.instances.get("default", name).state == "succeeded"
+
+
+def read_log(client: Client, name: str) -> bytes:
+    return b"".join(client.logs.pieces("default", name))
+
+
+def expected(size: int) -> bytes:
+    lines = size // LINE_BYTES // CHUNKS * CHUNKS
+    return b"".join(b"%015d\n" % number for number in range(1, lines + 1)) + b"the end\n"
