@@ -41,6 +41,8 @@ class Notes:
             with open(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644), "wb") as file:
                 file.seek(frame.log.offset)
                 file.write(frame.log.data)
+        if frame.state_lost:
+            self.stages.clear()  # all that the server knows follows
         for stage in frame.stages:
             print(f"{self.name}: {stage.state} ({stage.message})", flush=True)
             answer = {"state": stage.state, "message": stage.message, "attempt": stage.attempt, "step": stage.step}
