@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from roost.model.limits import PORT_ANY_FIRST
+from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
 from tests.cli.serving import up
 from tests.server.test_plugins import GOOD, plugin, roost
 
@@ -34,7 +34,8 @@ def test_from_flags_to_the_environment_of_a_run(tmp_path: Path, monkeypatch: pyt
         assert status["strategy"] == "mine" and "mine" in status["strategies"]
         assert served.roost("apply", "-f", "-", stdin=DOCUMENT.encode()).returncode == 4, "one of them has no place"
         assert served.roost("wait", "train", "--for", "running", "--timeout", "30s").returncode == 0
-        port = PORT_ANY_FIRST
+        port = json.loads(served.roost("show", "train.0", "--json").stdout)["ports"]["any-one"]
+        assert PORT_ANY_FIRST <= port <= PORT_ANY_LAST
         ports = f"http=8080,any-one={port}"
         assert served.roost("logs", "train").stdout.decode() == f"0 / 0 / 8080 / {port} / {ports}\n"
         shown = served.roost("show", "train").stdout.decode()

@@ -15,7 +15,7 @@ from roost.agent.log import log
 from roost.agent.service import Service
 from roost.drivers.process import ProcessDriver
 from roost.keeper.clock import now_ms
-from roost.keeper.processes import AGENT_MARK, MARK, kill_leftovers
+from roost.keeper.processes import AGENT_MARK, MARK, PORTS_MARK, kill_leftovers
 from roost.model.errors import Invalid
 
 WRONG_USAGE = 2
@@ -44,7 +44,7 @@ async def _live(options: AgentOptions, socket_path: str, keeper: int) -> None:
         directory=directory,
         name=options.name,
         identity=f"{read_identity(directory)}/{read_life(directory, keeper)}",
-        facts=facts(directory, options.wishes, options.share, options.number),
+        facts=facts(directory, options.wishes, options.share, options.number, ports=os.environ.get(PORTS_MARK, "")),
         server=options.server,
         usage=lambda: meter.usage(now_ms()),
     )

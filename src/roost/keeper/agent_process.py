@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable
 
 from roost.keeper.clock import NEVER
-from roost.keeper.processes import AGENT_MARK, MARK, log
+from roost.keeper.processes import AGENT_MARK, MARK, PORTS_MARK, log
 
 BACKOFF_MS_MIN = 50
 BACKOFF_MS_MAX = 2_000
@@ -19,10 +19,10 @@ class AgentProcess:
 
     def __init__(
         self, argv: list[str], directory: str, socket_path: str, log: str, silence_ms: int,
-        spawned: Callable[[int], None] = lambda pid: None,
+        ports: str = "", spawned: Callable[[int], None] = lambda pid: None,
     ) -> None:  # fmt: skip
         self.argv = argv
-        self.env = {**os.environ, MARK: directory, AGENT_MARK: socket_path}
+        self.env = {**os.environ, MARK: directory, AGENT_MARK: socket_path, PORTS_MARK: ports}
         self.cwd_fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         self.log = os.path.abspath(log) if log else ""
         self.silence_ms = silence_ms

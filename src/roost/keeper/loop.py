@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from roost.keeper import cgroup, processes
+from roost.keeper import cgroup, ports, processes
 from roost.keeper.agent_process import AgentProcess
 from roost.keeper.clock import NEVER, now_ms
 from roost.keeper.processes import log
@@ -28,7 +28,7 @@ ERROR_LENGTH_MAX = 1_000  # an error may quote what was wrong, but not all of it
 
 USAGE = (
     "usage: keeper --dir DIR [--agent-log FILE] [--agent-silence-ms N] [--grace-ms N] [--recycle on|off]"
-    " -- AGENT_ARGV..."
+    " [--nodes N] -- AGENT_ARGV..."
 )
 
 _scan: Callable[[str, int], tuple[object, int]] = json.JSONDecoder().raw_decode
@@ -40,6 +40,7 @@ class KeeperOptions:
     agent_log = ""  # where the agent's output goes; nothing: the keeper's own
     agent_silence_ms = AGENT_SILENCE_MS
     grace_ms = GRACE_MS  # between TERM and KILL when the keeper ends
+    nodes = 1  # of one server on this machine: they share its ports
     recycle = "on"  # empty directories and logs are used again (recycling.py); or "off"
 
 
@@ -48,9 +49,12 @@ class Keeper:
 
     def __init__(self, options: KeeperOptions, directory: str) -> None:
         self.grace_ms = options.grace_ms
+        self.ports = ports.claim(options.nodes)
+        if self.ports is None:
+            log("other nodes of this machine have all blocks of ports: services may get a port that is in use")
         self.agent = AgentProcess(
             options.agent, directory, f"{directory}/{SOCKET_NAME}", options.agent_log, options.agent_silence_ms,
-            lambda pid: self.runs.containment.release(pid),
+            str(self.ports or ""), lambda pid: self.runs.containment.release(pid),
         )  # fmt: skip
         os.chdir(directory)
         self.epoll = select.epoll()
@@ -207,9 +211,9 @@ def parse(arguments: list[str]) -> KeeperOptions:
         if field not in vars(KeeperOptions) or field == "agent" or not value:
             sys.exit(f"keeper: {name}: unknown, or without a value\n{USAGE}")
         try:
-            setattr(options, field, int(value) if field.endswith("_ms") else value)
+            setattr(options, field, int(value) if isinstance(getattr(options, field), int) else value)
         except ValueError:
-            sys.exit(f"keeper: {name} is a number of milliseconds, not {value!r}\n{USAGE}")
+            sys.exit(f"keeper: {name} is a number, not {value!r}\n{USAGE}")
     if options.recycle not in ("on", "off"):
         sys.exit(f"keeper: --recycle is on or off, not {options.recycle!r}\n{USAGE}")
     options.agent = rest[1:] if rest[:1] == ["--"] else rest

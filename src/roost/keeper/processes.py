@@ -9,6 +9,7 @@ from contextlib import suppress
 MARK = "ROOST_KEEPER"  # everything a keeper starts carries its directory here
 RUN_MARK = "ROOST_RUN"  # ... and a run its id, so that what left its process group can still be found
 AGENT_MARK = "ROOST_KEEPER_SOCK"  # only the agent, and what the agent starts itself
+PORTS_MARK = "ROOST_KEEPER_PORTS"  # for the agent: FIRST-LAST, the ports of its node
 
 LEFTOVER_MS_MAX = 5_000  # KILL works within milliseconds; longer means a process stuck in the kernel
 _PR_SET_CHILD_SUBREAPER = 36

@@ -12,6 +12,7 @@ import psutil
 from roost.agent.host import fingerprint
 from roost.agent.host.fingerprint import UNBOUNDED, UsageMeter
 from roost.keeper import cgroup
+from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
 from roost.model.records.node import Facts
 from tests.keeper.keeper_harness import now_ms
 
@@ -74,9 +75,15 @@ def test_gpus_of_different_models_have_none_in_common(tmp_path: Path) -> None:
 def test_of_several_agents_on_a_machine_the_first_has_the_gpus(tmp_path: Path) -> None:
     proc = with_gpus(tmp_path, "NVIDIA T4", "NVIDIA T4", "NVIDIA T4")
     first, second = (fingerprint.facts(str(tmp_path), share=2, number=item, proc=proc) for item in (1, 2))
-    assert first.port_last + 1 == second.port_first
     assert (first.resources["gpu"], first.gpu_model) == (3_000, "NVIDIA T4")
     assert ("gpu" in second.resources, second.gpu_model) == (False, "")
+
+
+def test_the_ports_of_a_node_are_those_its_keeper_claimed(tmp_path: Path) -> None:
+    facts = fingerprint.facts(str(tmp_path), ports="20500-20999")
+    assert (facts.port_first, facts.port_last) == (20_500, 20_999)
+    facts = fingerprint.facts(str(tmp_path))
+    assert (facts.port_first, facts.port_last) == (PORT_ANY_FIRST, PORT_ANY_LAST)
 
 
 def test_a_machine_without_gpus_offers_none(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """roost up itself: what it starts, keeps, refuses, survives, and leaves behind (nothing)."""
 
 import errno
+import json
 import os
 import resource
 import signal
 import socket
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from roost.cli.start.up import _check_free
 from roost.server.config import API_PORT
 from tests.cli.serving import DEADLINE_S, ROOST, serving, up, wait_until
 
+FOUR_PORTS = b"name: web\nkind: service\ncount: 4\ncommand: sleep 60\nresources: {cpu: 10m}\nports: {http: 0}\n"
 FIRST_TASK_CPU_S_MAX = 3.0  # of server, keeper, agent and client together, start and stop; 1.5 s are usual
 
 
@@ -86,6 +89,21 @@ def test_several_nodes_share_the_machine(tmp_path: Path) -> None:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         assert sum(node.resources["memory"].total for node in nodes) <= memory
         assert served.roost("run", "--", "echo", "hello").stdout == b"hello\n"
+
+
+def test_services_of_two_clusters_on_one_machine_get_different_ports(tmp_path: Path) -> None:
+    given: list[int] = []
+    with ExitStack() as stack:
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            served = stack.enter_context(up(tmp_path / name, agents=2))
+            document = (
+                b"name: web\nkind: service\ncount: 4\ncommand: sleep 60\nresources: {cpu: 10m}\nports: {http: 0}\n"
+            )
+            assert served.roost("apply", "-f", "-", "--wait", stdin=document).returncode == 0
+            (service,) = json.loads(served.roost("services", "--json").stdout)
+            given += [address["ports"]["http"] for address in service["addresses"]]
+    assert len(set(given)) == len(given) == 8
 
 
 def test_the_same_directory_twice_is_refused(tmp_path: Path) -> None:

@@ -19,10 +19,13 @@ NO_WISHES = Facts({})
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def facts(data_dir: str, wishes: Facts = NO_WISHES, share: int = 1, number: int = 1, *, proc: str = "/proc") -> Facts:
+def facts(
+    data_dir: str, wishes: Facts = NO_WISHES, share: int = 1, number: int = 1, *, ports: str = "", proc: str = "/proc"
+) -> Facts:
     """What this host offers, with what the agent's options set instead, `wishes`.
 
-    Where several agents share the machine: the part of this agent, which is `number` of `share`.
+    Where several agents share the machine: the part of this agent, which is `number` of `share`. `ports` are those that
+    its keeper has claimed, FIRST-LAST.
     """
     cpu_m, memory = bounds_of(f"{proc}/self")
     gpus = gpu_models(proc) if number == 1 else []  # devices have numbers: two agents would give the same away
@@ -34,8 +37,7 @@ def facts(data_dir: str, wishes: Facts = NO_WISHES, share: int = 1, number: int 
     resources = {name: amount // share for name, amount in found.items()}
     if gpus:
         resources["gpu"] = len(gpus) * 1000
-    ports = (PORT_ANY_LAST - PORT_ANY_FIRST + 1) // share  # agents of one machine give out ports of their own
-    first = PORT_ANY_FIRST + (number - 1) * ports
+    first, _, last = ports.partition("-")
     host = os.uname()
     labels = {
         "os": host.sysname.lower(),
@@ -49,8 +51,8 @@ def facts(data_dir: str, wishes: Facts = NO_WISHES, share: int = 1, number: int 
         labels=labels | wishes.labels,
         arch=ARCHITECTURES.get(host.machine, host.machine),
         gpu_model=wishes.gpu_model or (gpus[0] if len(set(gpus)) == 1 else ""),
-        port_first=first,
-        port_last=first + ports - 1,
+        port_first=int(first or PORT_ANY_FIRST),
+        port_last=int(last or PORT_ANY_LAST),
         user=getpass.getuser(),
     )
 

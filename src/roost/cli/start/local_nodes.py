@@ -18,13 +18,12 @@ AGENT_LOG_NAME = "agent.log"
 LAST_WORDS_BYTES = 4_096  # of a log, to tell why a keeper ended
 
 
-def keeper_argv(directory: Path, agent_argv: list[str], agent_log: Path | None = None) -> list[str]:
+def keeper_argv(directory: Path, agent_argv: list[str], *options: str) -> list[str]:
     """The command line of a keeper: a Python without site-packages, so that it starts at once.
 
-    Without a log of its own, the agent writes where the keeper does.
+    Without an option `--agent-log`, the agent writes where the keeper does.
     """
-    log = ["--agent-log", str(agent_log)] if agent_log else []
-    return [sys.executable, "-I", "-S", str(KEEPER), "--dir", str(directory), *log, "--", *agent_argv]
+    return [sys.executable, "-I", "-S", str(KEEPER), "--dir", str(directory), *options, "--", *agent_argv]
 
 
 def not_isolated() -> str:
@@ -79,13 +78,13 @@ class KeeperHandle:
         return lines[-1] if lines else ""
 
 
-def start_keeper(name: str, directory: Path, agent: list[str]) -> KeeperHandle:
+def start_keeper(name: str, directory: Path, agent: list[str], nodes: int) -> KeeperHandle:
     """Start a keeper in a session of its own, so that Ctrl-C in a terminal is for `roost up` alone.
 
     One that is still there and was started in the same way is taken over with all it runs; any other is ended first.
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    argv = keeper_argv(directory, agent, directory / AGENT_LOG_NAME)
+    argv = keeper_argv(directory, agent, "--agent-log", str(directory / AGENT_LOG_NAME), "--nodes", str(nodes))
     pid = running_keeper(directory)
     if pid:
         left = KeeperHandle(name, directory, pid, adopted=True)

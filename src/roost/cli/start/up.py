@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from roost.server.pki.certificates import Certificates
 
 AGENTS_MAX = 64  # local nodes are for trying things out; each is two processes
-QUIET_PORTS = range(20_000, 32_000)  # below those the kernel gives to connections: free now is free in a second
+QUIET_PORTS = range(18_000, 20_000)  # below those that nodes give to workloads, and the kernel to connections
 QUIET_PORTS_TRIED = 50
 END_S_MAX = 20.0  # keepers give work 5 s and their agent 3 s to end; slower ones are killed
 
@@ -131,10 +131,18 @@ def _addresses(listen: ListenAddress, agents: ListenAddress | None) -> tuple[Lis
     for port in random.sample(QUIET_PORTS, QUIET_PORTS_TRIED):
         try:
             _check_free(agents._replace(port=port), "--agents-listen")
-        except Failure:
+            _claim(port)
+        except (Failure, OSError):
             continue
         return listen, agents._replace(port=port)
     raise Failure(f"found no free port for agents on {agents.host}", "choose one with --agents-listen")
+
+
+def _claim(port: int) -> None:
+    """No other `roost up` chooses it in the second until our server listens. Raises OSError when one has."""
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    claim.bind(f"\0roost-up-{port}")
+    claim.detach()  # open for as long as this process lives
 
 
 def _check_free(address: ListenAddress, option: str) -> None:
@@ -171,7 +179,7 @@ def _start(home: DataDir, name: str, server: ListenAddress, agents: int, offer: 
         options += ["--slice", f"{name.removeprefix('node-')}/{agents}"]
     if agents > len(os.sched_getaffinity(0)):
         options += ["--cpu", "1"]  # a slice of less could not even hold what asks for nothing in particular
-    return start_keeper(name, directory, agent_argv(*options))
+    return start_keeper(name, directory, agent_argv(*options), agents)
 
 
 def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle]) -> None:

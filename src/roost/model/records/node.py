@@ -27,7 +27,7 @@ class Facts(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaul
     gpu_model: str = ""  # of all its devices
     taints: tuple[str, ...] = ()  # KEY or KEY=VALUE: only who tolerates it comes here; with :soft, rather not
     address: str = ""  # where others reach what listens on it: a host name or an IP address
-    port_first: int = PORT_ANY_FIRST  # the ports to give out where any will do: two nodes of one machine share them
+    port_first: int = PORT_ANY_FIRST  # the ports to give out where any will do: no other node of the machine has them
     port_last: int = PORT_ANY_LAST
     user: str = ""  # whose user the runs have
     enforces: tuple[str, ...] = ENFORCEABLE  # what its keeper can do here
