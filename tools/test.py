@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 # Half of the time of a test is waiting for other processes and for leases: one test per core leaves the core idle.
 WORKERS_PER_CORE = 2
-WORKERS_MAX = 10  # each has a share of the ports (lab/roost_lab/components/ports.py)
+WORKERS_MAX = 10  # on large machines the longest test decides, and each worker takes a second to start
 SERIAL = "serial"
 OK, NOTHING_COLLECTED = 0, 5
 
