@@ -1,6 +1,12 @@
 """The nodes as columns: rows in order of name, use that survives everything but leaving."""
 
+from copy import copy
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from roost.core.state import fleet as fleets
 from roost.core.state.allocation import Allocation
@@ -47,6 +53,45 @@ def test_what_is_used_is_kept_when_others_come_and_go_and_when_a_node_tells_anew
         "cpu": [0, 0, 4], "gpu": [0, 0, 0], "license": [0, 0, 0], "memory": [5, 0, 0],
     }  # fmt: skip
     assert fleet.open.tolist() == [True, False, True]
+
+
+def columns_of(fleet: Fleet) -> list[NDArray[Any]]:
+    columns = [fleet.open, fleet.online, fleet.device_total, fleet.devices]
+    return columns + [column for table in (fleet.total, fleet.used, fleet.measured) for column in table.values()]
+
+
+def test_join_copies_a_column_only_when_its_room_doubles() -> None:
+    fleet, rooms = Fleet(), dict[int, NDArray[Any]]()
+    for number in range(1_000):
+        fleet.join(f"node-{number * 7 % 1_000:04}", Facts({"cpu": number}))  # in no order
+        arrays = [column if column.base is None else column.base for column in columns_of(fleet)]
+        rooms |= {id(array): array for array in arrays}
+    assert len(rooms) <= 8 * len(columns_of(fleet))  # of 16, 32, ... 1,024 rows, not 1,000 copies of each
+    assert fleet.total["cpu"].tolist() == [number * 143 % 1_000 for number in range(1_000)]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3), st.integers(0, 2)), max_size=60))
+def test_rows_are_those_of_a_mapping_by_name_whatever_comes_and_goes(changes: list[tuple[str, int, int]]) -> None:
+    fleet, expected = Fleet(), dict[str, tuple[int, int]]()
+    for name, cpu, gpus in changes:
+        if name in expected and not cpu:
+            fleet.leave(name)
+            del expected[name]
+        else:
+            fleet.join(name, Facts({"cpu": cpu, "gpu": gpus * 1_000}))
+            expected[name] = cpu, gpus
+    rows = [expected[name] for name in sorted(expected)]
+    assert [*zip(fleet.total.get("cpu", ()), fleet.devices.sum(axis=1) // 1_000, strict=True)] == rows
+    assert {len(column) for column in columns_of(fleet)} == {len(rows)}
+    assert not fleet.open.any()
+
+
+def test_copy_of_a_fleet_shares_no_room_with_it() -> None:
+    fleet = fleet_of(a=1, c=3)
+    trial = copy(fleet)
+    trial.join("b", Facts({"cpu": 2}))
+    fleet.join("d", Facts({"cpu": 4}))
+    assert (fleet.total["cpu"].tolist(), trial.total["cpu"].tolist()) == ([1, 3, 4], [1, 2, 3])
 
 
 def test_free_is_what_is_left_and_nothing_where_no_node_has_any() -> None:

@@ -25,6 +25,7 @@ GPU = 1_000  # thousandths in a whole device
 MEASURED = ("cpu", "memory")
 MASKS_MAX = 1_024  # masks remembered, a byte a node each
 LOG_MAX = 4_096  # changed rows remembered for shortlists; one that is further behind starts anew
+ROOM_MIN = 16  # rows that a column has room for at least
 WHOLE = 1_000_000  # all of a resource; the same as a score of 1
 HALF_LIFE_MS = 30_000  # a change of load counts half after so long: a compiler's burst does not matter
 CHANGE_MIN = WHOLE // 100  # a share that moved by less is not passed on: each change costs every score cache a row
@@ -125,7 +126,7 @@ class Fleet:
     def leave(self, name: str) -> None:
         row = self._known_row(name)
         del self.names[row], self.facts[row]
-        self._edit_columns(lambda column: np.delete(column, row, axis=0))
+        self._edit_columns(lambda column: _without_row(column, row))
         self._gauges.pop(name, None)
         self.closed.pop(name, None)
         self._layout_changed()
@@ -346,7 +347,17 @@ def _copied(columns: dict[str, Ints]) -> dict[str, Ints]:
 
 
 def _with_row(column: NDArray[Any], row: int) -> NDArray[Any]:
-    """With an empty row. np.insert takes eight times as long, and a restart adds every node."""
-    wider = np.zeros((len(column) + 1, *column.shape[1:]), column.dtype)
-    wider[:row], wider[row + 1 :] = column[:row], column[row:]
+    """With an empty row. A column is the front of an array with spare room, which is copied when it doubles only."""
+    size, room = len(column), column.base
+    if room is None or len(room) == size:
+        room = np.zeros((max(ROOM_MIN, 2 * size), *column.shape[1:]), column.dtype)
+        room[:size] = column
+    wider: NDArray[Any] = room[: size + 1]
+    wider[row + 1 :] = wider[row:-1]
+    wider[row] = 0
     return wider
+
+
+def _without_row(column: NDArray[Any], row: int) -> NDArray[Any]:
+    column[row:-1] = column[row + 1 :]
+    return column[:-1]
