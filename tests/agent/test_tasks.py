@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
+from roost import supervisor
 from roost.agent import service as agent_service
-from roost.agent import tasks as agent_tasks
 from roost.agent.connection import machine as link_machine
 from roost.agent.connection.stream import AgentStream
 from roost.agent.health.runner import Checks
 from roost.agent.logs.spool import Spool
-from roost.agent.service import Service
-from roost.agent.tasks import BackgroundTasks
+from roost.agent.service import Service, agent_tasks
 from roost.drivers.fake import at_once
 from roost.model.records.node import Facts
 from tests.agent.agent_harness import PacedDriver, agent, until
@@ -25,7 +24,7 @@ Run = Callable[..., Awaitable[None]]
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_tasks, "PAUSE_S_MIN", 0.0)
+    monkeypatch.setattr(supervisor, "PAUSE_S_MIN", 0.0)
     monkeypatch.setattr(link_machine, "USAGE_MS", 10)
 
 
@@ -48,7 +47,7 @@ ENDS = [(_returns, "it returned"), (_fails, "ValueError: a defect"), (_is_cancel
 async def test_a_task_that_ends_is_restarted_counted_and_logged(
     end: Run, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tasks, starts, goes_on = BackgroundTasks(), [], asyncio.Event()
+    tasks, starts, goes_on = agent_tasks(), [], asyncio.Event()
 
     async def work() -> None:
         starts.append(1)
@@ -69,7 +68,7 @@ async def test_a_task_that_ends_is_restarted_counted_and_logged(
 
 @pytest.mark.parametrize("end, message", ENDS, ids=["returns", "fails", "cancelled"])
 async def test_a_needed_task_that_ends_too_early_is_fatal(end: Run, message: str) -> None:
-    tasks = BackgroundTasks()
+    tasks = agent_tasks()
     with pytest.raises(RuntimeError, match=message):
         await tasks.need("work", end, lambda: False)
     await tasks.need("work", end, lambda: True)

@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from roost.server import background
-from roost.server.background import SupervisedTasks
+from roost import supervisor
+from roost.server.background import server_tasks
 from roost.server.waiting import cancel
 
 DEADLINE_S = 10.0
@@ -28,8 +28,8 @@ async def cancelled_inside() -> None:
 async def test_a_task_that_ends_is_restarted_and_counted(
     work: Callable[[], Awaitable[None]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(background, "PAUSE_S_MIN", 0.0)
-    tasks = SupervisedTasks()
+    monkeypatch.setattr(supervisor, "PAUSE_S_MIN", 0.0)
+    tasks = server_tasks()
     keeping = asyncio.ensure_future(tasks.keep("webhooks", work))
     async with asyncio.timeout(DEADLINE_S):
         while tasks.restarts["webhooks"] < 2:
@@ -41,7 +41,7 @@ async def test_a_task_that_ends_is_restarted_and_counted(
 
 @pytest.mark.parametrize("work", [returns, fails, cancelled_inside])
 async def test_a_task_that_the_server_needs_ends_the_server(work: Callable[[], Awaitable[None]]) -> None:
-    tasks = SupervisedTasks()
+    tasks = server_tasks()
     with pytest.raises(RuntimeError, match="there is no server without it"):
         await tasks.need("api", work, lambda: False)
     await tasks.need("api", work, lambda: True)  # the server is stopping: that is no defect

@@ -17,16 +17,23 @@ from roost.agent.health.probe import end_leftovers
 from roost.agent.health.runner import Checks
 from roost.agent.log import log
 from roost.agent.logs.spool import Spool
-from roost.agent.tasks import BackgroundTasks, Work
 from roost.keeper.clock import now_ms
 from roost.keeper.processes import MARK
 from roost.model.protocol import Usage
 from roost.model.records.node import Facts
 from roost.ports.driver import Driver, Event, RunRequest
+from roost.supervisor import SupervisedTasks, Work
 
 KEEPER_S_MAX = 5.0  # the keeper answers at once
 FAREWELL_S = 1.7  # with the wait for the last events: we are gone two seconds after we were asked
 SWEEP_S = 30.0  # between looks at work directories that runs have left full
+
+
+def agent_tasks() -> SupervisedTasks:
+    def log_restart(task: str, end: str, pause_s: float) -> None:
+        log(f"the task {task} has ended ({end}): it is restarted in {pause_s:g} s")
+
+    return SupervisedTasks("agent", log_restart)
 
 
 class Service:
@@ -44,7 +51,7 @@ class Service:
         self.machine = machine.AgentMachine(self.actor, server, directory, self._mark, random.random, now_ms())
         self._identity = NodeIdentity(directory)
         self._usage = usage
-        self.tasks = BackgroundTasks()
+        self.tasks = agent_tasks()
         self.link = AgentStream(self.machine, self._identity, self._perform, self._measure)
         self.spool = Spool(f"{directory}/logs", self.link.ship, self._live_logs)
         self.checks = Checks(self._probed)

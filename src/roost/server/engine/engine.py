@@ -13,7 +13,7 @@ from roost.model.events import Event
 from roost.model.protocol import Usage
 from roost.model.records.opaque import By
 from roost.ports import store as port
-from roost.server.background import SupervisedTasks
+from roost.server.background import server_tasks
 from roost.server.cluster.leadership import Leadership
 from roost.server.cluster.machine import Load
 from roost.server.engine.machine import (
@@ -88,7 +88,7 @@ class Engine:
         )
         self.commits = Histogram(COMMIT_SECONDS)
         self.watchdog = LoopWatchdog()
-        self.tasks = SupervisedTasks()
+        self.tasks = server_tasks()
         self._identity = ""
         self._is_stopping = asyncio.Event()
         self._wake = asyncio.Event()
