@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
@@ -35,9 +35,13 @@ async def unless(event: asyncio.Event, work: Awaitable[Answer]) -> Answer | None
 
 async def cancel(*tasks: "asyncio.Future[Any]") -> None:
     """Cancel tasks and wait until they have ended. Their errors are dropped."""
-    for task in tasks:
-        task.cancel()
+    cancel_futures(tasks)
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def cancel_futures(futures: "Iterable[asyncio.Future[Any]]") -> None:
+    for future in futures:
+        future.cancel()
 
 
 class ScanLimit:

@@ -25,7 +25,7 @@ from roost.server.controller.errors import Slow
 from roost.server.operations.work import logs
 from roost.server.operations.work.logs import LogEvent
 from roost.server.views.work import never_ran
-from roost.server.waiting import cancel
+from roost.server.waiting import cancel, cancel_futures
 from roost.wire import controller_pb2 as pb
 
 WRITE_S_MAX = 300.0  # a frame that is not read for so long: the reader is gone. Less would cut off slow ones
@@ -94,7 +94,7 @@ class FollowedRun:
                 if not self._caller.principal.still():
                     raise Refused("your token expired or your roles changed; reconnect")
                 if not piece.done() or any(item.done() for item in changed):
-                    _cancel(changed)
+                    cancel_futures(changed)
                     changed = self._changed()  # before the look: what comes meanwhile is not missed
                     await self._tell_stages()
                 if piece.done():
@@ -102,7 +102,7 @@ class FollowedRun:
                         return
                     piece = asyncio.ensure_future(anext(source, None))
         finally:
-            _cancel(changed)
+            cancel_futures(changed)
             await cancel(piece)
             await source.aclose()
 
@@ -133,7 +133,7 @@ class FollowedRun:
                             return True
                         await asyncio.wait(changed, return_when=asyncio.FIRST_COMPLETED)
                     finally:
-                        _cancel(changed)
+                        cancel_futures(changed)
                     if self._watch.closed:
                         raise NoService("the server is stopping")
         except TimeoutError:
@@ -281,8 +281,3 @@ async def _is_known(caller: Caller, project: str, name: str) -> bool:
             raise
         return False
     return True
-
-
-def _cancel(futures: "set[asyncio.Future[int]]") -> None:
-    for future in futures:
-        future.cancel()

@@ -13,7 +13,7 @@ from litestar.datastructures import ResponseHeader
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.response import Stream
 
-from roost.model.errors import Invalid, NoService, RoostError
+from roost.model.errors import Invalid, Refused, RoostError
 from roost.schema.work import SubmittedView
 from roost.server.auth.principal import Principal, Redactor
 from roost.server.auth.shares import Shares
@@ -143,41 +143,24 @@ def stream(request: ApiRequest, source: AsyncGenerator[bytes, None]) -> Stream:
     def changed() -> "list[asyncio.Future[int]]":
         return [watch.changed(key) for key in principal.records]
 
-    frames = _while_permitted(principal, sse.kept_alive(_reported(source), changed=changed))
-    return Stream(_counted(shares, principal, frames), media_type=EVENT_STREAM, headers=EVENT_STREAM_HEADERS)
+    frames = _frames(shares, principal, sse.kept_alive(source, changed=changed))
+    return Stream(frames, media_type=EVENT_STREAM, headers=EVENT_STREAM_HEADERS)
 
 
-async def _counted(
+async def _frames(
     shares: Shares, principal: Principal, source: AsyncGenerator[bytes, None]
 ) -> AsyncGenerator[bytes, None]:
-    """Count a stream while it is open. Where several begin at once, one too many ends with an event."""
+    """A stream, counted while it is open. One that cannot go on ends with an event, so that the reader reconnects:
+    several began at once, its source failed, or its reader would no longer be admitted with the same roles."""
     async with aclosing(source):
         try:
             with shares.one(principal):
                 async for frame in source:
+                    if not principal.still():
+                        raise Refused("your token expired or your roles changed; reconnect")
                     yield frame
-        except NoService as error:
-            yield sse.event({"message": error.message}, event="stopping")
-
-
-async def _reported(source: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """A stream that cannot go on ends with an event, so that the reader reconnects."""
-    async with aclosing(source):
-        try:
-            async for frame in source:
-                yield frame
         except RoostError as error:
             yield sse.event({"message": error.message}, event="stopping")
-
-
-async def _while_permitted(principal: Principal, source: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """A stream that ends when its reader would no longer be admitted, or with other roles."""
-    async with aclosing(source):
-        async for piece in source:
-            if not principal.still():
-                yield sse.event({"message": "your token expired or your roles changed; reconnect"}, event="stopping")
-                return
-            yield piece
 
 
 def _header(name: str, description: str) -> ResponseHeader:

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from roost.server.waiting import cancel, cancel_futures
+
 PULSE_S = 15.0  # proxies close streams that are silent for a minute, and a dead peer shows only in a write
 PULSE = b": still here\n\n"
 
@@ -39,7 +41,7 @@ async def kept_alive(
             waited: set[asyncio.Future[Any]] = {following, *changes}
             await asyncio.wait(waited, timeout=pulse_s, return_when=asyncio.FIRST_COMPLETED)
             if any(change.done() for change in changes):
-                _cancel(changes)
+                cancel_futures(changes)
                 changes = list(changed())  # before the reader looks: what comes meanwhile is not missed
             if not following.done():
                 yield PULSE
@@ -49,13 +51,7 @@ async def kept_alive(
                 return
             yield data
     finally:
-        _cancel(changes)
+        cancel_futures(changes)
         if following is not None:
-            following.cancel()
-            await asyncio.wait({following})
+            await cancel(following)
         await source.aclose()
-
-
-def _cancel(futures: "Iterable[asyncio.Future[int]]") -> None:
-    for future in futures:
-        future.cancel()
