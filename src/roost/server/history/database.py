@@ -89,6 +89,9 @@ CREATE INDEX events_of_workload ON events (project, workload, at_ms) WHERE workl
 CREATE INDEX events_of_node ON events (node, at_ms) WHERE node <> '';
 """
 
+#: The fields of an `Audit` without its number, which is the id of the row; `where` is a word of SQL.
+AUDIT_COLUMNS = ("at_ms", "who", "place", "what", "target", "revision", "detail", "refused")
+
 Records = dict[str, dict[str, bytes]]  # by kind and key
 
 

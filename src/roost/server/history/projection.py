@@ -57,26 +57,13 @@ class EventRow(NamedTuple):
     who: str = ""
 
 
-class AuditRow(NamedTuple):
-    """A row of the audit log, without its id."""
-
-    at_ms: int
-    revision: int
-    who: str
-    place: str
-    what: str
-    target: str
-    detail: str
-    refused: bool
-
-
 @dataclass
 class HistoryRows:
     events: list[EventRow] = field(default_factory=list)
     workloads: list[tuple[Any, ...]] = field(default_factory=list)
     instances: list[tuple[Any, ...]] = field(default_factory=list)
     reopened: list[int] = field(default_factory=list)  # serials of workloads that are not finished (again)
-    audits: list[AuditRow] = field(default_factory=list)
+    audits: list[tuple[Any, ...]] = field(default_factory=list)  # entries as AUDIT_COLUMNS
     endings: list[EventRow] = field(default_factory=list)  # events that come after all others of their commit
 
     @property
@@ -87,12 +74,7 @@ class HistoryRows:
 
     def audit(self, entry: Audit) -> None:
         self.events.append(_audit_event(entry))
-        self.audits.append(
-            AuditRow(
-                entry.at_ms, entry.revision, entry.who, entry.where, entry.what, entry.target, entry.detail,
-                entry.refused,
-            )
-        )  # fmt: skip
+        self.audits.append(msgspec.structs.astuple(entry)[1:])
 
     def end_commit(self) -> None:
         self.events += self.endings

@@ -17,6 +17,7 @@ from roost.model.records.workload import Workload
 from roost.schema.history import EventView, OverDetail, OverView
 from roost.schema.reason_text import Visible, message_of, reason_view, render
 from roost.schema.work import InstanceDetail
+from roost.server.history.database import AUDIT_COLUMNS
 from roost.server.views.work import detail_of, never_ran, unit_name
 
 SCAN_MAX = 100_000  # rows read for one page: a tenth of a second, in a thread of its own
@@ -139,8 +140,7 @@ def search_audits(
 ) -> tuple[list[Audit], int | None]:
     """Entries of the audit log, newest first, and the number of the last one if there are more. `who`: a principal,
     or its name without the kind before the colon."""
-    fields = "at_ms, who, place, what, target, revision, detail, refused"
-    inner = f"SELECT id, {fields} FROM audits WHERE id < ? ORDER BY id DESC LIMIT {SCAN_MAX}"
+    inner = f"SELECT id, {', '.join(AUDIT_COLUMNS)} FROM audits WHERE id < ? ORDER BY id DESC LIMIT {SCAN_MAX}"
     start = after or 1 << 62
     condition, given = _filters({"what": what}, None)
     if who:

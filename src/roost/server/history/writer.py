@@ -19,8 +19,8 @@ from roost.model.records.opaque import Audit
 from roost.ports.store import StoreError
 from roost.server.history import database
 from roost.server.history.as_of import apply_changes, records_at
-from roost.server.history.database import NotOurs, Records, Stretch, insert, pack, transaction
-from roost.server.history.projection import AuditRow, EventRow, HistoryCommit, HistoryReader, HistoryRows
+from roost.server.history.database import AUDIT_COLUMNS, NotOurs, Records, Stretch, insert, pack, transaction
+from roost.server.history.projection import EventRow, HistoryCommit, HistoryReader, HistoryRows
 from roost.server.history.queue import Begin, Front, Item, Mark, Scan, Signal, scan
 from roost.server.history.retention import HistoryRetention
 from roost.server.observability import logging
@@ -189,7 +189,7 @@ class HistoryWriter(threading.Thread):
             self._file.execute(f"DELETE FROM workloads WHERE serial IN ({given})")
         insert(self._file, "workloads", 11, rows.workloads)
         insert(self._file, "instances", 8, rows.instances)
-        insert(self._file, f"audits ({', '.join(AuditRow._fields)})", len(AuditRow._fields), rows.audits)
+        insert(self._file, f"audits ({', '.join(AUDIT_COLUMNS)})", len(AUDIT_COLUMNS), rows.audits)
         insert(self._file, f"events ({', '.join(EventRow._fields)})", len(EventRow._fields), rows.events)
 
     def _write_audit(self, entry: Audit) -> None:
