@@ -127,3 +127,11 @@ class Answer(msgspec.Struct, frozen=True):
     whole: bool = False
     orders: tuple[Order, ...] = ()
     lease_ms: int = 0  # the lease from this answer on, if it has changed; 0: as before
+
+
+class LogChunk(msgspec.Struct, frozen=True, gc=False):
+    """Bytes of a log from an offset on. Without bytes it asks how far the server has the log."""
+
+    log: str
+    offset: int
+    data: bytes = b""

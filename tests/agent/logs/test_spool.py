@@ -1,6 +1,7 @@
 """Logs on their way: as they were written, while they are written, after restarts, and nothing about silent runs."""
 
 import asyncio
+import errno
 import os
 import subprocess
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
+from roost.agent.logs.machine import ReadFile
 from roost.agent.logs.spool import Spool
 from roost.agent.prepare import log_file
 from roost.blobs.memory import MemoryBlobs
@@ -64,7 +66,7 @@ async def test_a_silent_run_says_nothing_of_its_log(tmp_path: Path) -> None:
     async with gateway_server() as server, agent(server.port, tmp_path) as (service, _):
         await server.submit(count=4)
         await server.until(lambda: server.states() == ["succeeded"] * 4)
-        assert service.spool._call is None and not service.spool._logs, "not even a stream was opened"
+        assert service.spool._call is None and not service.spool.machine.logs, "not even a stream was opened"
 
 
 async def test_output_is_there_while_the_run_goes_on(tmp_path: Path) -> None:
@@ -145,7 +147,7 @@ async def test_many_logs_share_a_stream_and_none_starves(tmp_path: Path) -> None
 async def test_trouble_with_logs_is_waited_out_and_work_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roost.agent.logs.spool.RETRY_S_MAX", 0.05)
+    monkeypatch.setattr("roost.agent.logs.machine.RETRY_MS_MAX", 50)
     async with gateway_server() as server, agent(server.port, tmp_path, driver=Printing(b"words")):
         keep = server.logs.append
 
@@ -173,19 +175,19 @@ async def test_a_file_that_is_no_log_is_left_alone_and_disturbs_no_other_log(tmp
 async def test_of_a_log_that_was_taken_in_full_the_disk_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roost.agent.logs.spool.HOLE_BYTES", 1 << 20)
+    monkeypatch.setattr("roost.agent.logs.machine.HOLE_BYTES", 1 << 20)
     async with gateway_server() as server:
         server.logs._size_max = 1_000
         async with agent(server.port, tmp_path, driver=Printing(b"x" * 2_000, None)) as (service, driver):
             await server.submit()
             await server.until(lambda: server.states() == ["running"])
-            await until(lambda: service.spool._logs[log_of(server)].kept == ENOUGH)
+            await until(lambda: service.spool.machine.logs[log_of(server)].kept == ENOUGH)
             (run,) = driver.rules.live.values()
             with open(run.log, "ab") as file:
                 file.write(b"y" * (4 << 20))
             found = os.stat(run.log)
-            if not service.spool._logs[log_of(server)].holed:
-                await until(lambda: service.spool._logs[log_of(server)].holed)
+            if not service.spool.machine.logs[log_of(server)].holed:
+                await until(lambda: service.spool.machine.logs[log_of(server)].holed)
                 found = os.stat(run.log)
             assert found.st_size == 2_000 + (4 << 20)
             assert found.st_blocks * 512 < 1 << 20 or not _punches(tmp_path)
@@ -299,3 +301,21 @@ async def test_a_link_in_the_place_of_a_log_is_not_sent(tmp_path: Path) -> None:
         over(spool, "p/job/1/0.8", b"mine")
         await until(lambda: shelf.logs.size("p/job/1/0.8") == 4)
         assert not shelf.logs.read("p/job/1/0.7", 0, 100)
+
+
+async def test_a_log_that_cannot_be_opened_for_a_moment_is_not_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shelved(tmp_path) as (shelf, spool):
+        read, failures = Spool._read, [OSError(errno.EMFILE, "Too many open files")]
+
+        def busy(self: Spool, wanted: ReadFile) -> tuple[bytes, int]:
+            if failures:
+                raise failures.pop()
+            return read(self, wanted)
+
+        monkeypatch.setattr(Spool, "_read", busy)
+        over(spool, "p/job/1/0.2", b"second")
+        await until(lambda: shelf.logs.size("p/job/1/0.2") == 6)
+        await until(lambda: not os.listdir(tmp_path / "logs"))
+        assert not failures

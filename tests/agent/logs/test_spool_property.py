@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from roost.agent.logs import spool as spool_module
-from roost.agent.logs.spool import Log, Spool
+from roost.agent.logs import machine
+from roost.agent.logs.machine import ReadFile
+from roost.agent.logs.spool import Spool
 from roost.agent.prepare import log_file
 from roost.wire import agent_pb2 as pb
 
@@ -78,7 +79,7 @@ async def ship(writes: Sequence[bytes], server: Server, reconnects: set[int]) ->
             spool.ended(NAME, os.stat(path).st_size)
             spool.release(NAME)
             async with asyncio.timeout(DEADLINE_S):
-                while spool._logs:
+                while spool.machine.logs:
                     await asyncio.sleep(0.001)
             assert not os.path.exists(path)
         finally:
@@ -96,10 +97,10 @@ CASES = {
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks and batches so small that every log has several, and no long wait after trouble."""
-    monkeypatch.setattr(spool_module, "CHUNK_BYTES_MAX", 7)
-    monkeypatch.setattr(spool_module, "BATCH_BYTES_MAX", 20)
-    monkeypatch.setattr(spool_module, "RETRY_S_MIN", 0.0)
-    monkeypatch.setattr(spool_module, "RETRY_S_MAX", 0.001)
+    monkeypatch.setattr(machine, "CHUNK_BYTES_MAX", 7)
+    monkeypatch.setattr(machine, "BATCH_BYTES_MAX", 20)
+    monkeypatch.setattr(machine, "RETRY_MS_MIN", 0)
+    monkeypatch.setattr(machine, "RETRY_MS_MAX", 1)
 
 
 @settings(max_examples=40, deadline=None)
@@ -114,8 +115,9 @@ def test_a_byte_that_is_dropped_between_two_chunks_is_noticed(monkeypatch: pytes
     """The mutant of the property above."""
     read = Spool._read
 
-    def careless(self: Spool, log: Log, limit: int) -> bytes:
-        return read(self, log, limit)[1 if log.kept else 0 :]
+    def careless(self: Spool, wanted: ReadFile) -> tuple[bytes, int]:
+        data, size = read(self, wanted)
+        return data[1 if wanted.offset else 0 :], size
 
     monkeypatch.setattr(Spool, "_read", careless)
     server = Server([])

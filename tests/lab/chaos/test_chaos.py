@@ -21,7 +21,10 @@ ProcessDriver.lease = lambda self, until_ms: lease(self, until_ms + 600_000)
 DROPPED_BYTES = """
 from roost.agent.logs.spool import Spool
 read = Spool._read
-Spool._read = lambda self, log, limit: read(self, log, limit)[1 if log.kept else 0:]
+def careless(self, wanted):
+    data, size = read(self, wanted)
+    return data[1 if wanted.offset else 0:], size
+Spool._read = careless
 """
 
 
