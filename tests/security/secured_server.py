@@ -43,7 +43,7 @@ class SecuredServer(InprocessServer):
         store = MemoryStore()
         super().__init__(store, Settings(**{"lease_ms": LEASE_MS, **settings}), Watch())
         if blobs is not None:
-            self.logs._blobs = blobs
+            self.logs.machine.blobs = blobs
         self.gateway = Gateway(self.engine, self.logs, self.secrets)
         self.perform.streams = self.gateway
         self.team = ClusterMember(

@@ -39,7 +39,7 @@ class GatewayServer:
 
     def __init__(self, store: Store, blobs: Blobs, settings: Settings, strict: bool = False) -> None:
         self.engine = Engine(store, settings, self, Clock())
-        self.logs = LogHub(blobs, settle_s=0.2, stall_s=0.5)
+        self.logs = LogHub(blobs, settle_ms=200, stall_ms=500)
         self.secrets = Secrets(self.engine)
         self.secrets.seal = Seal(bytes(32))
         self.gateway = Gateway(self.engine, self.logs, self.secrets)

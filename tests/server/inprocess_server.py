@@ -118,7 +118,7 @@ class InprocessServer:
     def __init__(self, store: Store, settings: Settings, watch: Watch, history: History | None = None) -> None:
         self.watch = watch
         self.history = history
-        self.logs = LogHub(MemoryBlobs(), settle_s=0.0, stall_s=0.5)
+        self.logs = LogHub(MemoryBlobs(), settle_ms=0, stall_ms=500)
         self.perform = Executor(self.watch, self.logs, history)
         self.streams = Streams()
         self.perform.streams = self.streams

@@ -13,7 +13,7 @@ from roost.model.errors import Invalid
 from roost.model.limits import DURATION_MS_MAX
 from roost.model.records.webhook import COMMANDS_MAX, Command, read_command
 from roost.model.spec.names import check_node_name, check_text
-from roost.server.agents.log_store import LOG_BYTES_MAX
+from roost.server.agents.log_machine import LOG_BYTES_MAX
 from roost.server.auth.oidc import check_private_url
 from roost.server.auth.tokens import PREFIX
 from roost.server.cluster.election import LeaderTiming, check_timing

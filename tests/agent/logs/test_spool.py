@@ -18,7 +18,7 @@ from roost.agent.prepare import log_file
 from roost.blobs.memory import MemoryBlobs
 from roost.drivers.fake import ScriptedAct
 from roost.keeper.run import KeeperRun
-from roost.server.agents.log_store import ENOUGH
+from roost.server.agents.log_machine import ENOUGH
 from roost.stores.memory import Memory, MemoryStore
 from roost.wire import agent_pb2 as pb
 from tests.agent.agent_harness import PacedDriver, agent, until
@@ -123,7 +123,7 @@ async def test_a_server_that_has_enough_of_a_log_gets_no_more_of_it(tmp_path: Pa
         gateway_server() as server,
         agent(server.port, tmp_path, driver=Printing(b"0123456789" * 10_000)) as (service, _),
     ):
-        server.logs._size_max = 1_000
+        server.logs.machine.size_max = 1_000
         await server.submit()
         await server.until(lambda: server.states() == ["succeeded"])
         await until(lambda: not os.listdir(tmp_path / "logs"))
@@ -177,7 +177,7 @@ async def test_of_a_log_that_was_taken_in_full_the_disk_is_given_back(
 ) -> None:
     monkeypatch.setattr("roost.agent.logs.machine.HOLE_BYTES", 1 << 20)
     async with gateway_server() as server:
-        server.logs._size_max = 1_000
+        server.logs.machine.size_max = 1_000
         async with agent(server.port, tmp_path, driver=Printing(b"x" * 2_000, None)) as (service, driver):
             await server.submit()
             await server.until(lambda: server.states() == ["running"])

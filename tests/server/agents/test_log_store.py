@@ -10,16 +10,17 @@ from roost.blobs.files import FileBlobs
 from roost.blobs.memory import MemoryBlobs
 from roost.model.errors import NoService
 from roost.ports.blobs import BlobsUnavailable
-from roost.server.agents import log_store
-from roost.server.agents.log_store import ENOUGH, LIVE, LogEnd, LogHub
+from roost.server.agents import log_machine, log_store
+from roost.server.agents.log_machine import ENOUGH, LIVE, LogEnd
+from roost.server.agents.log_store import LogHub
 
 LOG = "web/build/7/0.1"
 LOST = LogEnd(over=True)  # with its node, which did not report a size
 DEADLINE_S = 60.0  # against hanging: what is waited for takes milliseconds on an idle machine
 
 
-def hub_of(**limits: float) -> LogHub:
-    return LogHub(MemoryBlobs(), **{"settle_s": 0.0, **limits})  # type: ignore[arg-type]
+def hub_of(**limits: int) -> LogHub:
+    return LogHub(MemoryBlobs(), **{"settle_ms": 0, **limits})
 
 
 class Reader:
@@ -93,7 +94,7 @@ async def test_a_log_is_finished_when_it_has_the_reported_size() -> None:
 
 
 async def test_an_attempt_that_printed_nothing_has_a_finished_log() -> None:
-    hub = hub_of(settle_s=60, stall_s=60)
+    hub = hub_of(settle_ms=60_000, stall_ms=60_000)
     assert not hub.finished(LOG, LIVE)
     assert hub.finished(LOG, LogEnd(True, 0))
     assert await Reader(hub, end=lambda: LogEnd(True, 0)).all() == b""
@@ -111,17 +112,17 @@ async def test_followers_of_a_quiet_attempt_notice_that_it_was_lost(monkeypatch:
 
 def test_after_a_restart_agents_have_time_to_send_the_rest(tmp_path: Path) -> None:
     LogHub(FileBlobs(tmp_path)).append(LOG, 0, b"abc")
-    again = LogHub(FileBlobs(tmp_path), settle_s=60)
+    again = LogHub(FileBlobs(tmp_path), settle_ms=60_000)
     assert again.size(LOG) == 3
     assert not again.finished(LOG, LOST)
     assert not again.finished(LOG, LogEnd(True, 4))
     assert again.finished(LOG, LogEnd(True, 3))
-    assert LogHub(FileBlobs(tmp_path), settle_s=0).finished(LOG, LOST)
+    assert LogHub(FileBlobs(tmp_path), settle_ms=0).finished(LOG, LOST)
 
 
 async def test_bytes_that_a_node_never_sends_are_missing_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_store, "LOOK_S", 0.01)
-    hub, end = hub_of(stall_s=0.05), LogEnd(True, 100)
+    hub, end = hub_of(stall_ms=50), LogEnd(True, 100)
     hub.append(LOG, 0, b"abc")
     assert not hub.finished(LOG, end)
     assert await Reader(hub, end=lambda: end).all() == b"abc"
@@ -129,9 +130,9 @@ async def test_bytes_that_a_node_never_sends_are_missing_after_a_while(monkeypat
 
 
 async def test_a_log_that_was_quiet_for_long_is_waited_for_when_its_attempt_ends() -> None:
-    hub, end = hub_of(stall_s=30), LogEnd(True, 6)
+    hub, end = hub_of(stall_ms=30_000), LogEnd(True, 6)
     hub.append(LOG, 0, b"abc")
-    hub._entry(LOG).changed_s -= 3_600  # the last bytes came an hour ago
+    hub.machine.entry(LOG).changed_ms -= 3_600_000  # the last bytes came an hour ago
     assert not hub.finished(LOG, end)
     reading = asyncio.ensure_future(hub.arrived(LOG, 3, end))
     await asyncio.sleep(0)
@@ -183,11 +184,11 @@ async def test_a_workloads_logs_go_together_in_the_background_and_no_others() ->
 
 
 def test_what_is_remembered_beside_the_blobs_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_store, "ENTRIES_MAX", 100)
+    monkeypatch.setattr(log_machine, "ENTRIES_MAX", 100)
     hub = hub_of()
     for number in range(1_000):
         hub.append(f"web/build/{number}/0.1", 0, b"x")
-    assert len(hub._entries) <= 100
+    assert len(hub.machine.entries) <= 100
     assert hub.finished("web/build/0/0.1", LogEnd(True, 1))
 
 

@@ -16,6 +16,7 @@ from roost import __version__
 from roost.model.errors import NoService
 from roost.ports.blobs import BlobsUnavailable
 from roost.ports.store import SharedStore
+from roost.server.agents.log_machine import sources
 from roost.server.agents.log_store import LogHub
 from roost.server.agents.validation import LOG_NAME
 from roost.server.cluster.election import ServerIdentity
@@ -167,19 +168,16 @@ class Peers:
 
     async def fetch_log(self, name: str, size: int) -> None:
         """Get what other servers were sent of a log while they led, up to a size, and keep it here."""
-        for peer in list(self.attending.values()):
-            if (self._logs.size(name) or 0) >= size:
-                return
+        for peer, offset in sources(self._logs, name, size, list(self.attending.values())):
             with contextlib.suppress(grpc.aio.AioRpcError, NoService, TimeoutError):
                 async with asyncio.timeout(LOG_S_MAX):
-                    await self._copy_log(peer, name)
+                    await self._copy_log(peer, name, offset)
 
-    async def _copy_log(self, peer: ServerIdentity, name: str) -> None:
-        offset = self._logs.size(name) or 0
+    async def _copy_log(self, peer: ServerIdentity, name: str, offset: int) -> None:
         request = pb.LogRequest(log=name, offset=offset).SerializeToString()
         call = (await self._channel(peer.agents)).unary_stream(f"/{SERVICE}/FetchLog")(request)
         try:
-            while (data := await call.read()) is not grpc.aio.EOF and offset < self._logs.stored_max:
+            while (data := await call.read()) is not grpc.aio.EOF and offset < self._logs.machine.stored_max:
                 piece = pb.LogPiece.FromString(data).data
                 if isinstance(self._logs.append(name, offset, piece), BlobsUnavailable):
                     return

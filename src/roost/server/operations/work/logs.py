@@ -15,7 +15,7 @@ from roost.model.records.workload import Workload
 from roost.model.states import ALLOCATED, FINISHED
 from roost.schema.feed import AttemptView, EndingView, MissingView
 from roost.schema.reason_text import ReasonView, message_of, reason_view
-from roost.server.agents.log_store import LogEnd
+from roost.server.agents.log_machine import LogEnd
 from roost.server.operations.context import Call, Context
 from roost.server.operations.parameters import OFFSET_MAX, Attempt
 from roost.server.views.work import instance_detail
@@ -67,10 +67,10 @@ async def read_log(
     await _fetch(context, log, end)
     if limit and context.logs.missing(log, end):  # they are on their way: a reader must not take this for the end
         await context.logs.arrived(log, offset if offset >= 0 else OFFSET_MAX, end)
-    size = context.logs.size(log) or 0
+    size, finished, missing = context.logs.status(log, end)
     start = max(0, size + offset) if offset < 0 else offset
     data = context.logs.read(log, start, limit) if start < size else b""
-    return LogSlice(data, size, attempt, context.logs.finished(log, end), context.logs.missing(log, end))
+    return LogSlice(data, size, attempt, finished, missing)
 
 
 async def follow_log(
@@ -95,10 +95,9 @@ async def follow_log(
 
 async def _fetch(context: Context, log: str, end: LogEnd) -> None:
     """What is not here of a log that is over may be with the server that led when it was sent."""
-    if context.peers is None or not end.over:
-        return
-    if context.logs.missing(log, end) or (end.size is None and context.logs.size(log) is None):
-        await context.peers.fetch_log(log, OFFSET_MAX if end.size is None else end.size)
+    wanted = context.logs.wanted(log, end) if context.peers is not None else 0
+    if context.peers is not None and wanted:
+        await context.peers.fetch_log(log, wanted)
 
 
 def _attempt(state: State, workload: Workload, index: int, attempt: int) -> tuple[int, LogEnd]:

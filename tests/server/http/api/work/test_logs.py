@@ -172,7 +172,7 @@ async def test_a_read_right_after_the_end_waits_for_bytes_that_are_on_their_way(
 async def test_bytes_that_never_come_are_called_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_store, "LOOK_S", 0.01)
     async with inprocess_server() as made, over_http(made) as client:
-        monkeypatch.setattr(made.logs, "_stall_s", 0.05)
+        monkeypatch.setattr(made.logs.machine, "_stall_ms", 50)
         agent, run = await running(made)
         write(made, run, b"first ")
         await agent.ends(run, log_size=10)

@@ -1,0 +1,65 @@
+"""Which log bytes are accepted from which node: a node ships the logs of attempts that were its own, and no others.
+
+Whose an attempt was is what the state says: where the instance is, or where its story says that it was placed. A server
+that has forgotten everything believes what a node says in its hello, as long as nothing is known that says otherwise.
+No clock and no I/O: log_ingest.py drives it with gRPC, the fault simulator on its heap.
+"""
+
+from collections.abc import Callable, Container
+from enum import Enum, auto
+
+from roost.core.state.state import State
+from roost.model.protocol import Hello, LogChunk
+from roost.server.agents.validation import LOG_NAME
+
+
+class Admission(Enum):
+    """Whether a chunk is kept."""
+
+    KEEP = auto()
+    NO_LOG = auto()  # its name or its offset make no sense
+    TOO_EARLY = auto()  # the node has not registered here yet: it is to try again
+    NOT_ITS_OWN = auto()  # nothing of this log is wanted; the agent goes on with its others
+
+
+class IngestMachine:
+    def __init__(self, state: Callable[[], State], connected: Container[str]) -> None:
+        self._state = state
+        self._connected = connected  # nodes whose hello was accepted
+        self._named: dict[str, frozenset[str]] = {}  # node -> logs of its hello of which the state knows nothing
+
+    def hello(self, hello: Hello) -> None:
+        """A node registers with the attempts it holds: remember those that the state does not know."""
+        state = self._state()
+        names = [f"{run.workload}/{run.serial}/{run.index}.{run.attempt}" for run, _ in hello.runs]
+        unknown = frozenset(name for name in names if owner_of(state, name) is None)
+        if unknown and state.settings.adopts:
+            self._named[hello.node] = unknown
+        else:
+            self._named.pop(hello.node, None)
+
+    def admit(self, node: str, chunk: LogChunk) -> Admission:
+        if LOG_NAME.fullmatch(chunk.log) is None or chunk.offset < 0:
+            return Admission.NO_LOG
+        owner = owner_of(self._state(), chunk.log)
+        if owner is None and node not in self._connected:
+            # A server without memory learns from the hello what the node ran: no answer before that is final.
+            return Admission.TOO_EARLY
+        if owner != node and (owner is not None or chunk.log not in self._named.get(node, ())):
+            return Admission.NOT_ITS_OWN
+        return Admission.KEEP
+
+
+def owner_of(state: State, name: str) -> str | None:
+    """The node that the attempt of a log was on; None: nothing is known of it."""
+    found = LOG_NAME.fullmatch(name)
+    if found is None:
+        return None
+    project, workload, serial, index, attempt = found.groups()
+    key, number = f"{project}/{workload}", int(attempt)
+    existing, instance = state.workloads.get(key), state.instances.get(f"{key}.{int(index)}")
+    if existing is None or instance is None or existing.serial != int(serial) or not 0 < number <= instance.attempt:
+        return None
+    if number == instance.attempt and instance.node:
+        return instance.node
+    return next((line.node for line in instance.story if line.attempt == number and line.node), None)
