@@ -96,6 +96,7 @@ class SpoolMachine:
         self._queue: deque[Log] = deque()
         self._questions: deque[tuple[LogChunk, ...]] = deque()  # on a new stream, before any bytes
         self._batch: list[LogChunk] = []
+        self._batch_room = BATCH_BYTES_MAX
         self._reading: Log | None = None
         self._is_open = False
         self._has_moved = False  # the stream is not to be used again: its answers may never come
@@ -184,7 +185,7 @@ class SpoolMachine:
         if (wanted := self._gather()) is not None:
             return [*effects, wanted]
         if self._batch:
-            batch, self._batch = self._batch, []
+            batch, self._batch, self._batch_room = self._batch, [], BATCH_BYTES_MAX
             return [*effects, self._send(tuple(batch), now)]
         self.is_idle = True
         self._pause_ms = RETRY_MS_MIN
@@ -194,13 +195,12 @@ class SpoolMachine:
 
     def _gather(self) -> ReadFile | None:
         """The next range for the batch; None: it is full, or there is nothing more."""
-        room = BATCH_BYTES_MAX - sum(len(chunk.data) for chunk in self._batch)
-        while self._queue and room > 0 and len(self._batch) < BATCH_CHUNKS_MAX:
+        while self._queue and self._batch_room > 0 and len(self._batch) < BATCH_CHUNKS_MAX:
             log = self._queue.popleft()
             log.queued = False
             if log.is_shipped:
                 continue
-            limit = min(CHUNK_BYTES_MAX, room)
+            limit = min(CHUNK_BYTES_MAX, self._batch_room)
             if log.final is not None:
                 limit = min(limit, log.final - log.kept)
             self._reading, self.phase = log, SpoolPhase.READING
@@ -214,6 +214,7 @@ class SpoolMachine:
         effects: list[Effect] = []
         if data:
             self._batch.append(LogChunk(log.name, log.kept, data))
+            self._batch_room -= len(data)
         elif log.final is not None:
             log.final = log.kept  # the file was truncated: this is all there is
             effects += self._finish(log)
@@ -250,7 +251,7 @@ class SpoolMachine:
 
     def _open(self, now: int) -> list[Effect]:
         self._is_open = True
-        self._batch.clear()
+        self._batch, self._batch_room = [], BATCH_BYTES_MAX
         questions = [LogChunk(log.name, log.kept) for log in self.logs.values()]
         pages = range(0, len(questions), BATCH_CHUNKS_MAX)
         self._questions = deque(tuple(questions[start : start + BATCH_CHUNKS_MAX]) for start in pages)
