@@ -36,7 +36,7 @@ VARIABLES = (
     ("`NO_COLOR`", "commands", "set: no colours"),
     ("`XDG_CONFIG_HOME`, `XDG_DATA_HOME`", "all", "in place of `~/.config` and `~/.local/share`"),
     (
-        "`ROOST_KEEPER`, `ROOST_KEEPER_SOCK`, `ROOST_RUN`, `ROOST_CHECK`",
+        "`ROOST_KEEPER`, `ROOST_KEEPER_SOCK`, `ROOST_KEEPER_PORTS`, `ROOST_RUN`, `ROOST_CHECK`",
         "Roost itself",
         "marks of its processes; do not set them",
     ),
