@@ -3,11 +3,13 @@
 import atexit
 import functools
 import os
+import shutil
+import subprocess
 from typing import Any
 
 import pytest
 from roost_lab.components import Missing, etcd
-from roost_lab.components.etcd import dies_with_us, memory_folder
+from roost_lab.components.etcd import dies_with_us, memory_folder, v3
 
 __all__ = ["Cluster", "dies_with_us", "memory_folder", "shared_cluster"]
 
@@ -20,6 +22,25 @@ class Cluster(etcd.Cluster):
             if os.geteuid() == 0:
                 pytest.fail(str(missing))
             pytest.skip(str(missing))
+
+    def ctl(self, *message: str) -> str:
+        """etcdctl with the first member that is up."""
+        return self._asked(next(iter(self._processes)), *message)
+
+    def leader(self) -> int:
+        """The number of the member that leads."""
+        for number in self._processes:
+            if ", true," in self._asked(number, "endpoint", "status"):
+                return number
+        raise AssertionError("no member leads")
+
+    def forget(self, number: int) -> None:
+        """What a dead member had is gone."""
+        shutil.rmtree(self._folder / str(number))
+
+    def _asked(self, number: int, *message: str) -> str:
+        command = self._ctl(number, *message)
+        return subprocess.run(command, capture_output=True, env=v3(), check=True, text=True).stdout
 
 
 @functools.cache

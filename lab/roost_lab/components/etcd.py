@@ -62,10 +62,6 @@ class Cluster:
         process.send_signal(signal.SIGKILL)
         process.wait()
 
-    def forget(self, number: int) -> None:
-        """What a dead member had is gone."""
-        shutil.rmtree(self._folder / str(number))
-
     def start_member(self, number: int) -> None:
         """Start it, or start it again with what it had."""
         scheme = "http" if self._tls is None else "https"
@@ -95,19 +91,6 @@ class Cluster:
             if time.monotonic() > ends or self._processes[number].poll() is not None:
                 raise AssertionError(f"etcd {number} did not start: {self.log(number)[-2_000:]}")
             time.sleep(0.05)
-
-    def ctl(self, *message: str) -> str:
-        """etcdctl with the first member that is up."""
-        number = next(iter(self._processes))
-        return subprocess.run(self._ctl(number, *message), capture_output=True, env=v3(), check=True, text=True).stdout
-
-    def leader(self) -> int:
-        """The number of the member that leads."""
-        for number in self._processes:
-            arguments = self._ctl(number, "endpoint", "status")
-            if ", true," in subprocess.run(arguments, capture_output=True, env=v3(), check=True, text=True).stdout:
-                return number
-        raise AssertionError("no member leads")
 
     def log(self, number: int) -> str:
         return (self._folder / f"{number}.log").read_text(errors="replace")

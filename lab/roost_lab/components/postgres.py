@@ -15,7 +15,6 @@ from roost_lab.components.ports import free_port
 
 COMMAND_LIMIT_S = 60  # initdb on a busy machine takes some seconds
 START_ATTEMPTS = 3  # a port that was free may be taken a moment later
-PASSWORD = "not-to-be-seen-4711"  # of the role `guarded`; all others are trusted
 
 ACCESS = """\
 local all all trust
@@ -88,21 +87,6 @@ class Postgres:
         """immediate: as if it had crashed. Nothing happens if it does not run."""
         if (self._data / "postmaster.pid").exists():
             self._run("pg_ctl", "-D", self._data, "-w", "-m", mode, "stop")
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-    def serve_tls(self, certificate: bytes, key: bytes) -> None:
-        """Take TLS connections beside the others, from the next one on."""
-        for name, content in {"server.crt": certificate, "server.key": key}.items():
-            path = self._data / name
-            path.touch(mode=0o600)
-            path.write_bytes(content)
-            shutil.chown(path, self._data.stat().st_uid, self._data.stat().st_gid)
-        with (self._data / "postgresql.auto.conf").open("a") as settings:
-            settings.write("ssl = on\n")
-        self._run("pg_ctl", "-D", self._data, "reload")
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:

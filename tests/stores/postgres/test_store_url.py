@@ -3,6 +3,7 @@
 import asyncio
 import datetime
 import ipaddress
+import shutil
 import socket
 import traceback
 from collections.abc import AsyncIterator, Iterator
@@ -13,13 +14,15 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from roost_lab.components.postgres import PASSWORD, Postgres, running
+from roost_lab.components.postgres import Postgres, running
 
 from roost.ports.store import Damaged, StoreError, StoreFailure, Unavailable
 from roost.stores.postgres import connection as postgres_connection
 from roost.stores.postgres.store import PostgresStore
 from tests.stores.contract import must, put, refusal
 from tests.stores.shared import PATIENCE_S, reported
+
+PASSWORD = "not-to-be-seen-4711"  # of the role `guarded`; all others are trusted
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +97,7 @@ async def test_tls_is_used_and_checked_as_the_url_says(
     stranger, _ = self_signed("127.0.0.1")
     (tmp_path / "ca.pem").write_bytes(certificate)
     (tmp_path / "stranger.pem").write_bytes(stranger)
-    server.serve_tls(certificate, key)
+    serve_tls(server, certificate, key)
     url = (
         f"postgresql://postgres:{PASSWORD}@127.0.0.1:{server.port}/postgres?sslmode=verify-full&sslrootcert={tmp_path}"
     )
@@ -111,6 +114,19 @@ async def test_tls_is_used_and_checked_as_the_url_says(
     assert await psql.fetchval(encrypted) is True
     await store.close()
     assert "no trusted connection" in await message_of(f"{url}/stranger.pem")
+
+
+def serve_tls(server: Postgres, certificate: bytes, key: bytes) -> None:
+    """Take TLS connections beside the others, from the next one on."""
+    data = server._data
+    for name, content in {"server.crt": certificate, "server.key": key}.items():
+        path = data / name
+        path.touch(mode=0o600)
+        path.write_bytes(content)
+        shutil.chown(path, data.stat().st_uid, data.stat().st_gid)
+    with (data / "postgresql.auto.conf").open("a") as settings:
+        settings.write("ssl = on\n")
+    server._run("pg_ctl", "-D", data, "reload")
 
 
 def self_signed(address: str) -> tuple[bytes, bytes]:
