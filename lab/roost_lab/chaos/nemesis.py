@@ -6,18 +6,21 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from roost.client.errors import ApiError, Unreachable
 from roost_lab.chaos.cluster import Cluster, Program, Server
 from roost_lab.chaos.plan import Fault
+from roost_lab.chaos.proxy import Proxy
 
 FAKETIME = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
 ALONE_JUMP_S = 3_600
 SHARED_JUMP_S = 1  # the clocks of servers on one store may differ by this much
 
 Tell = Callable[[str], None]
+P = TypeVar("P", bound=Program)
 
 
 class FaultDone(msgspec.Struct):
@@ -118,21 +121,13 @@ class Nemesis:
     @contextlib.contextmanager
     def _cut_agents(self, fault: Fault, done: FaultDone) -> Iterator[None]:
         """Neither agents nor other servers reach the server at its advertised address."""
-        with self._server(fault, done) as server:
-            for proxy in server.proxies:
-                proxy.cut()
+        with self._server(fault, done) as server, _cut(server.proxies):
             yield
-            for proxy in server.proxies:
-                proxy.heal()
 
     @contextlib.contextmanager
     def _cut_store(self, fault: Fault, done: FaultDone) -> Iterator[None]:
-        with self._server(fault, done) as server:
-            for proxy in server.store_proxies:
-                proxy.cut()
+        with self._server(fault, done) as server, _cut(server.store_proxies):
             yield
-            for proxy in server.store_proxies:
-                proxy.heal()
 
     @contextlib.contextmanager
     def _store_outage(self, fault: Fault, done: FaultDone) -> Iterator[None]:
@@ -170,33 +165,34 @@ class Nemesis:
             yield
             node.start()
 
-    @contextlib.contextmanager
-    def _server(self, fault: Fault, done: FaultDone) -> Iterator[Server]:
-        servers = [server for server in self._cluster.servers if server not in self._busy]
-        if not servers:
-            raise CannotBeDone("all servers have another fault")
-        server = servers[fault.target % len(servers)]
-        with self._held(server, done):
-            yield server
+    def _server(self, fault: Fault, done: FaultDone) -> contextlib.AbstractContextManager[Server]:
+        return self._held(self._cluster.servers, "servers", fault, done)
+
+    def _node(self, fault: Fault, done: FaultDone) -> contextlib.AbstractContextManager[Program]:
+        return self._held(self._cluster.agents, "nodes", fault, done)
 
     @contextlib.contextmanager
-    def _node(self, fault: Fault, done: FaultDone) -> Iterator[Program]:
-        nodes = [node for node in self._cluster.agents if node not in self._busy]
-        if not nodes:
-            raise CannotBeDone("all nodes have another fault")
-        node = nodes[fault.target % len(nodes)]
-        with self._held(node, done):
-            yield node
-
-    @contextlib.contextmanager
-    def _held(self, program: Program, done: FaultDone) -> Iterator[None]:
+    def _held(self, programs: Sequence[P], noun: str, fault: Fault, done: FaultDone) -> Iterator[P]:
         """One fault at a time has a process."""
+        free = [program for program in programs if program not in self._busy]
+        if not free:
+            raise CannotBeDone(f"all {noun} have another fault")
+        program = free[fault.target % len(free)]
         done.target = program.name
         self._busy.append(program)
         try:
-            yield
+            yield program
         finally:
             self._busy.remove(program)
+
+
+@contextlib.contextmanager
+def _cut(proxies: Sequence[Proxy]) -> Iterator[None]:
+    for proxy in proxies:
+        proxy.cut()
+    yield
+    for proxy in proxies:
+        proxy.heal()
 
 
 def _agents_of(keeper: int) -> list[int]:
