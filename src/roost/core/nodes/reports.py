@@ -5,7 +5,7 @@ from roost.core.lifecycle.restarts import attempts_on, ended, lose_node, lost, r
 from roost.core.nodes.flaky import record_end
 from roost.core.nodes.pools import node_came
 from roost.core.queue.prefill import record_run_length
-from roost.core.state.allocation import Allocation, make_allocation
+from roost.core.state.allocation import Allocation, allocation_of, make_allocation
 from roost.core.state.liveness import NodeLiveness
 from roost.core.state.outcome import IgnoredBecause, IgnoredReport, Step
 from roost.core.state.state import State, in_maintenance
@@ -338,10 +338,9 @@ def result_posted(state: State, out: Step, event: ResultPosted, now: int) -> Non
 
 def _end_with_result(state: State, out: Step, instance: Instance, event: ResultPosted, now: int) -> None:
     spec, node, token = state.spec_of(instance), instance.node, instance.token
-    project, _ = split_workload_key(event.workload)
     held = Allocation()  # an attempt that is prefilled behind it gets its room, and begins once it has ended
     if token not in state.prefilled:
-        held = make_allocation(project, event.workload, spec.policy, instance.devices, instance.ports)
+        held = allocation_of(spec, instance)
     if instance.state == InstanceState.STARTING:
         instance.started_ms = now
         move(state, out, instance, InstanceState.RUNNING, attempts.PROCESS_STARTED, now)

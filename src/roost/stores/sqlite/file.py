@@ -12,7 +12,7 @@ import apsw
 
 from roost.ports.store import Damaged, StoreError, unavailable
 from roost.stores.migrations import Migration
-from roost.stores.sqlite.mark import Acknowledged, compare, read_mark
+from roost.stores.sqlite.mark import Acknowledged, compare, read_mark, sync_directory
 
 FILE_NAME = "roost.db"
 LOCK_NAME = "roost.lock"
@@ -219,12 +219,7 @@ def _make(directory: Path) -> None:
     if directory.is_dir():
         return
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The name itself must survive a power cut, not only what is inside.
-    parent = os.open(directory.parent, os.O_RDONLY)
-    try:
-        os.fsync(parent)
-    finally:
-        os.close(parent)
+    sync_directory(directory.parent)
 
 
 def _size(path: Path) -> int:

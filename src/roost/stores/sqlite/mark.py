@@ -40,7 +40,7 @@ class HighWaterMark:
         self.write(acknowledged.revision, acknowledged.epoch)
         self.sync()
         if is_new:
-            _sync_directory(directory)
+            sync_directory(directory)
 
     def write(self, revision: int, epoch: int) -> None:
         line = b"roost mark 1 %s %020d %020d" % (self._identity, revision, epoch)
@@ -89,7 +89,7 @@ def accept_database(directory: Path) -> int:
         mark = None
     with contextlib.suppress(FileNotFoundError):
         (directory / MARK_NAME).unlink()
-    _sync_directory(directory)
+    sync_directory(directory)
     return mark.revision if mark is not None else 0
 
 
@@ -102,7 +102,8 @@ def _refused(directory: Path, what: str) -> StoreError:
     )
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """The names in it must survive a power cut, not only what the files hold."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
