@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -61,9 +62,7 @@ def chaos(stores: tuple[str, ...], seconds: float, seed: int | None, rate: float
     for store in stores or STORES:
         echo_err(f"{store}: seed {seed}, {seconds:g} s of faults")
         try:
-            report = run_chaos(
-                store, seed, seconds, _Progress(), rate=rate, keep=keep
-            )  # fmt: skip
+            report = run_chaos(store, seed, seconds, _progress(), rate=rate, keep=keep)
         except Missing as missing:
             echo_err(f"{store}: skipped: {missing}")
             continue
@@ -77,12 +76,9 @@ def chaos(stores: tuple[str, ...], seconds: float, seed: int | None, rate: float
     sys.exit(0 if all(report.is_good for report in reports) else FAILED)
 
 
-class _Progress:
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-
-    def __call__(self, line: str) -> None:
-        echo_err(f"{time.monotonic() - self._began:6.1f} s  {line}")
+def _progress() -> Callable[[str], None]:
+    began = time.monotonic()
+    return lambda line: echo_err(f"{time.monotonic() - began:6.1f} s  {line}")
 
 
 def _show(report: "ChaosReport") -> None:

@@ -149,10 +149,5 @@ def audit(client: Client, who: str, what: str, limit: int) -> Output:
 
 def _audit_row(entry: Audit) -> tuple[str, ...]:
     what = f"{entry.what} (refused)" if entry.refused else entry.what
-    return (
-        moment(entry.at_ms),
-        entry.who,
-        entry.where or "-",
-        what,
-        ": ".join(filter(None, (entry.target, entry.detail))),
-    )
+    target = ": ".join(filter(None, (entry.target, entry.detail)))
+    return moment(entry.at_ms), entry.who, entry.where or "-", what, target

@@ -7,6 +7,7 @@ import click
 from roost.cli.common.exit_codes import DONE, FAILED
 from roost.cli.common.options import project_option
 from roost.cli.common.output import Output, echo_err
+from roost.cli.common.rollout_progress import timeout_option
 from roost.cli.common.session import connect, json_output
 from roost.cli.common.targets import TARGET, Target, in_project, whole_workload
 from roost.client import Client
@@ -16,7 +17,7 @@ from roost.schema.work import WorkloadView
 
 @click.command()
 @click.argument("targets", type=TARGET, nargs=-1, required=True, metavar="NAME...")
-@click.option("--timeout", metavar="DURATION", help="Time limit, like 30s or 10m. [default: none]")
+@timeout_option
 @click.option(
     "--for", "until", type=click.Choice(["finished", "started", "running", "ready"]), default="finished",
     show_default=True, help="started: one instance has started; running: all run; ready: all replicas are ready.",
