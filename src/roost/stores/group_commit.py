@@ -10,29 +10,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from roost.ports.store import (
-    Change,
-    CommitResult,
-    Committed,
-    Damaged,
-    Fenced,
-    InDoubt,
-    Lead,
-    LoadFailure,
-    StoreError,
-    Unavailable,
-)
+from roost.ports import store as port
 
-CLOSED = Unavailable("the store is closed")
+CLOSED = port.Unavailable("the store is closed")
 
-Outcome = CommitResult | Exception
+Outcome = port.CommitResult | Exception
 P = TypeVar("P")  # a commit as the store writes it
 T = TypeVar("T")
 Q = TypeVar("Q", contravariant=True)
 
 
 class WaitingCommit(NamedTuple):
-    future: "asyncio.Future[CommitResult]"
+    future: "asyncio.Future[port.CommitResult]"
     epoch: int
     changes: Any
 
@@ -95,7 +84,7 @@ class GroupCommit(Generic[P]):
         self._jobs: SimpleQueue[WaitingCommit | WaitingCall] = SimpleQueue()
         self._next: WaitingCommit | WaitingCall | None = None  # taken from the queue, and not part of the last group
 
-    def commit(self, epoch: int, changes: P) -> "asyncio.Future[CommitResult]":
+    def commit(self, epoch: int, changes: P) -> "asyncio.Future[port.CommitResult]":
         return self._put(WaitingCommit(asyncio.get_running_loop().create_future(), epoch, changes))
 
     def _call(self, work: Callable[[], Any]) -> "asyncio.Future[Any]":
@@ -140,7 +129,7 @@ class TaskGroupCommit(GroupCommit[P]):
         self._writer = writer
         self._task: asyncio.Task[None] | None = None
 
-    def call(self, work: Callable[[], Awaitable[T]]) -> "asyncio.Future[T | LoadFailure]":
+    def call(self, work: Callable[[], Awaitable[T]]) -> "asyncio.Future[T | port.LoadFailure]":
         """Run this after the jobs before it. A StoreError becomes its failure."""
         return self._call(work)
 
@@ -175,7 +164,7 @@ class ThreadGroupCommit(GroupCommit[P]):
         self._writer = writer
         self._thread: threading.Thread | None = None
 
-    def call(self, work: Callable[[], T]) -> "asyncio.Future[T | LoadFailure]":
+    def call(self, work: Callable[[], T]) -> "asyncio.Future[T | port.LoadFailure]":
         """Run this after the jobs before it. A StoreError becomes its failure."""
         return self._call(work)
 
@@ -202,35 +191,35 @@ class ThreadGroupCommit(GroupCommit[P]):
 
 def in_doubt(error: Exception) -> Exception:
     """The error of a commit that was sent: without an answer it may have happened."""
-    if isinstance(error, StoreError) and isinstance(error.failure, Unavailable):
-        return StoreError(InDoubt(error.failure.reason))
+    if isinstance(error, port.StoreError) and isinstance(error.failure, port.Unavailable):
+        return port.StoreError(port.InDoubt(error.failure.reason))
     return error
 
 
-def load_failure(error: Exception) -> LoadFailure:
+def load_failure(error: Exception) -> port.LoadFailure:
     """The failure of a load. Raises what is a defect."""
-    if isinstance(error, StoreError) and isinstance(error.failure, Unavailable | Damaged):
+    if isinstance(error, port.StoreError) and isinstance(error.failure, port.Unavailable | port.Damaged):
         return error.failure
     raise error
 
 
-def committed(first: int, count: int) -> list[Committed]:
-    return [Committed(revision) for revision in range(first, first + count)]
+def committed(first: int, count: int) -> list[port.Committed]:
+    return [port.Committed(revision) for revision in range(first, first + count)]
 
 
-def fenced(epoch: int, lead: Lead) -> Fenced:
-    return Fenced(f"epoch {epoch} may not commit: {lead.identity or 'no server'} leads with epoch {lead.epoch}")
+def fenced(epoch: int, lead: port.Lead) -> port.Fenced:
+    return port.Fenced(f"epoch {epoch} may not commit: {lead.identity or 'no server'} leads with epoch {lead.epoch}")
 
 
-def lead_changed(lead: Lead) -> Fenced:
-    return Fenced(f"{lead.identity or 'no server'} leads with epoch {lead.epoch} by now")
+def lead_changed(lead: port.Lead) -> port.Fenced:
+    return port.Fenced(f"{lead.identity or 'no server'} leads with epoch {lead.epoch} by now")
 
 
-def load_first(failure: Exception) -> Unavailable:
-    return Unavailable(f"the last commit failed, load first: {failure}")
+def load_first(failure: Exception) -> port.Unavailable:
+    return port.Unavailable(f"the last commit failed, load first: {failure}")
 
 
-def check_storable(changes: Sequence[Change]) -> None:
+def check_storable(changes: Sequence[port.Change]) -> None:
     """Raises TypeError or ValueError for what no store can keep."""
     for kind, key, value in changes:
         if value is not None and not isinstance(value, bytes):
@@ -254,7 +243,7 @@ def _resolve(
         future: asyncio.Future[Any] = job.future
         if future.done() or (loop is not None and future.get_loop() is not loop):
             continue
-        if isinstance(outcome, StoreError):
+        if isinstance(outcome, port.StoreError):
             future.set_result(outcome.failure)
         elif isinstance(outcome, Exception):  # a defect, or changes that cannot be stored
             future.set_exception(outcome)
