@@ -150,11 +150,10 @@ def _because(reason: Reason | None) -> Text:
 
 
 def _first_pending(state: State, workload: Workload) -> int:
+    for instance in instances_of(state, workload):
+        if instance.state == InstanceState.QUEUED:
+            return instance.index
     begun = state.placed_count(workload)
-    for index in range(begun):
-        instance = state.instances.get(instance_key(workload.key, index))
-        if instance is not None and instance.state == InstanceState.QUEUED:
-            return index
     return begun if begun < workload.count else 0
 
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from roost.core.queue.gang import join_gang
 from roost.core.state.state import State, is_over
 from roost.core.state.timers import TimerKind
 from roost.core.state.versions import make_instance, save_version, shrink, version_of
@@ -108,8 +109,7 @@ def _recreated(state: State, run: Run, now: int) -> Workload | None:
     if workload is None:
         return None
     state.workloads[workload.key] = workload
-    if workload.policy.gang:
-        state.gangs.setdefault(workload.policy.gang, {})[workload.key] = None
+    join_gang(state, workload)
     _await_reports(state, workload, now)
     return workload
 

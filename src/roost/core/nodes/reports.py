@@ -10,15 +10,8 @@ from roost.core.state.liveness import NodeLiveness
 from roost.core.state.outcome import IgnoredBecause, IgnoredReport, Step
 from roost.core.state.state import State, in_maintenance
 from roost.core.transitions import liveness_of, move, note_instance, refresh_status, restate
+from roost.model import events as happened
 from roost.model.errors import Conflict, NoService, NotFound
-from roost.model.events import (
-    HeartbeatsReceived,
-    NodeConnected,
-    NodeDisconnected,
-    ReadingPaused,
-    ReportsReceived,
-    ResultPosted,
-)
 from roost.model.keys import instance_key, split_workload_key
 from roost.model.limits import TEXT_LENGTH_MAX
 from roost.model.protocol import Drop, Hello, Report, Run
@@ -34,7 +27,7 @@ from roost.model.states import ABSENT, AttemptState, EndCause, InstanceState, No
 INCARNATION_DIGITS_MAX = 18
 
 
-def node_connected(state: State, out: Step, event: NodeConnected, now: int) -> None:
+def node_connected(state: State, out: Step, event: happened.NodeConnected, now: int) -> None:
     """An agent registered: a new node, a known one that is back, or another machine with a name in use."""
     hello = event.hello
     node = state.nodes.get(hello.node)
@@ -66,7 +59,7 @@ def node_connected(state: State, out: Step, event: NodeConnected, now: int) -> N
     out.reply(event.request, node.session)
 
 
-def reports_received(state: State, out: Step, event: ReportsReceived, now: int) -> None:
+def reports_received(state: State, out: Step, event: happened.ReportsReceived, now: int) -> None:
     """Reports move attempts forward; late, repeated and foreign ones are ignored and listed."""
     contact = liveness_of(state, event.node, event.session)
     if contact is None:
@@ -83,7 +76,7 @@ def reports_received(state: State, out: Step, event: ReportsReceived, now: int) 
         out.whole.add(event.node)
 
 
-def node_disconnected(state: State, out: Step, event: NodeDisconnected, now: int) -> None:
+def node_disconnected(state: State, out: Step, event: happened.NodeDisconnected, now: int) -> None:
     """The stream broke: no new work goes there, and attempts that may run twice start elsewhere at once."""
     contact = liveness_of(state, event.node, event.session)
     if contact is None:
@@ -106,7 +99,7 @@ def node_disconnected(state: State, out: Step, event: NodeDisconnected, now: int
             lost(state, out, instance, attempts.StreamClosed(node.name), now)
 
 
-def heartbeats_received(state: State, out: Step, event: HeartbeatsReceived, now: int) -> None:
+def heartbeats_received(state: State, out: Step, event: happened.HeartbeatsReceived, now: int) -> None:
     """Heartbeats extend leases. Nothing of this is stored."""
     lease = state.lease_ms + state.settings.lease_margin_ms
     for name, session, at_ms in event.heartbeats:
@@ -123,7 +116,7 @@ def heartbeats_received(state: State, out: Step, event: HeartbeatsReceived, now:
             state.fleet.measure(name, usage, now)
 
 
-def reading_paused(state: State, out: Step, event: ReadingPaused, now: int) -> None:
+def reading_paused(state: State, out: Step, event: happened.ReadingPaused, now: int) -> None:
     """Heartbeats of that time are still to be read: every lease is longer by it. Lost nodes stay lost."""
     for name, contact in state.liveness.items():
         if state.nodes[name].status not in ABSENT:
@@ -276,7 +269,7 @@ def _reconnect(state: State, node: Node, now: int) -> None:
     state.watch_lease(node.name)
 
 
-def _compare(state: State, out: Step, node: Node, event: NodeConnected, now: int, *, anew: bool) -> None:
+def _compare(state: State, out: Step, node: Node, event: happened.NodeConnected, now: int, *, anew: bool) -> None:
     answer = {run.token: (run, report) for run, report in event.hello.runs}
     for instance in attempts_on(state, node.name):
         if instance.token in answer and not anew:
@@ -319,7 +312,7 @@ def _orphan_report(state: State, out: Step, name: str, contact: NodeLiveness, re
     out.order(name, Drop(report.token))
 
 
-def result_posted(state: State, out: Step, event: ResultPosted, now: int) -> None:
+def result_posted(state: State, out: Step, event: happened.ResultPosted, now: int) -> None:
     """A client reports how an attempt ended; it must know the token of the running attempt."""
     key = instance_key(event.workload, event.index)
     instance = state.instances.get(key)
@@ -336,7 +329,7 @@ def result_posted(state: State, out: Step, event: ResultPosted, now: int) -> Non
     out.reply(event.request, event.workload)
 
 
-def _end_with_result(state: State, out: Step, instance: Instance, event: ResultPosted, now: int) -> None:
+def _end_with_result(state: State, out: Step, instance: Instance, event: happened.ResultPosted, now: int) -> None:
     spec, node, token = state.spec_of(instance), instance.node, instance.token
     held = Allocation()  # an attempt that is prefilled behind it gets its room, and begins once it has ended
     if token not in state.prefilled:
