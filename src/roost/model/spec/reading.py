@@ -56,7 +56,7 @@ def type_name(hint: Any) -> str:
     if get_origin(hint) is Literal or (isinstance(hint, type) and issubclass(hint, Enum)):
         values = [str(value) for value in get_args(hint) or list(hint)]
         return " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))
-    if _is_struct(hint):
+    if is_struct(hint):
         needed = [f"`{field.encode_name}`" for field in msgspec.structs.fields(hint) if field.required]
         return f"a mapping with {' and '.join(needed)}" if needed else "a mapping"
     if hint in KIND_NAMES:
@@ -86,7 +86,7 @@ def _wrong(raw: Any, hint: Any, path: str, quotes: bool) -> Iterator[Invalid]:
         quoted = "; write it in quotes" if str in options and isinstance(raw, int | float) else ""
         given = f", not {_shown(raw)}{quoted}" if quotes else ""
         yield Invalid(path or "$", f"this is {type_name(hint)}{given}")
-    elif _is_struct(container):
+    elif is_struct(container):
         yield from _wrong_fields(raw, container, path, quotes)
     elif isinstance(raw, dict):
         for key, value in raw.items():
@@ -115,14 +115,14 @@ def _wrong_fields(raw: dict[Any, Any], kind: type, path: str, quotes: bool) -> I
             yield Invalid(f"{path}.{name}" if path else name, f"this is needed: {type_name(field.type)}")
 
 
-def _is_struct(hint: Any) -> bool:
+def is_struct(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
 
 
 def _is_made_of_parts(raw: Any, hint: Any) -> bool:
     origin = get_origin(hint) or hint
     if isinstance(raw, dict):
-        return _is_struct(hint) or origin is dict
+        return is_struct(hint) or origin is dict
     return isinstance(raw, list) and origin in (list, tuple)
 
 

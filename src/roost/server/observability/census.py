@@ -7,7 +7,7 @@ from typing import NamedTuple
 from roost.core.state.state import State
 from roost.model.states import InstanceState, NodeStatus
 from roost.ports.store import Change
-from roost.server.views.work import counts_of, workload_state
+from roost.server.views.work import counts_of, progress_of, workload_state
 from roost.server.waiting import Slices
 
 UNCOUNTED_MAX = 1_000  # changed workloads that wait for a reader: some 4 ms to count
@@ -80,8 +80,7 @@ class Census:
         workload = state.workloads.get(key)
         if workload is None:
             return
-        progress = state.progress.get(key)
-        every = counts_of(workload, progress.placed_count if progress else 0, progress.counts if progress else {})
+        every = counts_of(workload, *progress_of(state, key))
         found = _Counted(workload.project, workload_state(workload, every), tuple(every.items()))
         if len(self._shared) > len(self._counted):
             self._shared.clear()  # most are no longer used

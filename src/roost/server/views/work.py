@@ -91,9 +91,7 @@ def live_view(state: State, workload: Workload, visible: Visible | None = None) 
     begun, counts = (progress.placed_count, progress.counts) if progress else (0, {})
     if workload.policy.kind != WorkloadKind.SERVICE:
         return workload_view(workload, begun, counts, visible=visible)
-    known = [
-        instance for index in range(begun) if (instance := state.instances.get(f"{workload.key}.{index}")) is not None
-    ]
+    known = versions.instances_of(state, workload)
     ready = sum(instance.ready_since_ms > 0 for instance in known if instance.index < workload.count)
     return workload_view(workload, begun, counts, ready, sum(map(_is_looping, known)), visible)
 

@@ -22,6 +22,7 @@ from litestar.routes import HTTPRoute
 from roost.model.errors import Invalid, RoostError
 from roost.model.records.enrolment import JoinRequest
 from roost.model.spec.document import Document
+from roost.model.spec.reading import is_struct
 from roost.server.auth.shares import Shares
 from roost.server.http.api.answers import ANSWERS, AS_OF, OF_VIEW, STREAMS_MAX, Answering
 from roost.server.http.api.bodies import read_documents, read_fields, taking
@@ -60,7 +61,7 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
     hints = get_type_hints(operation, include_extras=True)
     names = list(signature(operation).parameters)[1:]
     in_path = re.findall(r"{(\w+)}", path)
-    body = next((name for name in names if name not in in_path and is_body(hints[name])), "")
+    body = next((name for name in names if name not in in_path and is_struct(hints[name])), "")
     answering = _answering(operation, hints["return"])
     fields: Any = hints.get(body)
     is_required = method == "PUT" or fields is Documents
@@ -103,10 +104,6 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
         security=[{}] if rule.scope is Scope.OPEN else None,
         **({"operation_class": takes} if body else {}),
     )(handle)
-
-
-def is_body(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
 
 
 def _answering(operation: Callable[..., Any], returned: Any) -> Answering:

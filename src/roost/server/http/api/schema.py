@@ -12,6 +12,7 @@ from litestar.openapi.spec import Components, SecurityScheme
 from roost import __version__
 from roost.model import limits
 from roost.model.spec.document import Document
+from roost.model.spec.reading import is_struct
 from roost.schema.errors import ErrorView
 from roost.schema.nodes import DrainPlanView
 from roost.server.operations.context import AsOf
@@ -88,7 +89,7 @@ class _Described(JsonRenderPlugin):
 def _structs(operation: Callable[..., Any]) -> Iterator[type[msgspec.Struct]]:
     for hint in get_type_hints(operation).values():
         view = get_args(hint)[0] if get_origin(hint) is AsOf else hint
-        if isinstance(view, type) and issubclass(view, msgspec.Struct) and view not in (Documents, LogSlice):
+        if is_struct(view) and view not in (Documents, LogSlice):
             yield view
 
 
