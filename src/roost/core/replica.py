@@ -204,11 +204,8 @@ def _with_interned_strings(instance: Instance) -> Instance:
     """Decoding makes new strings for the same few words; shared, an instance takes half the memory."""
     instance.workload, instance.node = intern(instance.workload), intern(instance.node)
     instance.reason = share(instance.reason) if instance.reason is not None else None
-    instance.story = tuple(
-        [
-            replace(line, reason=share(line.reason), node=intern(line.node)) for line in instance.story
-        ]
-    )  # fmt: skip
+    lines = [replace(line, reason=share(line.reason), node=intern(line.node)) for line in instance.story]
+    instance.story = tuple(lines)
     return instance
 
 

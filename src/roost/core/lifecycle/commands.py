@@ -23,7 +23,6 @@ from roost.model.reasons.reason import Reason, Text, VersionApplied, joined
 from roost.model.reasons.subjects import WorkloadRef
 from roost.model.records.instance import Instance
 from roost.model.records.project import INSTANCES
-from roost.model.records.transition import InstanceTransition
 from roost.model.records.workload import Rollout, Workload
 from roost.model.spec.units import show_duration
 from roost.model.states import ABSENT, ALLOCATED, FINISHED, InstanceState, RolloutState, WorkloadKind
@@ -282,19 +281,14 @@ def _wait_again(state: State, workload: Workload, chosen: list[Instance]) -> Non
 
 def materialise(state: State, workload: Workload, until: int) -> None:
     """Give records to instances below an index that have none yet, so that they can differ from each other."""
-    progress = state.progress_of(workload)
-    for index in range(progress.placed_count, until):
-        instance = Instance(workload.key, index, since_ms=workload.submitted_ms, version=workload.version)
-        line = InstanceTransition(workload.submitted_ms, None, instance.state, SUBMITTED, state.revision + 1)
-        instance.story = (line,)
+    for index in range(state.placed_count(workload), until):
+        instance = state.new_instance(workload, index, SUBMITTED, workload.submitted_ms)
+        instance.since_ms = workload.submitted_ms
         if workload.pending_conditions:
             instance.blocked_on_dependency, instance.reason = True, WaitingForDependencies()
-        state.instances[instance.key] = instance
-        progress.counts[InstanceState.QUEUED] = progress.counts.get(InstanceState.QUEUED, 0) + 1
         state.touch_instance(instance)
         if not instance.blocked_on_dependency:
             state.queue.add_requeued(workload, index)
-    progress.placed_count = max(progress.placed_count, until)
 
 
 def cancel_rest(state: State, workload: Workload, reason: Reason, now: int) -> None:
