@@ -19,6 +19,7 @@ from roost.server.agents.log_machine import LogEnd
 from roost.server.operations.context import Call, Context
 from roost.server.operations.parameters import OFFSET_MAX, Attempt
 from roost.server.views.work import instance_detail
+from roost.server.waiting import cancel, cancel_futures
 
 READ_BYTES = 1 << 20
 READ_BYTES_MAX = 8 << 20  # as much as a request may bring; held in memory while it is sent
@@ -171,9 +172,7 @@ class LogStreamer:
                     if logs.finished(self._log, self._end()) and (logs.size(self._log) or 0) <= self._offset:
                         return
         finally:
-            change.cancel()
-            piece.cancel()
-            await asyncio.wait({piece})
+            await cancel(change, piece)
 
     async def _what_next(self) -> LogEvent:
         watch = self._context.watch
@@ -191,8 +190,7 @@ class LogStreamer:
             try:
                 await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                for change in changes:
-                    change.cancel()
+                cancel_futures(changes)
         raise NoService("the server is stopping")
 
     def _instance(self) -> Instance | None:
