@@ -13,6 +13,7 @@ from msgspec import MsgspecError
 from msgspec.msgpack import Decoder
 from msgspec.structs import replace
 
+from roost.core.dependencies.release import depends_by_element, enqueue
 from roost.core.placement.gpu.fragmentation import expect
 from roost.core.queue.gang import join_gang
 from roost.core.state.dependencies import link
@@ -263,7 +264,7 @@ def _await_instance(state: State, instance: Instance) -> None:
             state.touch_instance(instance)
         if not instance.blocked_on_dependency:
             state.at(max(instance.not_before_ms, state.now_ms), TimerKind.READY, instance.key)
-            is_released = not instance.attempt and any(condition.each for condition in spec.policy.after)
+            is_released = not instance.attempt and depends_by_element(spec)
             if is_released and spec.policy.when_full == WhenFull.REJECT:
                 state.rejectable.append(instance.key)
 
@@ -294,10 +295,7 @@ def _await_workload(state: State, workload: Workload) -> None:
     if workload.cancelling is not None:
         state.cancelling[key] = None
     _await_others(state, workload)
-    if state.has_unstarted(workload):
-        state.queue.add_unstarted(workload)
-        if workload.policy.when_full == WhenFull.REJECT:
-            state.rejectable.append(key)
+    enqueue(state, workload)
     watch_queue(state, workload)
 
 
