@@ -262,3 +262,15 @@ def test_found_a_server_without_memory_does_not_take_for_done_what_no_agent_repo
         WorkloadRef("default", "first"), is_partial=True
     )
     assert scene.states("later.0") == ["placed"]
+
+
+def test_found_a_replica_that_comes_back_after_scaling_down_does_not_write_the_log_of_the_one_before() -> None:
+    """A log is called after workload, serial, index and attempt: the attempts of an index are never counted anew."""
+    it = Service(count=2)
+    it.scene.apply(web(1))
+    it.obey()
+    assert [instance.index for instance in it.instances()] == [0]
+    it.scene.apply(web(2))
+    assert [instance.attempt for instance in it.instances()] == [1, 2]
+    it.scene.restart()
+    assert [instance.attempt for instance in it.instances()] == [1, 2]

@@ -325,7 +325,7 @@ def _begin_attempt(state: State, head: PendingHead, node: str, decision: bytes) 
     else:
         instance = state.new_instance(workload, index, SUBMITTED, workload.submitted_ms)
     instance.node, instance.decision_packed = node, decision
-    instance.attempt += 1
+    instance.attempt = (instance.attempt or workload.attempts_gone) + 1
     instance.token = state.next_serial()
     return instance
 

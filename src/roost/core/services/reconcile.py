@@ -259,6 +259,9 @@ def _forget(state: State, out: Step, workload: Workload, instance: Instance) -> 
     progress.counts[instance.state] -= 1
     if workload.finished_ms:
         state.finished_instances -= 1
+    if instance.attempt > workload.attempts_gone:
+        workload.attempts_gone = instance.attempt
+        state.touch_workload(workload)
     del state.instances[instance.key]
     drop_instance(state, out, instance)
     shrink(state, workload)

@@ -179,6 +179,7 @@ class Workload(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     tick_ms: int = 0  # of a schedule: the last tick that was dealt with; of a run: the tick it is for
     cancelling: Reason | None = None  # why all of its instances are being cancelled; None: they are not
     cancelled_below: int = 0  # while it is being cancelled: indexes below this one are done
+    attempts_gone: int = 0  # of forgotten replicas: those that come after them count on, so no two logs have one name
     adopted: bool = False  # learnt from agents: which instances never ran is not known, so none of them is fresh
 
     @property

@@ -125,6 +125,11 @@ def log_end(instance: Instance, attempt: int) -> LogEnd:
     return LogEnd(True, sizes[-1] if sizes else None)
 
 
+def _following(instance: Instance, attempt: int) -> int:
+    """The attempt after one; after none, the first of this instance: earlier numbers were of one that is forgotten."""
+    return attempt + 1 if attempt else min(line.attempt for line in instance.story if line.attempt)
+
+
 class LogStreamer:
     def __init__(self, call: Call, workload: Workload, index: int, attempt: int, offset: int) -> None:
         self._context = call.context
@@ -180,7 +185,7 @@ class LogStreamer:
             await self._context.engine.settled()  # an end that is not durable yet is not sent
             instance = self._instance()
             if instance is not None and instance.attempt > self._attempt:
-                self._attempt, self._offset = self._attempt + 1, 0
+                self._attempt, self._offset = _following(instance, self._attempt), 0
                 begun = AttemptView(self._attempt, instance.node, *self._why(instance.reason))
                 return LogEvent(self._attempt, self._offset, begun=begun)
             ending = self._ending(instance)
