@@ -18,13 +18,14 @@ class Admission(Enum):
 
     KEEP = auto()
     NO_LOG = auto()  # its name or its offset make no sense
-    TOO_EARLY = auto()  # the node has not registered here yet: it is to try again
+    TOO_EARLY = auto()  # nothing is known of it here, or no longer: the node is to try again
     NOT_ITS_OWN = auto()  # nothing of this log is wanted; the agent goes on with its others
 
 
 class IngestMachine:
-    def __init__(self, state: Callable[[], State], connected: Container[str]) -> None:
+    def __init__(self, state: Callable[[], State], connected: Container[str], leads: Callable[[], bool]) -> None:
         self._state = state
+        self._leads = leads  # and no other server can
         self._connected = connected  # nodes whose hello was accepted
         self._named: dict[str, frozenset[str]] = {}  # node -> logs of its hello of which the state knows nothing
 
@@ -42,12 +43,13 @@ class IngestMachine:
         if LOG_NAME.fullmatch(chunk.log) is None or chunk.offset < 0:
             return Admission.NO_LOG
         owner = owner_of(self._state(), chunk.log)
-        if owner is None and node not in self._connected:
-            # A server without memory learns from the hello what the node ran: no answer before that is final.
+        if owner == node:
+            return Admission.KEEP
+        # A server without memory learns from the hello what the node ran, and one that does not lead may lack what the
+        # leader has decided: a refusal there is not final.
+        if not self._leads() or (owner is None and node not in self._connected):
             return Admission.TOO_EARLY
-        if owner != node and (owner is not None or chunk.log not in self._named.get(node, ())):
-            return Admission.NOT_ITS_OWN
-        return Admission.KEEP
+        return Admission.KEEP if owner is None and chunk.log in self._named.get(node, ()) else Admission.NOT_ITS_OWN
 
 
 def owner_of(state: State, name: str) -> str | None:

@@ -24,8 +24,12 @@ class Shipping:
     def __init__(self, engine: Engine, logs: LogHub, connected: Container[str]) -> None:
         self._engine = engine
         self._logs = logs
-        self._machine = IngestMachine(lambda: engine.state, connected)
+        self._machine = IngestMachine(lambda: engine.state, connected, self._leads)
         self._refused = logging.RateLimitedLogger("shipping")
+
+    def _leads(self) -> bool:
+        leadership = self._engine.leadership
+        return self._engine.ready and (leadership is None or leadership.is_sure())
 
     def hello(self, hello: Hello) -> None:
         self._machine.hello(hello)
@@ -45,7 +49,9 @@ class Shipping:
             case Admission.NO_LOG:
                 raise GrpcRefusal(grpc.StatusCode.INVALID_ARGUMENT, f"{chunk.log!r:.200} at {chunk.offset} is no log")
             case Admission.TOO_EARLY:
-                raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, "this node has not registered here yet; try again")
+                raise GrpcRefusal(
+                    grpc.StatusCode.UNAVAILABLE, "this server does not know this log, or does not lead; try again"
+                )
             case Admission.NOT_ITS_OWN:
                 owner = owner_of(self._engine.state, chunk.log) or "unknown"
                 self._refused.warning("log refused: it is not of this node", node=node, log=chunk.log, owner=owner)
