@@ -12,7 +12,8 @@ import apsw
 
 from roost.ports.store import Damaged, StoreError, unavailable
 from roost.stores.migrations import Migration
-from roost.stores.sqlite.mark import Acknowledged, compare, read_mark, sync_directory
+from roost.stores.sqlite.high_water import Acknowledged
+from roost.stores.sqlite.mark import compare, read_mark, sync_directory
 
 FILE_NAME = "roost.db"
 LOCK_NAME = "roost.lock"
