@@ -18,10 +18,12 @@ from roost.sim.world.clients import Clients
 from roost.sim.world.cluster import SimulatedCluster
 from roost.sim.world.faults import DRIFT_PPM_MAX, SHARED_TROUBLE, Faults
 from roost.sim.world.host import SimulatedHost, Site
+from roost.sim.world.logs import LogReaders
 from roost.sim.world.net import Net
 from roost.sim.world.scenario import PROJECTS, facts_of, plan_work
 from roost.sim.world.scenario_services import MINUTE_MS, SPARE, draw_themes, plan_living
 from roost.sim.world.server import Disk
+from roost.sim.world.store import SimulatedStore
 from roost.sim.world.world import World, Wrong
 
 CHAOS_MS = (6_000, 24_000)
@@ -64,7 +66,10 @@ class Life:
         self.disk = Disk()
         self.checkers = Checkers(world, self.truth, lambda: self.disk.memory.snapshot())
         self.disk.forgetful = self.checkers.forgetful = world.happens(0.1)
+        self.checkers.logs.forgetful = self.disk.forgetful
         self.disk.shared = not self.disk.forgetful and (world.happens(0.5) or Faults.often in SHARED_TROUBLE)
+        if not self.disk.forgetful and not self.disk.shared:
+            self.disk.store = SimulatedStore(world.side_chance)
         self.server = SimulatedCluster(world, self.net, self.disk, self.checkers)
         self.clients = Clients(world, self.server, self.checkers)
         self._site = Site(world, self.net, self.server, self.truth, self.checkers)
@@ -73,7 +78,8 @@ class Life:
         self.hosts = [self._host(number) for number in range(world.between(2, 5))]
         if world.happens(0.1):
             self.hosts.append(self._host(len(self.hosts), node=self.hosts[-1].name))
-        self.faults = Faults(world, self.net, self.disk, self.server, self.hosts)
+        self.faults = Faults(world, self.net, self.disk, self.server, self.hosts, self.checkers)
+        self.readers = LogReaders(world, self.server, self.checkers.logs)
 
     def chaos(self) -> None:
         until_ms = self.world.between(*CHAOS_MS)
@@ -90,6 +96,7 @@ class Life:
         nodes = [host.node for host in self.hosts]
         self.services = plan_living(self.world, self.themes, self.clients, self.truth, nodes, until_ms)
         self.faults.plan(until_ms)
+        self.readers.begin(until_ms)
         self.world.run(until_ms)
 
     def calm(self) -> None:
@@ -183,7 +190,16 @@ class Life:
             node = state.nodes.get(self.names[live.host])
             if allocated.get(token) != self.names[live.host] and not (node and self._is_reserved(node)):
                 left.append(f"{live.run.workload}.{live.run.index} still runs on {live.host} as {token}")
-        return left
+        return left or self._unshipped()
+
+    def _unshipped(self) -> list[str]:
+        """Logs that live machines have not shipped, or that no server has as its attempt has reported it."""
+        agents = [host.agent for host in self.hosts if host.up and host.agent is not None]
+        busy = [f"{agent.host.name} has logs to ship" for agent in agents if not agent.spool.machine.is_idle]
+        for host in self.hosts:
+            if host.name in self.faults.gone and not host.up:
+                host.files.lost()
+        return busy or self.readers.short()
 
     def _unfinished(self, workload: Workload, may_wait: tuple[str, ...]) -> list[str]:
         state, policy, left = self.server.state, workload.policy, []

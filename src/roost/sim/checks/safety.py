@@ -15,11 +15,13 @@ from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
 from roost.model.states import ABSENT, ALLOCATED, FINISHED, InstanceState, WorkloadKind
 from roost.ports.store import Change, Snapshot
+from roost.sim.checks.logs import LogCheckers
 from roost.sim.checks.oracle import Oracle
 from roost.sim.checks.queue import check_placements
 from roost.sim.checks.records import Records
 from roost.sim.checks.requests import RequestCheckers
 from roost.sim.checks.services import ServiceCheckers
+from roost.sim.world.store import HARMLESS
 from roost.sim.world.world import World, Wrong
 
 LOAD_EVERY = 25  # commits: loading costs as much as ten steps
@@ -60,6 +62,7 @@ class Checkers:
         self.tokens: dict[int, str] = {}  # every attempt that was ever on disk -> its node
         self._writers: dict[int, str] = {}  # epoch -> the server that committed in it
         self.requests = RequestCheckers()
+        self.logs = LogCheckers()
         self.living = ServiceCheckers(truth, self.records, self.retried)
         self._token_max = 0  # before the commit that is being checked
         self._attempts_ms: dict[str, list[int]] = {}  # instance -> when it got its last attempts
@@ -110,6 +113,23 @@ class Checkers:
         self._writers.clear()
         self._mirror = mirror(Snapshot(0, []))
         self.records.forgotten()
+
+    def store_refused(self, message: str, damage: str) -> None:
+        if damage in ("", *HARMLESS):
+            raise Wrong(f"a store that has every acknowledged commit was refused: {message}")
+
+    def loss_accepted(self, snapshot: Snapshot) -> None:
+        """An operator goes on without what a disk has lost: those answers need not hold, and tokens still only grow."""
+        for key in list(self.records.now["workload"]):
+            self.replaces(key)
+        self.forgotten()
+        self.forgetful = self.logs.forgetful = True
+        self.records.committed(snapshot.records)
+        for key, _, now in self.records.written("instance"):
+            self.disk[key] = self._known(now)
+            if now.state in RUNS and now.token not in self._truth.live:
+                self._truth.began_ever.pop(now.token, None)  # its end is lost, so it is ordered again
+        self._mirror = mirror(snapshot)
 
     def acted(self, state: State, done: Step) -> None:
         """When a step is durable: what the outside world learns now must stay true."""

@@ -9,8 +9,10 @@ from roost.model.protocol import Beat
 from roost.ports.store import Change, CommitFailure, Committed, Fenced
 from roost.server.agents.machine import BeatReply, Session, SessionMachine
 from roost.server.engine.machine import Effect, EngineMachine
-from roost.sim.mutants.core import Rule, mutant
+from roost.sim.mutants.core import Rule, mutant, without
 from roost.stores.memory import Memory
+from roost.stores.sqlite import high_water
+from roost.stores.sqlite.high_water import Acknowledged
 
 LONGER_MS = 60_000
 
@@ -65,6 +67,20 @@ def written_bytes_are_flipped(apply: Rule, self: Memory, epoch: int, changes: Se
         changes = [Change(kind, key, value and bytes([*value[:-1], value[-1] ^ 1])), *changes[1:]]
     applied: Committed | Fenced = apply(self, epoch, changes)
     return applied
+
+
+without(
+    "marks_are_not_compared",
+    "A database is used whatever its high-water mark says was acknowledged.",
+    (high_water, "find_loss", lambda mark, found: None),
+)
+
+
+@mutant(high_water, "encode_mark")
+def marks_are_not_written(encode: Rule, acknowledged: Acknowledged) -> bytes:
+    """The mark stays as it was when the database was made."""
+    mark: bytes = encode(acknowledged._replace(revision=0, epoch=0))
+    return mark
 
 
 @mutant(Memory, "apply")

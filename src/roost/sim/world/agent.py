@@ -9,6 +9,7 @@ from roost.agent.connection import machine as link
 from roost.model.protocol import Hello, Welcome
 from roost.ports.driver import Event, RunRequest
 from roost.sim.world.keeper import SimulatedKeeper
+from roost.sim.world.logs import SimulatedSpool
 from roost.sim.world.net import SimulatedStream, UnsureAnswer
 from roost.sim.world.server import SimulatedServer
 from roost.sim.world.world import SimulatedProcess
@@ -25,6 +26,7 @@ class SimulatedAgent(SimulatedProcess):
         self.host = host
         self.actor = Actor(host.node, host.identity, host.facts)
         self.machine = machine.AgentMachine(self.actor, "", "", "", host.world.chance.random, self._now())
+        self.spool = SimulatedSpool(self, host.files, host.checkers.logs)
         self.alive = True
         self.stream: SimulatedStream | None = None
         self._tick_ms: int | None = None
@@ -118,8 +120,10 @@ class SimulatedAgent(SimulatedProcess):
                     self._order(keeper.driver.lease, until_ms)
                 case machine.CheckHealth(token, pause_ms):
                     self._later(pause_ms, self._probe, token)
+                case machine.CompleteLog() | machine.ReleaseLog() | machine.TakenOver() | link.Connected():
+                    self.spool.heard(effect)
                 case _:
-                    pass  # logs, and notices to other parts of an agent
+                    pass  # log lines, and notices to other parts of an agent
         self._plan()
 
     def _open(self, address: str) -> None:

@@ -1,11 +1,13 @@
 """Faults of a simulated world. Each seed draws some kinds of faults and how often they occur; then all faults end."""
 
 from collections.abc import Callable
+from functools import partial
 
 from msgspec.structs import replace
 
 from roost.core.state.records import Settings
 from roost.server.cluster.election import LeaderTiming
+from roost.sim.checks.safety import Checkers
 from roost.sim.world.cluster import SimulatedCluster
 from roost.sim.world.host import SimulatedHost
 from roost.sim.world.net import AGENT, SERVER, Net, Way
@@ -16,6 +18,7 @@ DRIFT_PPM_MAX = 10_000  # one per cent: twenty times what NTP corrects at most; 
 WALL_JUMP_MS_MAX = 3_600_000
 EPOCH_MS = 1_700_000_000_000
 LEASES_MS = (1_500, 1_500, 4_000, 4_000)
+OPERATOR_MS = (6_000, 15_000)  # until an operator has looked at a damaged store: more than the longest lease
 STEP_UNITS_SMALL = 20  # of work in a step: cancelling and losing a few instances takes several
 MARGIN_MS = 400  # as for a lease of 4 s; the keeper needs 140 ms of it, the clocks 80
 SKEW_MS_MAX = 1_000  # by which clocks of servers that share a store may differ
@@ -33,13 +36,19 @@ class Faults:
     often = ""  # a kind of fault that occurs in every world: for a mutant that only this kind reveals
     often_grace_ms = 0  # how long a leader without a store may answer in such worlds
 
-    def __init__(self, world: World, net: Net, disk: Disk, team: SimulatedCluster, hosts: list[SimulatedHost]) -> None:
+    def __init__(
+        self, world: World, net: Net, disk: Disk, team: SimulatedCluster, hosts: list[SimulatedHost], checkers: Checkers
+    ) -> None:
+        self._checkers = checkers
         self._world = world
         self._net = net
         self._disk = disk
         self._team = team
         self._hosts = hosts
         self._calm = False
+        for server in team.servers:
+            server.call_operator = partial(self._call_operator, server)
+        self._is_operator_called = False
         self.gone: list[str] = []  # hosts that never come back
         self.jumps = 0.3  # of clocks, when a server starts again
         self.epoch_ms = EPOCH_MS  # what the wall clock shows as the world begins
@@ -208,6 +217,25 @@ class Faults:
         if is_shorter or world.happens(0.3):
             self.partition(busy=is_shorter)
         world.after(world.between(50, 300 if is_shorter else longest_ms), self._start, server)
+
+    def _call_operator(self, server: SimulatedServer) -> None:
+        """Somebody looks at a store that was refused. That takes longer than any lease."""
+        if not self._is_operator_called:
+            self._is_operator_called = True
+            self._world.after(self._world.side_chance.between(*OPERATOR_MS), self._operate, server)
+
+    def _operate(self, server: SimulatedServer) -> None:
+        """Bring the files back, or go on without what is lost; only where no check remembers services for long."""
+        store, self._is_operator_called = self._disk.store, False
+        assert store is not None
+        if self._world.seed % 2 or self._world.side_chance.happens(0.5):
+            self._world.tell("operator", "brings back the files of the store")
+            store.restore()
+        else:
+            self._world.tell("operator", "accepts the loss")
+            self._disk.memory = store.accept_loss(self.epoch_ms + WALL_JUMP_MS_MAX + self._world.now)
+            self._checkers.loss_accepted(self._disk.memory.snapshot())
+        self._start(server)
 
     def _crash(self, server: SimulatedServer) -> None:
         """The other servers notice at once that nothing listens there, or do not."""

@@ -1,5 +1,6 @@
 """The gateway in the simulated world: the session machine of the product, and frames over simulated streams."""
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Any, assert_never
 
 from roost.core.state.outcome import Step
@@ -25,6 +26,11 @@ class SimulatedGateway:
         self._sessions: dict[SimulatedStream, Session] = {}  # of those that were taken in
         self._streams: dict[Session, SimulatedStream] = {}
 
+    @property
+    def sessions(self) -> Container[str]:
+        """Nodes whose hello was accepted."""
+        return self._machine.sessions
+
     def received(self, stream: SimulatedStream, frame: Any) -> None:
         if stream not in self._hellos:
             if not stream.is_open[SERVER]:
@@ -42,6 +48,7 @@ class SimulatedGateway:
 
     def _greet(self, stream: SimulatedStream, hello: Hello) -> None:
         self._hellos[stream] = hello
+        self._engine.ingest.hello(hello)
         self._machine.greeted(hello.node)
         received_ms = self._engine.clock.now_ms()
         self._engine.ask(

@@ -8,6 +8,7 @@ from roost.sim.checks.safety import Checkers
 from roost.sim.world.agent import SimulatedAgent
 from roost.sim.world.cluster import SimulatedCluster
 from roost.sim.world.keeper import SimulatedKeeper
+from roost.sim.world.logs import LogFiles
 from roost.sim.world.net import Net
 from roost.sim.world.world import SimulatedClock, World
 
@@ -39,7 +40,8 @@ class SimulatedHost:
         self.up = False
         self._drift_ppm = drift_ppm
         self.clock = SimulatedClock(site.world, site.world.between(1, UPTIME_MS_MAX), drift_ppm)
-        self.keeper = SimulatedKeeper(site.world, name, self.clock, site.witness)
+        self.files = LogFiles(site.world, site.checkers.logs)
+        self.keeper = SimulatedKeeper(site.world, name, self.clock, site.witness, self.files)
         self.agent: SimulatedAgent | None = None
 
     @property
@@ -55,7 +57,7 @@ class SimulatedHost:
         self._boots += 1
         if self.world.now:
             self.clock = SimulatedClock(self.world, BOOT_MS - self.world.now, self._drift_ppm)
-        self.keeper = SimulatedKeeper(self.world, self.name, self.clock, self._witness)
+        self.keeper = SimulatedKeeper(self.world, self.name, self.clock, self._witness, self.files)
         self._start_agent(self.keeper)
 
     def crash(self) -> None:
@@ -109,6 +111,7 @@ class SimulatedHost:
             self.agent.die(quietly=quietly)
         self.agent = None
         self.keeper.die()
+        self.files.stopped(cut=quietly)
 
     def _replace_hung(self, agent: SimulatedAgent) -> None:
         if agent is self.agent and agent.hung:

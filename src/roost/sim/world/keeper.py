@@ -10,9 +10,11 @@ import msgspec
 
 from roost.agent.prepare import from_note
 from roost.drivers.fake import FakeDriver
+from roost.keeper.run import KeeperRun
 from roost.model.protocol import Run
 from roost.ports.driver import Ended, Event, KnownRuns, RunRequest, Started, StepCommand, StopReason
 from roost.sim.checks.oracle import Oracle
+from roost.sim.world.logs import LogFiles
 from roost.sim.world.world import SimulatedClock, World
 
 #: How late a keeper handles a timer, at most: a busy host, and a killed process group that ends slowly.
@@ -20,13 +22,34 @@ LATE_MS_MAX = 140
 PROMPT_MS_MAX = 3  # most of the time
 
 
+class SimulatedDriver(FakeDriver):
+    """Scripts that write logs."""
+
+    files: LogFiles
+
+    def spawn(self, run: KeeperRun) -> str:
+        error = super().spawn(run)
+        if not error:
+            self.files.began(_log_of(run), int(run.id))
+        return error
+
+    def finished(self, run: KeeperRun, now: int) -> int:
+        super().finished(run, now)
+        return self.files.ended(_log_of(run))
+
+
+def _log_of(run: KeeperRun) -> str:
+    return run.log.rpartition("/")[2].replace("~", "/")
+
+
 class SimulatedKeeper:
-    def __init__(self, world: World, host: str, clock: SimulatedClock, witness: Oracle) -> None:
+    def __init__(self, world: World, host: str, clock: SimulatedClock, witness: Oracle, files: LogFiles) -> None:
         self._world = world
         self._host = host
         self._clock = clock
         self._witness = witness
-        self.driver = FakeDriver(script=lambda job: witness.behaviour(self._runs[job.id]), now=clock.now_ms())
+        self.driver = SimulatedDriver(script=lambda job: witness.behaviour(self._runs[job.id]), now=clock.now_ms())
+        self.driver.files = files
         self._runs: dict[str, Run] = {}
         self._alive: dict[str, Run] = {}
         self._wake_ms: int | None = None

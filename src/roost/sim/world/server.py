@@ -6,12 +6,15 @@ It only schedules effects: when a commit reaches the store, whether its outcome 
 from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
+from roost.blobs.memory import MemoryBlobs
 from roost.core.state.records import Settings
 from roost.core.state.state import State
 from roost.model.errors import NoService
 from roost.model.events import Event
 from roost.model.protocol import Usage
 from roost.ports.store import ANYBODY, Change, Committed, Fenced, InDoubt, LeadTaken, News, Unavailable
+from roost.server.agents.ingest_machine import IngestMachine
+from roost.server.agents.log_machine import LogMachine
 from roost.server.cluster.election import LeaderTiming, ServerIdentity
 from roost.server.cluster.machine import Load
 from roost.server.engine import machine as engine
@@ -20,12 +23,16 @@ from roost.sim.checks.requests import EffectiveRequests
 from roost.sim.checks.safety import Checkers
 from roost.sim.world.gateway import SimulatedGateway
 from roost.sim.world.leadership import SimulatedLeadership
+from roost.sim.world.logs import cut_blobs
 from roost.sim.world.net import Net, SimulatedStream
+from roost.sim.world.store import SimulatedStore
 from roost.sim.world.world import SimulatedClock, SimulatedProcess, World
 from roost.stores.memory import Memory
+from roost.stores.sqlite.high_water import StoreLoss, loss_message
 
 RELOAD_MS = (100, 2_000)
 START_MS = (50, 500)
+HURT = 0.35  # of crashes of a server with a store of its own: the disk has lied
 
 Answered = Callable[[Any], None]
 
@@ -45,6 +52,20 @@ class Disk:
         self.slow_ms_max = 0
         self.late_ms: dict[str, int] = {}  # server -> by how much answers come late to it
         self.followers: list[Callable[[], None]] = []
+        self.store: SimulatedStore | None = None  # the file of a server that has one to itself
+
+    def apply(self, epoch: int, changes: Sequence[Change]) -> Committed | Fenced:
+        applied = self.memory.apply(epoch, changes)
+        if self.store is not None and isinstance(applied, Committed):
+            self.store.wrote(epoch, applied.revision, changes)
+        return applied
+
+    def lead(self) -> int:
+        taken = self.memory.lead("server")
+        assert isinstance(taken, LeadTaken)
+        if self.store is not None:
+            self.store.wrote(taken.epoch, self.memory.snapshot().revision)
+        return taken.epoch
 
     def announce(self) -> None:
         for notified in self.followers:
@@ -69,8 +90,11 @@ class SimulatedServer(SimulatedProcess):
         self._checkers = checkers
         self.life = 0
         self.up = False
+        self.call_operator: Callable[[], None] = lambda: None  # its store was refused
         self.epoch = 0  # of its last lead, in whichever life
         self.clock = SimulatedClock(world, 0, 0)
+        self.blobs = MemoryBlobs()  # on its own disk: also a server without a store keeps its logs
+        checkers.logs.blobs.append(self.blobs)
         self._clear()
 
     def _clear(self) -> None:
@@ -78,6 +102,8 @@ class SimulatedServer(SimulatedProcess):
         self._waiting: dict[int, Answered] = {}
         self._wake_ms: int | None = None
         self._gateway = SimulatedGateway(self._world, self._net, self)
+        self.logs = LogMachine(self.blobs, self.clock.now_ms())
+        self.ingest = IngestMachine(lambda: self.state, self._gateway.sessions, lambda: self.ready and self.is_sure)
         SimulatedProcess.__init__(self)
 
     @property
@@ -98,9 +124,9 @@ class SimulatedServer(SimulatedProcess):
     def start(self, clock: SimulatedClock, settings: Settings, timing: LeaderTiming) -> None:
         self.life += 1
         self.settings = settings
+        self.clock = clock
         self._clear()
         self.up = True
-        self.clock = clock
         self._world.tell(self.name, f"starts at {clock.now_ms()} with leases of {settings.lease_ms} ms")
         if self._disk.shared:
             identity = ServerIdentity(self.name, f"{self.name}-{self.life}", self.name, self.name)
@@ -120,6 +146,10 @@ class SimulatedServer(SimulatedProcess):
         if self._disk.forgetful:
             self._disk.memory = Memory()
             self._checkers.forgotten()
+        if self._disk.store is not None and self._world.side_chance.happens(HURT):
+            self._disk.store.hurt()
+            self._world.tell("disk", f"damage: {self._disk.store.damage}")
+        cut_blobs(self._world.side_chance, self.blobs, self._checkers.logs)
 
     def hang(self) -> None:
         self._world.tell(self.name, "hangs")
@@ -154,9 +184,22 @@ class SimulatedServer(SimulatedProcess):
             self.machine.out_of_touch(Unavailable("the disk is broken"))
             self._world.after(self._world.between(*RELOAD_MS), self.awake, self._open, life)
             return
-        taken = self._disk.memory.lead("server")
-        assert isinstance(taken, LeadTaken)
-        self._carry_out(self.machine.opened(taken.epoch, self._disk.memory.snapshot(), self.clock.now_ms()))
+        found = self._disk.store.open() if self._disk.store is not None else None
+        if isinstance(found, StoreLoss):
+            self._refuse(found)
+            return
+        self._disk.memory = found or self._disk.memory
+        epoch = self._disk.lead()
+        self._carry_out(self.machine.opened(epoch, self._disk.memory.snapshot(), self.clock.now_ms()))
+
+    def _refuse(self, loss: StoreLoss) -> None:
+        """The process ends with a message, and an operator is called."""
+        self._world.tell(self.name, f"does not start: {loss_message(loss)}")
+        self._checkers.store_refused(loss_message(loss), self._disk.store.damage if self._disk.store else "")
+        self.life += 1
+        self.up = False
+        self._clear()
+        self.call_operator()
 
     # among others
 
@@ -242,6 +285,9 @@ class SimulatedServer(SimulatedProcess):
             case engine.Act(_, done):
                 self._checkers.acted(self.state, done)
                 self._gateway.act(done)
+                for prefix in done.swept:
+                    self.logs.dropped(prefix)
+                    self.blobs.drop_below(prefix)
             case engine.AnswerRequest(request, value):
                 self._checkers.requests.answered(self.name, self.life, request, value)
                 self._waiting.pop(request)(value)
@@ -282,11 +328,12 @@ class SimulatedServer(SimulatedProcess):
     ) -> None:
         """A commit reaches the disk, or does not; the server gets the outcome later, if it still lives."""
         disk, world = self._disk, self._world
-        if life != self.life and (disk.forgetful or world.happens(0.5)):
+        is_damaged = disk.store is not None and disk.store.damage
+        if life != self.life and (disk.forgetful or world.happens(0.5) or is_damaged):
             return  # it died with its process
         outcome: Committed | Fenced | InDoubt = InDoubt("the disk does not answer")
         if not disk.broken and self.name not in disk.cut_off and not world.happens(disk.fails):
-            applied = disk.memory.apply(epoch, changes)
+            applied = disk.apply(epoch, changes)
             if isinstance(applied, Committed):
                 self._checkers.committed(changes, self.name, epoch)
                 self._checkers.requests.committed(requests)

@@ -19,6 +19,16 @@ class Wrong(Exception):
     """Something happened that must never happen."""
 
 
+class SideChance(Random):
+    """Chance for logs and damaged stores: other choices of a seed do not depend on them."""
+
+    def between(self, least: int, most: int) -> int:
+        return least + int(self.random() * (most - least + 1))
+
+    def happens(self, probability: float) -> bool:
+        return self.random() < probability
+
+
 class World:
     """The schedule of events. Times are true milliseconds, which cannot be read inside the world; hosts have clocks."""
 
@@ -26,6 +36,7 @@ class World:
         self.seed = seed
         self.now = 0
         self.chance = Random(seed)
+        self.side_chance = SideChance(f"beside {seed}")
         self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._numbers = count()
         self._hash = blake2b(digest_size=8)
