@@ -29,7 +29,7 @@ class LogCheckers:
         self.blobs: list[Blobs] = []  # server by server
 
     def began(self, name: str, token: int) -> None:
-        """An attempt begins. A server that has lost what it knew may number it as one before that nobody reported."""
+        """An attempt begins. A server that has lost what it knew may number it as one before that no agent reported."""
         if name not in self._tokens:
             self._tokens[name], self.written[name] = token, 0
         elif self.forgetful:

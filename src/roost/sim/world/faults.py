@@ -219,7 +219,7 @@ class Faults:
         world.after(world.between(50, 300 if is_shorter else longest_ms), self._start, server)
 
     def _call_operator(self, server: SimulatedServer) -> None:
-        """Somebody looks at a store that was refused. That takes longer than any lease."""
+        """An operator looks at a store that was refused. That takes longer than any lease."""
         if not self._is_operator_called:
             self._is_operator_called = True
             self._world.after(self._world.side_chance.between(*OPERATOR_MS), self._operate, server)

@@ -1,0 +1,45 @@
+"""The checks of logs notice bytes that were not written, sizes that are wrong, and logs that are called finished."""
+
+import pytest
+
+from roost.server.agents.log_machine import LIVE, LogEnd, LogStatus
+from roost.sim.checks.logs import LogCheckers
+from roost.sim.world.world import Wrong
+
+LOG = "default/job/1/0.1"
+
+
+def truth() -> tuple[LogCheckers, bytes]:
+    checkers = LogCheckers()
+    checkers.began(LOG, 7)
+    checkers.wrote(LOG, 20)
+    return checkers, checkers.bytes_of(LOG)
+
+
+def test_true_answers_pass() -> None:
+    checkers, data = truth()
+    checkers.read("s0", LOG, LIVE, LogStatus(12, False, 0), data[:12])
+    checkers.read("s0", LOG, LogEnd(True, 20), LogStatus(12, False, 8), data[:12])
+    checkers.read("s0", LOG, LogEnd(True, 20), LogStatus(12, True, 8), data[:12])
+    checkers.read("s0", LOG, LogEnd(True), LogStatus(12, True, 0), data[:12])
+
+
+@pytest.mark.parametrize("end, finished, missing, served, complaint", [
+    (LIVE, False, 0, lambda data: data[:3] + data[4:8], "byte 3 is not what was written"),
+    (LIVE, False, 0, lambda data: data + b"more", "byte 20 is not what was written"),
+    (LIVE, True, 0, lambda data: data, "its attempt has not ended"),
+    (LogEnd(True, 19), False, 0, lambda data: data[:19], "has 20 bytes, the state says 19"),
+    (LogEnd(True, 20), True, 0, lambda data: data[:19], "finished with 19 of 20 bytes"),
+    (LogEnd(True, 20), True, 2, lambda data: data[:19], "finished with 19 of 20 bytes"),
+])  # fmt: skip
+def test_false_answers_do_not(end: LogEnd, finished: bool, missing: int, served: object, complaint: str) -> None:
+    checkers, data = truth()
+    found: bytes = served(data)  # type: ignore[operator]
+    with pytest.raises(Wrong, match=complaint):
+        checkers.read("s0", LOG, end, LogStatus(len(found), finished, missing), found)
+
+
+def test_no_two_attempts_write_one_log() -> None:
+    checkers, _ = truth()
+    with pytest.raises(Wrong, match="is the log of 7 and of 8"):
+        checkers.began(LOG, 8)
