@@ -28,7 +28,7 @@ def measure(rounds: int = 4, actions: int = 100) -> list[Figure]:
         file.write_text("\n".join(_pipeline(actions)))
         with Spent(*product.pids) as spent:
             wrong = sum(_round(product, file, actions) for _ in range(rounds))
-        states = Counter(workload.state for workload in product.client.workloads.list(label="pipeline=bench"))
+        states = Counter(str(workload.state) for workload in product.client.workloads.list(label="pipeline=bench"))
     lost = wrong + total - states["succeeded"]
     per_node = f"{AGENTS} agents, {SIDE_BY_SIDE} pipelines of {actions} at a time"
     return [

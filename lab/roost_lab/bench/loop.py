@@ -15,7 +15,7 @@ import msgspec
 
 from roost.client import Client
 from roost.client.errors import ApiError
-from roost.model.states import InstanceState
+from roost.model.states import InstanceState, WorkloadState
 from roost_lab.bench.figure import Figure, figure
 from roost_lab.bench.product import INSTANCES_S_MAX, LONG_LEASE, Product
 
@@ -112,7 +112,7 @@ def _preempt(product: Product, agents: int) -> None:
     _submit(product, _jobs("urgent", urgent, priority=100, resources={"cpu": 2}))
 
     def all_run() -> bool:
-        return product.client.status().workloads.get(InstanceState.RUNNING, 0) == urgent + 1
+        return product.client.status().workloads.get(WorkloadState.RUNNING, 0) == urgent + 1
 
     product.wait_until(all_run, within_s=INSTANCES_S_MAX)
 

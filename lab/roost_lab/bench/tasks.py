@@ -6,7 +6,7 @@ import statistics
 import time
 
 from roost.client import Client
-from roost.model.states import InstanceState
+from roost.model.states import WorkloadState
 from roost_lab.bench.figure import Figure, Spent, figure
 from roost_lab.bench.product import Product
 
@@ -52,7 +52,7 @@ def _run_all(client: Client, name: str, count: int) -> None:
     client.workloads.wait([("default", f"{name}-{count - 1}")])
     client.workloads.wait([("default", str(document["name"])) for document in documents[-4:]])
     states = client.status().workloads
-    assert states.get(InstanceState.SUCCEEDED, 0) >= count, states
+    assert states.get(WorkloadState.SUCCEEDED, 0) >= count, states
 
 
 def _latency(client: Client, number: int) -> float:

@@ -14,7 +14,7 @@ from roost.client.errors import ApiError, WaitTimedOut
 from roost.client.namespace import Namespace
 from roost.client.stream import ServerEvent, StreamFollower
 from roost.client.transport import Query
-from roost.model.states import FINISHED, InstanceState
+from roost.model.states import FINISHED, InstanceState, WorkloadState
 from roost.schema.feed import ChangeView, ResetView
 from roost.schema.work import WorkloadPage, WorkloadView
 
@@ -81,10 +81,15 @@ class WaitCalls(Namespace):
         """Wait until workloads are finished, started or running; a finished one is past running. Raises WaitTimedOut.
 
         With `any_of`: until one of them is; those that are by then, the one that ended first in front.
+        A schedule is finished when it is cancelled. It never starts itself: its runs do.
         """
         kinds = ("workload",) if until == "finished" else ("workload", "instance")
         goal = Goal(until, kinds, lambda workload: _reached(workload, until), any_of)
         found, since = self._inspect(keys)
+        for workload in found.values() if until != "finished" else ():
+            if workload.state == WorkloadState.SCHEDULED:
+                message = f"{workload.key} is scheduled and never {until} itself"
+                raise ApiError(422, "is_a_schedule", message, hint="wait for one of its runs; `roost schedules`")
         self._follow(found, since, goal, timeout_s)
         if any_of:
             done = [workload for workload in found.values() if goal.reached(workload)]
@@ -215,7 +220,7 @@ def standing_of(applied: WorkloadView, now: WorkloadView) -> RolloutStatus:
     if now.is_over:
         return RolloutStatus(workload=now, message=message, over=True, well=now.state == "succeeded")
     is_up = now.kind == "vm" and now.counts.get(InstanceState.RUNNING, 0) >= now.count
-    return RolloutStatus(workload=now, message=message, over=is_up)
+    return RolloutStatus(workload=now, message=message, over=is_up or now.state == WorkloadState.SCHEDULED)
 
 
 def readiness_of(first: WorkloadView, now: WorkloadView) -> RolloutStatus:

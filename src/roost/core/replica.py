@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from roost.core.dependencies.release import depends_by_element, enqueue
 from roost.core.placement.gpu.fragmentation import expect
 from roost.core.queue.gang import join_gang
-from roost.core.state.dependencies import link
+from roost.core.state.dependencies import link, unlink
 from roost.core.state.liveness import NodeLiveness
 from roost.core.state.records import FORMAT, SERIALS_PER_MS, Meta, Settings, StoredFormat
 from roost.core.state.state import GONE_AFTER_MS, State
@@ -134,9 +134,16 @@ def _follow_workload(state: State, _: str, key: str, value: bytes | None) -> Non
     if existing is not None and (workload is None or workload.serial != existing.serial):
         del state.workloads[key]  # a new one of that name comes last
         state.progress.pop(key, None)
+        state.schedules.pop(key, None)
+        if existing.parent:
+            unlink(state.runs, existing.parent, key)
     if workload is not None:
         workload.policy = state.intern_policy(workload.policy)
         state.workloads[key] = workload
+        if workload.policy.schedule:
+            state.schedules[key] = None
+        if workload.parent:
+            link(state.runs, workload.parent, key)
 
 
 def _follow_version(state: State, _: str, key: str, value: bytes | None) -> None:
@@ -276,10 +283,6 @@ def _await_workload(state: State, workload: Workload) -> None:
         progress.placed_count = max(progress.placed_count, workload.count)
         state.at(state.now_ms + state.settings.lease_ms + state.settings.lease_margin_ms, TimerKind.ADOPTED, key)
     join_gang(state, workload)
-    if workload.parent:
-        link(state.runs, workload.parent, key)
-    if workload.policy.schedule:
-        state.schedules[key] = None
     if workload.finished_ms:
         state.at(workload.finished_ms + workload.policy.retention_ms, TimerKind.SWEEP, key)
         state.finished[key] = None

@@ -3,12 +3,12 @@
 import numpy as np
 
 from roost.core.state.queue import FOREVER, start_by_ms
-from roost.core.state.state import State
+from roost.core.state.state import State, in_maintenance
 from roost.core.state.timers import TimerKind
 from roost.core.state.versions import instances_of
 from roost.model.records.project import Reservation
 from roost.model.records.workload import Schedule, Workload
-from roost.model.spec.cron import local_time, next_tick
+from roost.model.spec.cron import next_tick
 from roost.model.states import InstanceState
 
 
@@ -29,9 +29,15 @@ def watch_schedule(state: State, workload: Workload) -> None:
         state.at(tick, TimerKind.CRON, workload.key)
 
 
-def format_tick(schedule: Schedule, moment_ms: int) -> str:
-    """A tick in the time zone of its schedule, with the offset from UTC."""
-    return local_time(schedule, moment_ms).isoformat(" ", "minutes")
+def coming_ticks(state: State, workload: Workload, most: int, now_ms: int) -> list[int]:
+    """The next ticks of a schedule; none if it has ended. Those that pass during maintenance make no run then."""
+    schedule = workload.policy.schedule
+    if schedule is None or workload.unstarted_end_state or workload.finished_ms:
+        return []
+    after_ms, found = max(workload.tick_ms, now_ms if in_maintenance(state) else 0), list[int]()
+    while len(found) < most and (tick := next_tick(schedule, found[-1] if found else after_ms)) is not None:
+        found.append(tick)
+    return found
 
 
 def watch_reservation(state: State, reservation: Reservation) -> None:

@@ -28,6 +28,21 @@ class InstanceState(StrEnum):
     REJECTED = "rejected"
 
 
+class WorkloadState(StrEnum):
+    """One word for a whole workload. `scheduled`: ticks make runs of it; it has no instances and never runs itself."""
+
+    SCHEDULED = "scheduled"
+    QUEUED = "queued"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+
+
 class NodeStatus(StrEnum):
     READY = "ready"
     SUSPECT = "suspect"

@@ -5,7 +5,6 @@ template is not enough there is a function. tests/schema/test_reason_text.py hol
 """
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -24,7 +23,7 @@ from roost.model.reasons.subjects import (
     WorkloadRef,
     note_parts,
 )
-from roost.model.spec.cron import zone_named
+from roost.model.spec.cron import local_minute
 from roost.model.spec.units import show_duration
 
 Visible = Callable[[str], bool]  # whether a reader sees a project
@@ -199,9 +198,9 @@ def _rejected(why: reason.PlacementRejected, visible: Visible | None) -> str:
 def _ticks(why: TicksSkipped, visible: Visible | None) -> str:
     found = []
     if why.missed_until_ms:
-        last = _local(why.zone, why.missed_until_ms)
+        last = local_minute(why.zone, why.missed_until_ms)
         found.append(f"missed {last}" if why.is_one else f"missed ticks up to {last}")
-    found += [f"{_local(why.zone, item.tick_ms)} skipped: {tick_text(item, visible)}" for item in why.skipped]
+    found += [f"{local_minute(why.zone, item.tick_ms)} skipped: {tick_text(item, visible)}" for item in why.skipped]
     return "; ".join(found)
 
 
@@ -213,10 +212,6 @@ def tick_text(tick: TickSkipped, visible: Visible | None) -> str:
         "minute_used": f"there are {tick.count} runs of that minute already",
         "refused": tick.error,
     }[tick.why]
-
-
-def _local(zone: str, at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1_000, UTC).astimezone(zone_named(zone)).isoformat(" ", "minutes")
 
 
 def _flaky(why: nodes.NodeFlaky, _: Visible | None) -> str:
@@ -267,7 +262,7 @@ SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     attempts.StreamClosed: "node {node} disconnected",
     attempts.MissingOnNode: "node {node} came back without it",
     attempts.PinnedToLostNode: lambda why, _: (
-        f"node {why.node} lost since {_local('UTC', why.since_ms)}; it is not known whether it still runs"
+        f"node {why.node} lost since {local_minute('UTC', why.since_ms)}; it is not known whether it still runs"
     ),
     attempts.NodeReturned: "node {node} is back",
     attempts.CancelRequested: "cancelled{by}",

@@ -28,9 +28,10 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     catch_up: int
     history_limit: int
     ended: bool
+    paused: bool = False  # during maintenance ticks make no runs; `catch_up` decides about them afterwards
     message: str = ""
     reason: ReasonView | None = None  # the message as data
-    next_ms: list[int] = []  # the coming ticks
+    next_ms: list[int] = []  # the coming ticks; none: it has ended, or never comes again
     last_ms: int | None = None  # the tick of the last run
     runs: list[RunView] = []  # the last ones, newest first
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from roost.model.states import InstanceState, NodeStatus
+from roost.model.states import InstanceState, NodeStatus, WorkloadState
 from roost.schema.nodes import MaintenanceView
 
 
@@ -75,7 +75,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     preempt_margin: int = 20
     agents_connected: int
     nodes: dict[NodeStatus, int]
-    workloads: dict[InstanceState, int]
+    workloads: dict[WorkloadState, int]
     instances: dict[InstanceState, int]
     maintenance: MaintenanceView = MaintenanceView(on=False)
     history: HistoryStatus | None = None  # None: none is kept

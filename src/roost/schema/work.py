@@ -5,10 +5,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from roost.model.limits import EXIT_CODE_MAX, TEXT_LENGTH_MAX
-from roost.model.states import FINISHED, InstanceState
+from roost.model.states import FINISHED, InstanceState, WorkloadState
 from roost.schema.page import Page
 from roost.schema.reason_text import ReasonView
 from roost.schema.rollouts import RolloutView
+from roost.schema.schedules import ScheduleView
 
 TOKEN_MAX = (1 << 53) - 1  # exact in JSON, and more than a cluster gives away
 
@@ -97,8 +98,8 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True):
     project: str
     name: str
     kind: str
-    state: str
-    count: int
+    state: WorkloadState
+    count: int  # of a schedule: the instances of each run
     counts: dict[InstanceState, int]
     priority: int
     message: str = ""
@@ -126,11 +127,12 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkloadDetail(WorkloadView, frozen=True, kw_only=True):
-    """A workload with the document its user wrote, what one instance needs, and its first instances."""
+    """A workload with the document its user wrote, what one instance needs, and its first instances or its runs."""
 
     document: dict[str, Any]
     needs: dict[str, int]
     instances: list[InstanceView] = []
+    schedule: ScheduleView | None = None  # of a workload with `schedule`
 
 
 class WorkloadPage(Page[WorkloadView, str], frozen=True):

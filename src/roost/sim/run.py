@@ -203,7 +203,7 @@ class Life:
 
     def _unfinished(self, workload: Workload, may_wait: tuple[str, ...]) -> list[str]:
         state, policy, left = self.server.state, workload.policy, []
-        for index in range(workload.count):
+        for index in range(workload.instance_count):
             instance = state.instances.get(f"{workload.key}.{index}")
             current = instance.state if instance else workload.unstarted_end_state or InstanceState.QUEUED
             stored = policy.when_lost == WhenLost.PIN and instance is not None and self._is_gone(instance.node)
@@ -211,7 +211,7 @@ class Life:
                 done = True  # of an earlier life of a forgetful server, which no agent has reported
             elif current == InstanceState.QUEUED:
                 code = why(state, workload.key, index).code
-                done = code in may_wait or code == "schedule" or self._waits_for_kept(workload)
+                done = code in may_wait or self._waits_for_kept(workload)
                 done = done or (code == "after" and waits_rightly(state, workload))
             elif instance is None or current in FINISHED:
                 done = True

@@ -1,11 +1,13 @@
 """roost schedules, typed at a server that has no nodes; and retry --failed."""
 
 import json
+import re
 from itertools import count
+from pathlib import Path
 
 import pytest
 
-from roost.cli.common.exit_codes import FAILED, USAGE
+from roost.cli.common.exit_codes import FAILED, TIMED_OUT, USAGE
 from tests.cli.conftest import Type
 
 NUMBERS = count()
@@ -17,7 +19,9 @@ def name(typed: Type, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The name of a schedule that was applied."""
     name = f"schedule-{next(NUMBERS)}"
     file = tmp_path_factory.mktemp(name) / "nightly.yaml"
-    file.write_text(f"name: {name}\ncommand: 'true'\nschedule: {{cron: '{NEVER_SOON}', overlap: allow}}\n")
+    file.write_text(
+        f"name: {name}\ncommand: 'true'\nschedule: {{cron: '{NEVER_SOON}', zone: Asia/Kolkata, overlap: allow}}\n"
+    )
     assert typed("apply", "-f", str(file)).exit_code == 0
     return name
 
@@ -28,8 +32,9 @@ def row_of(printed: str, name: str) -> list[str]:
 
 def test_schedules_are_listed_with_their_next_tick(typed: Type, name: str) -> None:
     row = row_of(typed("schedules").stdout, name)
-    assert row[1:7] == [*NEVER_SOON.split(), "UTC"]
+    assert row[1:7] == [*NEVER_SOON.split(), "Asia/Kolkata"]
     assert row[7].endswith("-02-29")
+    assert row[8] == "00:00+05:30"  # by the clocks of its zone, whatever those of this machine are
     assert row[9:] == ["-", "-", "-"]
     (found,) = [load for load in json.loads(typed("schedules", "--json").stdout) if load["name"] == name]
     assert (found["cron"], len(found["next_ms"]), found["ended"]) == (NEVER_SOON, 1, False)
@@ -37,8 +42,9 @@ def test_schedules_are_listed_with_their_next_tick(typed: Type, name: str) -> No
 
 def test_the_coming_ticks_are_shown(typed: Type, name: str) -> None:
     lines = [line.split() for line in typed("schedules", "--next", "3").stdout.splitlines()]
-    ticks = [line[1] for line in lines if line[0] == name]
+    ticks = [line[2] for line in lines if line[0] == name]
     assert [tick[4:] for tick in ticks] == ["-02-29"] * 3
+    assert {tuple(line[1::2]) for line in lines if line[0] == name} == {("Asia/Kolkata", "00:00+05:30")}
     assert ticks == sorted(set(ticks))
     assert typed("schedules", "--next", "11").exit_code == USAGE
 
@@ -59,7 +65,52 @@ def test_a_schedule_is_run_besides_its_ticks(typed: Type, name: str) -> None:
 def test_a_cancelled_schedule_is_ended(typed: Type, name: str) -> None:
     typed("cancel", name)
     assert row_of(typed("schedules").stdout, name)[7] == "ended"
-    assert row_of(typed("schedules", "--next", "2").stdout, name)[1] == "ended"
+    assert row_of(typed("schedules", "--next", "2").stdout, name)[2] == "ended"
+
+
+def test_a_schedule_is_shown_with_its_zone_its_next_and_its_last_run(typed: Type, name: str) -> None:
+    printed = typed("show", name).stdout
+    assert "State:      scheduled\n" in printed
+    assert f"Schedule:   {NEVER_SOON}, zone Asia/Kolkata\n" in printed
+    assert re.search(r"Next run: +\d{4}-02-29 00:00\+05:30, in \d+d", printed)
+    assert "Last run:   none\n" in printed
+    assert "Instance:" not in printed
+    run = typed("schedules", "run", name).stdout.strip()
+    typed("cancel", run)
+    printed = typed("show", name).stdout
+    assert re.search(rf"Last run: +{run} is cancelled \(cancelled by root\), tick \d{{4}}-.*\+05:30", printed)
+    shown = json.loads(typed("show", name, "--json").stdout)
+    assert (shown["state"], shown["more"], shown["schedule"]["runs"][0]["state"]) == ("scheduled", 0, "cancelled")
+    assert shown["schedule"]["next_ms"][0] > shown["schedule"]["last_ms"] > 1_700_000_000_000
+    result = typed("logs", name)
+    assert result.exit_code == FAILED
+    assert f"each run has logs of its own; `roost logs {run}`" in result.stderr
+
+
+def test_scheduled_is_a_state_to_ask_for_and_not_one_to_wait_in(typed: Type, name: str, tmp_path: Path) -> None:
+    assert row_of(typed("ps").stdout, name)[1:3] == ["job", "scheduled"]
+    assert row_of(typed("ps", "--state", "scheduled").stdout, name)[2] == "scheduled"
+    assert name not in typed("ps", "--state", "queued").stdout
+    why = typed("why", name).stdout
+    assert "-02-29 00:00+05:30 (Asia/Kolkata)" in why
+    assert re.search(r"Start: +not before \d+d.* \(its next tick\)", why)
+    result = typed("wait", name, "--for", "started", "--timeout", "1h")
+    assert result.exit_code == USAGE
+    assert f"default/{name} is scheduled and never started itself" in result.stderr
+    assert typed("wait", name, "--timeout", "10ms").exit_code == TIMED_OUT
+    file = tmp_path / "again.yaml"
+    file.write_text(f"name: {name}-b\ncommand: 'true'\nschedule: '{NEVER_SOON}'\n")
+    assert typed("apply", "-f", str(file), "--wait", "--timeout", "1h").exit_code == 0
+    typed("cancel", f"{name}-b")
+
+
+def test_a_schedule_that_maintenance_pauses_says_so(typed: Type, name: str) -> None:
+    typed("maintenance", "on", "--reason", "new switches")
+    try:
+        assert "paused by maintenance" in typed("schedules").stdout
+        assert f"{NEVER_SOON}, zone Asia/Kolkata (paused by maintenance)" in typed("show", name).stdout
+    finally:
+        typed("maintenance", "off")
 
 
 def test_only_what_failed_is_retried_if_that_is_wanted(typed: Type) -> None:

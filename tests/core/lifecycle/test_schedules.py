@@ -151,7 +151,7 @@ def test_skip_leaves_a_tick_out_while_a_run_is_not_over() -> None:
     message = "2026-03-01 12:00+00:00 skipped: default/nightly-202603011100 is still active"
     assert message_of(parent(scene).reason) == message
     assert render_text(why(scene.state, "default/nightly").text) == (
-        f"default/nightly.0 runs by its schedule, next at 2026-03-01 13:00+00:00; last time: {message}"
+        f"default/nightly runs by its schedule, next at 2026-03-01 13:00+00:00 (UTC); last time: {message}"
     )
     finish(scene, "202603011100")
     scene.wait("1h")
@@ -351,3 +351,17 @@ def test_each_run_has_the_values_of_its_schedule() -> None:
     scene.submit(job("nightly", each=["a", "b"], schedule="0 * * * *"))
     scene.wait("1m")
     assert [run.env for run in scene.runs.values()] == [(("ROOST_VALUE", "a"),), (("ROOST_VALUE", "b"),)]
+
+
+def test_a_standby_knows_schedules_and_their_runs() -> None:
+    scene = scene_at("2026-03-01T10:59Z")
+    scene.submit(nightly(overlap="allow", history_limit=1))
+    for number in range(3):
+        scene.wait("1m" if not number else "1h")
+        finish(scene, f"20260301{11 + number}00")
+        assert scene.standby.schedules == scene.state.schedules == {"default/nightly": None}
+        assert (
+            scene.standby.runs
+            == scene.state.runs
+            == {"default/nightly": {f"default/nightly-20260301{11 + number}00": None}}
+        )

@@ -83,3 +83,14 @@ async def test_without_a_history_the_answer_says_so() -> None:
         assert no.path == "limit"
         no = await opened.visitor().refused("Events", pb.EventsRequest())
         assert no.code
+
+
+async def test_a_schedule_is_scheduled_to_controllers_too() -> None:
+    async with controller_server() as opened:
+        visitor = opened.visitor()
+        await opened.server.submit("nightly", schedule="0 0 29 2 *", count=3)
+        await opened.server.submit("waits")
+        page = await visitor.call("List", pb.ListRequest(state="scheduled"))
+        assert [(item.name, item.state, dict(item.counts)) for item in page.workloads] == [("nightly", "scheduled", {})]
+        why = await visitor.call("Why", pb.WhyRequest(project="default", name="nightly"))
+        assert (why.state, why.code) == ("scheduled", "schedule")

@@ -31,7 +31,7 @@ class PipelineRun(NamedTuple):
     @property
     def state(self) -> str:
         """The state of all actions, by the same rule as for the instances of a workload."""
-        states = [workload.state for workload in self.workloads]
+        states = [str(workload.state) for workload in self.workloads]
         if all(workload.is_over for workload in self.workloads):
             return next((state for state in WORST_FIRST if state in states), "succeeded")
         return next((state for state in ("running", "stopping") if state in states), "queued")

@@ -75,7 +75,7 @@ def result_of(workload: WorkloadView, instances: Sequence[InstanceView], action:
     ordered = sorted(instances, key=lambda instance: instance.index)
     bad = [instance for instance in ordered if instance.is_over and instance.state != "succeeded"]
     first = bad[0] if bad else ordered[0] if ordered else None
-    state = workload.state
+    state = str(workload.state)
     if not workload.is_over and len(ordered) == workload.count and all(instance.is_over for instance in ordered):
         state = bad[0].state if bad else "succeeded"  # it was not kept: its elements are all that is known
     starts = [instance.started_ms for instance in ordered if instance.started_ms]

@@ -11,7 +11,7 @@ T = TypeVar("T")
 COLORS = {
     "succeeded": "green", "running": "green", "ready": "green",
     "failed": "red", "timed_out": "red", "lost": "red", "expired": "red", "rejected": "red",
-    "queued": "yellow", "stopping": "yellow", "suspect": "yellow", "draining": "yellow",
+    "scheduled": "cyan", "queued": "yellow", "stopping": "yellow", "suspect": "yellow", "draining": "yellow",
     "cordoned": "yellow", "cancelled": "bright_black", "drained": "bright_black", "stopped": "bright_black",
 }  # fmt: skip
 TIMES = ("TIME", "FINISHED", "SINCE")  # columns that say nothing when they are cut

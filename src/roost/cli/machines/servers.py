@@ -1,7 +1,9 @@
 """roost status, leader and maintenance: the servers, the leader, and a pause of all placement."""
 
 import time
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import click
 
@@ -11,7 +13,6 @@ from roost.cli.common.output import Output, listed, print_fields
 from roost.cli.common.session import client_output, showing_group
 from roost.client import Client
 from roost.model.spec.units import show_duration
-from roost.model.states import InstanceState, NodeStatus
 from roost.schema.nodes import MaintenanceView
 from roost.schema.servers import ServerView
 
@@ -52,7 +53,7 @@ def status(client: Client) -> Output:
     return Output(answer, lambda: print_fields(fields, 14))
 
 
-def _counted(counts: dict[NodeStatus, int] | dict[InstanceState, int]) -> str:
+def _counted(counts: Mapping[Any, int]) -> str:
     return ", ".join(f"{number:,} {state}" for state, number in counts.items() if number) or "none"
 
 

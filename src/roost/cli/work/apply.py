@@ -24,7 +24,7 @@ from roost.model.spec.folded_lines import refuse_folded_items
 from roost.schema.plans import PlanView
 from roost.schema.work import SubmittedView
 
-EXPECTED_CODES = ("placeable", "after", "schedule")  # pending as its document asks for, not for lack of room
+EXPECTED_CODES = ("placeable", "after")  # pending as its document asks for, not for lack of room
 REASONS_MAX = 10  # reasons of pending instances; `roost why` has the rest
 FILE_BYTES_MAX = 8 << 20  # as much as the server takes in one request
 
@@ -46,7 +46,7 @@ def apply(files: tuple[str, ...], plan: str, rerun: bool, wait: bool, timeout: s
 
     A file may have several documents, or a list. All are accepted, or none. A live workload with the same document is
     not changed; with another document it gets a new version. A finished job with the same document is not run again.
-    --wait waits until a service is available, and until a job is finished.
+    --wait waits until a service is available, and until a job is finished; not for the runs of a schedule.
 
     Examples:
       roost apply -f job.yaml
@@ -83,10 +83,7 @@ def apply(files: tuple[str, ...], plan: str, rerun: bool, wait: bool, timeout: s
         _report_finished(done)
         code, followed = NOT_PLACED if blocked or rejected else DONE, {}
         if wait:
-            # A scheduled job never ends and gets nowhere.
-            waited = [workload for workload, (_, document) in zip(done, places, strict=True)
-                      if not document.get("schedule")]  # fmt: skip
-            code, found = follow(client, waited, timeout_s)
+            code, found = follow(client, done, timeout_s)
             followed = {status.workload.key: status for status in found}
     if as_json:
         print_json([_as_data(workload, followed.get(workload.key)) for workload in done])

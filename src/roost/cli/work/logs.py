@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from roost.cli.common.exit_codes import Failure
 from roost.cli.common.log_follow import JsonSink, LogSink, PrefixSink, follow_all
 from roost.cli.common.options import json_option, project_option
 from roost.cli.common.output import echo_err, write_bytes
@@ -47,7 +48,11 @@ def _instances(client: Client, target: Target) -> list[Target]:
         from roost.cli.ci.runs import find_run
 
         return instances_of(find_run(client, target.project, target.run).workloads)
-    return instances_of([client.workloads.get(target.project, target.name)])
+    workload = client.workloads.get(target.project, target.name)
+    if workload.schedule is not None:
+        last = next((f"; `roost logs {Target(workload.project, run.name)}`" for run in workload.schedule.runs), "")
+        raise Failure(f"{target} runs by its schedule; each run has logs of its own{last}")
+    return instances_of([workload])
 
 
 def instances_of(workloads: Iterable[WorkloadView]) -> list[Target]:

@@ -2,12 +2,13 @@
 
 import click
 
-from roost.cli.common.format import day_and_minute
 from roost.cli.common.options import only_project_option, project_option
 from roost.cli.common.output import Output, listed
 from roost.cli.common.session import client_output, listing
 from roost.cli.common.targets import TARGET, Target, in_project
+from roost.cli.work.show import PAUSED
 from roost.client import Client
+from roost.model.spec.cron import local_minute
 from roost.schema.schedules import ScheduleView
 
 HEADER = ("NAME", "CRON", "ZONE", "NEXT", "LAST", "STATE", "PROBLEM")
@@ -28,16 +29,21 @@ def schedules(client: Client, project: str, coming: int) -> Output:
       roost schedules -p web --json
       roost schedules run nightly         once now, in addition to its ticks
 
-    Times are those of this machine. A schedule is made by `schedule:` in a workload, and ended by `roost cancel NAME`.
+    Times are in the zone of each schedule, with the offset from UTC. A schedule is made by `schedule:` in a workload,
+    and ended by `roost cancel NAME`.
 
-    Next: `roost why NAME` for the next tick, `roost logs RUN` for the output of a run.
+    Next: `roost show NAME` for the last run, `roost logs RUN` for the output of a run.
     """
     found = client.schedules.list(project=project, coming=coming)
     empty = "there are no schedules; `schedule: '0 2 * * *'` in a workload makes one"
     if coming == 1:
         return listed(found, HEADER, _row, empty)
-    ticks = [(str(Target(schedule.project, schedule.name)), tick) for schedule in found for tick in _ticks(schedule)]
-    return listed(ticks, ("NAME", "NEXT"), lambda row: row, empty, value=found)
+    ticks = [
+        (str(Target(schedule.project, schedule.name)), schedule.zone, tick)
+        for schedule in found
+        for tick in _ticks(schedule)
+    ]
+    return listed(ticks, ("NAME", "ZONE", "NEXT"), lambda row: row, empty, value=found)
 
 
 @schedules.command()
@@ -60,10 +66,12 @@ def run(client: Client, target: Target, project: str) -> Output:
 
 def _row(schedule: ScheduleView) -> tuple[str, ...]:
     last = schedule.runs[0] if schedule.runs else None
-    tick, state = (day_and_minute(last.tick_ms), last.state) if last else ("-", "-")
+    tick, state = (local_minute(schedule.zone, last.tick_ms), last.state) if last else ("-", "-")
     name = str(Target(schedule.project, schedule.name))
-    return name, schedule.cron, schedule.zone, _ticks(schedule)[0], tick, state, schedule.message or "-"
+    problem = "; ".join(filter(None, (PAUSED if schedule.paused else "", schedule.message)))
+    return name, schedule.cron, schedule.zone, _ticks(schedule)[0], tick, state, problem or "-"
 
 
 def _ticks(schedule: ScheduleView) -> list[str]:
-    return list(map(day_and_minute, schedule.next_ms)) or ["ended" if schedule.ended else "never"]
+    ticks = [local_minute(schedule.zone, tick) for tick in schedule.next_ms]
+    return ticks or ["ended" if schedule.ended else "never"]

@@ -6,22 +6,25 @@ import click
 import msgspec
 
 from roost.cli.common.as_of import at_option, settle
-from roost.cli.common.format import ago, amount, clock_since, day_and_time, ordered, plain, took
+from roost.cli.common.format import ago, amount, clock_since, day_and_time, from_now, ordered, plain, took
 from roost.cli.common.options import only_project_option, project_option
 from roost.cli.common.output import Output, echo_err, listed, print_fields, print_table
 from roost.cli.common.session import client_output, wants_json
 from roost.cli.common.targets import TARGET, Target, in_project
 from roost.client import Client
 from roost.client.errors import ApiError
+from roost.model.spec.cron import local_minute
 from roost.model.states import WORST_FIRST, InstanceState
 from roost.schema.history import OverView
+from roost.schema.schedules import RunView, ScheduleView
 from roost.schema.work import InstanceDetail, InstanceView, WorkloadDetail, WorkloadView
 
 SHOWN = 100  # instances of a workload, and workloads, in a table
 INSTANCE_STATES = (*map(str, WORST_FIRST), "lost", "running", "stopping", "starting", "placed", "queued", "succeeded")
+PAUSED = "paused by maintenance"
 STORIES_MAX = 100  # shown at once: each is a request
 HEADER = ("INSTANCE", "STATE", "NODE", "ATTEMPT", "EXIT", "RAN", "CAUSE")
-LIVE = ("queued", "running", "stopping")
+LIVE = ("scheduled", "queued", "running", "stopping")
 ENDED = ("succeeded", "failed", "timed_out", "cancelled", "expired", "rejected")
 WORKLOADS_HEADER = ("NAME", "KIND", "STATE", "INSTANCES", "SUBMITTED", "FINISHED")
 
@@ -71,10 +74,11 @@ def show(
         instance = client.instances.get(target.project, target.name, target.index, at=at)
         return Output(instance, lambda: _show_instance(instance))
     workload = client.workloads.get(target.project, target.name, at=at)
-    only = client.instances.get(target.project, target.name, 0, at=at) if workload.count == 1 else None
+    has_one = workload.count == 1 and workload.schedule is None
+    only = client.instances.get(target.project, target.name, 0, at=at) if has_one else None
     limit = limit or (workload.count if wants_json() else SHOWN)
     workload = msgspec.structs.replace(workload, instances=_worst_first(client, workload, state, limit, at))
-    total = workload.counts.get(InstanceState(state), 0) if state else workload.count
+    total = workload.counts.get(InstanceState(state), 0) if state else sum(workload.counts.values())
     more = max(0, total - len(workload.instances))
     return Output({**msgspec.structs.asdict(workload), "more": more}, lambda: _show_workload(workload, only, more))
 
@@ -142,6 +146,7 @@ def _show_workload(workload: WorkloadDetail, only: InstanceDetail | None, more: 
     fields = {
         "Workload": f"{Target(workload.project, workload.name)} ({workload.kind}, project {workload.project})",
         "State": format_state(workload) + (f": {workload.message}" if workload.message else ""),
+        **_schedule_fields(workload.schedule),
         "Instances": progress(workload),
         "Version": f"{workload.version}, {workload.change} {ago(workload.changed_ms)}" if workload.version > 1 else "",
         "Update": format_update(workload) if _has_update(workload) else "",
@@ -160,11 +165,27 @@ def _show_workload(workload: WorkloadDetail, only: InstanceDetail | None, more: 
     if only is not None:
         click.echo()
         _show_instance(only)
-    if workload.count > 1:
+    if workload.count > 1 and workload.schedule is None:
         click.echo()
         print_table(HEADER, [_row(instance) for instance in workload.instances])
         if more:
             echo_err(f"{more:,} more; --limit and --json list them, --state STATE only some, NAME.INDEX shows one")
+
+
+def _schedule_fields(schedule: ScheduleView | None) -> dict[str, str]:
+    if schedule is None:
+        return {}
+    coming = [f"{local_minute(schedule.zone, tick)}, in {from_now(tick)}" for tick in schedule.next_ms]
+    return {
+        "Schedule": f"{schedule.cron}, zone {schedule.zone}" + (f" ({PAUSED})" if schedule.paused else ""),
+        "Next run": ", ".join(coming) or ("ended" if schedule.ended else "never"),
+        "Last run": _last_run(schedule.zone, schedule.runs[0]) if schedule.runs else "none",
+    }
+
+
+def _last_run(zone: str, run: RunView) -> str:
+    cause = f" ({run.message})" if run.message else ""
+    return f"{run.name} is {run.state}{cause}, tick {local_minute(zone, run.tick_ms)}"
 
 
 def _has_update(workload: WorkloadView) -> bool:
@@ -280,7 +301,9 @@ def format_state(workload: WorkloadView) -> str:
 
 
 def progress(workload: WorkloadView | OverView) -> str:
-    """`1`, or `7 succeeded, 2 running, 1 queued`: most first."""
+    """`1`, or `7 succeeded, 2 running, 1 queued`: most first. A schedule has none: `3 in each run`."""
+    if workload.state == "scheduled":
+        return f"{workload.count} in each run"
     if workload.count == 1:
         return "1"
     order = sorted(workload.counts.items(), key=lambda state: -state[1])

@@ -33,7 +33,7 @@ def wait(
 
     It does not poll: the server streams changes. With --any, finished workloads are listed, the first one first. A
     service is ready when all replicas of its current version are. The wait ends when the service ends or its rollout
-    fails.
+    fails. A schedule is finished when it is cancelled; name one of its runs to wait for that run.
 
     Examples:
       roost wait train

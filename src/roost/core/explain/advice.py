@@ -15,8 +15,10 @@ from roost.core.placement.score_cache import fits_when_empty
 from roost.core.queue.fair_share import share_of, totals_of
 from roost.core.state.queue import rank_of
 from roost.core.state.state import State
+from roost.core.watch import coming_ticks
 from roost.model.keys import instance_key, split_instance_key
 from roost.model.records.workload import Workload
+from roost.model.states import WorkloadState
 
 LISTED_MAX = 10  # listed; the rest is counted
 HELPLESS = ("backoff", "placeable", "maintenance", "awaiting_agents")  # nothing has to be changed: it starts by itself
@@ -74,9 +76,13 @@ class Advice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def advise(state: State, workload_key: str, index: int | None = None) -> tuple[Why, Advice]:
     answer = why(state, workload_key, index)
+    if answer.state == WorkloadState.SCHEDULED:
+        ticks = coming_ticks(state, state.workloads[workload_key], 1, state.now_ms)
+        when = Estimate("its next tick", ticks[0]) if ticks else Estimate("never again: its schedule has no next tick")
+        return answer, Advice("wait" if ticks else "never", estimate=when)
     if answer.state != "queued":
         return answer, Advice()
-    if answer.code in ("after", "schedule"):  # its place in the queue is still to be found
+    if answer.code == "after":  # its place in the queue is still to be found
         return answer, Advice("wait")
     workload = state.workloads[workload_key]
     own = Subject(workload, split_instance_key(answer.instance)[1])

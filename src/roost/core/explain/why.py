@@ -10,26 +10,27 @@ import msgspec
 from roost.core.dependencies.conditions import waiting_text
 from roost.core.explain.blockers import CODES, Blocker, blockers_of
 from roost.core.lifecycle.restarts import attempts_on
+from roost.core.nodes.maintenance import maintenance_text
 from roost.core.placement.filters.resources import format_amount
 from roost.core.placement.scorers import SCORE_MAX
 from roost.core.services.reconcile import NOT_REPLACED, eviction_reason
 from roost.core.services.rollout import cap_of
-from roost.core.state.state import State
+from roost.core.state.state import State, in_maintenance
 from roost.core.state.versions import instances_of
-from roost.core.watch import format_tick
+from roost.core.watch import coming_ticks
 from roost.model.errors import NotFound
 from roost.model.keys import instance_key, split_instance_key
 from roost.model.reasons.reason import Reason, RolledBack, Text, joined
 from roost.model.records.instance import Instance
 from roost.model.records.workload import DEFAULT_UPDATE, Workload
-from roost.model.spec.cron import next_tick
+from roost.model.spec.cron import local_minute
 from roost.model.spec.units import show_bytes, show_cpu, show_duration
-from roost.model.states import InstanceState, RolloutState, WorkloadKind
+from roost.model.states import InstanceState, RolloutState, WorkloadKind, WorkloadState
 
 
 class Why(msgspec.Struct, frozen=True, omit_defaults=True):
     instance: str
-    state: InstanceState
+    state: InstanceState | WorkloadState
     text: Text
     code: str = ""
     blockers: tuple[Blocker, ...] = ()
@@ -43,6 +44,8 @@ class Why(msgspec.Struct, frozen=True, omit_defaults=True):
 def why(state: State, workload_key: str, index: int | None = None) -> Why:
     """Why an instance is where it is; without an index, the first pending one, or else the first."""
     workload = state.known_workload(workload_key)
+    if workload.policy.schedule is not None:
+        return _why_scheduled(state, workload, index)
     if index is None:
         index = _first_pending(state, workload)
     if not 0 <= index < max(workload.count, state.placed_count(workload), 1):
@@ -108,19 +111,30 @@ def _why_waiting(state: State, key: str, workload: Workload, instance: Instance 
 
 
 def _why_not_yet(state: State, key: str, workload: Workload, instance: Instance | None) -> Why | None:
-    """What has to come before room matters at all: other workloads, or a tick."""
-    schedule = workload.policy.schedule
-    if schedule is not None:
-        tick = next_tick(schedule, workload.tick_ms)
-        when = f"at {format_tick(schedule, tick)}" if tick is not None else "never again"
-        last = ("; last time: ", workload.reason) if workload.reason is not None else ()
-        text, code = (f"runs by its schedule, next {when}", *last), "schedule"
-    elif instance.blocked_on_dependency if instance is not None else workload.pending_conditions:
-        text, code = waiting_text(state, workload, split_instance_key(key)[1]), "after"
-    else:
+    """What has to come before room matters at all: other workloads."""
+    if not (instance.blocked_on_dependency if instance is not None else workload.pending_conditions):
         return None
-    blocker = Blocker(code, text, 0, CODES[code])
-    return Why(key, InstanceState.QUEUED, (f"{key} ", *text), code=code, blockers=(blocker,))
+    text = waiting_text(state, workload, split_instance_key(key)[1])
+    blocker = Blocker("after", text, 0, CODES["after"])
+    return Why(key, InstanceState.QUEUED, (f"{key} ", *text), code="after", blockers=(blocker,))
+
+
+def _why_scheduled(state: State, workload: Workload, index: int | None) -> Why:
+    """A schedule has no instances: why it does not run now, and when it does."""
+    key, schedule = workload.key, workload.policy.schedule
+    assert schedule is not None, f"{key} has no schedule"
+    if index is not None:
+        raise NotFound(f"{key} runs by its schedule and has no instances; its runs are workloads of their own")
+    if workload.unstarted_end_state:
+        ended = WorkloadState(workload.unstarted_end_state)
+        return Why(key, ended, (f"{key} is {ended}", *_because(workload.reason)), code=ended)
+    ticks = coming_ticks(state, workload, 1, state.now_ms)
+    when = f"next at {local_minute(schedule.zone, ticks[0])} ({schedule.zone})" if ticks else "never again"
+    paused = f"; ticks make no runs during {maintenance_text(state)}" if in_maintenance(state) else ""
+    last = ("; last time: ", workload.reason) if workload.reason is not None else ()
+    text: Text = (f"runs by its schedule, {when}{paused}", *last)
+    blocker = Blocker("schedule", text, 0, CODES["schedule"])
+    return Why(key, WorkloadState.SCHEDULED, (f"{key} ", *text), code="schedule", blockers=(blocker,))
 
 
 def _why_placed(state: State, instance: Instance) -> Why:

@@ -185,3 +185,8 @@ class Workload(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     @property
     def key(self) -> WorkloadKey:
         return WorkloadKey(f"{self.project}/{self.name}")
+
+    @property
+    def instance_count(self) -> int:
+        """Instances of its own. A schedule has none: `count` is that of each run."""
+        return 0 if self.policy.schedule else self.count

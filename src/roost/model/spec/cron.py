@@ -75,6 +75,11 @@ def local_time(schedule: Schedule, moment_ms: int) -> datetime:
     return datetime.fromtimestamp(moment_ms / 1000, UTC).astimezone(zone_named(schedule.zone))
 
 
+def local_minute(zone: str, moment_ms: int) -> str:
+    """A moment in a time zone with the offset from UTC, which tells apart the two hours of a long night."""
+    return datetime.fromtimestamp(moment_ms / 1000, UTC).astimezone(zone_named(zone)).isoformat(" ", "minutes")
+
+
 def check_cron(line: str, path: str) -> None:
     check_text(line, path)
     if len(line_of(line).split()) != FIELDS:

@@ -13,7 +13,7 @@ import msgspec
 from google.protobuf.message import Message
 
 from roost.model.errors import Invalid, RoostError, TooMuch, Unreadable
-from roost.model.states import NodeStatus
+from roost.model.states import NodeStatus, WorkloadState
 from roost.schema.enrolment import Inviting
 from roost.schema.nodes import Draining, NodeDetail, NodePage
 from roost.schema.work import Chosen, SubmittedView, WorkloadPage
@@ -22,14 +22,14 @@ from roost.server.controller.encode import detail_message, instance_message, mes
 from roost.server.operations.context import AsOf, Call
 from roost.server.operations.dispatch import Dispatcher
 from roost.server.operations.fleet import join, nodes
-from roost.server.operations.parameters import PAGE_MAX, WorkloadState
+from roost.server.operations.parameters import PAGE_MAX
 from roost.server.operations.work import events, history, instances, workloads
 from roost.server.operations.work.documents import BATCH_MAX, BODY_BYTES_MAX, Documents
 from roost.wire import controller_pb2 as pb
 
 NAME = re.compile(r"[\w-][\w.-]{0,99}", re.ASCII)
 PAGE = 100
-STATES = tuple(WorkloadState.__args__)  # type: ignore[attr-defined]
+STATES = tuple(WorkloadState)
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")

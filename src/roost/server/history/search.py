@@ -85,11 +85,12 @@ def instances_of(
     projects: Projects = None,
 ) -> tuple[list[InstanceDetail], int | None]:  # fmt: skip
     """The instances of a finished workload, each with its story; those that never ran included."""
-    query = "SELECT count, begun, record FROM workloads WHERE serial = ? AND project = ? AND name = ?"
+    query = "SELECT begun, record FROM workloads WHERE serial = ? AND project = ? AND name = ?"
     row = database.execute(query, (serial, project, name)).get
     if row is None or (projects is not None and project not in projects):
         raise NotFound(f"the history has no {project}/{name} with serial {serial}")
-    count, begun, workload, visible = row[0], row[1], _WORKLOADS.decode(row[2]), _visible(projects)
+    begun, workload, visible = row[0], _WORKLOADS.decode(row[1]), _visible(projects)
+    count = workload.instance_count
     only, given = _filters({"state": state}, None)
     query = f"SELECT record FROM instances WHERE serial = ? AND number > ?{only} ORDER BY number LIMIT {limit}"
     records = database.execute(query, (serial, after, *given))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from roost.core.state.state import State
-from roost.model.states import InstanceState, NodeStatus
+from roost.model.states import InstanceState, NodeStatus, WorkloadState
 from roost.ports.store import Change
 from roost.server.views.work import counts_of, progress_of, workload_state
 from roost.server.waiting import Slices
@@ -16,7 +16,7 @@ COUNTED_AT_ONCE = 200  # beyond that, with each commit: less than a millisecond
 
 class ObjectCounts(NamedTuple):
     nodes: Mapping[NodeStatus, int]
-    workloads: Mapping[InstanceState, int]
+    workloads: Mapping[WorkloadState, int]
     instances: Mapping[InstanceState, int]
     waiting: int  # pending instances
     projects: Mapping[str, int]  # pending instances by project, of those that have workloads
@@ -26,7 +26,7 @@ class _Counted(NamedTuple):
     """What a workload adds to the counts. Equal ones are shared."""
 
     project: str
-    state: InstanceState
+    state: WorkloadState
     instances: tuple[tuple[InstanceState, int], ...]
 
 
@@ -68,7 +68,7 @@ class Census:
         self._uncounted: dict[str, None] = dict.fromkeys(state.workloads if state is not None else ())
         self._counted: dict[str, _Counted] = {}
         self._shared: dict[_Counted, _Counted] = {}
-        self._workloads: Counter[InstanceState] = Counter()
+        self._workloads: Counter[WorkloadState] = Counter()
         self._instances: Counter[InstanceState] = Counter()
         self._projects: dict[str, int] = {}
         self._workloads_of: Counter[str] = Counter()  # by project

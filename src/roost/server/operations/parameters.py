@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from heapq import nsmallest
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -11,10 +11,6 @@ DETAILS_MAX = 100  # for items that are large: documents of half a megabyte, ser
 INDEX_MAX = 1 << 31
 OFFSET_MAX = 1 << 53  # exact in JSON
 SERIAL_MAX = 1 << 62
-
-WorkloadState = Literal[
-    "queued", "running", "stopping", "succeeded", "failed", "timed_out", "cancelled", "expired", "rejected"
-]
 
 Limit = Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Maximum number of items.")]
 DetailLimit = Annotated[int, Meta(ge=1, le=DETAILS_MAX, description="Maximum number of items.")]

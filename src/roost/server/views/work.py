@@ -1,8 +1,9 @@
 """Views: how workloads, instances and nodes look from outside. Names here are stable; times are ms since 1970.
 
 A workload's state is one word for all its instances. While it lives: `running` if one is placed, starting or running,
-else `stopping` if one is stopping, else `queued`. Once it is over: the first of failed, timed_out, rejected, expired
-and cancelled that any instance ended in, else `succeeded`. What never ran counts as what the workload made of it.
+else `stopping` if one is stopping, else `queued`; a live schedule, which has no instances, is `scheduled`. Once it is
+over: the first of failed, timed_out, rejected, expired and cancelled that any instance ended in, else `succeeded`. What
+never ran counts as what the workload made of it.
 """
 
 import difflib
@@ -26,10 +27,11 @@ from roost.model.reasons.attempts import SUBMITTED
 from roost.model.records.instance import Decision, Instance
 from roost.model.records.transition import InstanceTransition, NodeTransition
 from roost.model.records.workload import Rollout, Workload
-from roost.model.states import ALLOCATED, FINISHED, WORST_FIRST, InstanceState, WorkloadKind
+from roost.model.states import ALLOCATED, FINISHED, WORST_FIRST, InstanceState, WorkloadKind, WorkloadState
 from roost.schema.nodes import NodeDetail, NodeView, ResourceUse, UsageView
 from roost.schema.reason_text import Visible, health_text, message_of, reason_view, render, render_text
 from roost.schema.rollouts import RolloutView, VersionView
+from roost.schema.schedules import ScheduleView
 from roost.schema.work import (
     CandidateView,
     DecisionView,
@@ -96,13 +98,16 @@ def live_view(state: State, workload: Workload, visible: Visible | None = None) 
     return workload_view(workload, begun, counts, ready, sum(map(_is_looping, known)), visible)
 
 
-def workload_detail(state: State, workload: Workload, visible: Visible | None = None) -> WorkloadDetail:
+def workload_detail(
+    state: State, workload: Workload, visible: Visible | None = None, schedule: ScheduleView | None = None
+) -> WorkloadDetail:
     return view_of(
         WorkloadDetail,
         live_view(state, workload, visible),
         document=msgspec.msgpack.decode(workload.document),
         needs={unit_name(name): amount for name, amount in workload.policy.ask.resources},
         instances=[instance for _, instance in instances_of(state, workload, 0, DETAIL_INSTANCES_MAX, visible)],
+        schedule=schedule,
     )
 
 
@@ -115,22 +120,23 @@ def progress_of(state: State, key: str) -> Progress:
 def counts_of(workload: Workload, begun: int, counts: dict[InstanceState, int]) -> dict[InstanceState, int]:
     """Instances per state, including those that never ran."""
     every = {state: number for state, number in counts.items() if number}
-    fresh = workload.count - begun
+    fresh = workload.instance_count - begun
     if fresh > 0:
         state = workload.unstarted_end_state or InstanceState.QUEUED
         every[state] = every.get(state, 0) + fresh
     return every
 
 
-def workload_state(workload: Workload, every: dict[InstanceState, int]) -> InstanceState:
+def workload_state(workload: Workload, every: dict[InstanceState, int]) -> WorkloadState:
     """One state for all instances; the rule is at the top of this file."""
     if workload.finished_ms:
-        return next(
-            (state for state in WORST_FIRST if state in every), workload.unstarted_end_state or InstanceState.SUCCEEDED
-        )
+        ended = workload.unstarted_end_state or InstanceState.SUCCEEDED
+        return WorkloadState(next((state for state in WORST_FIRST if state in every), ended))
+    if workload.policy.schedule:
+        return WorkloadState.SCHEDULED
     if any(state in every for state in RUNNING):
-        return InstanceState.RUNNING
-    return InstanceState.STOPPING if InstanceState.STOPPING in every else InstanceState.QUEUED
+        return WorkloadState.RUNNING
+    return WorkloadState.STOPPING if InstanceState.STOPPING in every else WorkloadState.QUEUED
 
 
 def instances_of(
@@ -138,7 +144,7 @@ def instances_of(
 ) -> Iterator[tuple[int, InstanceView]]:
     """Instances by index, including those that never ran. Instances that an earlier server dropped are left out."""
     key, begun = workload.key, state.placed_count(workload)
-    for index in range(start, min(stop, max(workload.count, begun))):
+    for index in range(start, min(stop, max(workload.instance_count, begun))):
         instance = state.instances.get(f"{key}.{index}")
         if instance is not None:
             yield index, instance_view(instance, visible)
@@ -153,6 +159,8 @@ def instance_view(instance: Instance, visible: Visible | None = None) -> Instanc
 def instance_detail(state: State, workload: Workload, index: int, visible: Visible | None = None) -> InstanceDetail:
     """An instance with its story, also one that never ran. Raises NotFound."""
     instance = state.instances.get(f"{workload.key}.{index}")
+    if workload.policy.schedule:
+        raise NotFound(f"{workload.key} runs by its schedule and has no instances; its runs are workloads of their own")
     if instance is None:
         if not 0 <= index < max(workload.count, state.placed_count(workload)):
             last = workload.count - 1

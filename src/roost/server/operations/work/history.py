@@ -5,7 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from roost.model.errors import Invalid
-from roost.model.states import InstanceState
+from roost.model.states import InstanceState, WorkloadState
 from roost.schema.history import LifePage, MomentView, OverInstancePage, OverPage
 from roost.server.history.as_of import earliest_ms
 from roost.server.history.search import instances_of, lives_of, search_workloads
@@ -20,7 +20,6 @@ from roost.server.operations.parameters import (
     Limit,
     Since,
     Until,
-    WorkloadState,
 )
 from roost.server.views.view_of import view_of
 

@@ -15,7 +15,7 @@ from roost.model.errors import Conflict, Invalid, NotFound
 from roost.model.events import Cancel, Event, Promote, Retry, Rollback, Submit, SubmitReply, WorkloadSpec
 from roost.model.reasons.reason import PlacementRejected
 from roost.model.records.workload import Workload
-from roost.model.states import InstanceState
+from roost.model.states import InstanceState, WorkloadState
 from roost.schema.plans import PlanView
 from roost.schema.rollouts import Back, VersionPage
 from roost.schema.why import WhyView
@@ -23,12 +23,13 @@ from roost.schema.work import Accepted, Again, Chosen, SubmittedView, WorkloadDe
 from roost.server.auth.principal import Redactor
 from roost.server.engine.plan_tokens import new_token
 from roost.server.operations.context import AsOf, Call, state_at
-from roost.server.operations.parameters import After, At, Limit, MustExist, PlanToken, Rerun, SameOk, WorkloadState
+from roost.server.operations.parameters import After, At, Limit, MustExist, PlanToken, Rerun, SameOk
 from roost.server.operations.permit import permit_wanted
 from roost.server.operations.sharing.secrets import require_secrets
 from roost.server.operations.work.documents import Documents, read_batch, read_one
 from roost.server.views.explain import plan_view, why_view
 from roost.server.views.limits import Known, unenforced
+from roost.server.views.schedules import schedule_view
 from roost.server.views.view_of import view_of
 from roost.server.views.work import (
     asked_for,
@@ -116,9 +117,13 @@ async def list_workloads(
 
 
 async def get_workload(call: Call, project: str, name: str, at: At = "") -> AsOf[WorkloadDetail]:
-    """Show a workload: its document, its counts and its first instances."""
+    """Show a workload: its document, its counts and its first instances; of a schedule, its ticks and last runs."""
     seen = await state_at(call, at)
-    return seen.shows(workload_detail(seen.state, seen.workload(project, name), call.redactor.visible))
+    workload, visible = seen.workload(project, name), call.redactor.visible
+    now_ms = seen.moment.at_ms if seen.moment is not None else call.now_ms
+    return seen.shows(
+        workload_detail(seen.state, workload, visible, schedule_view(seen.state, visible, workload, now_ms))
+    )
 
 
 async def why(

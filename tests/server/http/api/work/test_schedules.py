@@ -13,7 +13,7 @@ async def test_a_schedule_is_listed_with_its_ticks_and_runs() -> None:
         await made.agent("n1")
         await made.submit("plain")
         view = await made.submit("nightly", schedule={"cron": NEVER_SOON, "zone": "Europe/Berlin", "overlap": "wait"})
-        assert (view["state"], view["counts"]) == ("queued", {"queued": 1})
+        assert (view["state"], view["counts"]) == ("scheduled", {})
         run = await made.post("/v1/schedules/default/nightly/run", None, expect=201)
         assert run["name"].startswith("nightly-20")
         assert run["state"] == "running"
@@ -28,6 +28,39 @@ async def test_a_schedule_is_listed_with_its_ticks_and_runs() -> None:
         assert [run["state"] for run in found["runs"]] == ["queued", "running"]
         assert found["last_ms"] == found["runs"][0]["tick_ms"]
         assert await made.get("/v1/schedules/default/nightly", next=3) == found
+        shown = await made.get("/v1/workloads/default/nightly")
+        assert shown["schedule"] == {**found, "next_ms": found["next_ms"][:1]}
+        assert (shown["state"], shown["counts"], shown["instances"]) == ("scheduled", {}, [])
+        assert (await made.get("/v1/workloads/default/plain"))["schedule"] is None
+
+
+async def test_a_schedule_is_scheduled_everywhere_and_has_no_instances() -> None:
+    async with inprocess_server() as made:
+        await made.submit("waits")
+        await made.submit("nightly", schedule=NEVER_SOON, count=3)
+        for state, names in (("scheduled", ["nightly"]), ("queued", ["waits"])):
+            page = await made.get("/v1/workloads", state=state)
+            assert [(item["name"], item["state"]) for item in page["items"]] == [(name, state) for name in names]
+        status = await made.get("/v1/status")
+        assert (status["workloads"], status["instances"]) == ({"queued": 1, "scheduled": 1}, {"queued": 1})
+        assert (await made.get("/v1/workloads/default/nightly/instances"))["items"] == []
+        answer = await made.get("/v1/workloads/default/nightly/instances/0", expect=404)
+        assert "runs by its schedule and has no instances" in answer["message"]
+        report = await made.get("/v1/workloads/default/nightly/why")
+        next_ms = (await made.get("/v1/schedules/default/nightly"))["next_ms"][0]
+        assert (report["state"], report["instance"], report["code"]) == ("scheduled", "default/nightly", "schedule")
+        assert report["estimate"]["earliest_ms"] == next_ms
+
+
+async def test_a_schedule_is_paused_by_maintenance() -> None:
+    async with inprocess_server() as made:
+        await made.submit("nightly", schedule=NEVER_SOON)
+        assert (await made.get("/v1/schedules/default/nightly"))["paused"] is False
+        await made.client.put("/v1/maintenance", json={"reason": "new switches"})
+        shown = await made.get("/v1/workloads/default/nightly")
+        assert (shown["schedule"]["paused"], shown["state"]) == (True, "scheduled")
+        await made.post("/v1/workloads/default/nightly/cancel", None)
+        assert (await made.get("/v1/workloads/default/nightly"))["schedule"]["paused"] is False
 
 
 async def test_schedules_come_in_pages_and_by_project() -> None:
