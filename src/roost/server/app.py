@@ -145,8 +145,8 @@ async def _live(
 ) -> None:  # fmt: skip
     """Run, and end in order: streams of changes, requests, and then the last step."""
     async with asyncio.TaskGroup() as group:
-        group.create_task(asyncio.wait_for(deciding, None))  # an error of the engine ends the server
         tasks = parts.engine.tasks
+        group.create_task(tasks.need("engine", lambda: deciding, stopping.is_set))
         watching = group.create_task(tasks.keep("watchdog", parts.engine.watchdog.run))
         renewing = group.create_task(tasks.keep("certificates", transport.run))
         hooking = group.create_task(tasks.keep("webhooks", parts.hooks.run))
