@@ -30,7 +30,7 @@ from roost.model.records.instance import Decision, Instance, pack_decision
 from roost.model.records.workload import Ask, Workload
 from roost.model.states import ALLOCATED, InstanceState, WhenFull, WorkloadKind
 
-PREEMPTING_MAX = 16  # preemption searches in one pass; each looks at all that runs, some milliseconds
+PREEMPTING_MAX = 16  # preemption searches in one pass, some milliseconds each; other classes follow in the next one
 CLASSES_MAX = 1_250  # whose heads are looked up in one pass, 6 us each: 8 ms
 CLASS_UNITS = 2  # of work to find that a class fits nowhere
 MASK_64 = (1 << 64) - 1
@@ -63,7 +63,7 @@ def place(state: State, out: Step, now: int) -> bool:
     placed, tries, most = 0, PREEMPTING_MAX, out.limit(state.settings.step_units)
     first: EquivalenceClass | None = None  # the most urgent class that does not fit
     while heads:
-        if placed >= state.settings.placements_max or out.work >= most:
+        if placed >= state.settings.placements_max or out.work >= most or not tries:
             queue.recheck_next_pass()
             return True
         order, line, head = heappop(heads)
@@ -86,7 +86,7 @@ def place(state: State, out: Step, now: int) -> bool:
             out.work += CLASS_UNITS
             is_whole = is_whole and line.project == first.project
             if not line.is_gang:
-                tries -= _preempt_or_reserve(state, out, line, head, now, may_stop=tries > 0)
+                tries -= _preempt_or_reserve(state, out, line, head, now)
     if is_whole and state.run_lengths_ms and (out.placed or out.activated):
         _prefill_most_urgent(state, out, [*([first] if first is not None else []), *blocked], now)
     if is_more:
@@ -168,14 +168,12 @@ def _push_head(state: State, heads: list[Turn], line: EquivalenceClass, totals: 
     heappush(heads, ((-head.workload.policy.priority, share, *head.rank, head.number), line, head))
 
 
-def _preempt_or_reserve(
-    state: State, out: Step, line: EquivalenceClass, head: PendingHead, now: int, *, may_stop: bool
-) -> bool:
+def _preempt_or_reserve(state: State, out: Step, line: EquivalenceClass, head: PendingHead, now: int) -> bool:
     """Preempt for a head that fits nowhere, or make a backfill reservation for it.
 
     Returns True if a preemption search ran (it is expensive).
     """
-    may_stop = may_stop and could_preempt(state, head.workload)
+    may_stop = could_preempt(state, head.workload)
     if not may_stop and not backfill.wants_reservation(state, line, head, now):
         return False
     if quota_excess(state, line.project, line.ask):
