@@ -368,3 +368,19 @@ async def test_a_server_that_forgot_believes_a_hello_about_what_no_other_node_ha
                 assert await shipped(ship, "default/mine/9/0.1", b"own") == 3
                 assert await shipped(ship, f"default/job/{run.serial}/0.{run.attempt}", b"lies") == ENOUGH
         assert server.engine.state.instances["default/job.0"].log_size is None
+
+
+async def test_a_node_that_claims_a_coming_attempt_of_another_node_neither_ends_nor_writes_its_log() -> None:
+    async with two_nodes() as (server, agent, _, run):
+        coming = Run(run.token + 1, run.workload, 0, run.attempt + 1, run.document, serial=run.serial)
+        claims = {"ended": Report(coming.token, "ended", cause="exited", code=0, log_size=0)}
+        claims["running"] = Report(coming.token, "running")
+        log = f"default/job/{run.serial}/0.{coming.attempt}"
+        for name, claim in claims.items():
+            async with played(server.port, f"evil-{name}") as evil, shipping(evil) as ship:
+                await evil.hello(runs=[(coming, claim)])
+                assert await shipped(ship, log, b"lies") == ENOUGH, name
+        instance = server.engine.state.instances["default/job.0"]
+        assert (instance.state, instance.node, instance.attempt, instance.log_size) == ("running", "n1", 1, None)
+        assert server.logs.size(log) is None
+        await agent.quiet()

@@ -8,7 +8,7 @@ No clock and no I/O: log_ingest.py drives it with gRPC, the fault simulator on i
 from collections.abc import Callable, Container
 from enum import Enum, auto
 
-from roost.core.state.state import State
+from roost.core.state.state import State, awaits_agents
 from roost.model.protocol import Hello, LogChunk
 from roost.server.agents.validation import LOG_NAME
 
@@ -53,15 +53,17 @@ class IngestMachine:
 
 
 def owner_of(state: State, name: str) -> str | None:
-    """The node that the attempt of a log was on; None: nothing is known of it."""
+    """The node that the attempt of a log was on; "": it has not begun; None: nothing is known of it."""
     found = LOG_NAME.fullmatch(name)
     if found is None:
         return None
     project, workload, serial, index, attempt = found.groups()
     key, number = f"{project}/{workload}", int(attempt)
     existing, instance = state.workloads.get(key), state.instances.get(f"{key}.{int(index)}")
-    if existing is None or instance is None or existing.serial != int(serial) or not 0 < number <= instance.attempt:
+    if existing is None or existing.serial != int(serial):
         return None
+    if instance is None or number > instance.attempt:
+        return None if awaits_agents(state) or (instance is None and existing.adopted) else ""
     if number == instance.attempt and instance.node:
         return instance.node
     return next((line.node for line in instance.story if line.attempt == number and line.node), None)
