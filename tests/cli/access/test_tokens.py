@@ -51,6 +51,18 @@ def test_create_prints_the_token_once_and_it_works(typed: Type, server: Served, 
     assert token.rpartition("_")[2] not in typed("tokens", "--json").stdout + typed("tokens", "list").stdout
 
 
+def test_a_token_that_is_refused_says_where_tokens_come_from(server: Served, tmp_path: Path) -> None:
+    config, document = tmp_path / "config", "name: job\ncommand: 'true'\n"
+    config.write_text(server.config.read_text().replace(read_config(server.config).token, "roost_nobody_0000"))
+    environment = {"ROOST_CONFIG": str(config), "ROOST_PROJECT": None}
+    for command in (["ps"], ["run", "--detach", "--", "true"], ["wait", "job"], ["apply", "-f", "-"], ["doctor"]):
+        result = CliRunner(env=environment).invoke(root, command, input=document, catch_exceptions=False)
+        assert result.exit_code == FAILED, result.output
+        for place in ("ROOST_TOKEN", "ROOST_CONFIG", "`roost login`"):
+            assert place in result.output, (command, result.output)
+        assert "Authorization" not in result.output
+
+
 def test_rotate_and_revoke(typed: Type, server: Served, name: str) -> None:
     config = read_config(server.config)
 

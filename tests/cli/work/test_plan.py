@@ -53,6 +53,17 @@ def test_a_plan_of_several_is_applied_whole(typed: Type, written: Write) -> None
     assert typed("cancel", "several-a", "several-b").exit_code == 0
 
 
+def test_what_does_not_queue_and_has_no_room_is_an_error_alone_and_among_others(typed: Type, written: Write) -> None:
+    impatient = WAITS.format(name="impatient") + "when_full: reject\n"
+    alone = typed("apply", "-f", written("alone.yaml", impatient))
+    assert alone.exit_code == 4 and "default/impatient was rejected: no_nodes" in alone.stderr
+    assert "impatient" not in alone.stdout
+    several = written("several.yaml", impatient.replace("impatient", "hasty") + "---\n" + WAITS.format(name="patient"))
+    among = typed("apply", "-f", several)
+    assert among.exit_code == 4 and "hasty was rejected: no_nodes" in among.stderr
+    assert typed("cancel", "patient").exit_code == 0
+
+
 def test_wrong_files_and_wrong_tokens_are_wrong_usage(typed: Type, written: Write) -> None:
     good = written("good.yaml", WAITS.format(name="fine"))
     bad = written("bad.yaml", "name: fine\ncount: -1\ncommand: 'true'\n")

@@ -68,3 +68,15 @@ def test_columns_of_time_have_one_meaning(typed: Type, server: Served) -> None:
 def cancelled(client: Client) -> None:
     client.workloads.submit({"project": "times", "name": "over", "command": "true"})
     client.workloads.cancel("times", "over")
+
+
+def test_resources_are_shown_in_one_order_whatever_the_order_of_the_document(typed: Type, server: Served) -> None:
+    wanted = {"licences": 1, "disk": "2GiB", "memory": "1GiB", "apples": 3, "cpu": 2}
+    printed = set()
+    for resources in (wanted, dict(reversed(wanted.items()))):
+        name = f"ordered-{next(NUMBERS)}"
+        with server.client() as client:
+            client.workloads.submit({"name": name, "command": "true", "resources": resources})
+        printed |= {line for line in typed("show", name).stdout.splitlines() if line.startswith("Needs:")}
+        typed("cancel", name)
+    assert printed == {"Needs:      cpu 2, memory 1GiB, disk 2GiB, apples 3, licences 1"}

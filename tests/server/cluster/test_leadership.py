@@ -208,11 +208,21 @@ async def test_agents_are_answered_while_the_store_is_away_and_nothing_else_is()
 async def test_a_leader_whose_renewals_fail_takes_no_more_requests_but_keeps_its_agents() -> None:
     async with servers("one") as (one,):
         session = await one.hello("n1")
+        assert one.engine.unready() == ""
         one.store.away = True
         await until(lambda: not one.engine.leadership.is_sure())  # type: ignore[union-attr]
+        assert one.engine.unready() == "the store does not answer: the lead could not be renewed"
         with pytest.raises(NoService, match="the store does not answer"):
             await one.submit("a")
         assert one.engine.heard("n1", session, None)
+
+
+async def test_a_standby_that_has_seen_no_renewal_for_long_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with servers("one", "two") as (_, two):
+        assert two.engine.unready() == ""
+        later_ms = two.engine.clock.now_ms() + 3 * TIMING.ttl_ms
+        monkeypatch.setattr(two.engine.clock, "now_ms", lambda: later_ms)
+        assert two.engine.unready() == "no leader has renewed its lead of late"
 
 
 async def test_agents_are_let_go_when_another_leads_by_then() -> None:

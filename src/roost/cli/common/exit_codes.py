@@ -22,6 +22,7 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 NO_SERVER = 255
 
+UNAUTHORIZED = 401
 TOKEN_HINT = "check ROOST_TOKEN, or `token` in the file of ROOST_CONFIG; users run `roost login`"
 
 
@@ -42,16 +43,20 @@ def on_lines(errors: Iterable[object]) -> str:
     return "\n       ".join(map(str, errors))
 
 
+def hint_of(error: ClientError) -> str:
+    """What to do about an error on the command line, where tokens are no headers."""
+    return TOKEN_HINT if isinstance(error, ApiError) and error.status == UNAUTHORIZED else error.hint
+
+
 @contextmanager
 def explained() -> Iterator[None]:
     """Turn errors into an exit code and a sentence."""
     try:
         yield
     except ClientError as error:
-        hint = TOKEN_HINT if isinstance(error, ApiError) and error.status == 401 else error.hint
         errors = error.errors if isinstance(error, ApiError) else []
         message = on_lines(f"{path}: {text}" for path, text in errors) if len(errors) > 1 else str(error)
-        raise Failure(message, hint, exit_code_of(error)) from None
+        raise Failure(message, hint_of(error), exit_code_of(error)) from None
     except Invalid as error:
         raise Failure(on_lines(error.every), exit_code=USAGE) from None
     except ModuleNotFoundError as error:

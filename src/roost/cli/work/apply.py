@@ -10,7 +10,16 @@ from typing import Any
 import click
 
 from roost.cli.common.array_file import with_values
-from roost.cli.common.exit_codes import DONE, NOT_PLACED, USAGE, WOULD_CHANGE, Failure, exit_code_of, on_lines
+from roost.cli.common.exit_codes import (
+    DONE,
+    NOT_PLACED,
+    UNAUTHORIZED,
+    USAGE,
+    WOULD_CHANGE,
+    Failure,
+    exit_code_of,
+    on_lines,
+)
 from roost.cli.common.options import FILE, json_option
 from roost.cli.common.output import Output, echo_err, print_json, print_table
 from roost.cli.common.rollout_progress import follow, seconds, timeout_option, wait_option
@@ -150,6 +159,8 @@ def _explained_where(places: list[tuple[str, Any]]) -> Iterator[None]:
     try:
         yield
     except ApiError as error:
+        if error.status == UNAUTHORIZED:  # no document is the cause
+            raise
         message = error.message
         if not error.code.startswith("plan_"):
             message = on_lines(_with_place(places, *item) for item in error.errors)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from roost import __version__
+from roost.cli.common.exit_codes import hint_of
 from roost.cli.machines.doctor.command import DoctorCheck, bad, ok, warn
 from roost.cli.machines.doctor.work import look_at_work, warnings
 from roost.client import Client
@@ -62,7 +63,7 @@ def look_at_server(config: Config) -> Iterator[DoctorCheck]:
     except Unreachable as error:
         yield bad("server", f"it stopped answering: {error}", "check its log")
     except ClientError as error:
-        yield bad("server", f"{config.url} refuses: {error}", error.hint or "is the token still good?")
+        yield bad("server", f"{config.url} refuses: {error}", hint_of(error) or "is the token still good?")
     finally:
         transport.close()
 
