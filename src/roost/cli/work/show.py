@@ -307,4 +307,4 @@ def progress(workload: WorkloadView | OverView) -> str:
     if workload.count == 1:
         return "1"
     order = sorted(workload.counts.items(), key=lambda state: -state[1])
-    return ", ".join(f"{number} {state}" for state, number in order)
+    return ", ".join(f"{number} {state}" for state, number in order) or "-"

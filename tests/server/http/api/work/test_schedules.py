@@ -1,8 +1,10 @@
 """Schedules over the API: when they are due, their runs, a run besides; and order among workloads."""
 
+from pathlib import Path
 from typing import Any
 
 from tests.security.callers import caller, quiet_server
+from tests.server.http.api.work.test_history import kept, written
 from tests.server.inprocess_server import inprocess_server
 
 NEVER_SOON = "0 0 29 2 *"  # the clock of these tests is the real one
@@ -75,6 +77,23 @@ async def test_schedules_come_in_pages_and_by_project() -> None:
         page = await made.get("/v1/schedules", project="web")
         assert [item["project"] for item in page["items"]] == ["web"]
         await made.get("/v1/schedules", expect=422, next=11)
+
+
+async def test_a_schedule_of_the_past_is_shown_with_the_runs_of_then(tmp_path: Path) -> None:
+    async with inprocess_server(history=kept(tmp_path)) as made:
+        await made.submit("nightly", schedule={"cron": NEVER_SOON, "overlap": "allow"}, count=3)
+        first = await made.post("/v1/schedules/default/nightly/run", None, expect=201)
+        revision = made.engine.state.revision
+        await made.post("/v1/schedules/default/nightly/run", None, expect=201)
+        await made.post("/v1/workloads/default/nightly/cancel", None)
+        await written(made)
+        then = await made.get("/v1/workloads/default/nightly", at=f"@{revision}")
+        assert (then["state"], [run["name"] for run in then["schedule"]["runs"]]) == ("scheduled", [first["name"]])
+        assert len(then["schedule"]["next_ms"]) == 1
+        (over,) = (await made.get("/v1/history/default/nightly"))["items"]
+        assert (over["state"], over["counts"]) == ("cancelled", {})
+        page = await made.get(f"/v1/history/default/nightly/{over['serial']}/instances")
+        assert page["items"] == [], "a schedule never had any"
 
 
 async def test_a_schedule_that_was_cancelled_is_ended() -> None:
