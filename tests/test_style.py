@@ -183,7 +183,7 @@ def keeper_uses_only_the_standard_library() -> Complaints:
     for path, node in nodes(ast.Import, ast.ImportFrom, under=SOURCE / "keeper"):
         names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
         for name in names:
-            own = name == "roost.keeper" or name.startswith("roost.keeper.")
+            own = name in ("roost", "roost.keeper") or name.startswith("roost.keeper.")  # "roost" has only its version
             if not own and name.split(".")[0] not in sys.stdlib_module_names:
                 yield f"{place(path, node.lineno)}: {ast.unparse(node)}: the keeper imports only the standard library"
 

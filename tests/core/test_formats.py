@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from roost import __version__
 from roost.core.invariants import check
 from roost.core.replica import load, mirror
 from roost.core.state.records import FORMAT, Meta
@@ -79,9 +80,10 @@ def test_records_are_written_as_recorded() -> None:
 @pytest.mark.parametrize("stored", [FORMAT + 1, FORMAT + 100, 0, -1])
 def test_a_store_of_another_format_is_refused_before_anything_is_read(stored: int) -> None:
     broken = [record._replace(value=b"?") for record in CURRENT if record.kind != "meta"]
-    meta = [record for record in changed("meta", format=stored, unheard_of=1) if record.kind == "meta"]
+    fields = {"format": stored, "release": "7.7.7", "unheard_of": 1}
+    meta = [record for record in changed("meta", **fields) if record.kind == "meta"]
     message = refused([*broken, *meta])
-    assert f"have format {stored}, this release reads format {FORMAT}" in message
+    assert f"have format {stored}, by roost 7.7.7; this is roost {__version__} and reads format {FORMAT}" in message
 
 
 @pytest.mark.parametrize("kind", TYPES)

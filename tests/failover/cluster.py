@@ -36,6 +36,17 @@ class Process:
                 self._message, stdout=log, stderr=log, env=self._environment, start_new_session=True
             )
 
+    def use(self, source: Path) -> None:
+        """From the next start on it is the Roost of this source, and so is what it starts."""
+        self._environment["PYTHONPATH"] = str(source)
+
+    def wait(self) -> int:
+        """Until it ends by itself; its exit code."""
+        assert self._running is not None
+        code = self._running.wait(DEADLINE_S)
+        self._running = None
+        return code
+
     def send(self, what: signal.Signals) -> None:
         assert self._running is not None
         self._running.send_signal(what)
@@ -135,16 +146,21 @@ class Cluster:
 
     def add_agent(self, name: str, *, cpu: str = "4", prefix: list[str] | None = None) -> Process:
         """A node that has joined and is ready."""
+        process = self.make_agent(name, cpu=cpu, prefix=prefix)
+        process.start()
+        self.until(lambda: self.is_ready(name), f"{name} is ready")
+        return process
+
+    def make_agent(self, name: str, *, cpu: str = "4", prefix: list[str] | None = None) -> Process:
+        """A node that joins when it is started."""
         with self.client() as client:
             token = client.join_tokens.create(uses=1).token
         arguments = ["agent", "--join", token, "--name", name, "--dir", str(self.folder / name), "--cpu", cpu]
         process = Process(arguments, self.folder / f"{name}.log", prefix or [])
-        process.start()
         self.agents.append(process)
-        self.until(lambda: self._is_ready(name), f"{name} is ready")
         return process
 
-    def _is_ready(self, name: str) -> bool:
+    def is_ready(self, name: str) -> bool:
         with self.client() as client:
             return any(node.name == name and node.status == "ready" for node in client.nodes.list())
 

@@ -6,9 +6,11 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 
 import uvloop
 
+from roost import __version__
 from roost.agent.config import AgentOptions, read_identity, read_life, read_options
 from roost.agent.host.fingerprint import UsageMeter, facts
 from roost.agent.log import log
@@ -16,10 +18,13 @@ from roost.agent.service import Service
 from roost.drivers.process import ProcessDriver
 from roost.keeper.clock import now_ms
 from roost.keeper.processes import AGENT_MARK, MARK, PORTS_MARK, kill_leftovers
+from roost.keeper.socket import PROTOCOL
 from roost.model.errors import Invalid
+from roost.ports.driver import Event, KnownRuns
 
 WRONG_USAGE = 2
 KEEPER_GONE = 3
+OTHER_KEEPER = 4
 ORPHANED_S_MAX = 0.2  # a process that ends closes its sockets a moment before its children get another parent
 
 
@@ -48,13 +53,23 @@ async def _live(options: AgentOptions, socket_path: str, keeper: int) -> None:
         server=options.server,
         usage=lambda: meter.usage(now_ms()),
     )
-    driver = ProcessDriver(service.reported, lambda: _keeper_gone(keeper))
+    driver = ProcessDriver(partial(_report, service), lambda: _keeper_gone(keeper))
     service.driver = driver
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, service.stop)
     await driver.connect(socket_path)
     gc.freeze()
     await service.run()
     driver.close()
+
+
+def _report(service: Service, event: Event) -> None:
+    """To the service. A keeper of another protocol gets no orders: it would follow them in part."""
+    if isinstance(event, KnownRuns) and event.protocol != PROTOCOL:
+        theirs = f"the keeper (roost {event.software or 'of an older release'}) speaks keeper protocol {event.protocol}"
+        mine = f"this agent (roost {__version__}) speaks {PROTOCOL}"
+        log(f"{theirs}, {mine}; install the same release again, or drain the node and restart `roost agent`")
+        os._exit(OTHER_KEEPER)  # the keeper starts us again, perhaps as the release that it understands
+    service.reported(event)
 
 
 def _keeper_gone(keeper: int) -> None:

@@ -13,6 +13,7 @@ from msgspec import MsgspecError
 from msgspec.msgpack import Decoder
 from msgspec.structs import replace
 
+from roost import __version__
 from roost.core.dependencies.release import depends_by_element, enqueue
 from roost.core.placement.gpu.fragmentation import expect
 from roost.core.queue.gang import join_gang
@@ -89,13 +90,14 @@ def follow(state: State, revision: int, changes: Iterable[Change]) -> None:
 def _check_format(meta: bytes) -> None:
     """Before any other record is read: they may be of another layout."""
     try:
-        stored = _FORMAT.decode(meta).format
+        stored = _FORMAT.decode(meta)
     except MsgspecError as error:
         raise _unreadable("meta", "", error) from error
-    if stored != FORMAT:
-        release = "a later release of Roost wrote it: start that release" if stored > FORMAT else "no release wrote it"
-        message = f"the records of this store have format {stored}, this release reads format {FORMAT}; {release}"
-        raise StoreError(Damaged(f"{message}, or restore a backup of this one: docs/guides/upgrade.md"))
+    if stored.format != FORMAT:
+        found = f"the records of this store have format {stored.format}, by roost {stored.release or 'unknown'}"
+        reads = f"this is roost {__version__} and reads format {FORMAT}"
+        advice = "start that release, or restore a backup of this one: docs/guides/upgrade.md"
+        raise StoreError(Damaged(f"{found}; {reads}; nothing was changed: {advice}"))
 
 
 def _unreadable(kind: str, key: str, error: MsgspecError) -> StoreError:
@@ -111,6 +113,9 @@ def take_over(state: State, now: int, *, unclean: bool = False) -> None:
     if not state.meta.first_serial:
         state.meta.first_serial = state.meta.reserved = now * SERIALS_PER_MS
     state.serial = state.meta.reserved
+    if state.meta.release != __version__:
+        state.meta.release = __version__
+        state.touch_meta()
     _remember_lease(state, now)
     if state.meta.typical:
         expect(state)

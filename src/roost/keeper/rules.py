@@ -6,10 +6,11 @@ of a `Host`. run_table.py is that host with real processes; drivers/fake.py is o
 
 import heapq
 
+from roost import __version__
 from roost.keeper import run as orders
 from roost.keeper.clock import NEVER
 from roost.keeper.run import KeeperRun, RunRefused, ending, is_last, number, text
-from roost.keeper.socket import HOLD_MS, encode
+from roost.keeper.socket import HOLD_MS, PROTOCOL, encode
 
 RUNS_MAX = 8_192  # known at a time, ended ones included: about 1 KiB each, and their notes
 NOTES_SIZE_MAX = 128 << 20  # all together: they are sent at once to an agent that connects
@@ -131,7 +132,8 @@ class Rules:
     def greeting(self, now: int) -> str:
         runs = ",".join(run.record() for run in self.known.values())
         able = encode(self.host.enforces())
-        return f'{{"event":"runs","at":{now},"lease":{self.lease_until},"enforces":{able},"runs":[{runs}]}}'
+        me = f'"protocol":{PROTOCOL},"software":"{__version__}"'
+        return f'{{"event":"runs","at":{now},{me},"lease":{self.lease_until},"enforces":{able},"runs":[{runs}]}}'
 
     # --- what happens by itself
 

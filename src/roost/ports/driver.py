@@ -124,6 +124,8 @@ class KnownRuns(msgspec.Struct, frozen=True, tag_field="event", tag="runs"):
     lease: int
     runs: list[KnownRun] = []
     enforces: list[str] = []  # of cpu, memory, pids and cleanup (no process outlives its run)
+    protocol: int = 0  # of a keeper: what it understands
+    software: str = ""  # its release
 
 
 class StartRefused(msgspec.Struct, frozen=True, tag_field="event", tag="refused"):

@@ -12,7 +12,8 @@ from roost.server.engine.machine import BATCH_UNITS, Act, CommitChanges, EngineM
 
 def leading(now: int = 1_000, **settings: int) -> EngineMachine:
     machine = EngineMachine(Settings(**settings))
-    machine.opened(1, Snapshot(0, []), now)
+    machine.mirrored(Snapshot(0, []))
+    machine.elected(1, now, unclean=False)
     return machine
 
 

@@ -44,13 +44,15 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class StoredFormat(msgspec.Struct):
-    """The format of all records, out of the meta record of any release."""
+    """The format of all records and who wrote them, out of the meta record of any release."""
 
     format: int = FORMAT
+    release: str = ""
 
 
 class Meta(msgspec.Struct, forbid_unknown_fields=True):
     format: int = FORMAT
+    release: str = ""  # of Roost that led last
     first_serial: int = 0  # the first serial of this state; smaller tokens are of an earlier store
     reserved: int = 0  # serials below this may be in use
     cursors: dict[str, str] = {}  # strategy -> node it chose last

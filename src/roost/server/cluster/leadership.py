@@ -36,12 +36,19 @@ class Leadership:
         self._news = asyncio.Event()
         self._another = asyncio.Event()  # another server leads
         self._elected: asyncio.Future[Elected]
-        self._first: port.LoadResult | None = None  # of the start, until it is used
+        self._first: port.LoadResult | None = None  # of the start, until it is used; the follower has it
 
-    async def begin(self) -> port.Unavailable | None:
-        """Load once before the server starts. A store that refuses the user is an error then, and nothing else is."""
-        self._first = await self._store.load()
-        return self._first if isinstance(self._first, port.Unavailable) and self._first.denied else None
+    async def begin(self, follower: Follower) -> port.LoadFailure | None:
+        """Load once before the server starts. What waiting cannot mend is an error then: a store that refuses the user,
+        and records that this release cannot read."""
+        first = self._first = await self._store.load()
+        if not isinstance(first, port.Snapshot):
+            return first if isinstance(first, port.Unavailable) and first.denied else None
+        try:
+            follower.mirrored(first)
+        except port.StoreError as error:
+            return port.Damaged(str(error))
+        return None
 
     async def until_elected(self, follower: Follower) -> Elected:
         """Follow until this server leads; the mirror then holds everything that was ever committed."""
@@ -67,7 +74,8 @@ class Leadership:
         if not isinstance(snapshot, port.Snapshot):
             return snapshot
         try:
-            follower.mirrored(snapshot)
+            if first is None:
+                follower.mirrored(snapshot)
             self.machine.loaded()
             return await self._compete(follower, snapshot.revision)
         except port.StoreError as error:  # a record that this release cannot read

@@ -129,7 +129,7 @@ class Engine:
     async def open(self, identity: str) -> None:
         """Take the lead and load what is stored. One of several servers does so when it is elected."""
         self._identity = identity
-        failure = await (self._open() if self.leadership is None else self.leadership.begin())
+        failure = await (self._open() if self.leadership is None else self.leadership.begin(self))
         if failure is not None:
             raise port.StoreError(failure)
 
@@ -275,17 +275,18 @@ class Engine:
         await wait_for(self._wake, delay)
 
     async def _open(self) -> port.Fenced | port.LoadFailure | None:
-        taken = await self._store.lead(self._identity)
-        if not isinstance(taken, port.LeadTaken):
-            return taken
+        """Nothing is written before all records were read: another release may have written them."""
         snapshot = await self._store.load()
         if not isinstance(snapshot, port.Snapshot):
             return snapshot
         try:
-            effects = self.machine.opened(taken.epoch, snapshot, self.clock.now_ms())
+            self.machine.mirrored(snapshot)
         except port.StoreError as error:  # a record that this release cannot read
             return port.Damaged(str(error))
-        self._carry_out(effects)
+        taken = await self._store.lead(self._identity)
+        if not isinstance(taken, port.LeadTaken):
+            return taken
+        self._carry_out(self.machine.elected(taken.epoch, self.clock.now_ms(), unclean=False))
         return None
 
     async def _recover(self) -> None:

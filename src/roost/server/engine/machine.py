@@ -111,7 +111,8 @@ class StandBy(NamedTuple):
     """Follow the leader and compete with the other servers until `elected`."""
 
 
-#: `Load` is for a store that no other server uses: take its lead, load it, and say `opened` or `out_of_touch`.
+#: `Load` is for a store that no other server uses: load it, say `mirrored`, take its lead and say `elected`; if one of
+#: them fails, say `out_of_touch`.
 #: Every list of effects ends with the one that says what comes next, one of the last five; or it has stopped.
 Effect = Act | AnswerRequest | Mirrored | ResetExecutor | Began | CommitChanges | SleepUntil | Release | Load | StandBy
 
@@ -328,26 +329,21 @@ class EngineMachine:
         self.role = Following()
         return [StandBy()]
 
-    def opened(self, epoch: int, snapshot: Snapshot, now: int) -> list[Effect]:
-        """The lead of a store that no other server uses was taken, and this is its content."""
-        return self._begin(epoch, mirror(snapshot, self._settings), now, unclean=False)
-
     def elected(self, epoch: int, now: int, *, unclean: bool) -> list[Effect]:
-        """This server leads; its mirror holds everything that was ever committed."""
-        return self._begin(epoch, self.state, now, unclean=unclean)
+        """This server leads, and its mirror holds everything that was ever committed: decide from now on.
 
-    def _begin(self, epoch: int, state: State, now: int, *, unclean: bool) -> list[Effect]:
-        """Decide from now on. Agents register again, and the same orders are derived again."""
+        Agents register again, and the same orders are derived again.
+        """
         effects: list[Effect] = [ResetExecutor()] if isinstance(self.role, Holding) else []
+        state = self.state
         recorded = Snapshot(state.revision, self._records_of(state)) if self._records_of is not None else None
         take_over(state, now, unclean=unclean)
         self._unread_ms = 0  # its leases begin now
-        self.state, self._is_mirror = state, True
         self.epoch, self.role = epoch, Leading()
         self._backoff.reset()
         return [*effects, Began(recorded, unclean), SleepUntil(0)]
 
-    # while another server leads
+    # before this server leads
 
     def mirrored(self, snapshot: Snapshot) -> None:
         self.state, self._is_mirror = mirror(snapshot, self._settings), True

@@ -78,6 +78,9 @@ class HistoryWriter(threading.Thread):
         items: list[Item] = []
         while Signal.STOP not in items:
             items = self._gather()
+            if self._database is None and self._begin is None and not any(isinstance(item, Begin) for item in items):
+                self._front.written_notes += sum(isinstance(item, Audit) for item in items)
+                continue  # no state was read yet: a file of another release must stay as it is
             try:
                 if not self._ready():
                     self._remember(items)

@@ -189,8 +189,8 @@ class SimulatedServer(SimulatedProcess):
             self._refuse(found)
             return
         self._disk.memory = found or self._disk.memory
-        epoch = self._disk.lead()
-        self._carry_out(self.machine.opened(epoch, self._disk.memory.snapshot(), self.clock.now_ms()))
+        self.machine.mirrored(self._disk.memory.snapshot())
+        self.elected(self._disk.lead(), unclean=False)
 
     def _refuse(self, loss: StoreLoss) -> None:
         """The process ends with a message, and an operator is called."""
