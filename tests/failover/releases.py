@@ -55,13 +55,15 @@ def made_release(folder: Path, version: str, change: int, names: Iterable[str] =
     return _read(folder)
 
 
-def tagged_release(folder: Path) -> Release | None:
-    """The newest release that has a tag; None: there is none, or this is no clone."""
-    found = subprocess.run(["git", "describe", "--tags", "--abbrev=0"], cwd=ROOT, capture_output=True, text=True)
-    if found.returncode:
-        return None
-    archive = subprocess.run(["git", "archive", found.stdout.strip(), "src"], cwd=ROOT, capture_output=True, check=True)
-    folder.mkdir()
+def newest_tag() -> str:
+    """Of the newest release; empty: none has a tag yet, or this is no clone."""
+    return subprocess.run(
+        ["git", "describe", "--tags", "--abbrev=0"], cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def tagged_release(folder: Path, tag: str) -> Release:
+    archive = subprocess.run(["git", "archive", tag, "src"], cwd=ROOT, capture_output=True, check=True)
     subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
     return _read(folder / "src")
 
