@@ -4,8 +4,8 @@ from functools import cache
 
 import grpc
 
-from roost.agent.connection.identity import SERVER_NAME, credentials_of, make_request
-from roost.model.records.enrolment import Bundle
+from roost.agent.connection.identity import credentials_of, make_request
+from roost.model.records.enrolment import SERVER_NAME, Bundle
 from roost.server.config import CERTIFICATE_MS
 from roost.server.pki.authority import Authority, make_authority
 

@@ -13,7 +13,8 @@ import grpc
 import pytest
 from roost_lab.bench.product import Product
 
-from roost.agent.connection.identity import SERVER_NAME, NodeIdentity, credentials_of
+from roost.agent.connection.identity import NodeIdentity, credentials_of
+from roost.model.records.enrolment import SERVER_NAME
 from roost.schema.feed import EndingView
 from roost.schema.work import InstanceView
 

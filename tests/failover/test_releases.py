@@ -1,7 +1,7 @@
 """The matrix of releases: servers, agents, keepers and stores of this release and of others, as real processes.
 
 Each pair either works end to end, or refuses with a message that names both releases and what to do. A refusal changes
-nothing that is stored, and whoever goes back to the right release goes on where it was.
+nothing that is stored, and the right release goes on where it was.
 """
 
 import hashlib

@@ -9,10 +9,9 @@ from typing import Any
 
 import grpc
 
-from roost.agent.connection.identity import SERVER_NAME
 from roost.core.invariants import check
 from roost.core.state.records import Settings
-from roost.model.records.enrolment import Bundle
+from roost.model.records.enrolment import SERVER_NAME, Bundle
 from roost.ports.blobs import Blobs
 from roost.server.agents.gateway import SERVICE, Gateway
 from roost.server.cluster.forwarding import answer

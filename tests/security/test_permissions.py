@@ -96,6 +96,7 @@ TABLE = [
     Row("list_members", "GET", "/v1/projects/{p}/members", "admin", "project"),
     Row("set_member", "PUT", "/v1/projects/{p}/members/bob@example.com", "admin", "project", {"role": "admin"}),
     Row("remove_member", "DELETE", "/v1/projects/{p}/members/ann@example.com", "admin", "project", None, (204,)),
+    Row("revoke_server_certificates", "POST", "/v1/servers/certificates/revoke", "admin", "all", None, (409,)),
     Row("list_secrets", "GET", "/v1/projects/{p}/secrets", "viewer", "project"),
     Row("set_secret", "PUT", "/v1/projects/{p}/secrets/{x}", "operator", "project", {"value": "v"}),
     Row("remove_secret", "DELETE", "/v1/projects/{p}/secrets/key", "operator", "project", None, (204,)),

@@ -113,8 +113,8 @@ class Service:
                     if count:
                         end_leftovers(self._mark)
                     self._restored.set()
-                case Connected(servers):
-                    self._identity.learn(servers)
+                case Connected(servers, series):
+                    self._identity.learn(servers, series)
                     self.spool.reconnected()
                 case LogLine(text):
                     log(text)

@@ -12,7 +12,7 @@ from roost.schema.nodes import DrainPlanView, MaintenanceView, NodeDetail, NodeP
 from roost.schema.pools import PoolPage, PoolView
 from roost.schema.projects import ProjectPage, ProjectView, ReservationPage, ReservationView
 from roost.schema.secrets import Resealed, SecretPage, SecretView
-from roost.schema.servers import LeaderView, ServersView
+from roost.schema.servers import LeaderView, RevokedView, ServersView
 from roost.schema.webhooks import HookPage, HookTried, HookView
 
 Duration = str | int | float  # `10m`, or seconds
@@ -147,6 +147,10 @@ class ServerCalls(Namespace):
     def transfer_leader(self, to: str = "") -> LeaderView:
         """Transfer leadership to a server, or to the first standby. Returns the previous leader."""
         return self._call("POST", "/v1/leader/transfer", LeaderView, {"to": to})
+
+    def revoke_certificates(self) -> RevokedView:
+        """Revoke the certificates of all servers; running servers issue new ones at once."""
+        return self._call("POST", "/v1/servers/certificates/revoke", RevokedView)
 
 
 class MaintenanceCalls(Namespace):

@@ -44,6 +44,12 @@ class LeaderView(msgspec.Struct, frozen=True, kw_only=True):
     api: str = ""
 
 
+class RevokedView(msgspec.Struct, frozen=True, kw_only=True):
+    """The certificates of servers that are valid: those of this series. All earlier ones are revoked."""
+
+    series: int
+
+
 class LeaderTransfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The server that is to lead; none named: the first standby."""
 

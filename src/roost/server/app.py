@@ -260,6 +260,7 @@ async def _open_gateway(
         parts.web.tls = api.context if config.encrypts(config.host) else None
         if parts.team is not None:
             parts.team.transport = secured.transport
+            secured.transport.renewed = parts.team.peers.renew_channels if parts.team.peers is not None else None
         if enrol is not None:
             await enrol(secured.certificates)
         credentials = secured.transport.server.grpc_credentials(secured.certificates.authority.certificate)

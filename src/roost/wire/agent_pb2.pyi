@@ -307,6 +307,7 @@ class Welcome(_message.Message):
     PROTOCOL_FIELD_NUMBER: _builtins.int
     SOFTWARE_FIELD_NUMBER: _builtins.int
     SERVERS_FIELD_NUMBER: _builtins.int
+    SERIES_FIELD_NUMBER: _builtins.int
     session: _builtins.int
     echo_ms: _builtins.int
     lease_ms: _builtins.int
@@ -315,6 +316,8 @@ class Welcome(_message.Message):
     """an agent refuses another one than its own"""
     software: _builtins.str
     """the server's release, for messages"""
+    series: _builtins.int
+    """of the servers' certificates: those of earlier ones are revoked"""
     @_builtins.property
     def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Order]: ...
     @_builtins.property
@@ -332,10 +335,11 @@ class Welcome(_message.Message):
         protocol: _builtins.int = ...,
         software: _builtins.str = ...,
         servers: _abc.Iterable[_builtins.str] | None = ...,
+        series: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["echo_ms", b"echo_ms", "generation", b"generation", "lease_ms", b"lease_ms", "orders", b"orders", "protocol", b"protocol", "servers", b"servers", "session", b"session", "software", b"software"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["echo_ms", b"echo_ms", "generation", b"generation", "lease_ms", b"lease_ms", "orders", b"orders", "protocol", b"protocol", "series", b"series", "servers", b"servers", "session", b"session", "software", b"software"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

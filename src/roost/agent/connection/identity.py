@@ -19,7 +19,6 @@ from roost.model.records.enrolment import Bundle, Credential, read_bundle
 from roost.wire import agent_pb2 as pb
 
 FILE = "certificate.pem"
-SERVER_NAME = "roost-server"  # every server's certificate has it, so that addresses need not be in there
 RENEW = "/roost.agent.v1.Agents/Renew"
 LOOK_S_MAX = 600.0  # a machine that slept for a month looks at its clock soon after
 RENEW_AGAIN_S_MIN, RENEW_AGAIN_S_MAX = 30.0, 3_600.0  # a third of a life is left: no hurry
@@ -53,13 +52,15 @@ class NodeIdentity:
             self._seen = seen
         return self._bundle
 
-    def learn(self, servers: Iterable[str]) -> None:
-        """Remember where servers are, for an agent that starts while the one we joined is away."""
+    def learn(self, servers: Iterable[str], series: int) -> None:
+        """Remember where servers are, for an agent that starts while the one we joined is away, and which of their
+        certificates were revoked."""
         bundle = self.read()
         if bundle is not None:
             merged = tuple(dict.fromkeys((*servers, *bundle.servers)))[:SERVERS_MAX]
-            if set(merged) != set(bundle.servers):
-                self.write(msgspec.structs.replace(bundle, servers=merged))
+            if set(merged) != set(bundle.servers) or series > bundle.series:
+                newest = max(series, bundle.series)
+                self.write(msgspec.structs.replace(bundle, servers=merged, series=newest))
 
     def exists(self) -> bool:
         return os.path.exists(self.path)
@@ -98,7 +99,9 @@ async def renew(identity: NodeIdentity, open_channel: OpenChannel, bundle: Bundl
         data = await channel.unary_unary(RENEW)(message, timeout=RENEW_S_MAX, wait_for_ready=True)
     given = pb.Renewed.FromString(data)
     servers = tuple(given.servers) or bundle.servers
-    renewed = Credential(given.certificate, given.authority, servers, given.issued_ms, given.expires_ms)
+    renewed = Credential(
+        given.certificate, given.authority, servers, given.issued_ms, given.expires_ms, series=bundle.series
+    )
     identity.write(bundle_of(bundle.name, key, renewed))
     log("the certificate was renewed")
 
@@ -123,7 +126,8 @@ def make_request(node: str) -> tuple[str, str]:
 
 
 def bundle_of(node: str, key: str, given: Credential) -> Bundle:
-    return Bundle(key, given.certificate, given.authority, node, given.issued_ms, given.expires_ms, given.servers)
+    about = (node, given.issued_ms, given.expires_ms, given.servers)
+    return Bundle(key, given.certificate, given.authority, *about, series=given.series)
 
 
 def now_ms() -> int:

@@ -85,6 +85,7 @@ class Connected(msgspec.Struct, frozen=True):
     """A session begins; these servers are to be remembered for the next start."""
 
     servers: tuple[str, ...]
+    series: int = 0  # of their certificates
 
 
 class LogLine(msgspec.Struct, frozen=True):
@@ -195,11 +196,13 @@ class LinkMachine:
         self._sending = False
 
     def received(
-        self, frame: Welcome | Answer | None, now: int, servers: tuple[str, ...] = (), *, unsure: bool = False
-    ) -> list[Effect]:
+        self, frame: Welcome | Answer | None, now: int, servers: tuple[str, ...] = (), series: int = 0, *,
+        unsure: bool = False,
+    ) -> list[Effect]:  # fmt: skip
         """A frame of the server, None: it has something that this agent does not know, and is not half followed.
 
-        A welcome names the other servers; an answer says whether the server may lead no more.
+        A welcome names the other servers and the series of their certificates; an answer says whether the server may
+        lead no more.
         """
         if self.phase not in (Phase.GREETING, Phase.CONNECTED, Phase.LEAVING):
             return []
@@ -207,7 +210,7 @@ class LinkMachine:
             return self._lost(StreamEnd.NOT_UNDERSTOOD, NOT_UNDERSTOOD, now, [CloseStream()])
         if self.phase is Phase.GREETING:
             if isinstance(frame, Welcome):
-                return self._welcomed(frame, servers, now)
+                return self._welcomed(frame, servers, series, now)
             return self._lost(StreamEnd.BROKEN, NO_WELCOME, now, [CloseStream()])
         self._heard_ms = now
         if isinstance(frame, Welcome):
@@ -251,7 +254,7 @@ class LinkMachine:
 
     # inside
 
-    def _welcomed(self, welcome: Welcome, servers: tuple[str, ...], now: int) -> list[Effect]:
+    def _welcomed(self, welcome: Welcome, servers: tuple[str, ...], series: int, now: int) -> list[Effect]:
         if refusal := version_refusal(welcome.protocol, welcome.software, mine="agent", other="server"):
             return self._lost(StreamEnd.NOT_UNDERSTOOD, refusal, now, [CloseStream()])
         self.servers.welcomed(self.address, servers)
@@ -260,7 +263,7 @@ class LinkMachine:
         self._unanswered = self._unsure = self._finding = False
         actions = self._actor.welcomed(welcome, now)
         self._plan_beat(self._sent_ms)
-        return [*self._log(f"connected to {self.address} as {self._actor.node}"), *actions, Connected(servers)]
+        return [*self._log(f"connected to {self.address} as {self._actor.node}"), *actions, Connected(servers, series)]
 
     def _beat(self, now: int, usage: Usage | None) -> SendFrame:
         """The next heartbeat. A regular one repeats the reports that were not acknowledged."""

@@ -8,13 +8,13 @@ from typing import TypeAlias, assert_never
 import grpc
 
 from roost.agent.connection import machine as link
-from roost.agent.connection.identity import SERVER_NAME, NodeIdentity, credentials_of
+from roost.agent.connection.identity import NodeIdentity, credentials_of
 from roost.agent.connection.identity import now_ms as wall_ms
 from roost.agent.machine import AgentMachine
 from roost.agent.machine import Effect as AgentEffect
 from roost.keeper.clock import now_ms
 from roost.model.protocol import Usage
-from roost.model.records.enrolment import Bundle
+from roost.model.records.enrolment import Bundle, server_name
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_agent, unpack_server
 
@@ -34,7 +34,6 @@ OPTIONS = (
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
     ("grpc.service_config_disable_resolution", 1),
-    ("grpc.ssl_target_name_override", SERVER_NAME),
     ("grpc.use_local_subchannel_pool", 1),  # a renewed certificate is shown on a connection of its own
 )
 
@@ -178,8 +177,11 @@ class AgentStream:
             writing = group.create_task(self._write(call, frames))
             while (data := await call.read()) is not grpc.aio.EOF:
                 packed = pb.ServerFrame.FromString(data)
-                servers, unsure = tuple(packed.welcome.servers), packed.answer.unsure
-                self._resolve(self._machine.link.received(unpack_server(packed), now_ms(), servers, unsure=unsure))
+                welcome, unsure = packed.welcome, packed.answer.unsure
+                servers, series = tuple(welcome.servers), welcome.series
+                self._resolve(
+                    self._machine.link.received(unpack_server(packed), now_ms(), servers, series, unsure=unsure)
+                )
             writing.cancel()
 
     async def _write(self, call: Call, frames: asyncio.Queue[link.SendFrame]) -> None:
@@ -230,7 +232,7 @@ class AgentStream:
 
     def open_channel(self, bundle: Bundle) -> grpc.aio.Channel:
         address = self.address or self._machine.link.servers.all(bundle.servers)[0]
-        return grpc.aio.secure_channel(address, credentials_of(bundle), options=OPTIONS)
+        return secure_channel(address, bundle)
 
     def _leave_channel(self) -> None:
         if self._channel is not None:
@@ -267,6 +269,12 @@ class AgentStream:
         self._timer = asyncio.get_running_loop().call_later(max(0, at_ms - now_ms()) / 1_000, self._woken.set)
 
 
+def secure_channel(address: str, bundle: Bundle) -> grpc.aio.Channel:
+    """To a server whose certificate was not revoked, as far as this node knows."""
+    options = (*OPTIONS, ("grpc.ssl_target_name_override", server_name(bundle.series)))
+    return grpc.aio.secure_channel(address, credentials_of(bundle), options=options)
+
+
 async def own_address(server: str) -> str:
     """The IP address of this machine on its route to HOST:PORT, at which others reach it; nothing: there is no route.
 
@@ -288,7 +296,7 @@ async def own_address(server: str) -> str:
 
 
 async def _leads(address: str, bundle: Bundle) -> bool:
-    async with grpc.aio.secure_channel(address, credentials_of(bundle), options=OPTIONS) as channel:
+    async with secure_channel(address, bundle) as channel:
         try:
             answer = await channel.unary_unary(f"{SERVICE}/Who")(b"", timeout=WHO_S_MAX)
             return pb.Leads.FromString(answer).leads

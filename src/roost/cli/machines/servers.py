@@ -109,6 +109,24 @@ def transfer(client: Client, successor: str) -> Output:
         time.sleep(LOOK_S)
 
 
+@leader.command("revoke-certificates")
+@client_output
+def revoke_certificates(client: Client) -> Output:
+    """Revoke the certificates of all servers, because the key of one may have leaked.
+
+    Running servers issue new ones within a second, and agents reconnect. A stopped server gets its new one at its next
+    start. Work is not affected. Clients of the API do not learn of it.
+
+    Examples:
+      roost leader revoke-certificates
+
+    Next: `roost leader` lists all servers; `roost audit` has the entry.
+    """
+    answer = client.servers.revoke_certificates()
+    text = f"certificates of servers are valid from series {answer.series} on; all earlier ones are revoked"
+    return Output(answer, partial(click.echo, text))
+
+
 @showing_group
 @client_output
 def maintenance(client: Client) -> Output:

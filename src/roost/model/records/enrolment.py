@@ -12,6 +12,8 @@ TOKEN_LENGTH_MAX = 4_096  # three addresses, a fingerprint and a secret are 300
 REQUEST_LENGTH_MAX = 4_096  # a certificate request of the largest usual key has 1,800
 URLS_MAX = 8
 SERVERS_MAX = 16
+SERVER_NAME = "roost-server"  # in every server's certificate, so that agents need not know its host name
+SERIES_SHOWN = 16  # in a server's certificate: a node that was away for more revocations joins again
 
 _BLOCK = re.compile(r"-----BEGIN ([A-Z ]+)-----\n.*?-----END \1-----\n", re.DOTALL)
 
@@ -46,6 +48,7 @@ class Credential(msgspec.Struct, frozen=True):
     issued_ms: int
     expires_ms: int
     pool: str = ""  # as its token says; empty: as its agent says
+    series: int = 0  # of the servers' certificates: earlier ones are revoked
 
 
 class Bundle(msgspec.Struct, frozen=True):
@@ -59,6 +62,7 @@ class Bundle(msgspec.Struct, frozen=True):
     expires_ms: int
     servers: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
+    series: int = 0  # a server's: of this certificate; a node's: of those that it accepts, or a later one
 
     @property
     def renew_ms(self) -> int:
@@ -69,9 +73,19 @@ class Bundle(msgspec.Struct, frozen=True):
         """As a file: a line of JSON, then PEM, which readers of PEM take as it is."""
         about = {
             "name": self.name, "issued_ms": self.issued_ms, "expires_ms": self.expires_ms, "servers": self.servers,
-            "hosts": self.hosts,
+            "hosts": self.hosts, "series": self.series,
         }  # fmt: skip
         return f"{msgspec.json.encode(about).decode()}\n{self.key}{self.certificate}{self.authority}"
+
+
+def server_name(series: int) -> str:
+    """The name that a server's certificate must have for a client that knows of this series."""
+    return f"{SERVER_NAME}-{series}" if series else SERVER_NAME
+
+
+def server_names(series: int) -> tuple[str, ...]:
+    """The names in a certificate of this series: also those for clients that know only of earlier ones."""
+    return (SERVER_NAME, *(server_name(number) for number in range(max(1, series - SERIES_SHOWN + 1), series + 1)))
 
 
 def read_token(text: str) -> JoinToken:

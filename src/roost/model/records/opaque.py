@@ -14,6 +14,7 @@ OPAQUE_KINDS = {
     "hook": 200,  # PROJECT/NAME; each has a queue of up to 1,000 events in memory
     "hook-position": 1,  # up to where each has come, stored every few seconds at most
     "authority": 16,  # the own CA, its key sealed
+    "series": 1,  # of the servers' certificates
     "audit": 1_000,  # a ring for recent entries; the history has older ones
 }
 

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError, Message
 from roost.model.errors import Conflict, Invalid, Refused, RoostError, TooMuch
 from roost.server.observability import logging
 from roost.server.pki.certificates import Certificates, NodeCredential, Peer, peer_of
+from roost.server.pki.revocation import is_revoked
 from roost.wire import agent_pb2 as pb
 
 M = TypeVar("M", bound=Message)
@@ -100,6 +101,9 @@ class AgentAuthenticator:
         peer = peer_of(context)
         if peer is None or peer.kind != "server":
             await self.refuse(GrpcRefusal(grpc.StatusCode.PERMISSION_DENIED, "this is for servers"), context)
+        if is_revoked(context, self.certificates.engine.state):
+            message = f"the certificate of server {peer.name} was revoked: it is of an earlier series"
+            await self.refuse(GrpcRefusal(grpc.StatusCode.UNAUTHENTICATED, message), context)
         return peer.name
 
 

@@ -24,6 +24,7 @@ from roost.server.agents.validation import RUNS_MAX, check_beat, check_hello
 from roost.server.cluster.peers import ClusterMember
 from roost.server.engine.engine import Engine
 from roost.server.pki.certificates import Certificates, NodeCredential
+from roost.server.pki.revocation import series_of
 from roost.server.pki.secrets import Secrets
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_server, unpack_agent
@@ -60,6 +61,7 @@ class GatewayStream:
     """The stream of one session: wakes its writer when there is something to write."""
 
     session: Session
+    series: int = 0  # of the servers' certificates, as sent to its agent
     refusal: GrpcRefusal | None = None
     due: asyncio.Event = field(default_factory=asyncio.Event)
     _is_closed: bool = False
@@ -223,7 +225,9 @@ class Gateway:
         older = self._streams.get(hello.node)
         if older is not None:
             older.end(grpc.StatusCode.ABORTED, "a newer stream of this agent has taken its place")
-        stream = self._streams[hello.node] = GatewayStream(self.machine.began(hello.node, outbox))
+        with refusing():
+            series = series_of(await self._engine.settled())  # an agent never forgets it: it has to be durable
+        stream = self._streams[hello.node] = GatewayStream(self.machine.began(hello.node, outbox), series)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._write(stream, hello, context))
@@ -249,6 +253,7 @@ class Gateway:
             first = pack_server(secrets.hand_over(welcome, allocated))
             if self._team is not None:
                 first.welcome.servers.extend(self._team.addresses)
+            first.welcome.series = stream.series
             await context.write(first.SerializeToString())
             while await stream.ready():
                 frame = pack_server(secrets.hand_over(outbox.answer()))
@@ -265,6 +270,8 @@ class Gateway:
         while (data := await context.read()) is not grpc.aio.EOF:
             frame = parsed(pb.AgentFrame, data, NO_FRAME)
             self._door.check(standing)
+            if stream.series != series_of(self._engine.state):
+                raise GrpcRefusal(grpc.StatusCode.ABORTED, "certificates of servers were revoked; say hello again")
             if session.outbox.waiting > ORDERS_MAX:
                 raise GrpcRefusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"node {session.node} does not read its orders")
             if frame.HasField("beat"):

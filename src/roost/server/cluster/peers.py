@@ -5,6 +5,7 @@ import contextlib
 import errno
 import os
 import socket
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any
@@ -14,6 +15,7 @@ from google.protobuf.message import DecodeError
 
 from roost import __version__
 from roost.model.errors import NoService
+from roost.model.records.enrolment import server_name
 from roost.ports.blobs import BlobsUnavailable
 from roost.ports.store import SharedStore
 from roost.server.agents.log_machine import sources
@@ -24,15 +26,16 @@ from roost.server.cluster.leadership import Leadership
 from roost.server.config import ServerConfig
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging
-from roost.server.pki.authority import SERVER_NAME
 from roost.server.pki.bootstrap import agents_addresses, api_urls, controller_address
 from roost.server.pki.tls import ServerTls
+from roost.server.waiting import cancel
 from roost.wire import servers_pb2 as pb
 
 SERVICE = "roost.server.v1.Servers"
 PEERS_MAX = 16  # servers that stand by; three are enough
 STATUS_S_MAX = 2.0
 KNOCK_S_MAX = 1.0
+CHECK_S = 1.0  # how often the other server's certificate is checked while a call goes on
 LOG_S_MAX = 60.0  # to fetch a log from another server
 PIECE_BYTES = 256 << 10
 MESSAGE_BYTES_MAX = 9 << 20  # a request's body of 8 MiB, and what goes with it
@@ -63,6 +66,7 @@ class Peers:
         self._logs = logs
         self._make_channel = make_channel
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._stale: list[grpc.aio.Channel] = []  # show a former certificate; calls on them go on
         self.answer: Answering | None = None  # performs what other servers forward
         self.attending: dict[str, ServerIdentity] = {}  # who stands by here, by the life of its process
 
@@ -70,6 +74,22 @@ class Peers:
 
     def handler(self, check: Check) -> grpc.GenericRpcHandler:
         """The service. `check` tells the name of the server at the other end, or ends the call."""
+
+        async def checked(pieces: AsyncGenerator[Any, None], context: Any) -> AsyncIterator[Any]:
+            """The pieces; a server whose certificate is revoked meanwhile gets no more of them."""
+            coming: asyncio.Future[Any] = asyncio.ensure_future(anext(pieces, None))
+            check_s = time.monotonic() + CHECK_S
+            try:
+                while not coming.done() or coming.result() is not None:
+                    if coming.done():
+                        yield coming.result()
+                        coming = asyncio.ensure_future(anext(pieces, None))
+                    await asyncio.wait((coming,), timeout=check_s - time.monotonic())
+                    if time.monotonic() >= check_s:
+                        await check(context)
+                        check_s = time.monotonic() + CHECK_S
+            finally:
+                await cancel(coming)
 
         def guarded(work: Callable[[Any], AsyncGenerator[Any, None]], kind: Any) -> Any:
             async def serve(data: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
@@ -79,7 +99,7 @@ class Peers:
                 except DecodeError:
                     await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is no {kind.__name__}")
                 async with aclosing(work(request)) as pieces:
-                    async for piece in pieces:
+                    async for piece in checked(pieces, context):
                         yield piece.SerializeToString()
 
             return serve
@@ -134,10 +154,15 @@ class Peers:
         """Be with the leader until its stream breaks. True: its process is gone, nothing listens there."""
         channel = await self._channel(leader.agents)
         call = channel.unary_stream(f"/{SERVICE}/Attend")(self._presence().SerializeToString())
+        task = asyncio.current_task()
         try:
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                while await call.read() is not grpc.aio.EOF:
-                    pass
+            while await call.read() is not grpc.aio.EOF:
+                pass
+        except grpc.aio.AioRpcError:
+            pass
+        except asyncio.CancelledError:  # gRPC itself cancels a call whose channel is closed
+            if task is None or task.cancelling():
+                raise
         finally:
             call.cancel()
         return await is_gone(leader.agents)
@@ -192,9 +217,15 @@ class Peers:
             self._channels[address] = await self._make_channel(address)
         return self._channels[address]
 
+    async def renew_channels(self) -> None:
+        """This server has a new certificate: show it on new connections."""
+        stale, self._stale, self._channels = self._stale, list(self._channels.values()), {}
+        for channel in stale:
+            await channel.close()
+
     async def close(self) -> None:
-        channels, self._channels = self._channels, {}
-        for channel in channels.values():
+        channels, self._channels, self._stale = [*self._channels.values(), *self._stale], {}, []
+        for channel in channels:
             await channel.close()
 
 
@@ -265,5 +296,5 @@ class ClusterMember:
         credentials = grpc.ssl_channel_credentials(
             bundle.authority.encode(), bundle.key.encode(), bundle.certificate.encode()
         )
-        options = (*OPTIONS, ("grpc.ssl_target_name_override", SERVER_NAME))
+        options = (*OPTIONS, ("grpc.ssl_target_name_override", server_name(bundle.series)))
         return grpc.aio.secure_channel(address, credentials, options=options)

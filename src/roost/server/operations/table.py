@@ -118,6 +118,7 @@ RULES: dict[Callable[..., Any], Rule] = {
     servers.backup: Rule(ADMIN, Scope.ALL, ANY, "GET /v1/backup"),
     servers.list_servers: Rule(VIEWER, Scope.SOMEWHERE, LEADER, "GET /v1/servers"),
     servers.transfer_leader: Rule(OPERATOR, Scope.ALL, LEADER, "POST /v1/leader/transfer", 202),
+    servers.revoke_server_certificates: Rule(ADMIN, Scope.ALL, LEADER, "POST /v1/servers/certificates/revoke"),
 }
 #: Of one server, and of nothing that it decides: they are answered by the server that was asked.
 PROBES = {

@@ -16,7 +16,7 @@ import msgspec
 
 from roost.model.errors import Conflict, NoService
 from roost.model.events import PutRecords
-from roost.model.records.enrolment import Bundle, Credential
+from roost.model.records.enrolment import Bundle, Credential, server_names
 from roost.model.records.opaque import OpaqueRecord
 from roost.server.config import CERTIFICATE_MS
 from roost.server.engine.engine import Engine
@@ -25,7 +25,6 @@ from roost.server.observability import logging
 from roost.server.pki.encryption import Seal, Unsealable
 
 KIND, NAME = "authority", "ca"
-SERVER_NAME = "roost-server"  # in every server's certificate, so that agents need not know its host name
 DAY_MS = 86_400_000
 AUTHORITY_LIFE_MS = 3_650 * DAY_MS  # ten years: after a change of the CA every node must join again
 LEAD_S_MAX = 15.0  # for becoming the leader, where that is needed: several times as long as it takes
@@ -51,15 +50,15 @@ class Authority:
         self.fingerprint = fingerprint(certificate)
         self._pair = (certificate, key)
 
-    def for_server(self, name: str, hosts: tuple[str, ...], life_ms: int = CERTIFICATE_MS) -> Bundle:
+    def for_server(self, name: str, hosts: tuple[str, ...], life_ms: int = CERTIFICATE_MS, series: int = 0) -> Bundle:
         """A certificate and a new key for a server that is reached by these names and addresses."""
         from roost.server.pki import signing
 
         key, now = signing.new_key(), now_ms()
-        names = (SERVER_NAME, *hosts)
+        names = (*server_names(series), *hosts)
         certificate = signing.sign(self._pair, "server", name, key.public_key(), now, life_ms, hosts=names)
         key_pem = signing.key_pem(key).decode()
-        return Bundle(key_pem, certificate, self.certificate, name, now, now + life_ms, hosts=hosts)
+        return Bundle(key_pem, certificate, self.certificate, name, now, now + life_ms, hosts=hosts, series=series)
 
     def for_node(self, node: str, request: str, life_ms: int = CERTIFICATE_MS, pool: str = "") -> Credential:
         """A certificate for the key of a node's request; everything else in the request is ignored."""

@@ -15,6 +15,7 @@ from roost.server.pki.authority import AuthorityUnavailable, open_authority
 from roost.server.pki.certificates import Certificates
 from roost.server.pki.encryption import Seal, key_from_command, key_from_file, make_key_file
 from roost.server.pki.enrolment import Joining
+from roost.server.pki.revocation import series_of
 from roost.server.pki.tls import OperatorCertificate, ServerCertificate, ServerTls, advertised
 
 CA_FILE = "ca.pem"  # the CA's certificate, for clients that verify this server
@@ -44,7 +45,9 @@ async def secure(config: ServerConfig, engine: Engine, joining: Joining, api_por
         listening = {config.host, config.agents_host, config.controller_host}
         hosts = tuple(name for host in sorted(listening) for name in advertised(host, config.advertise))
         name = config.name or NAME_ODD.sub("-", socket.gethostname())[:63] or "server"
-        server = ServerCertificate(authority, name, hosts, config.data, config.certificate_ms)
+        server = ServerCertificate(
+            authority, name, hosts, config.data, config.certificate_ms, lambda: series_of(engine.state)
+        )
         with replacing(config.data / CA_FILE) as public:
             public.write(authority.certificate.encode())
     except OSError as error:

@@ -24,6 +24,7 @@ from roost.server.config import CERTIFICATE_MS
 from roost.server.engine.engine import Engine
 from roost.server.observability import logging
 from roost.server.pki.authority import Authority, fingerprint, now_ms
+from roost.server.pki.revocation import series_of
 
 KIND = "certificate"
 LIFE_BYTES = 8  # of the mark that tells one node of a name from the next
@@ -128,7 +129,7 @@ class Certificates:
         await self.engine.ask(partial(PutRecords, records=records), by)
         self._known.add(node)
         log.info(f"node {node} has joined", certificate=current[:16], pool=pool)
-        return msgspec.structs.replace(issued, servers=self.servers())
+        return msgspec.structs.replace(issued, servers=self.servers(), series=series_of(self.engine.state))
 
     async def renew(self, peer: Peer, request: str) -> Credential:
         """The next certificate of a node, for a new key. Raises Refused."""

@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import grpc
@@ -16,7 +17,7 @@ from roost.server.observability import logging
 from roost.server.pki.authority import Authority, now_ms
 
 FILE = "server.pem"  # in the data directory: certificate and key of this server, for its next start
-LOOK_S = 60.0  # how often to check for certificates to renew, or that the operator replaced
+LOOK_S = 1.0  # how often to check for certificates to renew, or that were revoked or replaced: some microseconds
 ALWAYS = ("localhost", "127.0.0.1", "::1")
 ANY = frozenset({"", "*", "0.0.0.0", "::"})
 
@@ -51,9 +52,11 @@ class ServerCertificate(Certificate):
     """This server's certificate of our CA, kept in a file, so that a restarted server issues nothing."""
 
     def __init__(
-        self, authority: Authority, name: str, hosts: tuple[str, ...], data: Path, life_ms: int = CERTIFICATE_MS
-    ) -> None:
+        self, authority: Authority, name: str, hosts: tuple[str, ...], data: Path, life_ms: int = CERTIFICATE_MS,
+        series: Callable[[], int] = lambda: 0,
+    ) -> None:  # fmt: skip
         super().__init__()
+        self._series = series
         self._authority, self._name, self._life_ms = authority, name, life_ms
         self._hosts = tuple(dict.fromkeys((*hosts, *ALWAYS)))
         self.path = data / FILE
@@ -63,18 +66,21 @@ class ServerCertificate(Certificate):
     def refresh(self) -> None:
         if not self._is_good(self.bundle):
             self.bundle = self._show(self._issue())
-            log.info("the server's certificate was renewed", expires_ms=self.bundle.expires_ms)
+            log.info(
+                "the server's certificate was renewed", expires_ms=self.bundle.expires_ms, series=self.bundle.series
+            )
 
     def _is_good(self, bundle: Bundle) -> bool:
         return (
             bundle.authority == self._authority.certificate
             and bundle.name == self._name
             and set(self._hosts) <= set(bundle.hosts)
+            and bundle.series == self._series()
             and now_ms() < bundle.renew_ms
         )
 
     def _issue(self) -> Bundle:
-        bundle = self._authority.for_server(self._name, self._hosts, self._life_ms)
+        bundle = self._authority.for_server(self._name, self._hosts, self._life_ms, self._series())
         with replacing(self.path) as file:
             file.write(bundle.text().encode("ascii"))
         return bundle
@@ -125,16 +131,20 @@ class ServerTls:
         self.server = server  # for agents and other servers
         self.api = api  # for clients and controllers
         self.operators = api if isinstance(api, OperatorCertificate) else None
+        self.renewed: Callable[[], Awaitable[None]] | None = None  # to leave connections that show a former certificate
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_S)
+            before = self.server.bundle
             try:
                 self.server.refresh()
                 if self.operators is not None:
                     self.operators.refresh()
             except OSError as error:
                 log.error("a certificate could not be renewed; it is tried again", error=str(error))
+            if self.renewed is not None and self.server.bundle is not before:
+                await self.renewed()
 
 
 def advertised(host: str, report: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,10 +13,19 @@ from roost.model.spec.placement import between
 from roost.model.spec.units import duration_ms
 from roost.ports.store import ANYBODY, Snapshot
 from roost.schema.nodes import Maintaining, MaintenanceView
-from roost.schema.servers import LeaderTransfer, LeaderView, ServersView, ServerView, StatusView, TimingView
+from roost.schema.servers import (
+    LeaderTransfer,
+    LeaderView,
+    RevokedView,
+    ServersView,
+    ServerView,
+    StatusView,
+    TimingView,
+)
 from roost.server.engine.recording import records_of
 from roost.server.observability import logging
 from roost.server.operations.context import Call
+from roost.server.pki.revocation import revoke_certificates
 from roost.server.views.operators import maintenance_view
 from roost.server.views.view_of import view_of
 
@@ -62,6 +71,13 @@ async def transfer_leader(call: Call, fields: LeaderTransfer) -> LeaderView:
     await context.hooks.leave()  # so that the next leader sends nothing twice
     context.engine.let_go(successor or ANYBODY)
     return LeaderView(leads=True, name=team.identity.name, api=team.identity.api)
+
+
+async def revoke_server_certificates(call: Call) -> RevokedView:
+    """Revoke the certificates of all servers, because one may have leaked. Running servers issue new ones at once."""
+    series = await revoke_certificates(call.engine, call.principal.by)
+    log.warning("the certificates of all servers were revoked", series=series, by=call.principal.name)
+    return RevokedView(series=series)
 
 
 async def metrics(call: Call) -> bytes:
