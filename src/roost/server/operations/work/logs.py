@@ -89,8 +89,7 @@ async def follow_log(
     and how. `stopping`: the server stops, reconnect.
     """
     workload = await call.workload(project, name)
-    attempt, end = _attempt(call.engine.state, workload, index, attempt)
-    await _fetch(call.context, log_name(workload, index, attempt), end)
+    attempt, _ = _attempt(call.engine.state, workload, index, attempt)
     return LogStreamer(call, workload, index, attempt, offset).events()
 
 
@@ -127,7 +126,9 @@ def log_end(instance: Instance, attempt: int) -> LogEnd:
 
 def _following(instance: Instance, attempt: int) -> int:
     """The attempt after one; after none, the first of this instance: earlier numbers were of one that is forgotten."""
-    return attempt + 1 if attempt else min(line.attempt for line in instance.story if line.attempt)
+    if attempt:
+        return attempt + 1
+    return min((line.attempt for line in instance.story if line.attempt), default=instance.attempt)
 
 
 class LogStreamer:
@@ -145,6 +146,7 @@ class LogStreamer:
         yield LogEvent(self._attempt, self._offset)
         while True:
             if self._attempt:
+                await _fetch(self._context, self._log, self._end())
                 async for event in self._pieces():
                     yield event
                 missing = self._missing()

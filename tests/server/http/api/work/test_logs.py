@@ -7,7 +7,12 @@ from base64 import b64decode
 import pytest
 
 from roost.model.protocol import Run
+from roost.model.records.instance import Instance
+from roost.model.records.transition import InstanceTransition
+from roost.model.states import InstanceState
 from roost.server.agents import log_store
+from roost.server.agents.log_machine import LogEnd
+from roost.server.operations.work import logs as logs_operation
 from tests.server.inprocess_server import InprocessServer, Played, events, inprocess_server, over_http
 
 PATH = "/v1/workloads/default/job/instances/0/log"
@@ -132,6 +137,25 @@ async def test_following_an_instance_that_waits_begins_when_it_runs_and_goes_on_
             assert await answer.ended()
 
 
+async def test_following_fetches_every_attempt_from_other_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with inprocess_server() as made, over_http(made) as client:
+        agent, first = await running(made, retries={"max": 1, "on": ["failed"]})
+        await agent.ends(first, 1, log_size=3)
+        second = agent.orders()[1]
+        await agent.ends(second, 0, log_size=3)
+        elsewhere = {1: b"one", 2: b"two"}
+
+        async def fetch(_: object, log: str, end: LogEnd) -> None:
+            made.logs.append(log, 0, elsewhere[int(log.rpartition(".")[2])])
+
+        monkeypatch.setattr(logs_operation, "_fetch", fetch)
+        async with events(client, f"{PATH}/follow", attempt=1) as answer:
+            assert b64decode((await answer.next())["data"]) == b"one"
+            assert (await answer.next())["event"] == "attempt"
+            assert b64decode((await answer.next())["data"]) == b"two"
+            assert (await answer.next())["event"] == "end"
+
+
 async def test_following_what_never_runs_ends_when_that_is_known() -> None:
     async with inprocess_server() as made, over_http(made) as client:
         await made.submit()
@@ -203,3 +227,10 @@ async def test_the_first_attempt_can_be_followed_before_it_begins() -> None:
             await agent.ends(run, log_size=3)
             assert (await stream.next())["event"] == "end"
         assert (await made.client.get(PATH, params={"attempt": 2})).status_code == 404
+
+
+def test_following_a_replica_that_came_back_begins_with_its_own_first_attempt() -> None:
+    lines = [InstanceTransition(0, None, InstanceState.QUEUED, None, 1, attempt) for attempt in (0, 3, 4)]
+    instance = Instance("default/web", 1, attempt=4, story=tuple(lines))
+    assert [logs_operation._following(instance, attempt) for attempt in (0, 3)] == [3, 4]
+    assert logs_operation._following(Instance("default/web", 1, attempt=2), 0) == 2, "adopted, without a story"
