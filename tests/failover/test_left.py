@@ -1,14 +1,16 @@
-"""A leader that is stopped in order: its standby leads, and logs no traceback."""
+"""A leader that leaves: its standby leads, and logs no traceback."""
 
 import signal
 
 import httpx
+import pytest
 from roost_lab.components import postgres
 
 from tests.failover.cluster import TOKEN, Cluster
 
 
-def test_a_standby_whose_leader_leaves_logs_no_traceback() -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_standby_whose_leader_leaves_logs_no_traceback(how: signal.Signals) -> None:
     with postgres.running() as database, Cluster(database.dsn, servers=2) as cluster:
         leader, (standby,) = cluster.leader, cluster.standbys()
         with leader.client() as client:
@@ -17,7 +19,8 @@ def test_a_standby_whose_leader_leaves_logs_no_traceback() -> None:
         with httpx.stream("GET", f"{standby.url}{path}", headers=headers, timeout=60.0) as answer:
             lines = answer.iter_lines()
             assert next(lines).startswith(("id:", "data:", "event:")), "it is followed through the standby"
-            leader.end(signal.SIGTERM)
+            leader.end(how)
+            assert "event: stopping" in list(lines)
             cluster.until(standby.leads, "the standby leads")
         with standby.client() as client:
             client.workloads.submit({"name": "later", "command": "true"})

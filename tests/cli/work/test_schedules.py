@@ -2,12 +2,18 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
+import msgspec
 import pytest
+from click.testing import CliRunner
 
+from roost.cli.common import output
 from roost.cli.common.exit_codes import FAILED, TIMED_OUT, USAGE
+from roost.cli.work import schedules
+from roost.schema.schedules import RunView, ScheduleView
 from tests.cli.conftest import Type
 
 NUMBERS = count()
@@ -34,7 +40,10 @@ def test_schedules_are_listed_with_their_next_tick(typed: Type, name: str) -> No
     row = row_of(typed("schedules").stdout, name)
     assert row[1:7] == [*NEVER_SOON.split(), "Asia/Kolkata"]
     assert row[7].endswith("-02-29")
-    assert row[8] == "00:00+05:30"  # by the clocks of its zone, whatever those of this machine are
+    assert row[8] == "00:00"
+    (found,) = [load for load in json.loads(typed("schedules", "--json").stdout) if load["name"] == name]
+    in_utc = datetime.fromtimestamp(found["next_ms"][0] / 1_000, UTC)
+    assert (in_utc.hour, in_utc.minute) == (18, 30)  # by the clocks of its zone, whatever those of this machine are
     assert row[9:] == ["-", "-", "-"]
     (found,) = [load for load in json.loads(typed("schedules", "--json").stdout) if load["name"] == name]
     assert (found["cron"], len(found["next_ms"]), found["ended"]) == (NEVER_SOON, 1, False)
@@ -44,9 +53,27 @@ def test_the_coming_ticks_are_shown(typed: Type, name: str) -> None:
     lines = [line.split() for line in typed("schedules", "--next", "3").stdout.splitlines()]
     ticks = [line[2] for line in lines if line[0] == name]
     assert [tick[4:] for tick in ticks] == ["-02-29"] * 3
-    assert {tuple(line[1::2]) for line in lines if line[0] == name} == {("Asia/Kolkata", "00:00+05:30")}
+    assert {tuple(line[1::2]) for line in lines if line[0] == name} == {("Asia/Kolkata", "00:00")}
     assert ticks == sorted(set(ticks))
     assert typed("schedules", "--next", "11").exit_code == USAGE
+
+
+def test_the_two_hours_of_a_long_night_differ_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = [int(datetime.fromisoformat(f"2026-10-25T{clock}Z").timestamp() * 1_000) for clock in ("00:30", "01:30")]
+    view = ScheduleView(
+        project="default", name="nightly-backup", cron="*/30 * * * *", zone="Europe/Berlin", overlap="skip",
+        catch_up=1, history_limit=10, ended=False, next_ms=ticks[1:], last_ms=ticks[0],
+        runs=[RunView(name="nightly-backup-202610250230", state="succeeded", tick_ms=ticks[0])],
+    )  # fmt: skip
+    monkeypatch.setattr(output, "_terminal_width", lambda _: 80)
+    runner = CliRunner()
+    with runner.isolation() as (printed, *_):
+        output.print_table(schedules.HEADER, [schedules._row(view)])
+        lines = printed.getvalue().decode().splitlines()
+    assert "2026-10-25 02:30+01:00  2026-10-25 02:30+02:00" in lines[1]
+    assert max(map(len, lines)) <= 80
+    later = msgspec.structs.replace(view, next_ms=[tick + 86_400_000 for tick in ticks], runs=[])
+    assert schedules._ticks(later) == ["2026-10-26 01:30", "2026-10-26 02:30"]
 
 
 def test_a_schedule_is_run_besides_its_ticks(typed: Type, name: str) -> None:

@@ -13,6 +13,8 @@ from roost.schema.schedules import ScheduleView
 
 HEADER = ("NAME", "CRON", "ZONE", "NEXT", "LAST", "STATE", "PROBLEM")
 NEXT_MAX = 10  # the limit of the server
+FOLDS_MS = (-3_600_000, -1_800_000, 1_800_000, 3_600_000)  # how far clocks are set back anywhere
+MINUTE = len("2030-01-31 18:00")
 
 
 @listing("schedules")
@@ -29,8 +31,8 @@ def schedules(client: Client, project: str, coming: int) -> Output:
       roost schedules -p web --json
       roost schedules run nightly         once now, in addition to its ticks
 
-    Times are in the zone of each schedule, with the offset from UTC. A schedule is made by `schedule:` in a workload,
-    and ended by `roost cancel NAME`.
+    Times are in the zone of each schedule, with the offset from UTC where the clocks are set back. A schedule is made
+    by `schedule:` in a workload, and ended by `roost cancel NAME`.
 
     Next: `roost show NAME` for the last run, `roost logs RUN` for the output of a run.
     """
@@ -66,12 +68,18 @@ def run(client: Client, target: Target, project: str) -> Output:
 
 def _row(schedule: ScheduleView) -> tuple[str, ...]:
     last = schedule.runs[0] if schedule.runs else None
-    tick, state = (local_minute(schedule.zone, last.tick_ms), last.state) if last else ("-", "-")
+    tick, state = (_minute(schedule.zone, last.tick_ms), last.state) if last else ("-", "-")
     name = str(Target(schedule.project, schedule.name))
     problem = "; ".join(filter(None, (PAUSED if schedule.paused else "", schedule.message)))
     return name, schedule.cron, schedule.zone, _ticks(schedule)[0], tick, state, problem or "-"
 
 
 def _ticks(schedule: ScheduleView) -> list[str]:
-    ticks = [local_minute(schedule.zone, tick) for tick in schedule.next_ms]
+    ticks = [_minute(schedule.zone, tick) for tick in schedule.next_ms]
     return ticks or ["ended" if schedule.ended else "never"]
+
+
+def _minute(zone: str, tick_ms: int) -> str:
+    """A tick in the zone of its row, with the offset from UTC where clocks show that minute twice."""
+    minute, *others = (local_minute(zone, tick_ms + shift) for shift in (0, *FOLDS_MS))
+    return minute if minute[:MINUTE] in [other[:MINUTE] for other in others] else minute[:MINUTE]
