@@ -111,12 +111,17 @@ def test_a_run_that_left_the_process_group_is_still_in_the_cgroup(harness: Keepe
 def test_a_program_that_is_missing_leaves_no_group_and_the_keeper_where_it_was(
     harness: KeeperHarness, client: Client
 ) -> None:
-    keeper = harness.keepers[0].pid
-    before = Path(f"/proc/{keeper}/cgroup").read_text()
+    keeper = Path(f"/proc/{harness.keepers[0].pid}/cgroup")
+    before = without_pens(keeper.read_text())
     client.send(harness.order("a", ["/no/such/program"], limits={"memory": 64 * MIB, "cpu_m": 100}))
     assert "no such program" in client.ended("a")["error"]
-    assert Path(f"/proc/{keeper}/cgroup").read_text() == before
+    assert without_pens(keeper.read_text()) == before
     until(lambda: groups(harness) == [], "the groups to be removed")
+
+
+def without_pens(text: str) -> list[str]:
+    """Where a keeper is, but for the group of a run that it entered (containment.py)."""
+    return [re.sub(r"(/roost-\w+-pen-\w+)+$", "", line).rstrip("/") for line in text.splitlines()]
 
 
 @needs_cgroups

@@ -19,13 +19,14 @@ class AgentProcess:
 
     def __init__(
         self, argv: list[str], directory: str, socket_path: str, log: str, silence_ms: int,
-        ports: str = "", spawned: Callable[[int], None] = lambda pid: None,
+        ports: str = "", spawning: Callable[[], None] = lambda: None, spawned: Callable[[int], None] = lambda pid: None,
     ) -> None:  # fmt: skip
         self.argv = argv
         self.env = {**os.environ, MARK: directory, AGENT_MARK: socket_path, PORTS_MARK: ports}
         self.cwd_fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         self.log = os.path.abspath(log) if log else ""
         self.silence_ms = silence_ms
+        self.spawning = spawning  # called before its birth; may raise OSError
         self.spawned = spawned  # called with its pid
         self.pid = 0
         self.started_at = 0
@@ -55,6 +56,7 @@ class AgentProcess:
         actions = [(os.POSIX_SPAWN_DUP2, log_fd, 1), (os.POSIX_SPAWN_DUP2, log_fd, 2)] if log_fd >= 0 else []
         os.fchdir(self.cwd_fd)
         try:
+            self.spawning()
             self.pid = os.posix_spawnp(
                 self.argv[0], self.argv, self.env, file_actions=actions, setsid=True, setsigmask=(), setsigdef=CAUGHT
             )

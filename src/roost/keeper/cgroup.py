@@ -19,15 +19,17 @@ class Cgroups:
     """What limits are possible here. `cpu` and `memory`: the directories to make groups in, empty when impossible."""
 
     def __init__(
-        self, kind: str, reason: str = "", cpu: str = "", memory: str = "", home: str = "", pens: tuple[str, ...] = ()
-    ) -> None:
+        self, kind: str, reason: str = "", cpu: str = "", memory: str = "", home: str = "", pens: str = "",
+        pens_threaded: bool = False,
+    ) -> None:  # fmt: skip
         self.kind = kind  # "v2", "v1" or "none"
         self.reason = reason  # why not (all of it), as a message
         self.cpu = cpu
         self.memory = memory
         self.home = home  # v2: where the keeper itself lives; v1: it lives in `cpu` and `memory`
-        self.pens = pens  # where to make the groups that hold all processes of runs (containment.py)
-        self.pen_homes = (home,) if home else pens  # where the keeper itself came from
+        self.pens = pens  # where to make the groups that hold all processes of a run each (containment.py)
+        self.pens_threaded = pens_threaded  # it is a tree of v2
+        self.pen_homes = (home or pens,) if pens else ()  # where the keeper itself came from
 
     def missing(self, cpu_m: int, memory: int) -> str:
         asked = (("cpu", cpu_m, self.cpu), ("memory", memory, self.memory))
@@ -143,10 +145,10 @@ def _detect_v2(here: str, top: str) -> Cgroups:
     """Our own group where controllers were handed to it (a service that may delegate), or one at the top."""
     base = here[: -len(KEEPER_LEAF) - 1] if here.endswith("/" + KEEPER_LEAF) else here
     if {"cpu", "memory"} <= _controllers(base) and os.access(base, os.W_OK):
-        return Cgroups("v2", cpu=base, memory=base, home=here, pens=(base,))
+        return Cgroups("v2", cpu=base, memory=base, home=here, pens=base, pens_threaded=True)
     shared = f"{top}/{SHARED}"
     if os.access(shared if os.path.isdir(shared) else top, os.W_OK):
-        return Cgroups("v2", cpu=shared, memory=shared, home=here, pens=(shared,))
+        return Cgroups("v2", cpu=shared, memory=shared, home=here, pens=shared, pens_threaded=True)
     return Cgroups(
         "none", f"cgroup v2 at {base} is not ours to write; run the keeper as root, or delegate the group to it"
     )
@@ -169,16 +171,20 @@ def _detect_v1(mounts: dict[str, tuple[str, str]], own: dict[str, str]) -> Cgrou
             places[controller] = place
         else:
             reasons.append(f"{place} is not writable")
-    pens = _pens_v1(mounts, own)
+    pens, is_v2 = _pens_v1(mounts, own)
     kind = "v1" if places or pens else "none"
-    return Cgroups(kind, "; ".join(reasons), places.get("cpu", ""), places.get("memory", ""), pens=pens)
+    limits = places.get("cpu", ""), places.get("memory", "")
+    return Cgroups(kind, "; ".join(reasons), *limits, pens=pens, pens_threaded=is_v2)
 
 
-def _pens_v1(mounts: dict[str, tuple[str, str]], own: dict[str, str]) -> tuple[str, ...]:
-    """A v2 tree beside those of v1 can kill a whole group, that of `pids` can limit it; each is of use alone."""
-    found = [place_of(mounts["cgroup2"], own[""])] if "" in own and "cgroup2" in mounts else []
-    found += [place_of(mounts["pids"], own["pids"])] if "pids" in own and "pids" in mounts else []
-    return tuple(place for place in found if os.access(place, os.W_OK))
+def _pens_v1(mounts: dict[str, tuple[str, str]], own: dict[str, str]) -> tuple[str, bool]:
+    """The tree of `pids`, which can limit a run; without it a v2 tree beside those of v1. And whether it is of v2."""
+    for controller, mount in (("pids", "pids"), ("", "cgroup2")):
+        if controller in own and mount in mounts:
+            place = place_of(mounts[mount], own[controller])
+            if os.access(place, os.W_OK):
+                return place, mount == "cgroup2"
+    return "", False
 
 
 def prepare(found: Cgroups) -> Cgroups:
@@ -198,7 +204,7 @@ def prepare(found: Cgroups) -> Cgroups:
         os.makedirs(leaf, exist_ok=True)
         write(f"{leaf}/cgroup.procs", "0")
         _hand_down(base)
-        return Cgroups("v2", cpu=base, memory=base, home=leaf, pens=(base,))
+        return Cgroups("v2", cpu=base, memory=base, home=leaf, pens=base, pens_threaded=True)
     except OSError:
         write(f"{here}/cgroup.procs", "0")
         remove(leaf)
@@ -213,7 +219,7 @@ def _prepare_shared(top: str, here: str) -> Cgroups:
         _hand_down(shared)
     except OSError as error:
         return Cgroups("none", f"cgroup v2 controllers cannot be handed down: {error}")
-    return Cgroups("v2", cpu=shared, memory=shared, home=here, pens=(shared,))
+    return Cgroups("v2", cpu=shared, memory=shared, home=here, pens=shared, pens_threaded=True)
 
 
 def _hand_down(group: str) -> None:
@@ -223,7 +229,7 @@ def _hand_down(group: str) -> None:
 
 
 def clear(at: Cgroups, prefix: str) -> None:
-    for base in dict.fromkeys(d for d in (at.cpu, at.memory, *at.pens) if d):
+    for base in dict.fromkeys(d for d in (at.cpu, at.memory, at.pens) if d):
         for name in os.listdir(base):
             if name.startswith(prefix):
                 remove(f"{base}/{name}")

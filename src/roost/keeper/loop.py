@@ -1,8 +1,7 @@
 """The keeper's one loop: orders come in, processes end, time passes; what happened goes to the agent.
 
 The keeper is the parent of the agent and of every workload process on a node. It is small so that it has few reasons
-to die, and it waits in one place, so that nothing can make it late. Its one other thread lives for the moment of a move
-between cgroups (containment.py).
+to die, and it waits in one place, so that nothing can make it late.
 """
 
 import fcntl
@@ -54,7 +53,8 @@ class Keeper:
             log("other nodes of this machine have all blocks of ports: services may get a port that is in use")
         self.agent = AgentProcess(
             options.agent, directory, f"{directory}/{SOCKET_NAME}", options.agent_log, options.agent_silence_ms,
-            str(self.ports or ""), lambda pid: self.runs.containment.release(pid),
+            str(self.ports or ""), lambda: self.runs.containment.go_home(),
+            lambda pid: self.runs.containment.release(pid),
         )  # fmt: skip
         os.chdir(directory)
         self.epoll = select.epoll()

@@ -61,5 +61,5 @@ class Orphans:
                 with contextlib.suppress(PermissionError):
                     proc.kill(pid)
                 self.check_soon(now)
-        if self.spares.verify(clean=clean) | self.containment.check(now) or self.dying:
+        if self.spares.verify(clean=clean) | self.containment.check() or self.dying:
             self.check_soon(now)

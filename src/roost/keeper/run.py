@@ -57,7 +57,7 @@ class KeeperRun:
     made_dir = False  # the keeper made its work directory
     log_fd = -1
     group: Group | None = None
-    pens: tuple[Pen, ...] = ()  # the groups around its processes
+    pen: Pen | None = None  # the group around its processes
     limits_said = ""
     after = ""  # the run whose end it waits for
     ended = ""  # the event of its end

@@ -11,7 +11,7 @@ import time
 from roost.keeper import processes as proc
 from roost.keeper.cgroup import Cgroups, Group, clear
 from roost.keeper.clock import NEVER, now_ms
-from roost.keeper.containment import Containment
+from roost.keeper.containment import Containment, limit_pids
 from roost.keeper.orphans import Orphans
 from roost.keeper.recycling import RecycledFiles, close
 from roost.keeper.rules import Host, Rules
@@ -42,8 +42,8 @@ class RunTable(Host):
         self.linger_at = NEVER
         self.group_prefix = f"roost-{binascii.crc32(directory.encode(errors='surrogateescape')):08x}-"
         self.containment = Containment(cgroups, f"{self.group_prefix}pen-")
-        self.containment.begin()
         clear(cgroups, self.group_prefix)
+        self.containment.begin()
         self.strays = Orphans(directory, self.spares, self.containment, reaper=reaper)
         self.own_rss_max = 0  # KiB
         self.groups_made = 0
@@ -53,7 +53,7 @@ class RunTable(Host):
     def enforces(self) -> tuple[str, ...]:
         able = {
             "cpu": self.cgroups.cpu, "memory": self.cgroups.memory, "pids": self.containment.limits_pids,
-            "cleanup": self.containment.current,
+            "cleanup": self.containment.works,
         }  # fmt: skip
         return tuple(name for name, is_able in able.items() if is_able)
 
@@ -88,6 +88,7 @@ class RunTable(Host):
             return
         if group.dirs:
             run.group = group
+            limit_pids(group.dirs[0])  # of use in v2, where this is the only group of the run
         if missing:
             run.limits_said = f"{'some' if group.dirs else 'none'}: {missing}"
 
@@ -96,8 +97,7 @@ class RunTable(Host):
             if run.log_fd < 0:
                 self._furnish(run)
             run.log_offset = os.fstat(run.log_fd).st_size if len(run.steps) > 1 else 0
-            if run.group is not None and self.cgroups.home:
-                self.containment.settle()
+            self._contain(run)
             run.pid = spawn(run, self.ignored)
         except RunRefused as error:
             return str(error)
@@ -105,7 +105,6 @@ class RunTable(Host):
             os.close(run.log_fd)
             run.log_fd = -1
         self.by_pid[run.pid] = run
-        run.pens += self.containment.started()
         self.strays.check_soon(now_ms())
         if run.group is not None:
             self._apply_limits(run, run.group)
@@ -123,8 +122,9 @@ class RunTable(Host):
             run.oom = run.oom or run.group.out_of_memory()
             run.rss_max = run.group.memory_max() or run.rss_max
             self.strays.remove(run.group)
-        self.containment.ended(run.pens)
-        run.pens = ()
+        if run.pen is not None:
+            self.containment.ended(run.pen)
+            run.pen = None
         self.strays.check_soon(now)
         try:
             return os.stat(run.log_fd if run.log_fd >= 0 else run.log).st_size
@@ -182,9 +182,11 @@ class RunTable(Host):
 
     def kill_all(self) -> None:
         """The last resort, when the keeper itself is broken: nothing may run without a keeper."""
+        pens = self.containment.left
         for run in self.rules.live.values():
             kill(run)
-        self.containment.kill_all()
+            pens += [run.pen] if run.pen is not None else []
+        self.containment.check()
 
     def close(self) -> None:
         """All runs have ended: clear away what left their groups, and the spares."""
@@ -207,6 +209,19 @@ class RunTable(Host):
             run.log_fd = self.spares.open_log(run.log)
         except OSError as error:
             raise RunRefused(f"log file {run.log}: {error.strerror}") from error
+
+    def _contain(self, run: KeeperRun) -> None:
+        """Go where the run is to be born. In v2, a limited run has a group already, and spawning goes there."""
+        try:
+            if run.group is not None and self.cgroups.home:
+                self.containment.go_home()
+                return
+            if run.pen is not None:
+                self.containment.enter(run.pen)
+            else:
+                run.pen = self.containment.enter_empty()
+        except OSError as error:  # not born in the group of another run, with which it would end
+            raise RunRefused(f"cgroup: {error.strerror}") from error
 
     def _apply_limits(self, run: KeeperRun, group: Group) -> None:
         try:
