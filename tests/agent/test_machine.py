@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from roost.agent.actor import Actor, Forget, Lease
 from roost.agent.connection.machine import LogLine, Phase
 from roost.agent.machine import (
@@ -69,6 +71,25 @@ def test_a_stop_and_a_drop_become_orders_of_the_driver_with_their_reason() -> No
     machine.tick(1_040)
     assert answered(machine, 1_050, acknowledged=1) == [Forget(1), ReleaseLog("default/j/1/1.1")]
     assert not machine.logs and not machine.actor.attempts
+
+
+def test_both_logs_of_a_run_with_a_separate_stderr_are_completed_and_released() -> None:
+    order = msgspec.structs.replace(run(1), document=wanted(job("j", stderr="separate")).document)
+    machine, effects = machine_with(order)
+    (request,) = [effect for effect in effects if isinstance(effect, RunRequest)]
+    assert (request.log, request.stderr) == ("/agent/logs/default~j~1~1.1", "/agent/logs/default~j~1~1.1.stderr")
+    ended = machine.happened(Ended("1", "exited", 1_030, 0, log_size=4, stderr_size=7), 1_030)
+    assert ended[1:] == [CompleteLog("default/j/1/1.1", 4), CompleteLog("default/j/1/1.1.stderr", 7)]
+    assert machine.actor.attempts[1].report(1_040).stderr_size == 7
+    machine.tick(1_040)
+    dropped = answered(machine, 1_050, acknowledged=1, base=1, generation=2, orders=(Drop(1),))
+    assert dropped == [Forget(1), ReleaseLog("default/j/1/1.1"), ReleaseLog("default/j/1/1.1.stderr")]
+
+
+def test_a_document_of_another_release_is_given_up_not_a_crash() -> None:
+    unreadable = msgspec.msgpack.encode({"name": "j", "stderr": "elsewhere"})
+    machine, effects = machine_with(msgspec.structs.replace(run(1), document=unreadable))
+    assert starts(effects) == [] and "document" in causes(machine)[1][1]
 
 
 def test_a_lease_that_grew_by_little_is_not_worth_an_order() -> None:

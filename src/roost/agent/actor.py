@@ -54,6 +54,7 @@ class Attempt(msgspec.Struct):
     step: int = 0
     error: str = ""
     log_size: int = 0
+    stderr_size: int | None = None
     health: HealthState | None = None  # without a check, an attempt that runs is ready
     stopping: bool = False
     dropped: bool = False
@@ -72,6 +73,7 @@ class Attempt(msgspec.Struct):
             error=self.error,
             ready=not self.stopping and (self.health is None or (self.health.ready and self.state == "running")),
             log_size=self.log_size,
+            stderr_size=self.stderr_size,
         )
 
 
@@ -229,7 +231,7 @@ class Actor:
         attempt.code, attempt.signal, attempt.step, attempt.error = event.code, event.signal, event.step, event.error
         if event.cause == "stopped" and event.why is StopReason.UNHEALTHY:
             attempt.cause, attempt.error = EndCause.UNHEALTHY, event.detail
-        attempt.log_size = event.log_size
+        attempt.log_size, attempt.stderr_size = event.log_size, event.stderr_size
         self._changed(attempt, now)
 
     def _close_ranks(self, gone: Run) -> None:

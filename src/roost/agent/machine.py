@@ -13,7 +13,7 @@ from roost.agent.actor import Action, Actor, Forget, Halt, Lease, Start
 from roost.agent.connection.machine import Connected, LinkMachine, LogLine, Phase, StreamEffect
 from roost.agent.connection.machine import Effect as LinkEffect
 from roost.agent.health.probe import ProbeTarget
-from roost.agent.prepare import from_note, health, log_name, log_path, prepare, waits_for
+from roost.agent.prepare import from_note, health, log_names, prepare, waits_for
 from roost.model.errors import Invalid
 from roost.model.limits import TEXT_LENGTH_MAX
 from roost.model.protocol import Run, Usage
@@ -75,7 +75,7 @@ class AgentMachine:
     ) -> None:
         self.actor = actor
         self.link = LinkMachine(actor, server, chance, now)
-        self.logs: dict[int, str] = {}  # what the server calls the log of each attempt
+        self.logs: dict[int, tuple[str, ...]] = {}  # what the server calls the logs of each attempt
         self._directory = directory
         self._mark = mark
         self._sizes: dict[int, int] = {}  # of the document and the variables of each attempt
@@ -151,8 +151,8 @@ class AgentMachine:
         error = event.error or ("out of memory" if event.oom else "")
         self.actor.ended(msgspec.structs.replace(event, error=_line(error)), now)
         effects: list[Effect] = [LeaveHealth(token)]
-        if token in self.logs:
-            effects.append(CompleteLog(self.logs[token], event.log_size))
+        sizes = (event.log_size, event.stderr_size or 0)
+        effects += [CompleteLog(name, size) for name, size in zip(self.logs.get(token, ()), sizes, strict=False)]
         if event.why is driver.StopReason.SHUTDOWN:
             self.link.leave()
         self._say_goodbye()
@@ -239,20 +239,20 @@ class AgentMachine:
                 return [LeaveHealth(action.token), stop]
             case Forget():
                 self._sizes_sum -= self._sizes.pop(action.token)
-                return [action, ReleaseLog(self.logs.pop(action.token))]
+                return [action, *map(ReleaseLog, self.logs.pop(action.token))]
             case Lease():
                 return self._lease(action)
             case _:
                 assert_never(action)
 
     def _start(self, run: Run, now: int) -> list[Effect]:
-        name = self._remember(run)
+        self._remember(run)
         secrets = run.secrets
         run = self.actor.attempts[run.token].run  # the attempt it is to wait for may have been given up a moment ago
         if len(self.logs) > ATTEMPTS_MAX or self._sizes_sum > DOCUMENT_BYTES_MAX:
             return self._give_up(run.token, "stopped", f"this node has {len(self.logs) - 1} attempts already", now)
         try:
-            request = prepare(run, self.actor.node, self._directory, log_path(self._directory, name), secrets)
+            request = prepare(run, self.actor.node, self._directory, secrets)
             watch = self._watch_health(run)
         except Invalid as error:
             return self._give_up(run.token, "error", str(error), now)
@@ -265,12 +265,11 @@ class AgentMachine:
         self._lease_ms = lease.until_ms
         return [lease]
 
-    def _remember(self, run: Run) -> str:
+    def _remember(self, run: Run) -> None:
         size = len(run.document) + sum(len(name) + len(value) for name, value in run.env)
         self._sizes[run.token] = size
         self._sizes_sum += size
-        name = self.logs[run.token] = log_name(run)
-        return name
+        self.logs[run.token] = log_names(run)
 
 
 def _line(text: str) -> str:

@@ -7,11 +7,13 @@ import msgspec
 from roost.agent.health.probe import CHECK_MARK, ProbeTarget
 from roost.keeper.run import environment as keepers_environment
 from roost.model.errors import Invalid
+from roost.model.keys import log_name
 from roost.model.protocol import Run
 from roost.model.records.secret import Handed, Hidden
-from roost.model.spec.document import Document, commands, decode_document, secrets_of
+from roost.model.spec.document import Document, commands, decode_document, secrets_of, separates_stderr
 from roost.model.spec.resources import read_resource
 from roost.model.spec.service import check_of
+from roost.model.states import LogStream
 from roost.ports import driver
 
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -19,9 +21,10 @@ _DECODE = msgspec.msgpack.Decoder(Run).decode
 _HEALTH_KEY = msgspec.msgpack.encode("health")
 
 
-def prepare(run: Run, node: str, directory: str, log: str, handed: Handed | None = None) -> driver.RunRequest:
+def prepare(run: Run, node: str, directory: str, handed: Handed | None = None) -> driver.RunRequest:
     """What to tell the driver. Raises Invalid when this order cannot be carried out here."""
     document = _read(run)
+    log, *stderr = [log_path(directory, name) for name in log_names(run)]
     return driver.RunRequest(
         id=str(run.token),
         steps=[driver.StepCommand(argv, ignore_failure) for argv, ignore_failure in commands(document)],
@@ -29,6 +32,7 @@ def prepare(run: Run, node: str, directory: str, log: str, handed: Handed | None
         secrets=secrets(document, handed),
         dir=_folder(run, directory),
         log=log,
+        stderr="".join(stderr),
         timeout_ms=run.timeout_ms,
         grace_ms=run.grace_ms,
         limits=limits(document),
@@ -121,8 +125,10 @@ def limits(document: Document) -> driver.Limits | None:
     return driver.Limits(cpu_m, read_resource("memory", asked.get("memory", 0), "resources.memory"))
 
 
-def log_name(run: Run) -> str:
-    return f"{run.workload}/{run.serial}/{run.index}.{run.attempt}"
+def log_names(run: Run) -> tuple[str, ...]:
+    """What the server calls the log of a run, and that of its stderr if it has one."""
+    streams = tuple(LogStream) if separates_stderr(run.document) else (LogStream.STDOUT,)
+    return tuple(log_name(run.workload, run.serial, run.index, run.attempt, stream) for stream in streams)
 
 
 def log_file(name: str) -> str:

@@ -62,7 +62,7 @@ class Service:
         async with asyncio.timeout(KEEPER_S_MAX):
             await self._restored.wait()
         live = set(self.machine.live_attempts())
-        self.spool.begin(name for token, name in self.machine.logs.items() if token not in live)
+        self.spool.begin(name for token, names in self.machine.logs.items() if token not in live for name in names)
         keep, works = self.tasks.keep, self._works()
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(keep(name, work)) for name, work in works.items()]
@@ -130,7 +130,7 @@ class Service:
         return msgspec.structs.replace(usage, task_restarts=dict(self.tasks.restarts), logs_stuck_ms=stuck_ms)
 
     def _live_logs(self) -> Iterable[str]:
-        return [self.machine.logs[token] for token in self.machine.live_attempts()]
+        return [name for token in self.machine.live_attempts() for name in self.machine.logs[token]]
 
     # the end, and what is left
 

@@ -162,6 +162,14 @@ def discard(path: str, fd: int) -> None:
             os.unlink(path)
 
 
+def size_of(fd: int, path: str) -> int:
+    """The size of a log, open or not; 0: the run removed it."""
+    try:
+        return os.stat(fd if fd >= 0 else path).st_size
+    except OSError:
+        return 0
+
+
 def close(fd: int) -> None:
     if fd >= 0:
         os.close(fd)

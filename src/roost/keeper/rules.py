@@ -44,7 +44,7 @@ class Host:
         """End the processes of a run, whatever they do."""
 
     def finished(self, run: KeeperRun, now: int) -> int:
-        """Nothing of a run is left: clear away what it used; returns the size of its log."""
+        """Nothing of a run is left: clear away what it used. Returns the size of its log, and sets `stderr_size`."""
         return 0
 
     def emit(self, line: str, now: int, hold_ms: int) -> None:

@@ -56,6 +56,8 @@ class KeeperRun:
     oom = False
     made_dir = False  # the keeper made its work directory
     log_fd = -1
+    stderr_fd = -1
+    stderr_size = 0
     group: Group | None = None
     pen: Pen | None = None  # the group around its processes
     limits_said = ""
@@ -69,12 +71,17 @@ class KeeperRun:
         self.steps = steps(order.get("steps"))
         self.dir = absolute(order, "dir")
         self.log = absolute(order, "log")
+        self.stderr = absolute(order, "stderr") if order.get("stderr") else ""  # its file; nothing: that of the log
         self.env = environment(order.get("env"), secrets(order.get("secrets")), run_id, self.dir, mark)
         self.timeout_ms = number(order, "timeout_ms", 0)
         self.grace_ms = number(order, "grace_ms", GRACE_MS_DEFAULT)
         self.leased = order.get("leased") is True
         self.limits = limits(order.get("limits"))
         self.note = text(order, "note", "", NOTE_LENGTH_MAX)
+
+    @property
+    def logs(self) -> tuple[str, ...]:
+        return (self.log, self.stderr) if self.stderr else (self.log,)
 
     def record(self) -> str:
         names = ("id", "state", "note", "leased", "pid", "step", "started_at", "after")
@@ -102,7 +109,8 @@ def spawn(run: KeeperRun, ignored: list[int]) -> int:
     """
     argv = run.steps[run.step][0]
     group = run.group
-    actions = ((os.POSIX_SPAWN_DUP2, run.log_fd, 1), (os.POSIX_SPAWN_DUP2, run.log_fd, 2))
+    stderr_fd = run.stderr_fd if run.stderr else run.log_fd
+    actions = ((os.POSIX_SPAWN_DUP2, run.log_fd, 1), (os.POSIX_SPAWN_DUP2, stderr_fd, 2))
     try:
         os.chdir(run.dir)
     except OSError as error:
@@ -141,6 +149,8 @@ def ending(run: KeeperRun, cause: str, now: int, error: str, log_size: int) -> s
         more = f',"codes":{list(run.codes)}'
         if cause == "exited" and run.steps[run.step][1]:
             code = 0  # a failure that was to be ignored
+    if run.stderr:
+        more += f',"stderr_size":{run.stderr_size}'
     if run.why:
         more += f',"why":{encode(run.why)},"detail":{encode(run.detail)}'
     if error:

@@ -13,7 +13,7 @@ from roost.keeper.cgroup import Cgroups, Group, clear
 from roost.keeper.clock import NEVER, now_ms
 from roost.keeper.containment import Containment, limit_pids
 from roost.keeper.orphans import Orphans
-from roost.keeper.recycling import RecycledFiles, close
+from roost.keeper.recycling import RecycledFiles, close, size_of
 from roost.keeper.rules import Host, Rules
 from roost.keeper.run import KeeperRun, RunRefused, ignored_signals, is_gone, kill, signal_group, spawn
 from roost.keeper.socket import KeeperSocket
@@ -59,13 +59,15 @@ class RunTable(Host):
 
     def admitted(self, run: KeeperRun) -> None:
         self.places[run.dir] = self.places.get(run.dir, 0) + 1
-        self.places[run.log] = self.places.get(run.log, 0) + 1
+        for log in run.logs:
+            self.places[log] = self.places.get(log, 0) + 1
 
     def forgotten(self, run: KeeperRun, now: int) -> None:
-        if self._left(run.log):
-            self.spares.logs.drop(run.log, run.log_fd)
-        else:
-            close(run.log_fd)
+        for log, fd in zip(run.logs, (run.log_fd, run.stderr_fd), strict=False):
+            if self._left(log):
+                self.spares.logs.drop(log, fd)
+            else:
+                close(fd)
         if self._left(run.dir) and run.made_dir:
             self.spares.dirs.drop(run.dir)
         self.strays.check_soon(now)
@@ -94,7 +96,7 @@ class RunTable(Host):
 
     def spawn(self, run: KeeperRun) -> str:
         try:
-            if run.log_fd < 0:
+            if run.log_fd < 0 or (run.stderr and run.stderr_fd < 0):
                 self._furnish(run)
             run.log_offset = os.fstat(run.log_fd).st_size if len(run.steps) > 1 else 0
             self._contain(run)
@@ -102,8 +104,9 @@ class RunTable(Host):
         except RunRefused as error:
             return str(error)
         if len(self.rules.known) > LOGS_OPEN_MAX:
-            os.close(run.log_fd)
-            run.log_fd = -1
+            close(run.log_fd)
+            close(run.stderr_fd)
+            run.log_fd = run.stderr_fd = -1
         self.by_pid[run.pid] = run
         self.strays.check_soon(now_ms())
         if run.group is not None:
@@ -126,10 +129,9 @@ class RunTable(Host):
             self.containment.ended(run.pen)
             run.pen = None
         self.strays.check_soon(now)
-        try:
-            return os.stat(run.log_fd if run.log_fd >= 0 else run.log).st_size
-        except OSError:  # the run removed its log
-            return 0
+        if run.stderr:
+            run.stderr_size = size_of(run.stderr_fd, run.stderr)
+        return size_of(run.log_fd, run.log)
 
     def emit(self, line: str, now: int, hold_ms: int) -> None:
         self.link.emit(line, now, hold_ms)
@@ -205,10 +207,16 @@ class RunTable(Host):
             run.made_dir = run.made_dir or self.spares.make_dir(run.dir)
         except OSError as error:
             raise RunRefused(f"work directory {run.dir}: {error.strerror}") from error
+        if run.log_fd < 0:
+            run.log_fd = self._open(run.log)
+        if run.stderr and run.stderr_fd < 0:
+            run.stderr_fd = self._open(run.stderr)
+
+    def _open(self, log: str) -> int:
         try:
-            run.log_fd = self.spares.open_log(run.log)
+            return self.spares.open_log(log)
         except OSError as error:
-            raise RunRefused(f"log file {run.log}: {error.strerror}") from error
+            raise RunRefused(f"log file {log}: {error.strerror}") from error
 
     def _contain(self, run: KeeperRun) -> None:
         """Go where the run is to be born. In v2, a limited run has a group already, and spawning goes there."""

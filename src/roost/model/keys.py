@@ -1,6 +1,13 @@
-"""Keys of workloads (PROJECT/NAME) and instances (PROJECT/NAME.INDEX): made and taken apart here and nowhere else."""
+"""Keys of workloads (PROJECT/NAME) and instances (PROJECT/NAME.INDEX): made and taken apart here and nowhere else.
+
+A log is PROJECT/NAME/SERIAL/INDEX.ATTEMPT, and with a suffix that of a separate stderr.
+"""
 
 from typing import NewType
+
+from roost.model.states import LogStream
+
+STDERR_SUFFIX = ".stderr"
 
 WorkloadKey = NewType("WorkloadKey", str)
 InstanceKey = NewType("InstanceKey", str)
@@ -18,6 +25,11 @@ def split_workload_key(key: str) -> tuple[str, str]:
 
 def instance_key(workload: str, index: int) -> InstanceKey:
     return InstanceKey(f"{workload}.{index}")
+
+
+def log_name(workload: str, serial: int, index: int, attempt: int, stream: str = LogStream.STDOUT) -> str:
+    suffix = STDERR_SUFFIX if stream == LogStream.STDERR else ""
+    return f"{workload}/{serial}/{index}.{attempt}{suffix}"
 
 
 def split_instance_key(key: str) -> tuple[WorkloadKey, int]:

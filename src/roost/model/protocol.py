@@ -76,6 +76,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     error: str = ""  # why it could not be started, or the message of its health check
     ready: bool = True  # of a run with a health check: whether it is ready to be used
     log_size: int = 0  # of an end: how many bytes its log has in the end; nothing follows a log that has them
+    stderr_size: int | None = None  # of an end: likewise of the log of its stderr; None: it has none
 
 
 class Hello(msgspec.Struct, frozen=True):

@@ -88,6 +88,20 @@ class WhenLost(StrEnum):
     PIN = "pin"
 
 
+class StderrMode(StrEnum):
+    """Where a run's stderr goes: to its one log in the order of writing, or to a second log."""
+
+    MERGE = "merge"
+    SEPARATE = "separate"
+
+
+class LogStream(StrEnum):
+    """A log of a run. Without a separate stderr, that of stdout has both."""
+
+    STDOUT = "stdout"
+    STDERR = "stderr"
+
+
 class RestartWhen(StrEnum):
     ALWAYS = "always"
     ON_FAILURE = "on_failure"

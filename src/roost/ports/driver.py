@@ -53,8 +53,9 @@ class Limits(msgspec.Struct, frozen=True):
 class RunRequest(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
     """What to run. `note` is kept with it and given back to a later agent.
 
-    `dir` and `log` are this run's own: what is missing is made, and what is still empty is taken away again within a
-    tenth of a second after `forget`. To its environment come PATH and HOME if absent, ROOST_KEEPER and ROOST_RUN.
+    `dir`, `log` and `stderr` are this run's own: what is missing is made, and what is still empty is taken away again
+    within a tenth of a second after `forget`. To its environment come PATH and HOME if absent, ROOST_KEEPER and
+    ROOST_RUN.
     """
 
     id: str
@@ -62,6 +63,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
     env: dict[str, str]
     dir: str
     log: str
+    stderr: str = ""  # the file of its stderr; empty: `log` has both, in the order of writing
     timeout_ms: int = 0  # from the start of the run; 0: none
     grace_ms: int = 10_000  # between TERM and KILL
     limits: Limits | None = None
@@ -104,6 +106,7 @@ class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     cpu_ms: float = 0
     rss_max: int = 0  # bytes; 0: too little to be distinguished from the keeper's own
     log_size: int = 0
+    stderr_size: int | None = None  # None: it has no log of its own
 
 
 class KnownRun(msgspec.Struct, frozen=True):

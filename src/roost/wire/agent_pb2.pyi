@@ -647,6 +647,7 @@ class Report(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     LOG_SIZE_FIELD_NUMBER: _builtins.int
+    STDERR_SIZE_FIELD_NUMBER: _builtins.int
     UNREADY_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     state: _builtins.str
@@ -662,6 +663,8 @@ class Report(_message.Message):
     """why it could not be started, or what its health check said"""
     log_size: _builtins.int
     """of an ended attempt: how many bytes its log has in the end"""
+    stderr_size: _builtins.int
+    """of an ended attempt with a log of its stderr: how many bytes that has in the end"""
     unready: _builtins.bool
     """it has a health check that has not gone well, or was told to stop; agents without checks: never"""
     def __init__(
@@ -677,20 +680,25 @@ class Report(_message.Message):
         step: _builtins.int = ...,
         error: _builtins.str = ...,
         log_size: _builtins.int = ...,
+        stderr_size: _builtins.int | None = ...,
         unready: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "code", b"code", "signal", b"signal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "code", b"code", "signal", b"signal", "stderr_size", b"stderr_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "log_size", b"log_size", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "step", b"step", "token", b"token", "unready", b"unready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "log_size", b"log_size", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
     _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015
     _WhichOneofReturnType__signal: _TypeAlias = _typing.Literal["signal"]  # noqa: Y015
     _WhichOneofArgType__signal: _TypeAlias = _typing.Literal["_signal", b"_signal"]  # noqa: Y015
+    _WhichOneofReturnType__stderr_size: _TypeAlias = _typing.Literal["stderr_size"]  # noqa: Y015
+    _WhichOneofArgType__stderr_size: _TypeAlias = _typing.Literal["_stderr_size", b"_stderr_size"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__code) -> _WhichOneofReturnType__code | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__signal) -> _WhichOneofReturnType__signal | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__stderr_size) -> _WhichOneofReturnType__stderr_size | None: ...
 
 Global___Report: _TypeAlias = Report  # noqa: Y015
 
@@ -777,7 +785,7 @@ class LogChunk(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     log: _builtins.str
-    """PROJECT/NAME/SERIAL/INDEX.ATTEMPT"""
+    """PROJECT/NAME/SERIAL/INDEX.ATTEMPT, of a separate stderr with .stderr behind it"""
     offset: _builtins.int
     data: _builtins.bytes
     def __init__(

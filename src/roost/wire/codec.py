@@ -160,4 +160,5 @@ def _unpack_report(report: pb.Report) -> Report:
         report.token, state, report.started_ago_ms, report.ended_ago_ms, cause,
         report.code if report.HasField("code") else None, report.signal if report.HasField("signal") else None,
         report.step, report.error, not report.unready, report.log_size,
+        report.stderr_size if report.HasField("stderr_size") else None,
     )  # fmt: skip

@@ -30,6 +30,9 @@ def log_of(server: GatewayServer, index: int = 0) -> str:
     return f"default/job/{workload.serial}/{index}.1"
 
 
+ERRORS = b"warning: \xff\n"
+
+
 class Printing(PacedDriver):
     """Runs that print: their logs are written when they end, or as the test likes."""
 
@@ -38,12 +41,14 @@ class Printing(PacedDriver):
         self.output = output
 
     def spawn(self, run: KeeperRun) -> str:
-        with open(run.log, "ab") as file:
-            file.write(self.output)
+        for log in run.logs:
+            with open(log, "ab") as file:
+                file.write(self.output if log == run.log else ERRORS)
         return super().spawn(run)
 
     def finished(self, run: KeeperRun, now: int) -> int:
         super().finished(run, now)
+        run.stderr_size = os.stat(run.stderr).st_size if run.stderr else 0
         return os.stat(run.log).st_size
 
 
@@ -60,6 +65,38 @@ async def test_log_bytes_arrive_unchanged_and_the_file_goes(tmp_path: Path, outp
         await until(lambda: server.logs.size(log) == len(output))
         assert server.logs.read(log, 0, len(output) + 10) == output
         await until(lambda: not os.listdir(tmp_path / "logs"))
+
+
+async def test_a_separate_stderr_is_a_second_log_with_its_size_in_the_state(tmp_path: Path) -> None:
+    async with gateway_server() as server, agent(server.port, tmp_path, driver=Printing(b"out\n")):
+        await server.submit(stderr="separate")
+        await server.until(lambda: server.states() == ["succeeded"])
+        log = log_of(server)
+        await until(lambda: (server.logs.size(log), server.logs.size(f"{log}.stderr")) == (4, len(ERRORS)))
+        assert (server.logs.read(log, 0, 99), server.logs.read(f"{log}.stderr", 0, 99)) == (b"out\n", ERRORS)
+        (instance,) = server.engine.state.instances.values()
+        assert (instance.log_size, instance.stderr_size) == (4, len(ERRORS))
+        assert instance.story[-1].stderr_size == len(ERRORS)
+        await until(lambda: not os.listdir(tmp_path / "logs"))
+
+
+async def test_the_next_agent_sends_the_stderr_of_live_and_of_ended_runs(tmp_path: Path) -> None:
+    async with gateway_server() as server:
+        driver = Printing(b"", None)
+        async with agent(server.port, tmp_path, driver=driver):
+            await server.submit(stderr="separate", count=2)
+            await server.until(lambda: server.states() == ["running"] * 2)
+            logs = [f"{log_of(server, index)}.stderr" for index in range(2)]
+            await until(lambda: all(server.logs.size(log) == len(ERRORS) for log in logs))
+        live, over = driver.rules.live.values()
+        for run in (live, over):
+            with open(run.stderr, "ab") as file:
+                file.write(b"without any agent!\n")
+        driver.kill(over)
+        async with agent(server.port, tmp_path, driver=driver):
+            await until(lambda: all(server.logs.size(log) == len(ERRORS) + 19 for log in logs))
+            await until(lambda: not os.path.exists(over.stderr))
+            assert os.path.exists(live.stderr)
 
 
 async def test_a_silent_run_says_nothing_of_its_log(tmp_path: Path) -> None:

@@ -181,3 +181,13 @@ def test_canaries_are_rolled_back_by_hand_or_followed_by_others() -> None:
     assert (it.now.change, it.versions()) == (RolledBack(1), [4] * 4)
     (reply,) = outcome(it.scene.step(Promote(1, "default/web")))["replies"]
     assert reply.startswith("409 nothing_to_promote")
+
+
+def test_another_stderr_needs_a_restart() -> None:
+    scene = Scene("a")
+    scene.submit(service("web"))
+    scene.running("web.0")
+    scene.apply(service("web", labels={"team": "x"}))
+    assert scene.states("web.0") == ["running"]
+    scene.apply(service("web", labels={"team": "x"}, stderr="separate"))
+    assert scene.states("web.0") == ["stopping"]

@@ -17,6 +17,7 @@ from roost.model.spec.document import (
     decode_document,
     encode_document,
     read_document,
+    separates_stderr,
 )
 from roost.model.spec.problems import ERRORS_MAX
 
@@ -112,9 +113,18 @@ def test_steps_run_in_order_and_say_whether_their_failure_counts() -> None:
     assert commands(taken(command=["a"])[0]) == [(["a"], False)]
 
 
+def test_a_separate_stderr_is_recognised_in_what_is_stored() -> None:
+    assert separates_stderr(encode_document(taken(stderr="separate")[0]))
+    for merged in ({}, {"stderr": "merge"}, {"env": {"stderr": "separate"}}, {"command": ["stderr"]}):
+        assert not separates_stderr(encode_document(taken(**merged)[0]))
+    assert not separates_stderr(msgspec.msgpack.encode({"stderr": 5}))
+
+
 @pytest.mark.parametrize(
     ("raw", "path", "message"),
     [
+        ({"name": "web", "command": "x", "stderr": "apart"}, "stderr", "merge"),
+        ({"name": "web", "command": "x", "stderr": True}, "stderr", ""),
         ({"command": "true"}, "name", "this is needed: a text"),
         ({"name": "web"}, "steps", "a workload needs steps or a command to run"),
         ({"name": "web", "steps": []}, "steps", "this must be 1 to 100 steps, not 0"),
@@ -300,6 +310,7 @@ OPTIONS = st.fixed_dictionaries(
         "when_full": st.sampled_from(["queue", "reject"]),
         "when_lost": st.sampled_from(["reschedule", "fail", "pin"]),
         "fenced": st.booleans(),
+        "stderr": st.sampled_from(["merge", "separate"]),
         "env": st.dictionaries(NAMES, LINES, max_size=3),
         "labels": st.dictionaries(NAMES, NAMES, max_size=3),
     },

@@ -104,14 +104,28 @@ def test_a_hello_with_an_attempt_is_fine() -> None:
     check_hello(Hello("n", "m", Facts(OFFER, address="10.1.2.3"), 0, ((run_of(version=4, env=(("A", ""),)), sick),)))
 
 
-@pytest.mark.parametrize("name", ["a/b/1/0.1", "a-b/c_d/1763243412345001/999999.12"])
+@pytest.mark.parametrize("name", ["a/b/1/0.1", "a-b/c_d/1763243412345001/999999.12", "a/b/1/0.1.stderr"])
 def test_logs_have_names_like_these(name: str) -> None:
     assert LOG_NAME.fullmatch(name)
 
 
 @pytest.mark.parametrize(
     "name",
-    ["", "a/b/1", "a/b/1/0", "a/b/1/0.1/", "/a/b/1/0.1", "../b/1/0.1", "a/b/1/0.1\n", "a/b/x/0.1", "a.b/c/1/0.1"],
+    [
+        "",
+        "a/b/1",
+        "a/b/1/0",
+        "a/b/1/0.1/",
+        "/a/b/1/0.1",
+        "../b/1/0.1",
+        "a/b/1/0.1\n",
+        "a/b/x/0.1",
+        "a.b/c/1/0.1",
+        "a/b/1/0.1.stderr/x",
+        "a/b/1/0.1.stdout",
+        "a/b/1/0.1xstderr",
+        "a/b/1/0.1.stderr.stderr",
+    ],
 )
 def test_and_not_like_these(name: str) -> None:
     assert not LOG_NAME.fullmatch(name)

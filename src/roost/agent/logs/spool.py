@@ -30,9 +30,10 @@ from roost.agent.logs.machine import (
 )
 from roost.agent.prepare import log_file
 from roost.keeper.clock import now_ms
+from roost.model.keys import STDERR_SUFFIX
 from roost.wire import agent_pb2 as pb
 
-_FILE = re.compile(r"[\w-]+~[\w-]+~\d+~\d+\.\d+", re.ASCII)
+_FILE = re.compile(rf"[\w-]+~[\w-]+~\d+~\d+\.\d+({re.escape(STDERR_SUFFIX)})?", re.ASCII)
 _PUNCH = 0x3  # FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 _TROUBLE = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, OSError)
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # the file is there, and can be read later

@@ -76,7 +76,7 @@ shared_options = options(
     option("--history-max", type=SIZE,
            help="Maximum size of the history; the oldest entries are deleted. [default: 10GiB]"),
     option("--log-limit", type=SIZE, show_envvar=True,
-           help="Maximum size of the log of one attempt; the rest is not kept, and the log says so. [default: 1GiB]"),
+           help="Maximum size of one log of an attempt; the rest is not kept, and the log says so. [default: 1GiB]"),
     option("--advertise", multiple=True, metavar="HOST",
            help="Name or address by which others reach this server; repeatable. [default: the listen address]"),
     option("--tls", type=click.Choice(["auto", "on", "off"]), default="auto", show_default=True,

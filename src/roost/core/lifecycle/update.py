@@ -25,7 +25,9 @@ from roost.model.spec.document import decode_document
 from roost.model.states import InstanceState, RolloutState, WhenLost, WorkloadKind
 
 #: What a run is made of. All else of a document can change while it runs.
-DESTRUCTIVE_FIELDS = ("kind", "image", "command", "steps", "env", "ports", "resources", "timeout", "fenced", "health")
+DESTRUCTIVE_FIELDS = (
+    "kind", "image", "command", "steps", "env", "ports", "resources", "timeout", "fenced", "health", "stderr",
+)  # fmt: skip
 
 
 def is_same(known: Workload, wanted: WorkloadSpec) -> bool:

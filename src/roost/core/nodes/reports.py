@@ -157,7 +157,7 @@ def apply_report(
         instance.started_ms = began
         move(state, out, instance, InstanceState.RUNNING, attempts.PROCESS_STARTED, began)
     instance.exit_code, instance.signal, instance.step = report.code, report.signal, report.step
-    instance.log_size = report.log_size
+    instance.log_size, instance.stderr_size = report.log_size, report.stderr_size
     ended_ms = min(now, max(received_ms - report.ended_ago_ms, instance.started_ms))
     if report.cause == EndCause.EXITED:
         record_run_length(state, state.spec_of(instance), report.started_ago_ms - report.ended_ago_ms)

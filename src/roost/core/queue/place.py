@@ -318,7 +318,7 @@ def _begin_attempt(state: State, head: PendingHead, node: str, decision: bytes) 
     if head.is_requeued:
         instance = state.instances[head.key]
         instance.devices = instance.ports = ()
-        instance.exit_code = instance.signal = instance.log_size = None
+        instance.exit_code = instance.signal = instance.log_size = instance.stderr_size = None
         instance.started_ms = instance.step = 0
     else:
         instance = state.new_instance(workload, index, SUBMITTED, workload.submitted_ms)

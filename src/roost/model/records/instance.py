@@ -38,6 +38,7 @@ class Instance(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     exit_code: int | None = None
     signal: int | None = None
     log_size: int | None = None  # bytes in the log of this attempt in the end; None: it has not ended, or is lost
+    stderr_size: int | None = None  # likewise of the log of its stderr; None: also, it has none
     step: int = 0
     reason: Reason | None = None  # why it is in this state
     losses: int = 0  # attempts that ended because a node was lost

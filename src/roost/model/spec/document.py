@@ -26,7 +26,7 @@ from roost.model.spec.reading import read
 from roost.model.spec.resources import devices_of, resources_of
 from roost.model.spec.service import HealthBlock, RestartBlock, UpdateBlock, check_of, restart_of, update_of
 from roost.model.spec.units import Quantity, duration_ms, is_moment, read_moment
-from roost.model.states import WhenFull, WhenLost, WorkloadKind
+from roost.model.states import StderrMode, WhenFull, WhenLost, WorkloadKind
 
 #: What these may be depends on the kind; without it they cannot be checked.
 OF_A_KIND = ("command", "steps", "count", "gang", "health", "schedule", "update", "restart")
@@ -88,6 +88,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     restart: RestartBlock | None = None
     health: HealthBlock | None = None
     retention: int | float | str | None = None
+    stderr: StderrMode = StderrMode.MERGE
 
 
 def read_document(raw: object, path: str = "") -> Document:
@@ -202,6 +203,13 @@ def may_have_secrets(packed: bytes) -> bool:
     return _SECRET_KEY in packed
 
 
+def separates_stderr(packed: bytes) -> bool:
+    """Whether a run of a stored document has a second log. Few do: the word is looked for before decoding."""
+    with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # of another release: it is not run here
+        return _STDERR_KEY in packed and decode_document(packed).stderr == StderrMode.SEPARATE
+    return False
+
+
 def commands(document: Document) -> list[tuple[list[str], bool]]:
     """Argument vectors in order, and whether a failure is ignored."""
     if document.steps:
@@ -214,6 +222,7 @@ def commands(document: Document) -> list[tuple[list[str], bool]]:
 
 _DECODER = msgspec.msgpack.Decoder(Document)
 _SECRET_KEY = msgspec.msgpack.encode("secret")
+_STDERR_KEY = msgspec.msgpack.encode("stderr")
 
 
 def _ask(document: Document, path: str) -> Ask:

@@ -33,6 +33,7 @@ ELSEWHERE = {  # what a workload document has and an action has not, and what to
     "project": "the project is that of the pipeline and stands at the top of the file",
     "kind": "every action is a job",
     "schedule": "a pipeline runs when it is asked to: let a scheduled job call `roost ci run`",
+    "stderr": "the output of an action is one log, in the order of writing",
 }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Container
 from enum import Enum, auto
 
 from roost.core.state.state import State, awaits_agents
+from roost.model.keys import STDERR_SUFFIX, log_name
 from roost.model.protocol import Hello, LogChunk
 from roost.server.agents.validation import LOG_NAME
 
@@ -32,10 +33,10 @@ class IngestMachine:
     def hello(self, hello: Hello) -> None:
         """A node registers with the attempts it holds: remember those that the state does not know."""
         state = self._state()
-        names = [f"{run.workload}/{run.serial}/{run.index}.{run.attempt}" for run, _ in hello.runs]
-        unknown = frozenset(name for name in names if owner_of(state, name) is None)
+        names = [log_name(run.workload, run.serial, run.index, run.attempt) for run, _ in hello.runs]
+        unknown = [name for name in names if owner_of(state, name) is None]
         if unknown and state.settings.adopts:
-            self._named[hello.node] = unknown
+            self._named[hello.node] = frozenset(name + suffix for name in unknown for suffix in ("", STDERR_SUFFIX))
         else:
             self._named.pop(hello.node, None)
 

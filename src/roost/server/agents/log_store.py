@@ -29,7 +29,7 @@ log = logging.logger("logs")
 
 
 class LogHub:
-    """A log is PROJECT/NAME/SERIAL/INDEX.ATTEMPT. Reading raises NoService while the disk refuses to."""
+    """A log has a name of model/keys.py. Reading raises NoService while the disk refuses to."""
 
     def __init__(
         self, blobs: Blobs, *, size_max: int = LOG_BYTES_MAX, settle_ms: int = SETTLE_MS, stall_ms: int = STALL_MS

@@ -6,6 +6,7 @@ import msgspec
 
 from roost.model import limits
 from roost.model.errors import Invalid
+from roost.model.keys import STDERR_SUFFIX
 from roost.model.protocol import Beat, Hello, Report, Run, Usage, version_refusal
 from roost.model.records.node import ENFORCEABLE, Facts
 from roost.model.spec.document import check_document, check_labels, decode_document
@@ -26,13 +27,13 @@ RUN_BOUNDS = {
 REPORT_BOUNDS = {
     "started_ago_ms": (0, limits.DURATION_MS_MAX), "ended_ago_ms": (0, limits.DURATION_MS_MAX),
     "code": (0, limits.EXIT_CODE_MAX), "signal": (0, SIGNAL_MAX), "step": (0, limits.STEPS_MAX),
-    "log_size": (0, limits.BYTES_MAX),
+    "log_size": (0, limits.BYTES_MAX), "stderr_size": (0, limits.BYTES_MAX),
 }  # fmt: skip
 # One spelling for each log: no zeros in front, and no digits of other scripts, which \d would take.
 _NUMBER = "0|[1-9][0-9]{0,%d}"
-LOG_NAME = re.compile(  # PROJECT/NAME/SERIAL/INDEX.ATTEMPT
+LOG_NAME = re.compile(  # PROJECT/NAME/SERIAL/INDEX.ATTEMPT, and the suffix of a separate stderr
     r"([A-Za-z0-9_-]{1,63})/([A-Za-z0-9_-]{1,63})"
-    rf"/({_NUMBER % 18})/({_NUMBER % 6})\.({_NUMBER % 6})"
+    rf"/({_NUMBER % 18})/({_NUMBER % 6})\.({_NUMBER % 6})(?:{re.escape(STDERR_SUFFIX)})?"
 )
 
 
