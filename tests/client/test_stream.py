@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from roost.client.errors import ApiError, Unreachable
-from roost.client.stream import Body, Events, LogFollower, ServerEvent, StreamFollower, next_of
+from roost.client.stream import Body, Events, LogFollower, ServerEvent, StderrBytes, StreamFollower, next_of
 from roost.client.transport import Transport
 from roost.schema.feed import AttemptView, EndingView
 from tests.client.wires import answer, events, wire
@@ -53,6 +53,16 @@ def test_a_stream_that_breaks_goes_on_after_the_last_event() -> None:
     assert b"Last-Event-ID" not in server.requests[0]
     assert b"Last-Event-ID: 5-9\r\n" in server.requests[1]  # the mark counts, though it was no event
     assert b"Authorization: Bearer secret\r\n" in server.requests[1]
+
+
+def test_pieces_of_a_separate_stderr_are_marked() -> None:
+    sent = events(b"id: 1.2\ndata: b3V0\n\nid: 1.2.3\nevent: stderr\ndata: ZXJy\n\n")
+    with wire([sent]) as server, follower(server.url, LogFollower) as following:
+        assert isinstance(following, LogFollower)
+        pieces = [following.piece(10), following.piece(10)]
+        assert pieces == [b"out", b"err"]
+        assert [isinstance(piece, StderrBytes) for piece in pieces] == [False, True]
+        assert following.last_id == "1.2.3"
 
 
 def test_nothing_comes_and_the_time_is_kept() -> None:

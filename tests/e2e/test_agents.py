@@ -14,8 +14,9 @@ import pytest
 from roost_lab.bench.product import Product
 
 from roost.agent.connection.identity import NodeIdentity, credentials_of
+from roost.client.stream import LogFollower, StderrBytes
 from roost.model.records.enrolment import SERVER_NAME
-from roost.schema.feed import EndingView
+from roost.schema.feed import AttemptView, EndingView
 from roost.schema.work import InstanceView
 
 ADOPTED_S_MAX = 1.0
@@ -113,6 +114,46 @@ def test_a_killed_agent_stops_nothing_and_the_next_one_adopts_it(tmp_path: Path)
         story = instance(product, "long")
         assert (story.exit_code, story.attempt) == (7, 1)
         assert followed(product, "long") == b"before\nafter\n"
+
+
+def test_both_logs_of_a_separate_stderr_outlive_a_killed_agent_and_a_killed_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One follower of both, while first the agent and then the server is killed."""
+    monkeypatch.setenv("ROOST_LEASE_MS", "60000")  # a server that comes back late on a busy machine costs no lease
+    turn = f"echo out $turn; echo err $turn >&2; while [ ! -e {tmp_path}/$turn ]; do sleep 0.01; done"
+    script = f"for turn in 1 2 3; do {turn}; done; printf end >&2; exit 3"
+    with Product(agents=1) as product:
+        product.client.workloads.submit({"name": "apart", "command": script, "stderr": "separate", "retries": 0})
+        with product.client.logs.follow("default", "apart", attempt=1, stream="all") as follower:
+            shown = list(shown_until(follower, b"out 1\n", b"err 1\n"))
+            os.kill(agent_of(product.pids[-1]), signal.SIGKILL)
+            (tmp_path / "1").touch()
+            shown += shown_until(follower, b"out 2\n", b"err 2\n")
+            product.kill_server()
+            (tmp_path / "2").touch()
+            product.start_server()
+            shown += shown_until(follower, b"out 3\n", b"err 3\n")
+            (tmp_path / "3").touch()
+            shown += shown_until(follower, b"", b"end")
+            end = follower.piece(timeout_s=60)
+        assert isinstance(end, EndingView) and (end.state, end.exit_code, end.attempt) == ("failed", 3, 1)
+        assert b"".join(shown[0::2]) == product.client.logs.read("default", "apart") == b"out 1\nout 2\nout 3\n"
+        read = product.client.logs.read("default", "apart", stream="stderr")
+        assert b"".join(shown[1::2]) == read == b"err 1\nerr 2\nerr 3\nend"
+        product.wait_until(lambda: not list(product.data.glob("*/logs/default~apart~*")))
+
+
+def shown_until(follower: LogFollower, *wanted: bytes) -> tuple[bytes, bytes]:
+    """The pieces of stdout and stderr until they are exactly this."""
+    shown = [b"", b""]
+    while shown != list(wanted):
+        piece = follower.piece(timeout_s=60)
+        assert isinstance(piece, bytes | AttemptView), piece
+        if isinstance(piece, bytes):
+            shown[isinstance(piece, StderrBytes)] += piece
+        assert all(part.startswith(found) for part, found in zip(wanted, shown, strict=True)), shown
+    return shown[0], shown[1]
 
 
 def test_an_end_while_the_agent_is_dead_is_not_lost(tmp_path: Path) -> None:

@@ -22,6 +22,11 @@ TLS_WANTS = ("SSLWantReadError", "SSLWantWriteError")  # of ssl, which is not im
 PAUSE_S_MIN = 0.05
 PAUSE_S_MAX = 1.0
 
+
+class StderrBytes(bytes):
+    """Bytes of a separate stderr."""
+
+
 Piece = bytes | MissingView | AttemptView | EndingView
 PIECES: dict[str, type[MissingView | AttemptView | EndingView]] = {
     "missing": MissingView, "attempt": AttemptView, "end": EndingView,
@@ -248,6 +253,8 @@ def read_piece(event: ServerEvent) -> Piece | None:
     """The content of an event of a log; None: of another event."""
     if event.name == "message":
         return a2b_base64(event.data)
+    if event.name == "stderr":
+        return StderrBytes(a2b_base64(event.data))
     kind = PIECES.get(event.name)
     return None if kind is None else msgspec.json.decode(event.data, type=kind)
 

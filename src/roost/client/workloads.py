@@ -2,7 +2,7 @@
 
 import builtins
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from roost.client.errors import LogIncomplete
 from roost.client.namespace import DETAILS, Namespace, path_of
@@ -17,6 +17,8 @@ from roost.schema.services import ServicePage, ServiceView
 from roost.schema.why import WhyView
 
 Document = Mapping[str, Any]
+Stream = Literal["stdout", "stderr"]
+Streams = Literal["stdout", "stderr", "all"]
 
 
 class WorkloadCalls(WaitCalls):
@@ -106,17 +108,22 @@ class InstanceCalls(Namespace):
 
 
 class LogCalls(Namespace):
-    """The logs of instances. Attempt 0 is the newest."""
+    """The logs of instances. Attempt 0 is the newest.
 
-    def read(self, project: str, name: str, index: int = 0, *, attempt: int = 0) -> bytes:
+    `stream` is `stdout` or `stderr`. Unless its document has `stderr: separate`, a run has one log: `stdout` has both.
+    """
+
+    def read(self, project: str, name: str, index: int = 0, *, attempt: int = 0, stream: Stream = "stdout") -> bytes:
         """What an attempt has written so far; all of it once it has ended. Raises LogIncomplete."""
-        return b"".join(self.pieces(project, name, index, attempt=attempt))
+        return b"".join(self.pieces(project, name, index, attempt=attempt, stream=stream))
 
-    def pieces(self, project: str, name: str, index: int = 0, *, attempt: int = 0, offset: int = 0) -> Iterator[bytes]:
+    def pieces(
+        self, project: str, name: str, index: int = 0, *, attempt: int = 0, offset: int = 0, stream: Stream = "stdout"
+    ) -> Iterator[bytes]:
         """The same piece by piece, for logs that do not fit into memory. Raises LogIncomplete at the end."""
         path = _path(project, name, f"/instances/{index}/log")
         while True:
-            answer = self._transport.call("GET", path, {"attempt": attempt, "offset": offset})
+            answer = self._transport.call("GET", path, {"attempt": attempt, "offset": offset, "stream": stream})
             if answer.body:
                 yield answer.body
             # A read belongs to one attempt, also when the next one begins meanwhile.
@@ -129,10 +136,17 @@ class LogCalls(Namespace):
                     raise LogIncomplete(missing)
                 return
 
-    def follow(self, project: str, name: str, index: int = 0, *, attempt: int = 0) -> LogFollower:
-        """What an instance writes, as it comes, over all attempts from this one on, until it ends."""
+    def follow(
+        self, project: str, name: str, index: int = 0, *, attempt: int = 0, stream: Streams = "stdout"
+    ) -> LogFollower:
+        """What an instance writes, as it comes, over all attempts from this one on, until it ends.
+
+        With `all` both logs of a run with a separate stderr: pieces of stderr are StderrBytes.
+        """
         path = _path(project, name, f"/instances/{index}/log/follow")
-        return LogFollower(lambda last_id: self._transport.stream(path, {"attempt": attempt}, last_id))
+        return LogFollower(
+            lambda last_id: self._transport.stream(path, {"attempt": attempt, "stream": stream}, last_id)
+        )
 
 
 class ScheduleCalls(Namespace):

@@ -39,6 +39,7 @@ class MissingView(msgspec.Struct, frozen=True):
     attempt: int
     bytes: int
     node: str = ""
+    stream: str = "stdout"  # stdout | stderr
 
 
 class EndingView(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -22,6 +23,24 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _LogStream:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LogStreamEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LogStream.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LOG_STREAM_STDOUT: _LogStream.ValueType  # 0
+    """without `separate` both, in the order of writing"""
+    LOG_STREAM_STDERR: _LogStream.ValueType  # 1
+
+class LogStream(_LogStream, metaclass=_LogStreamEnumTypeWrapper):
+    """With `stderr: separate` in its document, an action has two logs. The order between them is not exact."""
+
+LOG_STREAM_STDOUT: LogStream.ValueType  # 0
+"""without `separate` both, in the order of writing"""
+LOG_STREAM_STDERR: LogStream.ValueType  # 1
+Global___LogStream: _TypeAlias = LogStream  # noqa: Y015
 
 @_typing.final
 class ScheduleRequest(_message.Message):
@@ -243,6 +262,7 @@ class Position(_message.Message):
     LOG_OFFSET_FIELD_NUMBER: _builtins.int
     SERIAL_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    STDERR_OFFSET_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """stages up to this commit are known"""
     attempt: _builtins.int
@@ -256,6 +276,8 @@ class Position(_message.Message):
     """which workload of its name: another one is not taken for it"""
     incarnation: _builtins.int
     """of the server's state: revisions of another one are not compared"""
+    stderr_offset: _builtins.int
+    """of the log of stderr of that attempt, if it has one: how many bytes are known"""
     def __init__(
         self,
         *,
@@ -266,10 +288,11 @@ class Position(_message.Message):
         log_offset: _builtins.int = ...,
         serial: _builtins.int = ...,
         incarnation: _builtins.int = ...,
+        stderr_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "incarnation", b"incarnation", "log_attempt", b"log_attempt", "log_offset", b"log_offset", "revision", b"revision", "serial", b"serial", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "incarnation", b"incarnation", "log_attempt", b"log_attempt", "log_offset", b"log_offset", "revision", b"revision", "serial", b"serial", "stderr_offset", b"stderr_offset", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -389,6 +412,7 @@ class RunFrame(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     GAP_FIELD_NUMBER: _builtins.int
     LOG_MISSING_FIELD_NUMBER: _builtins.int
+    STDERR_MISSING_FIELD_NUMBER: _builtins.int
     PROJECT_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
@@ -397,6 +421,8 @@ class RunFrame(_message.Message):
     """stages before these were too many to be kept"""
     log_missing: _builtins.int
     """bytes of the log up to here that its node has not sent and will not send"""
+    stderr_missing: _builtins.int
+    """likewise of the log of stderr"""
     project: _builtins.str
     """of the first frame: what is followed"""
     name: _builtins.str
@@ -424,6 +450,7 @@ class RunFrame(_message.Message):
         position: Global___Position | None = ...,
         gap: _builtins.bool = ...,
         log_missing: _builtins.int = ...,
+        stderr_missing: _builtins.int = ...,
         project: _builtins.str = ...,
         name: _builtins.str = ...,
         index: _builtins.int = ...,
@@ -431,7 +458,7 @@ class RunFrame(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["log", b"log", "position", b"position", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gap", b"gap", "index", b"index", "log", b"log", "log_missing", b"log_missing", "name", b"name", "position", b"position", "project", b"project", "result", b"result", "stages", b"stages", "state_lost", b"state_lost"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gap", b"gap", "index", b"index", "log", b"log", "log_missing", b"log_missing", "name", b"name", "position", b"position", "project", b"project", "result", b"result", "stages", b"stages", "state_lost", b"state_lost", "stderr_missing", b"stderr_missing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -446,19 +473,22 @@ class LogPiece(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    STREAM_FIELD_NUMBER: _builtins.int
     attempt: _builtins.int
     offset: _builtins.int
     data: _builtins.bytes
+    stream: Global___LogStream.ValueType
     def __init__(
         self,
         *,
         attempt: _builtins.int = ...,
         offset: _builtins.int = ...,
         data: _builtins.bytes = ...,
+        stream: Global___LogStream.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "data", b"data", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "data", b"data", "offset", b"offset", "stream", b"stream"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

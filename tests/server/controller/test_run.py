@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 import pytest
 
+from roost.model.keys import log_name
 from roost.model.protocol import Report
 from roost.server.controller.run import LOOK_S
 from roost.wire import controller_pb2 as pb
@@ -15,10 +16,11 @@ from tests.server.controller.controller_server import ControllerServer, No, Stre
 BYTES = bytes(range(256)) * 40
 
 
-async def write_log(opened: ControllerServer, name: str, data: bytes, attempt: int = 1) -> None:
-    state = opened.server.engine.state
-    serial = state.workloads[f"default/{name}"].serial
-    log = f"default/{name}/{serial}/0.{attempt}"
+async def write_log(
+    opened: ControllerServer, name: str, data: bytes, attempt: int = 1, stream: str = "stdout"
+) -> None:  # fmt: skip
+    serial = opened.server.engine.state.workloads[f"default/{name}"].serial
+    log = log_name(f"default/{name}", serial, 0, attempt, stream)
     opened.server.logs.append(log, opened.server.logs.size(log) or 0, data)
 
 
@@ -80,6 +82,34 @@ async def test_a_reader_that_comes_back_goes_on_where_it_was() -> None:
             assert (piece.offset, piece.data) == (len(BYTES), b"more")
             assert after[-1].result.state == "succeeded"
         assert len(agent.orders()) == 1  # it was not run again
+
+
+async def test_a_separate_stderr_comes_marked_and_both_positions_are_resumed() -> None:
+    async with controller_server() as opened:
+        agent, visitor = await opened.server.agent(), opened.visitor()
+        stream = visitor.stream("Run", run_request(job("a", stderr="separate")))
+        await stream.until(lambda frame: "placed" in stages([frame]))
+        (run,) = agent.orders()
+        await agent.starts(run)
+        await write_log(opened, "a", b"out")
+        await stream.until(lambda frame: frame.HasField("log"))
+        await write_log(opened, "a", BYTES, stream="stderr")
+        frame = (await stream.until(lambda frame: frame.HasField("log")))[-1]
+        assert (frame.log.stream, frame.log.offset, frame.log.data) == (pb.LOG_STREAM_STDERR, 0, BYTES)
+        assert (frame.position.log_offset, frame.position.stderr_offset) == (3, len(BYTES))
+        stream.cancel()
+        await write_log(opened, "a", b"more")
+        await write_log(opened, "a", b"last", stream="stderr")
+        await agent.ends(run, log_size=7, stderr_size=len(BYTES) + 6)
+        opened.server.logs._stall_s = 0.01
+        request = pb.AttachRequest(project="default", name="a", position=frame.position)
+        after = await visitor.stream("Attach", request).rest()
+        assert sorted((item.log.stream, item.log.offset, item.log.data) for item in after if item.HasField("log")) == [
+            (pb.LOG_STREAM_STDOUT, 3, b"more"),
+            (pb.LOG_STREAM_STDERR, len(BYTES), b"last"),
+        ]
+        assert [(item.log_missing, item.stderr_missing) for item in after if item.stderr_missing] == [(0, 2)]
+        assert after[-1].result.state == "succeeded"
 
 
 async def test_a_reader_that_knows_nothing_gets_everything_also_what_has_ended() -> None:

@@ -17,7 +17,7 @@ from roost.model.errors import Conflict, Invalid, NoService, NotFound, Refused, 
 from roost.model.limits import STORY_MAX
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
-from roost.model.states import FINISHED
+from roost.model.states import FINISHED, LogStream
 from roost.server.auth.principal import Redactor
 from roost.server.controller.calls import Caller, check_names, submit_one
 from roost.server.controller.encode import message_of, stages_of
@@ -197,8 +197,9 @@ class FollowedRun:
         attempt = position.log_attempt or (1 if known is not None and known.attempt else 0)
         while True:
             stream = await self._caller.perform(
-                logs.follow_log, self._project, self._name, self._index, attempt, position.log_offset
-            )
+                logs.follow_log, self._project, self._name, self._index, attempt, position.log_offset, "all",
+                position.stderr_offset,
+            )  # fmt: skip
             async with aclosing(stream):
                 async for event in stream:
                     if not attempt and event.attempt > 1:
@@ -220,11 +221,12 @@ class FollowedRun:
             return True
         if event.attempt:
             self._position.log_attempt, self._position.log_offset = event.attempt, event.offset
+            self._position.stderr_offset = event.stderr_offset
         if event.missing is not None:
-            await self._send(pb.RunFrame(log_missing=event.missing.bytes))
+            count, is_stderr = event.missing.bytes, event.missing.stream == LogStream.STDERR
+            await self._send(pb.RunFrame(stderr_missing=count) if is_stderr else pb.RunFrame(log_missing=count))
         if event.data:
-            start = event.offset - len(event.data)
-            await self._send(pb.RunFrame(log=pb.LogPiece(attempt=event.attempt, offset=start, data=event.data)))
+            await self._send(pb.RunFrame(log=_piece(event)))
         return False
 
     def _is_over(self, state: State) -> bool:
@@ -241,6 +243,15 @@ class FollowedRun:
                 self._sent_at = time.monotonic()
         except TimeoutError:
             raise Slow(f"you have read nothing for {WRITE_S_MAX:.0f} s: attach again, from your position") from None
+
+
+def _piece(event: LogEvent) -> pb.LogPiece:
+    is_stderr = event.stream is LogStream.STDERR
+    return pb.LogPiece(
+        attempt=event.attempt, data=event.data,
+        offset=(event.stderr_offset if is_stderr else event.offset) - len(event.data),
+        stream=pb.LOG_STREAM_STDERR if is_stderr else pb.LOG_STREAM_STDOUT,
+    )  # fmt: skip
 
 
 class _Peeked(msgspec.Struct):

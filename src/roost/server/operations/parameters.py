@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from heapq import nsmallest
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -24,6 +24,15 @@ Since = Annotated[str, Meta(max_length=100, description="From then on: RFC 3339,
 Until = Annotated[str, Meta(max_length=100, description="Until before then: RFC 3339, or a duration ago.")]
 OfInstance = Annotated[int, Meta(ge=0, le=INDEX_MAX, description="Only of this instance.")] | None
 Attempt = Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="0: the newest.")]
+OneStream = Annotated[
+    Literal["stdout", "stderr"],
+    Meta(
+        description="Which log. Unless its document has `stderr: separate`, a run has no stderr log: stdout has both."
+    ),
+]
+AnyStream = Annotated[
+    Literal["stdout", "stderr", "all"], Meta(description="Which log; `all`: both, as they come. See the events.")
+]
 Ready = Annotated[bool, Meta(description="Only addresses that are ready to be used.")]
 SameOk = Annotated[bool, Meta(description="A live workload is no conflict: another document makes a new version.")]
 Rerun = Annotated[bool, Meta(description="With same_ok: a job that is finished and unchanged runs again.")]

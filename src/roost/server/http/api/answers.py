@@ -14,6 +14,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.response import Stream
 
 from roost.model.errors import Invalid, Refused, RoostError
+from roost.model.states import LogStream
 from roost.schema.work import SubmittedView
 from roost.server.auth.principal import Principal, Redactor
 from roost.server.auth.shares import Shares
@@ -33,7 +34,7 @@ EVENT_STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 BYTES, PROMETHEUS = "application/octet-stream", "text/plain; version=0.0.4"
 REVISION, TIME, GAP = "Roost-Revision", "Roost-At", "Roost-Gap"
 RESET = "changes before this revision are no longer available; list again and resume from the new revision"
-LOG_EVENT_ID = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")  # ATTEMPT.OFFSET
+LOG_EVENT_ID = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})(?:\.([0-9]{1,18}))?")  # ATTEMPT.OFFSET[.STDERR_OFFSET]
 SIZE, OF_ATTEMPT, IS_FINISHED = "Roost-Log-Size", "Roost-Log-Attempt", "Roost-Log-Finished"
 MISSING = "Roost-Log-Missing"
 
@@ -72,7 +73,7 @@ def _log_slice(_: ApiRequest, piece: LogSlice) -> Response[bytes]:
 async def _log_frames(source: AsyncGenerator[LogEvent, None]) -> AsyncGenerator[bytes, None]:
     async with aclosing(source):
         async for item in source:
-            id = f"{item.attempt}.{item.offset}"
+            id = f"{item.attempt}.{item.offset}" + (f".{item.stderr_offset}" if item.stderr_offset else "")
             if item.ending is not None:
                 yield sse.event(item.ending, event="end")
             elif item.missing is not None:
@@ -80,14 +81,16 @@ async def _log_frames(source: AsyncGenerator[LogEvent, None]) -> AsyncGenerator[
             elif item.begun is not None:
                 yield sse.event(item.begun, event="attempt") + sse.mark(id)
             else:
-                yield sse.frame(b64encode(item.data), id=id) if item.data else sse.mark(id)
+                name = "" if item.stream is LogStream.STDOUT else item.stream.value
+                yield sse.frame(b64encode(item.data), event=name, id=id) if item.data else sse.mark(id)
 
 
 def _resume_log(last: str | None, arguments: dict[str, Any]) -> None:
     """An id that did not come from here is ignored."""
     known = LOG_EVENT_ID.fullmatch(last or "")
     if known:
-        arguments.update(attempt=int(known[1]), offset=min(int(known[2]), OFFSET_MAX))
+        offset, stderr_offset = (min(int(number or 0), OFFSET_MAX) for number in known.groups()[1:])
+        arguments.update(attempt=int(known[1]), offset=offset, stderr_offset=stderr_offset)
 
 
 async def _event_frames(source: AsyncGenerator[EventBatch, None]) -> AsyncGenerator[bytes, None]:

@@ -1,23 +1,28 @@
 """Logs: what instances write, read in pieces or followed as it comes."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from roost.core.state.state import State
+from roost.core.state.versions import version_of
 from roost.model.errors import NoService, NotFound
+from roost.model.keys import log_name
 from roost.model.reasons.reason import Reason
 from roost.model.records.instance import Instance
+from roost.model.records.transition import InstanceTransition
 from roost.model.records.workload import Workload
-from roost.model.states import ALLOCATED, FINISHED
+from roost.model.spec.document import separates_stderr
+from roost.model.states import ALLOCATED, FINISHED, LogStream
 from roost.schema.feed import AttemptView, EndingView, MissingView
 from roost.schema.reason_text import ReasonView, message_of, reason_view
 from roost.server.agents.log_machine import LogEnd
 from roost.server.operations.context import Call, Context
-from roost.server.operations.parameters import OFFSET_MAX, Attempt
+from roost.server.operations.parameters import OFFSET_MAX, AnyStream, Attempt, OneStream
 from roost.server.views.work import instance_detail
 from roost.server.waiting import cancel, cancel_futures
 
@@ -38,12 +43,14 @@ class LogSlice(msgspec.Struct, frozen=True):
 class LogEvent(msgspec.Struct, frozen=True):
     """Bytes of a log, what is missing of it, a further attempt, or the end.
 
-    `attempt` and `offset`: where to resume after this event.
+    `attempt`, `offset` and, where both logs are followed, `stderr_offset`: where to resume after this event.
     """
 
     attempt: int
     offset: int
+    stderr_offset: int = 0
     data: bytes = b""
+    stream: LogStream = LogStream.STDOUT  # of the data
     missing: MissingView | None = None
     begun: AttemptView | None = None
     ending: EndingView | None = None
@@ -57,14 +64,16 @@ async def read_log(
     attempt: Attempt = 0,
     offset: Annotated[int, Meta(ge=-OFFSET_MAX, le=OFFSET_MAX, description="Below 0: from the end.")] = 0,
     limit: Annotated[int, Meta(ge=0, le=READ_BYTES_MAX)] = READ_BYTES,
+    stream: OneStream = "stdout",
 ) -> LogSlice:
-    """Read a part of the log of an instance."""
+    """Read a part of a log of an instance."""
     context = call.context
     workload = await call.workload(project, name)
-    attempt, end = _attempt(call.engine.state, workload, index, attempt)
-    if not attempt:
-        return LogSlice(b"", 0, 0, end.over)
-    log = log_name(workload, index, attempt)
+    state, wanted = call.engine.state, LogStream(stream)
+    attempt, end = _attempt(state, workload, index, attempt, wanted)
+    if not attempt or wanted not in streams_of(state, workload, index, attempt):
+        return LogSlice(b"", 0, attempt, end.over)
+    log = log_name(workload.key, workload.serial, index, attempt, wanted)
     await _fetch(context, log, end)
     if limit and context.logs.missing(log, end):  # they are on their way: a reader must not take this for the end
         await context.logs.arrived(log, offset if offset >= 0 else OFFSET_MAX, end)
@@ -81,16 +90,21 @@ async def follow_log(
     index: int,
     attempt: Attempt = 0,
     offset: Annotated[int, Meta(ge=0, le=OFFSET_MAX)] = 0,
+    stream: AnyStream = "stdout",
+    stderr_offset: Annotated[int, Meta(ge=0, le=OFFSET_MAX, description="With `all`: of stderr.")] = 0,
 ) -> AsyncGenerator[LogEvent, None]:
     """Follow the log of an instance as server-sent events.
 
-    An event without a name carries a piece, in base64; its id is ATTEMPT.OFFSET of what comes next. `attempt`: the
-    instance runs again, its next log begins. `missing`: the end of a log that its node has not sent. `end`: it ended,
-    and how. `stopping`: the server stops, reconnect.
+    An event without a name carries a piece of stdout, in base64, an event `stderr` one of stderr. Its id is
+    ATTEMPT.OFFSET of what comes next, with `all` ATTEMPT.OFFSET.STDERR_OFFSET. `attempt`: the instance runs again, its
+    next log begins. `missing`: the end of a log that its node has not sent. `end`: it ended, and how. `stopping`: the
+    server stops, reconnect.
     """
     workload = await call.workload(project, name)
+    wanted = tuple(LogStream) if stream == "all" else (LogStream(stream),)
     attempt, _ = _attempt(call.engine.state, workload, index, attempt)
-    return LogStreamer(call, workload, index, attempt, offset).events()
+    offsets = dict(zip(wanted, (offset, stderr_offset), strict=False))
+    return LogStreamer(call, workload, index, attempt, offsets).events()
 
 
 async def _fetch(context: Context, log: str, end: LogEnd) -> None:
@@ -100,7 +114,9 @@ async def _fetch(context: Context, log: str, end: LogEnd) -> None:
         await context.peers.fetch_log(log, wanted)
 
 
-def _attempt(state: State, workload: Workload, index: int, attempt: int) -> tuple[int, LogEnd]:
+def _attempt(
+    state: State, workload: Workload, index: int, attempt: int, stream: LogStream = LogStream.STDOUT
+) -> tuple[int, LogEnd]:
     """The attempt that is asked for, 0 when there was none yet; and its end."""
     view = instance_detail(state, workload, index)
     if attempt > max(1, view.attempt):  # the first attempt can be followed before it begins
@@ -108,19 +124,14 @@ def _attempt(state: State, workload: Workload, index: int, attempt: int) -> tupl
     if not view.attempt:
         return 0, LogEnd(view.state in FINISHED)
     attempt = attempt or view.attempt
-    return attempt, log_end(state.instances[f"{workload.key}.{index}"], attempt)
+    return attempt, log_end(state.instances[f"{workload.key}.{index}"], attempt, stream)
 
 
-def log_name(workload: Workload, index: int, attempt: int) -> str:
-    """The name of a log: PROJECT/NAME/SERIAL/INDEX.ATTEMPT."""
-    return f"{workload.key}/{workload.serial}/{index}.{attempt}"
-
-
-def log_end(instance: Instance, attempt: int) -> LogEnd:
-    """The end of one of its attempts, as the state has it."""
+def log_end(instance: Instance, attempt: int, stream: LogStream = LogStream.STDOUT) -> LogEnd:
+    """The end of a log of one of its attempts, as the state has it."""
     if attempt == instance.attempt:
-        return LogEnd(instance.state not in ALLOCATED, instance.log_size)
-    sizes = [line.log_size for line in instance.story if line.attempt == attempt and line.log_size is not None]
+        return LogEnd(instance.state not in ALLOCATED, _size(instance, stream))
+    sizes = [_size(line, stream) for line in instance.story if line.attempt == attempt and line.log_size is not None]
     return LogEnd(True, sizes[-1] if sizes else None)
 
 
@@ -131,55 +142,85 @@ def _following(instance: Instance, attempt: int) -> int:
     return min((line.attempt for line in instance.story if line.attempt), default=instance.attempt)
 
 
+def _size(end: Instance | InstanceTransition, stream: LogStream) -> int | None:
+    return end.log_size if stream is LogStream.STDOUT else end.stderr_size
+
+
+def streams_of(state: State, workload: Workload, index: int, attempt: int) -> tuple[LogStream, ...]:
+    """The logs that an attempt has, by the version that it ran. If that is forgotten, it may have both."""
+    instance = state.instances.get(f"{workload.key}.{index}")
+    if not attempt:
+        return ()
+    if instance is None:
+        return (LogStream.STDOUT,)
+    placed = (line.version for line in instance.story if line.attempt == attempt and line.node)
+    version = version_of(state, workload, next(placed, instance.version))
+    return tuple(LogStream) if version is None or separates_stderr(version.document) else (LogStream.STDOUT,)
+
+
 class LogStreamer:
-    def __init__(self, call: Call, workload: Workload, index: int, attempt: int, offset: int) -> None:
+    def __init__(self, call: Call, workload: Workload, index: int, attempt: int, offsets: dict[LogStream, int]) -> None:
         self._context = call.context
         self._redactor = call.redactor
         self._workload = workload
         self._key = f"{workload.key}.{index}"
         self._index = index
         self._attempt = attempt
-        self._offset = offset
+        self._offsets = offsets  # of the logs to follow
 
     async def events(self) -> AsyncGenerator[LogEvent, None]:
         """The position at once, then pieces and attempts, and the end. Raises NoService when the server stops."""
-        yield LogEvent(self._attempt, self._offset)
+        yield self._event()
         while True:
-            if self._attempt:
-                await _fetch(self._context, self._log, self._end())
-                async for event in self._pieces():
-                    yield event
-                missing = self._missing()
+            streams = self._streams()
+            for stream in streams:
+                await _fetch(self._context, self._log(stream), self._end(stream))
+            async for event in self._pieces(streams):
+                yield event
+            for stream in streams:
+                missing = self._missing(stream)
                 if missing is not None:
-                    yield LogEvent(self._attempt, self._offset, missing=missing)
+                    yield self._event(missing=missing)
             event = await self._what_next()
             yield event
             if event.ending is not None:
                 return
 
-    async def _pieces(self) -> AsyncGenerator[LogEvent, None]:
+    async def _pieces(self, streams: Sequence[LogStream]) -> AsyncGenerator[LogEvent, None]:
         watch, logs = self._context.watch, self._context.logs
-        source = logs.follow(self._log, self._offset, self._end)
-        piece: asyncio.Task[Any] = asyncio.ensure_future(anext(source, None))
+        sources = {
+            stream: logs.follow(self._log(stream), self._offsets[stream], partial(self._end, stream))
+            for stream in streams
+        }
+        pieces: dict[LogStream, asyncio.Task[Any]] = {
+            stream: asyncio.ensure_future(anext(source, None)) for stream, source in sources.items()
+        }
         change = watch.changed(self._key)
         try:
-            while not watch.closed:
-                await asyncio.wait({piece, change}, return_when=asyncio.FIRST_COMPLETED)
-                if piece.done():
-                    found = piece.result()
+            while pieces and not watch.closed:
+                await asyncio.wait({*pieces.values(), change}, return_when=asyncio.FIRST_COMPLETED)
+                may_be_over = change.done()
+                for stream in [stream for stream, piece in pieces.items() if piece.done()]:
+                    found = pieces[stream].result()
                     if found is None:
-                        return
+                        del pieces[stream]
+                        may_be_over = True
+                        continue
                     offset, data = found
-                    self._offset = offset + len(data)
-                    yield LogEvent(self._attempt, self._offset, data)
-                    piece = asyncio.ensure_future(anext(source, None))
+                    self._offsets[stream] = offset + len(data)
+                    yield self._event(data=data, stream=stream)
+                    pieces[stream] = asyncio.ensure_future(anext(sources[stream], None))
                 if change.done():
                     change = watch.changed(self._key)
-                    # The log itself looks at the state only now and then; the end is sent at once.
-                    if logs.finished(self._log, self._end()) and (logs.size(self._log) or 0) <= self._offset:
-                        return
+                # A log itself looks at the state only now and then; the end is sent at once.
+                if may_be_over and all(self._is_complete(stream) for stream in pieces):
+                    return
         finally:
-            await cancel(change, piece)
+            await cancel(change, *pieces.values())
+
+    def _is_complete(self, stream: LogStream) -> bool:
+        logs, log = self._context.logs, self._log(stream)
+        return logs.finished(log, self._end(stream)) and (logs.size(log) or 0) <= self._offsets[stream]
 
     async def _what_next(self) -> LogEvent:
         watch = self._context.watch
@@ -187,18 +228,30 @@ class LogStreamer:
             await self._context.engine.settled()  # an end that is not durable yet is not sent
             instance = self._instance()
             if instance is not None and instance.attempt > self._attempt:
-                self._attempt, self._offset = _following(instance, self._attempt), 0
+                self._attempt = _following(instance, self._attempt)
+                self._offsets = dict.fromkeys(self._offsets, 0)
                 begun = AttemptView(self._attempt, instance.node, *self._why(instance.reason))
-                return LogEvent(self._attempt, self._offset, begun=begun)
+                return self._event(begun=begun)
             ending = self._ending(instance)
             if ending is not None:
-                return LogEvent(self._attempt, self._offset, ending=ending)
+                return self._event(ending=ending)
             changes = {watch.changed(key) for key in (self._key, self._workload.key)}
             try:
                 await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 cancel_futures(changes)
         raise NoService("the server is stopping")
+
+    def _event(self, **more: Any) -> LogEvent:
+        """With the position after it."""
+        first, *second = self._offsets.values()
+        return LogEvent(self._attempt, first, sum(second), **more)
+
+    def _streams(self) -> list[LogStream]:
+        """The logs of this attempt that are followed."""
+        workload = self._known() or self._workload
+        present = streams_of(self._context.engine.state, workload, self._index, self._attempt)
+        return [stream for stream in self._offsets if stream in present]
 
     def _instance(self) -> Instance | None:
         return self._context.engine.state.instances.get(self._key) if self._known() is not None else None
@@ -208,20 +261,19 @@ class LogStreamer:
         workload = self._context.engine.state.workloads.get(self._workload.key)
         return workload if workload is not None and workload.serial == self._workload.serial else None
 
-    @property
-    def _log(self) -> str:
-        return log_name(self._workload, self._index, self._attempt)
+    def _log(self, stream: LogStream) -> str:
+        return log_name(self._workload.key, self._workload.serial, self._index, self._attempt, stream)
 
-    def _end(self) -> LogEnd:
+    def _end(self, stream: LogStream) -> LogEnd:
         instance = self._instance()
-        return LogEnd(True) if instance is None else log_end(instance, self._attempt)
+        return LogEnd(True) if instance is None else log_end(instance, self._attempt, stream)
 
-    def _missing(self) -> MissingView | None:
-        instance, count = self._instance(), self._context.logs.missing(self._log, self._end())
+    def _missing(self, stream: LogStream) -> MissingView | None:
+        instance, count = self._instance(), self._context.logs.missing(self._log(stream), self._end(stream))
         if instance is None or not count:
             return None
         nodes = [line.node for line in instance.story if line.attempt == self._attempt and line.node]
-        return MissingView(self._attempt, count, nodes[-1] if nodes else "")
+        return MissingView(self._attempt, count, nodes[-1] if nodes else "", stream)
 
     def _ending(self, instance: Instance | None) -> EndingView | None:
         """How it ended; None while it may still go on."""

@@ -6,6 +6,7 @@ from base64 import b64decode
 
 import pytest
 
+from roost.model.keys import log_name
 from roost.model.protocol import Run
 from roost.model.records.instance import Instance
 from roost.model.records.transition import InstanceTransition
@@ -18,9 +19,9 @@ from tests.server.inprocess_server import InprocessServer, Played, events, inpro
 PATH = "/v1/workloads/default/job/instances/0/log"
 
 
-def write(made: InprocessServer, run: Run, data: bytes, offset: int = 0) -> None:
+def write(made: InprocessServer, run: Run, data: bytes, offset: int = 0, stream: str = "stdout") -> None:
     """What an agent ships."""
-    made.logs.append(f"{run.workload}/{run.serial}/{run.index}.{run.attempt}", offset, data)
+    made.logs.append(log_name(run.workload, run.serial, run.index, run.attempt, stream), offset, data)
 
 
 def run_node(made: InprocessServer) -> str:
@@ -208,7 +209,7 @@ async def test_bytes_that_never_come_are_called_missing(monkeypatch: pytest.Monk
             missing = await stream.next()
             assert (missing["event"], json.loads(missing["data"])) == (
                 "missing",
-                {"attempt": 1, "bytes": 4, "node": run_node(made)},
+                {"attempt": 1, "bytes": 4, "node": run_node(made), "stream": "stdout"},
             )
             assert (await stream.next())["event"] == "end"
 
@@ -234,3 +235,120 @@ def test_following_a_replica_that_came_back_begins_with_its_own_first_attempt() 
     instance = Instance("default/web", 1, attempt=4, story=tuple(lines))
     assert [logs_operation._following(instance, attempt) for attempt in (0, 3)] == [3, 4]
     assert logs_operation._following(Instance("default/web", 1, attempt=2), 0) == 2, "adopted, without a story"
+
+
+# --- a separate stderr
+
+
+async def test_a_separate_stderr_is_read_as_a_log_of_its_own() -> None:
+    async with inprocess_server() as made:
+        agent, run = await running(made, stderr="separate")
+        write(made, run, b"out")
+        write(made, run, b"er", stream="stderr")
+        answer = await made.client.get(PATH, params={"stream": "stderr"})
+        assert (answer.content, answer.headers["roost-log-size"]) == (b"er", "2")
+        assert (await made.client.get(PATH)).content == b"out"
+        await agent.ends(run, log_size=3, stderr_size=4)
+        waiting = asyncio.ensure_future(made.client.get(PATH, params={"stream": "stderr", "offset": 2}))
+        await asyncio.wait({waiting}, timeout=0.05)
+        assert not waiting.done(), "two bytes of stderr are on their way"
+        write(made, run, b"r!", 2, "stderr")
+        assert (await waiting).content == b"r!" and (await waiting).headers["roost-log-finished"] == "true"
+
+
+async def test_a_merged_run_has_no_stderr_log() -> None:
+    async with inprocess_server() as made:
+        agent, run = await running(made, env={"stderr": "separate"})
+        write(made, run, b"both")
+        answer = await made.client.get(PATH, params={"stream": "stderr"})
+        assert (answer.content, answer.headers["roost-log-finished"]) == (b"", "false")
+        await agent.ends(run, log_size=4)
+        answer = await made.client.get(PATH, params={"stream": "stderr"})
+        assert (answer.content, answer.headers["roost-log-finished"]) == (b"", "true")
+
+
+async def test_a_stream_that_does_not_exist_is_refused() -> None:
+    async with inprocess_server() as made:
+        await running(made)
+        for path, stream in ((PATH, "all"), (PATH, "stdin"), (f"{PATH}/follow", "both")):
+            answer = await made.client.get(path, params={"stream": stream})
+            assert answer.status_code in (400, 422) and "stream" in answer.text
+
+
+async def test_both_logs_are_followed_and_resumed_exactly() -> None:
+    async with inprocess_server() as made, over_http(made) as client:
+        agent, run = await running(made, stderr="separate")
+        write(made, run, b"out\n")
+        async with events(client, f"{PATH}/follow", stream="all") as answer:
+            first = await answer.next()
+            assert (b64decode(first["data"]), first["id"], first.get("event", "message")) == (
+                b"out\n",
+                "1.4",
+                "message",
+            )
+            write(made, run, b"error\n", stream="stderr")
+            second = await answer.next()
+            assert (b64decode(second["data"]), second["id"], second["event"]) == (b"error\n", "1.4.6", "stderr")
+        write(made, run, b"more\n", 4)
+        write(made, run, b"last\n", 6, "stderr")
+        await agent.ends(run, log_size=9, stderr_size=11)
+        async with events(client, f"{PATH}/follow", stream="all", last="1.4.6") as answer:
+            pieces = {item.get("event", "message"): item for item in [await answer.next(), await answer.next()]}
+            assert (
+                b64decode(pieces["message"]["data"]) == b"more\n" and b64decode(pieces["stderr"]["data"]) == b"last\n"
+            )
+            assert "1.9.11" in [item["id"] for item in pieces.values()]
+            assert (await answer.next())["event"] == "end"
+        async with events(client, f"{PATH}/follow", stream="stderr", last="1.3") as answer:
+            only = await answer.next()
+            assert (b64decode(only["data"]), only["id"], only["event"]) == (b"or\nlast\n", "1.11", "stderr")
+            assert (await answer.next())["event"] == "end"
+
+
+async def test_the_end_comes_at_once_when_the_last_bytes_of_stderr_come_after_it() -> None:
+    async with inprocess_server() as made, over_http(made) as client:
+        made.logs._stall_s = 60.0
+        agent, run = await running(made, stderr="separate")
+        async with events(client, f"{PATH}/follow", stream="all") as answer:
+            await answer.next(marks=True)
+            await agent.ends(run, log_size=0, stderr_size=3)
+            write(made, run, b"err", stream="stderr")
+            assert (await answer.next())["event"] == "stderr"
+            async with asyncio.timeout(0.5):  # less than a log itself takes to look at the state again
+                assert (await answer.next())["event"] == "end"
+
+
+async def test_missing_bytes_are_reported_for_each_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_store, "LOOK_S", 0.01)
+    async with inprocess_server() as made, over_http(made) as client:
+        monkeypatch.setattr(made.logs, "_stall_s", 0.05)
+        agent, run = await running(made, stderr="separate")
+        await agent.ends(run, log_size=0, stderr_size=7)
+        async with events(client, f"{PATH}/follow", stream="all") as stream:
+            missing = await stream.next()
+            report = json.loads(missing["data"])
+            assert (missing["event"], report["bytes"], report["stream"]) == ("missing", 7, "stderr")
+            assert (await stream.next())["event"] == "end"
+
+
+async def test_the_version_of_an_attempt_says_which_logs_it_has() -> None:
+    """A job whose stderr is merged by an update. The attempt before still has two logs."""
+    async with inprocess_server() as made, over_http(made) as client:
+        fields = {"command": "true", "retries": {"max": 1, "on": ["failed"]}}
+        agent, first = await running(made, stderr="separate", **fields)
+        write(made, first, b"old", stream="stderr")
+        answer = await made.client.post("/v1/workloads", params={"same_ok": "true"}, json={"name": "job", **fields})
+        assert answer.json()["version"] == 2
+        assert (await made.client.get(PATH, params={"stream": "stderr"})).content == b"old"
+        async with events(client, f"{PATH}/follow", stream="all") as stream:
+            assert b64decode((await stream.next())["data"]) == b"old"
+            await agent.ends(first, 1, stderr_size=3)
+            assert (await stream.next())["event"] == "attempt"
+            second = agent.orders()[1]
+            write(made, second, b"new", stream="stderr")  # what no agent does
+            write(made, second, b"both")
+            assert b64decode((await stream.next())["data"]) == b"both"
+            await agent.ends(second, log_size=4)
+            assert (await stream.next())["event"] == "end"
+        assert (await made.client.get(PATH, params={"stream": "stderr"})).content == b""
+        assert (await made.client.get(PATH, params={"stream": "stderr", "attempt": 1})).content == b"old"
