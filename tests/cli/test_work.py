@@ -1,8 +1,10 @@
 """Work on one real node, as users see it: output, exit codes, signals, logs, waiting."""
 
 import json
+import shlex
 import signal
 import subprocess
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,7 +55,68 @@ def test_output_is_untouched(one: Served) -> None:
     line = b"x" * 65_531
     script = r"printf '\377\000\r\n'; head -c 65531 /dev/zero | tr '\0' x; printf 'no end' >&2"
     done = one.roost("run", "--", "sh", "-c", script)
-    assert (done.returncode, done.stdout) == (0, b"\xff\x00\r\n" + line + b"no end")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"\xff\x00\r\n" + line, b"no end")
+
+
+BOTH = "echo 1; echo 2 >&2; echo 3; echo 4 >&2"
+
+
+def shell(one: Served, line: str) -> "subprocess.CompletedProcess[bytes]":
+    """A line as a user types it, with `roost` as the command."""
+    script = f'roost() {{ {shlex.join(ROOST)} "$@"; }}; {line}'
+    return subprocess.run(["/bin/sh", "-c", script], env=one.env, capture_output=True, timeout=DEADLINE_S)
+
+
+def test_stdout_can_be_piped_and_stderr_thrown_away(one: Served) -> None:
+    done = shell(one, "roost run --name piped -- sh -c 'echo out; echo err >&2' 2>/dev/null | cat")
+    assert (done.stdout, done.stderr) == (b"out\n", b"")
+    again = one.roost("logs", "piped")
+    assert (again.stdout, again.stderr) == (b"out\n", b"err\n")
+    assert one.roost("logs", "-f", "piped").stderr == b"err\n"
+    only = [one.roost("logs", *more, "piped", "--stream", "stderr") for more in ((), ("-f",))]
+    assert [(done.stdout, done.stderr) for done in only] == [(b"", b"err\n")] * 2
+    assert one.roost("logs", "piped", "--stream", "stdout").stderr == b""
+
+
+def test_one_file_for_both_is_one_log_in_the_order_of_writing(one: Served) -> None:
+    assert shell(one, f"roost run -- sh -c '{BOTH}' 2>&1").stdout == b"1\n2\n3\n4\n"
+    merged = shell(one, f"roost run --stderr merge --name merged -- sh -c '{BOTH}'")
+    assert (merged.stdout, merged.stderr) == (b"1\n2\n3\n4\n", b"")
+    done = one.roost("logs", "merged", "--stream", "stderr")
+    assert done.stdout == b"" and b"merged.0 has one log for stdout and stderr" in done.stderr
+
+
+def test_a_closed_stderr_is_not_sent_to_stdout(one: Served) -> None:
+    assert shell(one, "roost run -- sh -c 'echo out; echo err >&2' 2>&-").stdout == b"out\n"
+    assert shell(one, "roost run -- sh -c 'echo out; echo err >&2' >&-").stderr == b"err\n"
+
+
+def test_a_reader_of_stderr_that_closes_ends_the_run(one: Served, client: Client) -> None:
+    line = "exec 3>&1; { roost run --name noisy -- sh -c 'yes >&2'; echo $? >&3; } 2>&1 >/dev/null | head -n 1"
+    assert shell(one, line).stdout == b"y\n141\n"
+    assert [item.state for item in client.workloads.wait([("default", "noisy")], timeout_s=DEADLINE_S)] == ["cancelled"]
+
+
+def test_what_is_not_attached_is_merged_unless_asked(one: Served, client: Client) -> None:
+    assert one.roost("run", "-d", "--name", "left", "--", "sh", "-c", BOTH).returncode == 0
+    assert one.roost("run", "-d", "--name", "apart", "--stderr", "separate", "--", "sh", "-c", BOTH).returncode == 0
+    client.workloads.wait([("default", "left"), ("default", "apart")], timeout_s=DEADLINE_S)
+    assert client.logs.read("default", "left") == b"1\n2\n3\n4\n"
+    assert client.logs.read("default", "apart") == b"1\n3\n"
+    assert client.logs.read("default", "apart", stream="stderr") == b"2\n4\n"
+    events = [json.loads(line) for line in one.roost("run", "--json", "--", "sh", "-c", BOTH).stdout.splitlines()]
+    pieces = [(event["stream"], b64decode(event["data"])) for event in events if event["event"] == "output"]
+    assert {stream for stream, _ in pieces} == {"stdout"} and b"".join(data for _, data in pieces) == b"1\n2\n3\n4\n"
+
+
+def test_lines_of_several_instances_keep_their_stream(one: Served) -> None:
+    script = "echo out $ROOST_INDEX; echo err $ROOST_INDEX >&2"
+    done = one.roost("run", "--name", "two", "--count", "2", "--cpu", "100m", "--", "sh", "-c", script)
+    assert sorted(done.stdout.splitlines()) == [b"two.0 | out 0", b"two.1 | out 1"]
+    assert sorted(done.stderr.splitlines()) == [b"two.0 | err 0", b"two.1 | err 1"]
+    again = one.roost("logs", "two")
+    assert again.stdout == b"==> two.0 <==\nout 0\n==> two.1 <==\nout 1\n"
+    assert again.stderr == b"==> two.0 <==\nerr 0\n==> two.1 <==\nerr 1\n"
 
 
 def test_arguments_and_variables_arrive_as_they_are(one: Served) -> None:

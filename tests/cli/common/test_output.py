@@ -12,7 +12,7 @@ from roost.cli.common.format import ago, amount, plain, took
 from roost.cli.common.log_follow import JsonSink, LogSink, PrefixSink
 from roost.cli.common.output import echo_err, print_fields, print_json, print_table
 from roost.cli.common.targets import Target
-from roost.schema.feed import AttemptView, EndingView
+from roost.schema.feed import AttemptView, EndingView, MissingView
 
 FLEET = "{nodes: [{name: n1, cpu: 2}], workloads: [{name: a}]}"
 
@@ -75,8 +75,31 @@ def test_lines_of_several_instances_carry_their_names(capfdbinary: Any) -> None:
 def test_events_are_one_line_of_json_each(capfdbinary: Any) -> None:
     lines = [json.loads(line) for line in written(JsonSink, capfdbinary).splitlines()]
     assert [line["event"] for line in lines] == ["output", "attempt", "output", "end"]
-    assert lines[0] == {"event": "output", "project": "default", "name": "x", "index": 3, "data": "b25lCnR3"}
+    assert lines[0] == {
+        "event": "output", "project": "default", "name": "x", "index": 3, "stream": "stdout", "data": "b25lCnR3",
+    }  # fmt: skip
     assert (lines[3]["state"], lines[3]["exit_code"]) == ("succeeded", 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "out", "err"),
+    [(LogSink, b"one\ntwo", b"er\n\xff"), (PrefixSink, b"x.3 | one\nx.3 | two\n", b"x.3 | er\nx.3 | \xff\n")],
+)
+def test_a_separate_stderr_goes_to_stderr(kind: type[LogSink], out: bytes, err: bytes, capfdbinary: Any) -> None:
+    sink = kind(Target("default", "x", 3))
+    sink.write(b"one\ntw")
+    sink.write(b"er\n", err=True)
+    sink.write(b"\xff", err=True)
+    sink.write(b"o")
+    sink.end(EndingView("succeeded", 1, "exit code 0", 0))
+    assert capfdbinary.readouterr() == (out, err)
+
+
+def test_json_says_which_stream_and_writes_to_stdout_alone(capfdbinary: Any) -> None:
+    JsonSink(Target("default", "x", 3)).write(b"er\n", err=True)
+    JsonSink(Target("default", "x", 3)).missing(MissingView(1, 4, "n1", "stderr"))
+    out, err = capfdbinary.readouterr()
+    assert ([json.loads(line)["stream"] for line in out.splitlines()], err) == (["stderr", "stderr"], b"")
 
 
 def test_a_terminal_sees_states_in_colour_and_lines_that_fit(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -43,7 +43,7 @@ def test_every_field_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     message = (
         "--cpu 500m --memory 1GiB --disk 2G --gpu 1 --resource licence=2 -e A=b=c -e FROM_HERE --timeout 10m "
         "--grace 3s --queue-timeout 1h --priority 70 --count 3 --pool ci --require zone=='a' --strategy best_fit "
-        "--retries 5 --no-fenced -p web"
+        "--retries 5 --no-fenced --stderr separate -p web"
     )
     made = document(*message.split(), "--", "true")
     assert made.pop("name").startswith("true-")
@@ -60,6 +60,7 @@ def test_every_field_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         "priority": 70,
         "retries": 5,
         "fenced": False,
+        "stderr": "separate",
     }
 
 

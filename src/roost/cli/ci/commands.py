@@ -259,7 +259,7 @@ def logs(target: Target, actions: tuple[str, ...], project: str, as_json: bool) 
             if action not in known:
                 raise click.UsageError(f"{found} has no action {action}; it has {', '.join(known)}")
         chosen = [workload for action, workload in known.items() if not actions or action in actions]
-        print_logs(client, instances_of(chosen), False, 0, as_json)
+        print_logs(client, instances_of(chosen), False, 0, as_json, "stdout")
 
 
 @ci.command()

@@ -1,14 +1,14 @@
 """Following the logs of one or many instances at once, in one thread, until all are finished."""
 
-import sys
 from binascii import b2a_base64
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from roost.cli.common.output import echo_err, print_json_line, write_bytes
+from roost.cli.common.output import echo_err, flush, print_json_line, write_bytes
 from roost.cli.common.targets import Target
 from roost.client import Client
-from roost.client.stream import StreamFollower, next_of, read_piece
+from roost.client.stream import StderrBytes, StreamFollower, next_of, read_piece
+from roost.client.workloads import Streams
 from roost.schema.feed import AttemptView, EndingView, MissingView
 
 AT_ONCE_MAX = 64  # streams open at a time; the next instance is followed when one of them ends
@@ -17,20 +17,20 @@ Tick = Callable[[bool], float | None]
 
 
 class LogSink:
-    """Where the bytes of one instance go: to stdout, as they are."""
+    """Where the bytes of one instance go: to stdout and stderr, as they are."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
 
-    def write(self, data: bytes) -> None:
-        write_bytes(data)
-        sys.stdout.buffer.flush()
+    def write(self, data: bytes, *, err: bool = False) -> None:
+        write_bytes(data, err=err)
+        flush()
 
     def missing(self, missing: MissingView) -> None:
         """The end of the log of an attempt never came."""
         echo_err(
-            f"{self.target}: the last {missing.bytes} bytes of the log of attempt {missing.attempt} are missing:"
-            f" node {missing.node} has not sent them"
+            f"{self.target}: the last {missing.bytes} bytes of {missing.stream} of attempt {missing.attempt} are"
+            f" missing: node {missing.node} has not sent them"
         )
 
     def attempt(self, attempt: AttemptView) -> None:
@@ -46,27 +46,28 @@ class PrefixSink(LogSink):
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         self._prefix = f"{target} | ".encode()
-        self._rest = b""
+        self._rests = {False: b"", True: b""}  # of stdout, and of stderr
 
-    def write(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
+    def write(self, data: bytes, *, err: bool = False) -> None:
+        *lines, self._rests[err] = (self._rests[err] + data).split(b"\n")
         if lines:
-            super().write(b"".join(self._prefix + line + b"\n" for line in lines))
+            super().write(b"".join(self._prefix + line + b"\n" for line in lines), err=err)
 
     def end(self, ending: EndingView) -> None:
-        if self._rest:
-            super().write(self._prefix + self._rest + b"\n")
-            self._rest = b""
+        for err, rest in self._rests.items():
+            if rest:
+                super().write(self._prefix + rest + b"\n", err=err)
+                self._rests[err] = b""
 
 
 class JsonSink(LogSink):
     """One line of JSON for each thing that happens; bytes are base64, because they may be no text."""
 
-    def write(self, data: bytes) -> None:
-        self._tell("output", data=b2a_base64(data, newline=False).decode())
+    def write(self, data: bytes, *, err: bool = False) -> None:
+        self._tell("output", stream="stderr" if err else "stdout", data=b2a_base64(data, newline=False).decode())
 
     def missing(self, missing: MissingView) -> None:
-        self._tell("missing", attempt=missing.attempt, bytes=missing.bytes)
+        self._tell("missing", attempt=missing.attempt, stream=missing.stream, bytes=missing.bytes)
 
     def attempt(self, attempt: AttemptView) -> None:
         self._tell("attempt", attempt=attempt.attempt, node=attempt.node, message=attempt.message)
@@ -83,8 +84,8 @@ class JsonSink(LogSink):
 
 
 def follow_all(
-    client: Client, targets: Sequence[Target], kind: type[LogSink], *, attempt: int = 0, tick: Tick | None = None,
-    wake_fd: int = -1,
+    client: Client, targets: Sequence[Target], kind: type[LogSink], *, attempt: int = 0, stream: Streams = "all",
+    tick: Tick | None = None, wake_fd: int = -1,
 ) -> dict[Target, EndingView]:  # fmt: skip
     """Follow until all are over. `tick(something came)` is asked how long to wait, or None: stop following."""
     waiting = list(reversed(targets))
@@ -96,7 +97,7 @@ def follow_all(
             while waiting and len(following) < AT_ONCE_MAX:
                 target = waiting.pop()
                 assert target.index is not None
-                follower = client.logs.follow(target.project, target.name, target.index, attempt=attempt)
+                follower = client.logs.follow(target.project, target.name, target.index, attempt=attempt, stream=stream)
                 following[follower] = kind(target)
             timeout_s = tick(came) if tick is not None else -1.0
             if timeout_s is None:
@@ -109,7 +110,7 @@ def follow_all(
             sink = following[ready]
             came = came or piece is not None
             if isinstance(piece, bytes):
-                sink.write(piece)
+                sink.write(piece, err=isinstance(piece, StderrBytes))
             elif isinstance(piece, MissingView):
                 sink.missing(piece)
             elif isinstance(piece, AttemptView):

@@ -47,11 +47,18 @@ def print_json(value: Any) -> None:
     click.echo(msgspec.json.format(encoded, indent=2 if sys.stdout.isatty() else 0))
 
 
-def write_bytes(data: bytes) -> None:
-    """Write all of it to stdout, which may be unbuffered and then takes a part when its reader closes."""
-    rest = memoryview(data)
+def write_bytes(data: bytes, *, err: bool = False) -> None:
+    """Write all of it to stdout or stderr, which may be unbuffered and then takes a part when its reader closes."""
+    stream = sys.stderr if err else sys.stdout
+    rest = memoryview(data) if stream is not None else b""  # None: it was closed before we began
     while rest:
-        rest = rest[sys.stdout.buffer.write(rest) :]
+        rest = rest[stream.buffer.write(rest) :]
+
+
+def flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
 
 
 def print_fields(fields: dict[str, str], width: int) -> None:

@@ -48,25 +48,34 @@ CPU_HINT = "without --cpu it asks for one whole core; `--cpu 0.1` asks for less,
 @click.option("--strategy", default="", help="Placement strategy. [default: the server's]")
 @click.option("--retries", type=int, help="Retries after a lost node. [default: 3]")
 @click.option("--no-fenced", is_flag=True, help="Not fenced: start it elsewhere as soon as its node is disconnected.")
+@click.option(
+    "--stderr", type=click.Choice(("merge", "separate")),
+    help="Into the log of stdout, or a log of its own. [default: separate if stdout and stderr differ here]",
+)  # fmt: skip
 @click.option("-d", "--detach", is_flag=True, help="Submit it, print its name, and exit.")
 @project_option
 @json_option
 def run(argv: tuple[str, ...], detach: bool, as_json: bool, **given: Any) -> None:
     """Run a command on a node, stream its output, return its exit code.
 
-    Ctrl-C cancels it and waits until it has stopped; a second Ctrl-C exits at once. Its stdout and stderr are one
-    stream in the order of writing, printed on stdout. Files of this machine are not sent to the node.
+    Ctrl-C cancels it and waits until it has stopped; a second Ctrl-C exits at once. Where stdout and stderr of this
+    command are one file or terminal, the output comes in the order of writing. Where they differ, each goes to its
+    own, and the order between them is not exact. With -d and --json they are merged, unless --stderr says otherwise.
+    Files of this machine are not sent to the node.
 
     Examples:
       roost run -- echo hello
       roost run --cpu 2 --memory 4GiB --timeout 10m -- make test
       roost run -d --name nightly --require "labels.disk == 'nvme'" -- ./backup.sh
       roost run --count 10 --no-fenced -- sh -c 'echo I am $ROOST_INDEX'
+      roost run -- ./report.sh 2>/dev/null | jq .total
 
     Exit code: that of the command; 128 + N for signal N, 124 for a timeout, 1 when it could not be
     started, 4 (with -d) when it is pending.
     Next: with -d, `roost logs -f NAME` and `roost wait NAME`.
     """
+    if given["stderr"] is None and not detach and not as_json and has_separate_stderr():
+        given["stderr"] = "separate"
     document = make_document(argv, given)
     hint = "" if given["cpu"] else CPU_HINT.format(Target(document["project"], document["name"]))
     with connect() as client:
@@ -99,10 +108,22 @@ def make_document(argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
     optional = {
         "env": dict(_variable(variable) for variable in given["variables"]),
         "placement": placement,
-        **{name: given[name] for name in ("timeout", "queue_timeout", "grace", "priority", "retries")},
+        **{name: given[name] for name in ("timeout", "queue_timeout", "grace", "priority", "retries", "stderr")},
         "fenced": False if given["no_fenced"] else None,
     }
     return document | {name: value for name, value in optional.items() if value not in (None, {})}
+
+
+def has_separate_stderr() -> bool:
+    """Whether stdout and stderr of this process are two different files, pipes or terminals. A closed one is."""
+    if sys.stdout is None or sys.stderr is None:
+        return True
+    try:
+        found = [os.fstat(stream.fileno()) for stream in (sys.stdout, sys.stderr)]
+    except OSError:  # streams without a file, as in a test
+        return False
+    out, err = [(item.st_dev, item.st_ino, item.st_rdev) for item in found]
+    return out != err
 
 
 def exit_code_of(ending: EndingView) -> int:
@@ -149,7 +170,7 @@ def _attach(
     try:
         endings = follow_all(client, targets, kind, attempt=1, tick=watcher.tick, wake_fd=interrupts.fd)
     except BrokenPipeError:
-        client.workloads.cancel(workload.project, workload.name)  # stdout is closed
+        client.workloads.cancel(workload.project, workload.name)  # stdout or stderr is closed
         raise
     if watcher.left:
         echo_err(f"left; `roost wait {workload.name}` waits until it has stopped")
