@@ -41,7 +41,7 @@ def hidden(text: bytes | str) -> bool:
 
 
 def test_the_process_gets_any_bytes_beside_plain_variables() -> None:
-    answer = prepare(order(), "n1", "/a", Handed({"db": VALUE}))
+    answer = prepare(order(), "n1", "/a", ["log"], Handed({"db": VALUE}))
     assert answer.env["MODE"] == "x" and "PASSWORD" not in answer.env
     run = KeeperRun("7", msgspec.json.decode(msgspec.json.encode(answer)), "mark", 1)
     assert run.env["PASSWORD"].encode(errors="surrogateescape") == VALUE
@@ -49,7 +49,7 @@ def test_the_process_gets_any_bytes_beside_plain_variables() -> None:
 
 
 def test_neither_the_note_nor_what_the_keeper_tells_holds_it() -> None:
-    answer = prepare(order(), "n1", "/a", Handed({"db": VALUE}))
+    answer = prepare(order(), "n1", "/a", ["log"], Handed({"db": VALUE}))
     assert hidden(repr(answer)) and hidden(base64.b64decode(answer.note))
     assert from_note(answer.note) == order()
     run = KeeperRun("7", msgspec.json.decode(msgspec.json.encode(answer)), "mark", 1)
@@ -70,10 +70,10 @@ def test_the_actor_hands_it_on_once_and_reports_it_once() -> None:
 
 def test_a_secret_that_did_not_come_fails_the_start_in_a_message() -> None:
     with pytest.raises(Invalid) as refused:
-        prepare(order(), "n1", "/a")
+        prepare(order(), "n1", "/a", ["log"])
     assert str(refused.value) == "secret db cannot be opened: the server has not sent it"
     with pytest.raises(Invalid) as refused:
-        prepare(order(), "n1", "/a", Handed({}, "secret db cannot be opened: it is gone"))
+        prepare(order(), "n1", "/a", ["log"], Handed({}, "secret db cannot be opened: it is gone"))
     assert str(refused.value) == "secret db cannot be opened: it is gone"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from roost.keeper.run_table import LOGS_OPEN_MAX
 from tests.keeper.keeper_harness import Client, Event, KeeperHarness, until
 
 
@@ -80,6 +81,17 @@ def test_a_step_after_one_whose_stderr_could_not_be_opened_has_both(harness: Kee
     client.send(order(harness, "a", "true") | {"steps": steps})
     ended = client.ended("a")
     assert "Is a directory" in ended["error"] and ended["codes"] == [127, 127]
+
+
+def test_the_logs_of_many_runs_are_not_all_held_open(harness: KeeperHarness, client: Client) -> None:
+    ids = [str(number) for number in range(LOGS_OPEN_MAX // 2 + 5)]
+    client.send(*(order(harness, id, "echo error >&2") for id in ids))
+    client.send(order(harness, "last", "echo one >&2", "echo two >&2; echo out"))
+    assert {client.ended(id)["stderr_size"] for id in ids} == {6}
+    last = client.ended("last")
+    assert (last["log_size"], last["stderr_size"]) == (4, 8)
+    held = [os.readlink(path) for path in Path(f"/proc/{harness.keepers[0].pid}/fd").iterdir()]
+    assert sum(".log" in path for path in held) == LOGS_OPEN_MAX
 
 
 @pytest.mark.parametrize("value", [5, "relative", "/nul\0", ["/a"]])

@@ -366,6 +366,7 @@ async def test_a_server_that_forgot_believes_a_hello_about_what_no_other_node_ha
             await agent.hello(runs=claimed)
             async with shipping(agent) as ship:
                 assert await shipped(ship, "default/mine/9/0.1", b"own") == 3
+                assert await shipped(ship, "default/mine/9/0.1.stderr", b"errors") == 6
                 assert await shipped(ship, f"default/job/{run.serial}/0.{run.attempt}", b"lies") == ENOUGH
         assert server.engine.state.instances["default/job.0"].log_size is None
 

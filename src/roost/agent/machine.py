@@ -246,13 +246,13 @@ class AgentMachine:
                 assert_never(action)
 
     def _start(self, run: Run, now: int) -> list[Effect]:
-        self._remember(run)
+        logs = self._remember(run)
         secrets = run.secrets
         run = self.actor.attempts[run.token].run  # the attempt it is to wait for may have been given up a moment ago
         if len(self.logs) > ATTEMPTS_MAX or self._sizes_sum > DOCUMENT_BYTES_MAX:
             return self._give_up(run.token, "stopped", f"this node has {len(self.logs) - 1} attempts already", now)
         try:
-            request = prepare(run, self.actor.node, self._directory, secrets)
+            request = prepare(run, self.actor.node, self._directory, logs, secrets)
             watch = self._watch_health(run)
         except Invalid as error:
             return self._give_up(run.token, "error", str(error), now)
@@ -265,11 +265,12 @@ class AgentMachine:
         self._lease_ms = lease.until_ms
         return [lease]
 
-    def _remember(self, run: Run) -> None:
+    def _remember(self, run: Run) -> tuple[str, ...]:
         size = len(run.document) + sum(len(name) + len(value) for name, value in run.env)
         self._sizes[run.token] = size
         self._sizes_sum += size
-        self.logs[run.token] = log_names(run)
+        names = self.logs[run.token] = log_names(run)
+        return names
 
 
 def _line(text: str) -> str:

@@ -1,6 +1,7 @@
 """From an order of the server to a run of the driver: its steps, environment, limits, places, health, and a note."""
 
 import base64
+from collections.abc import Sequence
 
 import msgspec
 
@@ -21,10 +22,12 @@ _DECODE = msgspec.msgpack.Decoder(Run).decode
 _HEALTH_KEY = msgspec.msgpack.encode("health")
 
 
-def prepare(run: Run, node: str, directory: str, handed: Handed | None = None) -> driver.RunRequest:
+def prepare(
+    run: Run, node: str, directory: str, logs: Sequence[str], handed: Handed | None = None
+) -> driver.RunRequest:
     """What to tell the driver. Raises Invalid when this order cannot be carried out here."""
     document = _read(run)
-    log, *stderr = [log_path(directory, name) for name in log_names(run)]
+    log, *stderr = [f"{directory}/logs/{log_file(name)}" for name in logs]
     return driver.RunRequest(
         id=str(run.token),
         steps=[driver.StepCommand(argv, ignore_failure) for argv, ignore_failure in commands(document)],
@@ -133,10 +136,6 @@ def log_names(run: Run) -> tuple[str, ...]:
 
 def log_file(name: str) -> str:
     return name.replace("/", "~")
-
-
-def log_path(directory: str, name: str) -> str:
-    return f"{directory}/logs/{log_file(name)}"
 
 
 def note(run: Run) -> str:

@@ -18,7 +18,7 @@ from roost.keeper.rules import Host, Rules
 from roost.keeper.run import KeeperRun, RunRefused, ignored_signals, is_gone, kill, signal_group, spawn
 from roost.keeper.socket import KeeperSocket
 
-LOGS_OPEN_MAX = 256  # more runs than that: their logs are not held open, and not used again
+LOGS_OPEN_MAX = 256  # more logs of runs than that are not held open, and not used again
 CLOSING_LOOKS_MAX = 100  # half a second: longer means a process that cannot be killed
 LINGER_MS = 10  # how often to look whether a killed group is gone
 LINGER_MS_MAX = 2_000  # a group that resists KILL for longer hangs in the kernel; waiting longer would not help
@@ -103,7 +103,7 @@ class RunTable(Host):
             run.pid = spawn(run, self.ignored)
         except RunRefused as error:
             return str(error)
-        if len(self.rules.known) > LOGS_OPEN_MAX:
+        if len(self.rules.known) > LOGS_OPEN_MAX // len(run.logs):
             close(run.log_fd)
             close(run.stderr_fd)
             run.log_fd = run.stderr_fd = -1

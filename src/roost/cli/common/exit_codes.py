@@ -64,12 +64,8 @@ def explained() -> Iterator[None]:
             raise
         raise Failure("this command needs the lab package", "pip install 'roost[lab]'", USAGE) from None
     except BrokenPipeError:
-        # Its reader has closed (`roost logs x | head`). What is still in the buffer has nowhere to go.
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except BrokenPipeError:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        # stdout is closed (`roost logs x | head`). What is still in stdout's buffer has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise click.exceptions.Exit(BROKEN_PIPE) from None
     except KeyboardInterrupt:
         raise click.exceptions.Exit(INTERRUPTED) from None

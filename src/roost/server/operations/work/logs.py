@@ -96,9 +96,9 @@ async def follow_log(
     """Follow the log of an instance as server-sent events.
 
     An event without a name carries a piece of stdout, in base64, an event `stderr` one of stderr. Its id is
-    ATTEMPT.OFFSET of what comes next, with `all` ATTEMPT.OFFSET.STDERR_OFFSET. `attempt`: the instance runs again, its
-    next log begins. `missing`: the end of a log that its node has not sent. `end`: it ended, and how. `stopping`: the
-    server stops, reconnect.
+    ATTEMPT.OFFSET of what comes next, with `all` ATTEMPT.OFFSET[.STDERR_OFFSET]. `attempt`: the instance runs again,
+    its next log begins. `missing`: the end of a log that its node has not sent. `end`: it ended, and how.
+    `stopping`: the server stops, reconnect.
     """
     workload = await call.workload(project, name)
     wanted = tuple(LogStream) if stream == "all" else (LogStream(stream),)
@@ -143,7 +143,10 @@ def _following(instance: Instance, attempt: int) -> int:
 
 
 def _size(end: Instance | InstanceTransition, stream: LogStream) -> int | None:
-    return end.log_size if stream is LogStream.STDOUT else end.stderr_size
+    """None: its node has not reported it. An attempt that was never started has no stderr to report."""
+    if stream is LogStream.STDOUT or end.log_size is None:
+        return end.log_size
+    return end.stderr_size or 0
 
 
 def streams_of(state: State, workload: Workload, index: int, attempt: int) -> tuple[LogStream, ...]:

@@ -7,7 +7,7 @@ from base64 import b64decode
 import pytest
 
 from roost.model.keys import log_name
-from roost.model.protocol import Run
+from roost.model.protocol import Report, Run
 from roost.model.records.instance import Instance
 from roost.model.records.transition import InstanceTransition
 from roost.model.states import InstanceState
@@ -256,6 +256,16 @@ async def test_a_separate_stderr_is_read_as_a_log_of_its_own() -> None:
         assert (await waiting).content == b"r!" and (await waiting).headers["roost-log-finished"] == "true"
 
 
+async def test_an_attempt_that_was_never_started_has_an_empty_stderr() -> None:
+    async with inprocess_server() as made:
+        made.logs._settle_s = 60.0
+        agent, run = await running(made, stderr="separate", retries=0)
+        await agent.says(Report(run.token, "ended", cause="error", error="no such program"))
+        for stream in ("stdout", "stderr"):
+            answer = await made.client.get(PATH, params={"stream": stream})
+            assert (answer.content, answer.headers["roost-log-finished"]) == (b"", "true")
+
+
 async def test_a_merged_run_has_no_stderr_log() -> None:
     async with inprocess_server() as made:
         agent, run = await running(made, env={"stderr": "separate"})
@@ -345,6 +355,7 @@ async def test_the_version_of_an_attempt_says_which_logs_it_has() -> None:
             await agent.ends(first, 1, stderr_size=3)
             assert (await stream.next())["event"] == "attempt"
             second = agent.orders()[1]
+            assert made.engine.state.instances["default/job.0"].stderr_size is None
             write(made, second, b"new", stream="stderr")  # what no agent does
             write(made, second, b"both")
             assert b64decode((await stream.next())["data"]) == b"both"
