@@ -361,12 +361,18 @@ async def test_a_server_that_forgot_believes_a_hello_about_what_no_other_node_ha
         document = encode_document(read_document({"name": "mine", "command": ["/bin/true"]}))
         own = Run(5, "default/mine", 0, 1, document, serial=9)
         stolen = Run(run.token, run.workload, 0, run.attempt, run.document, serial=run.serial)
-        claimed = ((own, Report(5, "ended", log_size=3)), (stolen, Report(run.token, "ended", log_size=0)))
+        older = Run(4, run.workload, 0, 1, run.document, serial=8)
+        claimed = (
+            (own, Report(5, "ended", log_size=3)),
+            (stolen, Report(run.token, "ended", log_size=0)),
+            (older, Report(4, "ended", log_size=5)),
+        )
         async with played(server.port, "n3") as agent:
             await agent.hello(runs=claimed)
             async with shipping(agent) as ship:
                 assert await shipped(ship, "default/mine/9/0.1", b"own") == 3
-                assert await shipped(ship, "default/mine/9/0.1.stderr", b"errors") == 6
+                for suffix in ("", ".stderr"):  # of a workload whose name was given to another one since
+                    assert await shipped(ship, f"default/job/8/0.1{suffix}", b"older") == 5
                 assert await shipped(ship, f"default/job/{run.serial}/0.{run.attempt}", b"lies") == ENOUGH
         assert server.engine.state.instances["default/job.0"].log_size is None
 
