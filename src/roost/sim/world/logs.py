@@ -121,12 +121,11 @@ class SimulatedSpool:
         """Take up the files of an earlier agent."""
         agent = self._agent.machine
         tokens = set(agent.live_attempts())
-        live = {name for token, name in agent.logs.items() if token in tokens}
+        live = {name for token, names in agent.logs.items() if token in tokens for name in names}
+        ended = {name for token, names in agent.logs.items() if token not in tokens for name in names}
         self._files.grown = lambda name: self._agent.awake(self._grown, name)
         self.machine.start()
-        self._perform(
-            self.machine.begin(sorted(self._files.sizes.items()), live, {*agent.logs.values()} - live, self._now())
-        )
+        self._perform(self.machine.begin(sorted(self._files.sizes.items()), live, ended, self._now()))
 
     def _grown(self, name: str) -> None:
         self.machine.grown(name, self._now())

@@ -315,9 +315,11 @@ async def test_both_logs_are_followed_and_resumed_exactly() -> None:
             assert (await answer.next())["event"] == "end"
 
 
-async def test_the_end_comes_at_once_when_the_last_bytes_of_stderr_come_after_it() -> None:
+async def test_the_end_comes_at_once_when_the_last_bytes_of_stderr_come_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with inprocess_server() as made, over_http(made) as client:
-        made.logs._stall_s = 60.0
+        monkeypatch.setattr(made.logs.machine, "_stall_ms", 60_000)
         agent, run = await running(made, stderr="separate")
         async with events(client, f"{PATH}/follow", stream="all") as answer:
             await answer.next(marks=True)
@@ -331,7 +333,7 @@ async def test_the_end_comes_at_once_when_the_last_bytes_of_stderr_come_after_it
 async def test_missing_bytes_are_reported_for_each_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_store, "LOOK_S", 0.01)
     async with inprocess_server() as made, over_http(made) as client:
-        monkeypatch.setattr(made.logs, "_stall_s", 0.05)
+        monkeypatch.setattr(made.logs.machine, "_stall_ms", 50)
         agent, run = await running(made, stderr="separate")
         await agent.ends(run, log_size=0, stderr_size=7)
         async with events(client, f"{PATH}/follow", stream="all") as stream:
