@@ -80,7 +80,7 @@ class SimulatedStore:
         """What a server reads; None: all is as it was."""
         if not self.damage:
             return None
-        whole = next((number for number, frame in enumerate(self._frames) if not frame.is_whole), len(self._frames))
+        whole = self._whole()
         found = Acknowledged(IDENTITY, *self._frames[whole - 1][:2]) if whole else None
         mark = high_water.decode_mark(self._mark)
         loss = StoreLoss(LossKind.MARK_UNREADABLE) if mark is None else high_water.find_loss(mark, found)
@@ -90,6 +90,10 @@ class SimulatedStore:
         self.damage = ""
         return self._memory()
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._base.records and not any(frame.changes for frame in self._frames[: self._whole()])
+
     def restore(self) -> None:
         """The operator brings back the files as they were."""
         assert self._sound is not None
@@ -98,13 +102,16 @@ class SimulatedStore:
 
     def accept_loss(self, now_ms: int) -> Memory:
         """The operator goes on with what is there: `roost store repair --accept-loss`."""
-        whole = next((number for number, frame in enumerate(self._frames) if not frame.is_whole), len(self._frames))
-        del self._frames[whole:]
+        del self._frames[self._whole() :]
         mark, left = high_water.decode_mark(self._mark), self._memory().snapshot()
         revision = max(left.revision, mark.revision if mark is not None else 0)
         self._base = Snapshot(revision_as_of_now(revision, now_ms, now_ms), as_of_now(left.records, now_ms))
         self._frames, self.damage = [], ""
         return self._memory()
+
+    def _whole(self) -> int:
+        """How many frames are read: SQLite ignores what follows a wrong checksum."""
+        return next((number for number, frame in enumerate(self._frames) if not frame.is_whole), len(self._frames))
 
     def _memory(self) -> Memory:
         memory = Memory()
