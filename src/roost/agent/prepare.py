@@ -8,13 +8,12 @@ import msgspec
 from roost.agent.health.probe import CHECK_MARK, ProbeTarget
 from roost.keeper.run import environment as keepers_environment
 from roost.model.errors import Invalid
-from roost.model.keys import log_name
+from roost.model.keys import STDERR_SUFFIX, log_name
 from roost.model.protocol import Run
 from roost.model.records.secret import Handed, Hidden
 from roost.model.spec.document import Document, commands, decode_document, secrets_of, separates_stderr
 from roost.model.spec.resources import read_resource
 from roost.model.spec.service import check_of
-from roost.model.states import LogStream
 from roost.ports import driver
 
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -130,8 +129,8 @@ def limits(document: Document) -> driver.Limits | None:
 
 def log_names(run: Run) -> tuple[str, ...]:
     """What the server calls the log of a run, and that of its stderr if it has one."""
-    streams = tuple(LogStream) if separates_stderr(run.document) else (LogStream.STDOUT,)
-    return tuple(log_name(run.workload, run.serial, run.index, run.attempt, stream) for stream in streams)
+    name = log_name(run.workload, run.serial, run.index, run.attempt)
+    return (name, name + STDERR_SUFFIX) if separates_stderr(run.document) else (name,)
 
 
 def log_file(name: str) -> str:

@@ -63,14 +63,18 @@ class RunTable(Host):
             self.places[log] = self.places.get(log, 0) + 1
 
     def forgotten(self, run: KeeperRun, now: int) -> None:
-        for log, fd in zip(run.logs, (run.log_fd, run.stderr_fd), strict=False):
-            if self._left(log):
-                self.spares.logs.drop(log, fd)
-            else:
-                close(fd)
+        self._release(run.log, run.log_fd)
+        if run.stderr:
+            self._release(run.stderr, run.stderr_fd)
         if self._left(run.dir) and run.made_dir:
             self.spares.dirs.drop(run.dir)
         self.strays.check_soon(now)
+
+    def _release(self, log: str, fd: int) -> None:
+        if self._left(log):
+            self.spares.logs.drop(log, fd)
+        else:
+            close(fd)
 
     def _left(self, place: str) -> bool:
         """Whether the run that leaves was the last one there: attempts may share a directory or a log."""

@@ -205,8 +205,9 @@ def may_have_secrets(packed: bytes) -> bool:
 
 def separates_stderr(packed: bytes) -> bool:
     """Whether a run of a stored document has a second log. Few do: the word is looked for before decoding."""
-    with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # of another release: it is not run here
-        return _STDERR_KEY in packed and decode_document(packed).stderr == StderrMode.SEPARATE
+    if _STDERR_KEY in packed:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):  # of another release: it is not run here
+            return decode_document(packed).stderr == StderrMode.SEPARATE
     return False
 
 
