@@ -89,3 +89,12 @@ def test_heads_for_which_nothing_can_be_stopped_do_not_keep_others_from_preempti
     steps = until_quiet(scene, scene.submit(*wide, job("small", priority=60)))
     assert list(scene.state.pending_preemptions) == ["default/small.0"]
     assert sum(preempted(steps)) == 1
+
+
+def test_a_head_whose_room_is_being_made_uses_up_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene, _ = urgent_scene(nodes=8, urgent=6)
+    assert len(scene.state.pending_preemptions) == 6
+    searches: list[object] = []
+    monkeypatch.setattr(place, "preempt", lambda *given: searches.append(given))
+    scene.ended(next(key for key in ("low.0", "low.1", "low.2") if scene.states(key) == ["running"]))
+    assert searches == []

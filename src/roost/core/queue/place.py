@@ -173,7 +173,7 @@ def _preempt_or_reserve(state: State, out: Step, line: EquivalenceClass, head: P
 
     Returns True if a preemption search ran (it is expensive).
     """
-    may_stop = could_preempt(state, head.workload)
+    may_stop = head.key not in state.pending_preemptions and could_preempt(state, head.workload)
     if not may_stop and not backfill.wants_reservation(state, line, head, now):
         return False
     if quota_excess(state, line.project, line.ask):

@@ -49,8 +49,6 @@ class PreemptionScope(NamedTuple):
 
 def preempt(state: State, out: Step, line: EquivalenceClass, head: PendingHead, fits: Mask, now: int) -> None:
     """Stop the smallest set of attempts for the head of a class, if there is one."""
-    if head.key in state.pending_preemptions:
-        return
     rows = np.flatnonzero(fits & state.fleet.open)[:NODES_MAX]
     # A node that cannot be reserved for the head would go back to the stopped instances, which would be stopped again.
     reserved = reserved_earlier(state, line, head.workload)
