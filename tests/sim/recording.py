@@ -60,7 +60,7 @@ def read(path: Path) -> Recording:
 
 def record_simulation(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, file_bytes_max: int = PLENTY) -> None:
     """Everything goes wrong for the servers of a seed, and all they decide is recorded."""
-    step, take_over = machine.step, machine.take_over
+    go_on, take_over = machine.EngineMachine.go_on, machine.take_over
     journals: dict[int, tuple[State, Journal]] = {}  # of several servers each has its own
 
     def began(state: State, snapshot: Snapshot, now: int, *, unclean: bool = False) -> None:
@@ -72,13 +72,16 @@ def record_simulation(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, 
         began(state, Snapshot(state.revision, records_of(state)), now, unclean=unclean)
         take_over(state, now, unclean=unclean)
 
-    def stepped(state: State, events: list[Event], now: int) -> Step:
-        done = step(state, events, now)
-        journals[id(state)][1].record(state, events, done.changes)
-        return done
+    def went_on(server: machine.EngineMachine) -> list[machine.Effect]:
+        effects = go_on(server)
+        decided = server.deciding or effects[0]
+        if not isinstance(effects[-1], machine.Pause):
+            assert isinstance(decided, machine.Act)
+            journals[id(server.state)][1].record(server.state, decided.batch, decided.done.changes)
+        return effects
 
-    for name, instead in (("step", stepped), ("take_over", taken_over)):
-        monkeypatch.setattr(machine, name, instead)
+    monkeypatch.setattr(machine.EngineMachine, "go_on", went_on)
+    monkeypatch.setattr(machine, "take_over", taken_over)
     assert not simulate(seed).trouble
     for _, journal in journals.values():
         assert journal._file is not None

@@ -3,6 +3,8 @@
 import pytest
 
 from roost.core.dependencies.validate import affinity_cycle
+from roost.core.state.outcome import at_once
+from roost.model.events import WorkloadSpec
 from roost.model.records.workload import Workload
 from tests.core.scene import Scene, job, wanted
 
@@ -25,17 +27,23 @@ def asked(*names: str, **nears: str) -> dict:
     return {f"default/{document['name']}": wanted(document) for document in documents}
 
 
+def cycle(
+    existing: dict[str, Workload], new: dict[str, WorkloadSpec], present: frozenset[str] = frozenset()
+) -> list[str]:
+    return at_once(affinity_cycle(existing, new, present))
+
+
 def chain(text: str) -> list[str]:
     return [f"default/{name}" for name in text.split()]
 
 
 def test_two_that_wait_for_each_other() -> None:
-    assert affinity_cycle({}, asked(a="b", b="a")) == chain("a b a")
-    assert affinity_cycle(waiting(a="b"), asked(b="a")) == chain("b a b")
+    assert cycle({}, asked(a="b", b="a")) == chain("a b a")
+    assert cycle(waiting(a="b"), asked(b="a")) == chain("b a b")
 
 
 def test_a_longer_chain_is_reported_from_where_it_comes_back() -> None:
-    assert affinity_cycle(waiting(b="c", c="d x"), asked(a="b", d="b")) == chain("b c d b")
+    assert cycle(waiting(b="c", c="d x"), asked(a="b", d="b")) == chain("b c d b")
 
 
 @pytest.mark.parametrize(
@@ -49,12 +57,12 @@ def test_a_longer_chain_is_reported_from_where_it_comes_back() -> None:
     ],
 )
 def test_what_does_not_come_back_is_fine(existing: dict[str, str], new: dict[str, str]) -> None:
-    assert affinity_cycle(waiting(**existing), asked(**new)) == []
+    assert cycle(waiting(**existing), asked(**new)) == []
 
 
 def test_no_workload_waits_for_what_is_there_or_has_ended() -> None:
-    assert affinity_cycle(waiting(a="b"), asked(b="a"), present={"default/a"}) == []
-    assert affinity_cycle(waiting(a="b", finished="a"), asked(b="a")) == []
+    assert cycle(waiting(a="b"), asked(b="a"), frozenset({"default/a"})) == []
+    assert cycle(waiting(a="b", finished="a"), asked(b="a")) == []
 
 
 def test_wishes_and_labels_make_no_chain() -> None:
@@ -62,14 +70,14 @@ def test_wishes_and_labels_make_no_chain() -> None:
     label = {"name": "a", "command": "true", "placement": {"near": [{"label": "b"}]}, "labels": {"a": ""}}
     apart = {"name": "a", "command": "true", "placement": {"apart": [{"workload": "b"}]}}
     for document in (soft, label, apart):
-        assert affinity_cycle(waiting(b="a"), {"default/a": wanted(document)}) == []
+        assert cycle(waiting(b="a"), {"default/a": wanted(document)}) == []
 
 
 def test_a_very_long_chain_is_walked_once() -> None:
     names = [f"w{number}" for number in range(5_000)]
     existing = waiting(**dict(zip(names, names[1:], strict=False)))
-    assert affinity_cycle(existing, asked(start="w0", w4999="other")) == []
-    found = affinity_cycle(existing, asked(start="w0", w4999="w0"))
+    assert cycle(existing, asked(start="w0", w4999="other")) == []
+    found = cycle(existing, asked(start="w0", w4999="w0"))
     assert len(found) == 5_001 and found[0] == found[-1]
 
 

@@ -10,7 +10,7 @@ from roost.model.records.access import ADMIN, VIEWER, subject_of
 from roost.server.auth.middleware import OPEN_PATHS
 from roost.server.auth.principal import Access
 from roost.server.auth.tokens import decode_token, encode_token
-from roost.server.engine.machine import Starting
+from roost.server.engine.role import Starting
 from roost.server.observability.logging import LINES_MAX
 from tests.server.inprocess_server import TOKEN, in_role, inprocess_server
 

@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from roost.schema.reason_text import HIDDEN
 from roost.server.controller.service import REFLECTION, REFLECTION_V1, SERVICE
-from roost.server.engine.machine import Starting
+from roost.server.engine.role import Starting
 from roost.server.pki.tls import OperatorCertificate, ServerCertificate
 from roost.wire import controller_pb2 as pb
 from tests.certified import authority

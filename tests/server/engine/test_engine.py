@@ -57,7 +57,7 @@ async def test_changes_are_visible_only_when_durable() -> None:
         await made.until(lambda: store.begun > begun)
         looking = asyncio.ensure_future(made.get("/v1/workloads"))
         waiting = asyncio.ensure_future(made.submit("b"))
-        await made.until(lambda: made.engine._committed._waiters)
+        await made.until(lambda: made.engine._settled._waiters)
         assert not looking.done() and not asking.done()
         store.gate.set()
         assert [item["name"] for item in (await looking)["items"]] == ["a"]
@@ -76,7 +76,7 @@ async def test_a_commit_that_fails_is_reported_to_all_that_wait_and_nothing_of_i
         )  # fmt: skip
         await made.until(lambda: store.begun > begun)
         looking = asyncio.ensure_future(made.client.get("/v1/workloads"))
-        await made.until(lambda: made.engine._committed._waiters)
+        await made.until(lambda: made.engine._settled._waiters)
         store.gate.set()
         answer = await asking
         assert answer.status_code == 503 and "no space left" in answer.json()["message"]

@@ -1,17 +1,27 @@
-"""The engine without I/O: how it cuts batches, and what silence means while it could not listen."""
+"""The engine without I/O: how it cuts batches, pauses long steps, and what silence means while it could not listen."""
+
+from typing import Any
 
 from roost.core.state.records import Settings
 from roost.core.state.weight import weight
-from roost.model.events import NodeConnected, ReportsReceived, Submit, Uncordon
+from roost.model.events import NodeConnected, ReportsReceived, Submit, Uncordon, WorkloadSpec
 from roost.model.protocol import Hello, Report
 from roost.model.records.node import Facts
 from roost.model.spec.submission import spec_of_document
 from roost.ports.store import Snapshot
-from roost.server.engine.machine import BATCH_UNITS, Act, CommitChanges, EngineMachine
+from roost.server.engine.machine import (
+    BATCH_UNITS,
+    SLICE_UNITS,
+    Act,
+    AnswerRequest,
+    CommitChanges,
+    EngineMachine,
+    Pause,
+)
 
 
-def leading(now: int = 1_000, **settings: int) -> EngineMachine:
-    machine = EngineMachine(Settings(**settings))
+def leading(now: int = 1_000, slice_units: int = SLICE_UNITS, **settings: int) -> EngineMachine:
+    machine = EngineMachine(Settings(**settings), slice_units=slice_units)
     machine.mirrored(Snapshot(0, []))
     machine.elected(1, now, unclean=False)
     return machine
@@ -20,6 +30,8 @@ def leading(now: int = 1_000, **settings: int) -> EngineMachine:
 def turn(machine: EngineMachine, now: int) -> Act:
     """One step, durable at once."""
     effects = machine.turn(now)
+    while isinstance(effects[0], Pause):
+        effects = machine.go_on()
     if isinstance(effects[0], CommitChanges):
         effects = machine.committed(now)
     act = effects[0]
@@ -45,6 +57,66 @@ def test_an_event_that_is_heavier_than_a_batch_is_taken_alone() -> None:
     assert weight(Submit(0, specs)) > BATCH_UNITS
     assert [len(turn(machine, 1_001).batch) for _ in range(2)] == [1, 1]
     assert machine.inbox == []
+
+
+def jobs(number: int, **fields: Any) -> tuple[WorkloadSpec, ...]:
+    return tuple(spec_of_document({"name": f"j{index}", "command": "true", **fields}) for index in range(number))
+
+
+def test_step_of_a_large_batch_pauses_and_is_one_commit() -> None:
+    machine = leading()
+    machine.ask(lambda request: Submit(request, jobs(5_000)), None, 1_000)
+    effects = machine.turn(1_001)
+    pauses = 0
+    while effects == [Pause()]:
+        assert machine.is_deciding
+        pauses += 1
+        effects = machine.go_on()
+    (commit,) = effects
+    assert isinstance(commit, CommitChanges)
+    assert len([change for change in commit.changes if change.kind == "workload"]) == 5_000
+    assert pauses == 11_000 // SLICE_UNITS  # checked, taken in, and a fifth of that to encode
+    act, answer, _ = machine.committed(1_002)
+    assert isinstance(act, Act) and len(act.batch) == 1
+    assert isinstance(answer, AnswerRequest) and len(answer.value) == 5_000
+    assert not machine.is_deciding
+
+
+def test_a_large_batch_that_is_refused_leaves_nothing() -> None:
+    machine = leading()
+    turn(machine, 1_000)  # the first commit of a store
+    machine.ask(lambda request: Submit(request, (*jobs(3_000), *jobs(1))), None, 1_000)
+    act = turn(machine, 1_001)
+    assert act.done.changes == []
+    assert machine.state.workloads == {} and not machine.state.queue.classes
+    assert [reply.value.path for reply in act.done.replies] == ["[3000].name"]
+
+
+def test_a_step_with_pauses_decides_the_same_as_one_without() -> None:
+    stored = []
+    for slice_units in (1, 7, 1 << 60):
+        machine = leading(slice_units=slice_units)
+        for name in ("a", "b"):
+            hello = Hello(name, "id", Facts({"cpu": 8_000, "memory": 1 << 40, "disk": 1 << 40}), 0)
+            machine.ask(lambda request, hello=hello: NodeConnected(request, hello), None, 1_000)
+        specs = (*jobs(20), spec_of_document({"name": "last", "command": "x", "after": ["j1"]}))
+        machine.ask(lambda request, specs=specs: Submit(request, specs), None, 1_000)
+        stored.append([(change.kind, change.key, change.value) for change in turn(machine, 1_001).done.changes])
+    assert stored[0] == stored[1] == stored[2] != []
+
+
+def test_node_whose_heartbeat_is_answered_in_a_pause_is_not_lost_in_that_step() -> None:
+    machine = leading(slice_units=1, lease_ms=4_000, lease_margin_ms=400)
+    machine.ask(lambda request: NodeConnected(request, Hello("n", "id", Facts({"cpu": 1_000}), 0)), None, 1_000)
+    turn(machine, 1_000)
+    machine.ask(lambda request: Submit(request, jobs(3)), None, 6_000)
+    assert machine.turn(6_000) == [Pause()], "its lease has ended, which the step has not seen yet"
+    assert machine.heard("n", machine.state.nodes["n"].session, None, 6_001)
+    while (effects := machine.go_on()) == [Pause()]:
+        pass
+    act = machine.committed(6_002)[0]
+    assert isinstance(act, Act) and [type(event).__name__ for event in act.batch] == ["Submit", "HeartbeatsReceived"]
+    assert machine.state.nodes["n"].status == "ready", effects
 
 
 def test_time_in_which_nothing_was_read_is_no_silence_of_agents() -> None:

@@ -18,7 +18,7 @@ from roost.core.state.records import Settings
 from roost.model.errors import Invalid
 from roost.server.engine.engine import Clock, Engine
 from roost.server.engine.executor import Executor
-from roost.server.engine.machine import Following
+from roost.server.engine.role import Following
 from roost.server.feed.change_log import Watch
 from roost.server.pki import authority as authority_module
 from roost.server.pki.authority import Authority, AuthorityUnavailable, fingerprint, make_authority, open_authority

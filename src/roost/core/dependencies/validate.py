@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Container, Iterable, Mapping
 
+from roost.core.state.outcome import Paced
 from roost.core.state.state import State
 from roost.model.errors import Invalid, RoostError, TooMuch
 from roost.model.events import WorkloadSpec
@@ -10,16 +11,18 @@ from roost.model.records.workload import AffinityRules, After, Policy, Workload
 from roost.model.spec.placement import NESTING
 from roost.model.states import AffinityKind, Domain, Milestone, WorkloadKind
 
+EDGES_PER_UNIT = 10  # dependencies followed: a microsecond each
 ELEMENTS_AT_ONCE_MAX = 100_000  # of one request, that wait for an element each: a record each, 30 MB in one commit
 
 
-def after_refusal(state: State, new: Mapping[str, WorkloadSpec]) -> tuple[str, RoostError] | None:
+def after_refusal(state: State, new: Mapping[str, WorkloadSpec]) -> Paced[tuple[str, RoostError] | None]:
     """The first new workload with an impossible dependency, by key, and why."""
     elements = 0
     for key, wanted in new.items():
         error = _shape(wanted)
         for index, condition in enumerate(wanted.policy.after):
             error = error or _condition(state, new, wanted, condition, f"after[{index}]")
+            yield 1
         if error is not None:
             return key, error
         if any(condition.each for condition in wanted.policy.after):
@@ -27,7 +30,8 @@ def after_refusal(state: State, new: Mapping[str, WorkloadSpec]) -> tuple[str, R
     if elements > ELEMENTS_AT_ONCE_MAX:
         message = f"{elements:,} elements that wait for an element each; one request may have {ELEMENTS_AT_ONCE_MAX:,}"
         return next(iter(new)), TooMuch(message, path="after")
-    chain = find_cycle(new, lambda key: _waits_for(state, new, key))
+    waiting = [key for key, wanted in new.items() if wanted.policy.after]
+    chain = yield from _find_cycle(waiting, lambda key: _waits_for(state, new, key))
     if chain:
         message = f"each waits for the next, so none would ever start: {' after '.join(chain)}"
         return next(key for key in chain if key in new), Invalid("after", message, code="after_cycle")
@@ -75,7 +79,7 @@ def _condition(
     return None
 
 
-def find_cycle(starts: Iterable[str], waits_for: Callable[[str], list[str]]) -> list[str]:
+def _find_cycle(starts: Iterable[str], waits_for: Callable[[str], list[str]]) -> Paced[list[str]]:
     """Depth first and without recursion: a chain may be long."""
     open_ends: set[str] = set()  # from here no chain comes back; only ever asked for members
     for start in starts:
@@ -93,27 +97,33 @@ def find_cycle(starts: Iterable[str], waits_for: Callable[[str], list[str]]) -> 
                 position[key] = len(path)
                 path.append(key)
                 todo.append((key, True))
-                todo += [(name, False) for name in reversed(waits_for(key))]
+                names = waits_for(key)
+                todo += [(name, False) for name in reversed(names)]
+                yield 1 + len(names) // EDGES_PER_UNIT
     return []
 
 
 def affinity_cycle(
     workloads: Mapping[str, Workload], new: Mapping[str, WorkloadSpec], present: Container[str] = ()
-) -> list[str]:
+) -> Paced[list[str]]:
     """The chain that comes back to its beginning, if taking in `new` closes one; else nothing.
 
     Both are by key. `present` are the selectors with an instance on a node: nothing has to wait for them.
     """
-    return find_cycle(new, lambda key: _must_be_near(key, _policy(key, workloads, new), present))
+    named = [key for key, wanted in new.items() if wanted.policy.ask.affinity is not None]
+    return (yield from _find_cycle(named, lambda key: _must_be_near(key, _policy(key, workloads, new), present)))
 
 
-def contradiction_of(workloads: Mapping[str, Workload], new: Mapping[str, WorkloadSpec]) -> tuple[str, str] | None:
+def contradiction_of(
+    workloads: Mapping[str, Workload], new: Mapping[str, WorkloadSpec]
+) -> Paced[tuple[str, str] | None]:
     """Two workloads of which one must be near the other, and that one apart from it; the new one first."""
     for key, wanted in new.items():
         for other in _named(wanted.policy):
             policy, mine = _policy(other, workloads, new), wanted.policy
             if policy is not None and (_clash(mine, key, policy, other) or _clash(policy, other, mine, key)):
                 return key, other
+            yield 1
     return None
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from roost.core.explain.why import why
-from roost.core.state.outcome import Step
+from roost.core.state.outcome import Paced, Step
 from roost.core.state.state import State
 from roost.model.errors import Conflict, RoostError
 from roost.model.events import Submit
@@ -14,6 +14,7 @@ from roost.model.records.workload import Workload
 from roost.model.states import ALLOCATED, InstanceState
 
 PASSES_MAX = 5  # passes of the queue that one plan may take: 10,000 placements, some 3 MB in one commit
+PENDING_UNITS = 20  # of work: why it is pending
 DIFFERENCES_MAX = 10  # listed; the rest is counted
 
 
@@ -29,7 +30,7 @@ def check_plan(expected: Plan, plan: Plan | RoostError) -> None:
         raise Conflict("the plan is stale", code="plan_stale", text=text)
 
 
-def plan_of(state: State, copy: State, submit: Submit, passes: list[Step]) -> Plan:
+def plan_of(state: State, copy: State, submit: Submit, passes: list[Step]) -> Paced[Plan]:
     """What the passes of a trial did to a copy of the state."""
     counts = {spec.key: spec.count for spec in submit.specs}
     before = {key: workload for key in counts if (workload := _existed(state, copy, key)) is not None}
@@ -45,7 +46,11 @@ def plan_of(state: State, copy: State, submit: Submit, passes: list[Step]) -> Pl
         for instance in held
         if instance.workload in own and instance.state in ALLOCATED and instance.key in new
     ]
-    pending = [found for key in (*created, *changed) if (found := _pending(copy, key, counts[key])) is not None]
+    pending: list[Pending] = []
+    for key in (*created, *changed):
+        found = _pending(copy, key, counts[key])
+        pending += [found] if found is not None else []
+        yield PENDING_UNITS if found is not None else 1
     stopped = _stopped(state, copy, frozenset(created), touched)
     return Plan(created, changed, unchanged, tuple(placed), tuple(pending), stopped)
 

@@ -10,7 +10,7 @@ from roost.core.lifecycle.update import change, change_refusal, is_same
 from roost.core.placement.filters.resources import format_amount
 from roost.core.placement.strategies import check_strategy
 from roost.core.queue.gang import join_gang
-from roost.core.state.outcome import Step
+from roost.core.state.outcome import Paced, Step
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of
 from roost.core.transitions import finish_if_over, move, reopen, stop
@@ -32,13 +32,14 @@ AT_ONCE_SHARE = 5  # a workload whose cancellation is less than a fifth of a ste
 REACH_MAX = 10_000  # how far ahead of an array's progress one index can be cancelled; each costs a record
 
 
-def submit(state: State, out: Step, event: Submit, now: int) -> None:
+def submit(state: State, out: Step, event: Submit, now: int) -> Paced[None]:
     """Take in workloads, all or none. A finished one of the same name is replaced; a live one is a conflict.
 
     With `must_exist` a live one is changed, and one that is finished or unknown is not found.
     """
     new: dict[str, WorkloadSpec] = {}
     for position, wanted in enumerate(event.specs):
+        yield 1
         key = wanted.key
         known = state.workloads.get(key)
         alive = known if known is not None and not known.finished_ms else None
@@ -55,11 +56,14 @@ def submit(state: State, out: Step, event: Submit, now: int) -> None:
     if len(state.workloads) + len(new) > WORKLOADS_MAX:
         raise Conflict(f"there are {len(state.workloads):,} workloads already", code="too_many")
     keys: list[str] = [wanted.key for wanted in event.specs]
-    _check_affinity(state, keys, new)
-    refused = after_refusal(state, new)
+    yield from _check_affinity(state, keys, new)
+    refused = yield from after_refusal(state, new)
     if refused is not None:
         raise _at(refused[1], event, keys.index(refused[0]))
-    results = {key: _take_in(state, out, key, wanted, now) for key, wanted in new.items()}
+    results: dict[str, SubmitResult] = {}
+    for name, wanted in new.items():
+        results[name] = yield from _take_in(state, out, name, wanted, now)
+        yield 1
     out.reply(event.request, tuple(SubmitReply(key, results.get(key, "unchanged")) for key in keys))
 
 
@@ -69,14 +73,14 @@ def _is_done(known: Workload, wanted: WorkloadSpec) -> bool:
     return bool(known.finished_ms) and is_job and is_same(known, wanted)
 
 
-def _check_affinity(state: State, keys: list[str], new: dict[str, WorkloadSpec]) -> None:
-    chain = affinity_cycle(state.workloads, new, state.fleet.topology.members)
+def _check_affinity(state: State, keys: list[str], new: dict[str, WorkloadSpec]) -> Paced[None]:
+    chain = yield from affinity_cycle(state.workloads, new, state.fleet.topology.members)
     if chain:
         refs: list[Text] = [(WorkloadRef.of(key),) for key in chain]
         text: Text = ("each waits for the next to run: ", *joined(" near ", refs), "; let one start anywhere")
         code = "near_cycle"
     else:
-        odds = contradiction_of(state.workloads, new)
+        odds = yield from contradiction_of(state.workloads, new)
         if odds is None:
             return
         chain, code = list(odds), "contradiction"
@@ -128,7 +132,7 @@ def _check_quota(state: State, wanted: WorkloadSpec) -> None:
             raise Conflict(message + format_amount(name, most), code="quota_exceeded", path="count", params=facts)
 
 
-def _take_in(state: State, out: Step, key: str, wanted: WorkloadSpec, now: int) -> SubmitResult:
+def _take_in(state: State, out: Step, key: str, wanted: WorkloadSpec, now: int) -> Paced[SubmitResult]:
     known = state.workloads.get(key)
     if known is not None and not known.finished_ms:
         before = known.version
@@ -153,13 +157,13 @@ def _take_in(state: State, out: Step, key: str, wanted: WorkloadSpec, now: int) 
     elif policy.after:
         release.wait(state, workload, release.conditions_of(state, workload))
         if release.depends_by_element(workload):
-            materialise(state, workload, workload.count)
+            yield from materialise(state, workload, workload.count)
     else:
         release.enqueue(state, workload)
     return "created"
 
 
-def cancel(state: State, out: Step, event: Cancel, now: int) -> None:
+def cancel(state: State, out: Step, event: Cancel, now: int) -> Paced[None]:
     """Stop a workload or one of its instances. Finished ones stay as they are: cancelling twice is fine."""
     workload = _known(state, event)
     if event.index is None or workload.count == 1:
@@ -172,7 +176,7 @@ def cancel(state: State, out: Step, event: Cancel, now: int) -> None:
             if event.index - state.placed_count(workload) > REACH_MAX:
                 message = f"index {event.index} is too far from its turn; cancel the whole workload"
                 raise Conflict(message, path="index")
-            materialise(state, workload, event.index + 1)
+            yield from materialise(state, workload, event.index + 1)
         instance = state.instances.get(instance_key(workload.key, event.index))
         if instance is not None:
             cancel_one(state, out, instance, CancelRequested(out.principal), now)
@@ -216,19 +220,12 @@ def cancel_more(state: State, out: Step, now: int) -> None:
             finish_if_over(state, workload, now)
 
 
-def retry(state: State, out: Step, event: Retry, now: int) -> None:
+def retry(state: State, out: Step, event: Retry, now: int) -> Paced[None]:
     """Run again what did not succeed; an instance that is named runs again however it ended."""
     workload = _known(state, event)
     if workload.cancelling is not None:
         raise Conflict(f"{workload.key} is being cancelled; try again in a moment", code="being_cancelled")
-    chosen = [
-        instance
-        for index in (range(state.placed_count(workload)) if event.index is None else (event.index,))
-        if (instance := state.instances.get(instance_key(workload.key, index))) is not None
-        and instance.state in FINISHED
-        and (event.index is not None or instance.state != InstanceState.SUCCEEDED)
-        and (not event.failed or instance.state in (InstanceState.FAILED, InstanceState.TIMED_OUT))
-    ]
+    chosen = yield from _chosen(state, workload, event)
     is_whole = event.index is None and not event.failed
     fresh = is_whole and bool(workload.unstarted_end_state) and state.placed_count(workload) < workload.count
     never = _never_released(state, workload, chosen, fresh=fresh)
@@ -242,12 +239,29 @@ def retry(state: State, out: Step, event: Retry, now: int) -> None:
         if may_still_run(state, instance):
             message = f"{instance.key} may still be running on {instance.node}, which has not confirmed its end"
             raise Conflict(message, code="may_still_run")
+        yield 1
     _wait_again(state, workload, chosen)
     _reopen(state, workload, fresh=fresh, now=now)
     for instance in chosen:
         instance.losses = instance.failures = 0
         requeue(state, out, instance, RetryRequested(out.principal), now)
+        yield 1
     out.reply(event.request, workload.key)
+
+
+def _chosen(state: State, workload: Workload, event: Retry) -> Paced[list[Instance]]:
+    found: list[Instance] = []
+    for index in range(state.placed_count(workload)) if event.index is None else (event.index,):
+        instance = state.instances.get(instance_key(workload.key, index))
+        if (
+            instance is not None
+            and instance.state in FINISHED
+            and (event.index is not None or instance.state != InstanceState.SUCCEEDED)
+            and (not event.failed or instance.state in (InstanceState.FAILED, InstanceState.TIMED_OUT))
+        ):
+            found.append(instance)
+        yield 1
+    return found
 
 
 def _never_released(state: State, workload: Workload, chosen: list[Instance], *, fresh: bool) -> Reason | None:
@@ -279,7 +293,7 @@ def _wait_again(state: State, workload: Workload, chosen: list[Instance]) -> Non
         instance.blocked_on_dependency = False
 
 
-def materialise(state: State, workload: Workload, until: int) -> None:
+def materialise(state: State, workload: Workload, until: int) -> Paced[None]:
     """Give records to instances below an index that have none yet, so that they can differ from each other."""
     for index in range(state.placed_count(workload), until):
         instance = state.new_instance(workload, index, SUBMITTED, workload.submitted_ms)
@@ -289,6 +303,7 @@ def materialise(state: State, workload: Workload, until: int) -> None:
         state.touch_instance(instance)
         if not instance.blocked_on_dependency:
             state.queue.add_requeued(workload, index)
+        yield 1
 
 
 def cancel_rest(state: State, workload: Workload, reason: Reason, now: int) -> None:

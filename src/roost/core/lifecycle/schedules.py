@@ -9,7 +9,7 @@ import msgspec
 from roost.core.dependencies.release import wait
 from roost.core.lifecycle.commands import cancel_all, submit
 from roost.core.state.dependencies import link
-from roost.core.state.outcome import Step
+from roost.core.state.outcome import Step, at_once
 from roost.core.state.state import State
 from roost.core.watch import watch_schedule
 from roost.model.errors import Conflict, RoostError
@@ -97,7 +97,7 @@ def _run(state: State, out: Step, workload: Workload, moment: int, now: int) -> 
         return name
     try:
         wanted = _wanted(workload, name)
-        submit(state, Step(), Submit(0, (wanted,)), now)  # the name is free: there is no effect but the reply
+        at_once(submit(state, Step(), Submit(0, (wanted,)), now))  # the name is free: there is no effect but the reply
     except RoostError as error:
         return TickSkipped(moment, "refused", error=str(error)[:TEXT_LENGTH_MAX])
     run = state.workloads[wanted.key]

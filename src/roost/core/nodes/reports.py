@@ -7,8 +7,9 @@ from roost.core.nodes.pools import node_came
 from roost.core.queue.prefill import record_run_length
 from roost.core.state.allocation import Allocation, allocation_of, make_allocation
 from roost.core.state.liveness import NodeLiveness
-from roost.core.state.outcome import IgnoredBecause, IgnoredReport, Step
+from roost.core.state.outcome import IgnoredBecause, IgnoredReport, Paced, Step
 from roost.core.state.state import State, in_maintenance
+from roost.core.state.weight import REPORT_UNITS
 from roost.core.transitions import liveness_of, move, note_instance, refresh_status, restate
 from roost.model import events as happened
 from roost.model.errors import Conflict, NoService, NotFound
@@ -27,7 +28,7 @@ from roost.model.states import ABSENT, AttemptState, EndCause, InstanceState, No
 INCARNATION_DIGITS_MAX = 18
 
 
-def node_connected(state: State, out: Step, event: happened.NodeConnected, now: int) -> None:
+def node_connected(state: State, out: Step, event: happened.NodeConnected, now: int) -> Paced[None]:
     """An agent registered: a new node, a known one that is back, or another machine with a name in use."""
     hello = event.hello
     node = state.nodes.get(hello.node)
@@ -50,7 +51,7 @@ def node_connected(state: State, out: Step, event: happened.NodeConnected, now: 
     node.facts, node.identity, node.hello_ms = hello.facts, hello.identity, hello.sent_ms
     node.session = state.next_serial()
     _reconnect(state, node, now)
-    _compare(state, out, node, event, now, anew=anew)
+    yield from _compare(state, out, node, event, now, anew=anew)
     refresh_status(state, out, node, NodeRegistered(), now)
     state.dirty_services.update(dict.fromkeys(state.reconciling))  # its replicas are known again
     node_came(state, out, node, now)
@@ -59,7 +60,7 @@ def node_connected(state: State, out: Step, event: happened.NodeConnected, now: 
     out.reply(event.request, node.session)
 
 
-def reports_received(state: State, out: Step, event: happened.ReportsReceived, now: int) -> None:
+def reports_received(state: State, out: Step, event: happened.ReportsReceived, now: int) -> Paced[None]:
     """Reports move attempts forward; late, repeated and foreign ones are ignored and listed."""
     contact = liveness_of(state, event.node, event.session)
     if contact is None:
@@ -71,6 +72,7 @@ def reports_received(state: State, out: Step, event: happened.ReportsReceived, n
             apply_report(state, out, instance, report, now, event.received_ms)
         else:
             _orphan_report(state, out, event.node, contact, report)
+        yield REPORT_UNITS
     out.acknowledged[event.node] = event.sequence
     if event.delta_missing:
         out.whole.add(event.node)
@@ -269,13 +271,16 @@ def _reconnect(state: State, node: Node, now: int) -> None:
     state.watch_lease(node.name)
 
 
-def _compare(state: State, out: Step, node: Node, event: happened.NodeConnected, now: int, *, anew: bool) -> None:
+def _compare(
+    state: State, out: Step, node: Node, event: happened.NodeConnected, now: int, *, anew: bool
+) -> Paced[None]:
     answer = {run.token: (run, report) for run, report in event.hello.runs}
     for instance in attempts_on(state, node.name):
         if instance.token in answer and not anew:
             apply_report(state, out, instance, answer[instance.token][1], now, event.received_ms)
         elif anew or instance.state != InstanceState.PLACED:
             lost(state, out, instance, attempts.MissingOnNode(node.name), now)
+        yield REPORT_UNITS
     held = state.allocated[node.name]
     starting = {token for token, (_, report) in answer.items() if report.state == AttemptState.STARTING}
     shared = {run.after for token, (run, _) in answer.items() if token in starting and token in held}
@@ -290,6 +295,7 @@ def _compare(state: State, out: Step, node: Node, event: happened.NodeConnected,
             before = answer.get(run.after)
             is_behind = before is not None and token in starting and before[1].state != AttemptState.ENDED
             _track_orphan(state, node, run, has_room=token not in shared and not is_behind)
+        yield REPORT_UNITS
 
 
 def _track_orphan(state: State, node: Node, run: Run, *, has_room: bool) -> None:

@@ -1,8 +1,9 @@
 """The outcome of a step: what to store, and the orders and replies to send once that is durable."""
 
 from collections import defaultdict
+from collections.abc import Generator
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from roost.model.errors import RoostError
 from roost.model.protocol import Order
@@ -12,6 +13,22 @@ from roost.model.records.transition import NodeTransitioned, Transitioned
 from roost.ports.store import Change
 
 PHASE_SHARE = 10  # a tenth of a step is for each phase, even if the phases before it have used up the step
+
+
+T = TypeVar("T")
+
+#: Work that may be long. It yields how many units (see `Step.limit`) it has done since it last did, and can wait there.
+Paced = Generator[int, None, T]
+
+
+def at_once(work: Paced[T]) -> T:
+    """Do paced work without a pause."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 class Orders(NamedTuple):

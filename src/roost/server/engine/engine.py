@@ -24,6 +24,7 @@ from roost.server.engine.machine import (
     Effect,
     EngineMachine,
     Mirrored,
+    Pause,
     Release,
     ResetExecutor,
     SleepUntil,
@@ -93,12 +94,12 @@ class Engine:
         self._is_stopping = asyncio.Event()
         self._wake = asyncio.Event()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._committed = asyncio.Event()  # no commit is in progress
+        self._settled = asyncio.Event()  # nothing is being decided
         self._commit_sent_ms = 0  # 0: none is in progress
 
     @property
     def state(self) -> State:
-        """The state, including the commit in progress: readers use `settled`."""
+        """The state, including what is being decided: readers use `settled`."""
         return self.machine.state
 
     @property
@@ -151,10 +152,16 @@ class Engine:
         try:
             following: Effect | None = SleepUntil(0)
             while following is not None:
-                following = self._carry_out(await self._wait_for(following))
+                effects = await self._wait_for(following)
+                if self.machine.is_deciding:
+                    self._settled.clear()
+                else:
+                    self._settled.set()
+                following = self._carry_out(effects)
                 if renewing is not None and renewing.done():
                     renewing.result()  # raises what is a bug
         finally:
+            self._settled.set()
             if renewing is not None:
                 await cancel(renewing)
 
@@ -167,6 +174,9 @@ class Engine:
                 self._wake.clear()
                 machine.unread(self.watchdog.unread_ms())
                 return machine.turn(self.clock.now_ms())
+            case Pause():
+                await asyncio.sleep(0)
+                return machine.go_on()
             case CommitChanges(epoch, changes):
                 return await self._commit(epoch, changes)
             case Release(epoch, successor):
@@ -195,7 +205,7 @@ class Engine:
                 case Began(snapshot, unclean):
                     if self._journal is not None and snapshot is not None:
                         self._journal.begin(snapshot, self.state.now_ms, self._settings, unclean=unclean)
-                case CommitChanges() | SleepUntil() | Release():
+                case Pause() | CommitChanges() | SleepUntil() | Release():
                     return effect
                 case Load() | StandBy():
                     return None
@@ -229,8 +239,8 @@ class Engine:
 
     async def settled(self) -> State:
         """The state with nothing in it that is not durable, good until the caller awaits something else."""
-        if self.machine.is_committing:
-            await self._committed.wait()
+        if self.machine.is_deciding:
+            await self._settled.wait()
         if not self.readable:
             raise self.machine.refusal()
         return self.state
@@ -249,7 +259,6 @@ class Engine:
 
     async def _commit(self, epoch: int, changes: Sequence[port.Change]) -> list[Effect]:
         began, sent_ms = time.perf_counter(), self.clock.now_ms()
-        self._committed.clear()
         self._commit_sent_ms = sent_ms
         try:
             outcome = await self._store.commit(epoch, changes)
@@ -264,7 +273,6 @@ class Engine:
                     assert_never(outcome)
         finally:
             self._commit_sent_ms = 0
-            self._committed.set()
 
     async def _sleep_until(self, wake_at: int | None) -> None:
         """Always lets the loop turn once, so that answered callers read the state before it changes again."""

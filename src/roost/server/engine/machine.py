@@ -2,9 +2,11 @@
 
 Take a batch, step, commit, and only then act. A commit that failed throws the state away: it was never acted on, and
 what is stored is loaded again. Time is an argument, in milliseconds of the server's own clock.
+
+A step that is long pauses, so that agents are read and answered meanwhile. Their heartbeats go into the same step.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,7 +16,7 @@ from roost.core.state.outcome import Step
 from roost.core.state.records import Settings
 from roost.core.state.state import State
 from roost.core.state.weight import weight
-from roost.core.step import step
+from roost.core.step import begin, conclude, handle
 from roost.model.errors import NoService
 from roost.model.events import AttributedRequest, Event, HeartbeatsReceived, ReadingPaused, Request, inner
 from roost.model.protocol import Usage
@@ -22,40 +24,18 @@ from roost.model.records.opaque import By
 from roost.model.states import ABSENT
 from roost.ports.store import ANYBODY, Change, CommitFailure, Fenced, InDoubt, LoadFailure, News, Snapshot
 from roost.server.cluster.machine import Backoff, LeadershipMachine, Load
+from roost.server.engine.role import Following, Holding, Leading, Role, Starting, Stopped
 
 INBOX_MAX = 20_000  # events waiting: beyond this, requests are refused rather than kept waiting for seconds
 BATCH_UNITS = 2_000  # of work per step (see `core.state.weight`): 20 ms; a heavier event is a batch of its own
+SLICE_UNITS = 1_000  # of work before a step pauses: 10 ms
 
 LET_GO = "this server has let go of the lead"
 STOPPING = "the server is stopping"
 
 
-class Role(msgspec.Struct, frozen=True):
-    """What this server does at the moment. `trouble`: why it does not decide."""
-
-    trouble: str = ""
-
-
-class Starting(Role, frozen=True):
-    """Nothing is loaded: not yet, or not since the only server of this store was fenced."""
-
-
-class Following(Role, frozen=True):
-    """Another server leads, and this one mirrors what it commits. With trouble the mirror may be old."""
-
-
-class Leading(Role, frozen=True):
-    """This server decides."""
-
-
-class Holding(Role, frozen=True):
-    """It led until its store failed. Until another server leads, the sessions of its agents are kept alive."""
-
-    sessions: dict[str, int] = {}
-
-
-class Stopped(Role, frozen=True):
-    """It decides nothing ever again."""
+class Pause(NamedTuple):
+    """The step is long: let others have their turn, then `go_on`."""
 
 
 class CommitChanges(NamedTuple):
@@ -68,7 +48,7 @@ class CommitChanges(NamedTuple):
 class Act(NamedTuple):
     """A step is durable: carry out what it decided."""
 
-    batch: Sequence[Event]
+    batch: list[Event]
     done: Step
 
 
@@ -113,8 +93,9 @@ class StandBy(NamedTuple):
 
 #: `Load` is for a store that no other server uses: load it, say `mirrored`, take its lead and say `elected`; if one of
 #: them fails, say `out_of_touch`.
-#: Every list of effects ends with the one that says what comes next, one of the last five; or it has stopped.
-Effect = Act | AnswerRequest | Mirrored | ResetExecutor | Began | CommitChanges | SleepUntil | Release | Load | StandBy
+#: Every list of effects ends with the one that says what comes next, one of the last six; or it has stopped.
+Waiting = Pause | CommitChanges | SleepUntil | Release | Load | StandBy
+Effect = Act | AnswerRequest | Mirrored | ResetExecutor | Began | Waiting
 
 
 class EngineMachine:
@@ -122,7 +103,7 @@ class EngineMachine:
 
     def __init__(
         self, settings: Settings, leadership: LeadershipMachine | None = None,
-        records_of: Callable[[State], list[Change]] | None = None,
+        records_of: Callable[[State], list[Change]] | None = None, slice_units: int = SLICE_UNITS,
     ) -> None:  # fmt: skip
         self.role: Role = Starting()
         self.state = State(settings)
@@ -132,8 +113,10 @@ class EngineMachine:
         self.leadership = leadership
         self.inbox: list[Event] = []
         self.pending: dict[int, None] = {}  # requests without an outcome
-        self.deciding: Act | None = None  # what is being committed
+        self.deciding: Act | None = None  # what is being decided or committed
+        self._paused: Iterator[int] | None = None  # the rest of a step that has paused
         self._settings = settings
+        self._slice_units = slice_units
         self._records_of = records_of  # None: what it begins with is not recorded
         self._is_mirror = False  # the state shows what was once durable
         self._heard: dict[str, tuple[int, int]] = {}
@@ -150,12 +133,13 @@ class EngineMachine:
         return isinstance(self.role, Leading)
 
     @property
-    def is_committing(self) -> bool:
+    def is_deciding(self) -> bool:
+        """Whether the state has what is not durable: a step has paused, or its commit is in progress."""
         return self.deciding is not None
 
     @property
     def is_readable(self) -> bool:
-        """Whether the state is durable, once no commit is in progress."""
+        """Whether the state is durable, once nothing is being decided."""
         return self._is_mirror and not isinstance(self.role, Starting | Stopped)
 
     @property
@@ -216,7 +200,7 @@ class EngineMachine:
 
     def turn(self, now: int) -> list[Effect]:
         """Decide on all pending events, or give up the lead if that was requested."""
-        assert isinstance(self.role, Leading) and not self.is_committing
+        assert isinstance(self.role, Leading) and not self.is_deciding
         if self._is_stopping and self.leadership is None:
             return self.stopped()
         if self._is_stopping or self._successor:
@@ -224,11 +208,33 @@ class EngineMachine:
         if self._overtaken is not None:
             return self._fall(self._overtaken)
         batch = self._take_batch()
-        done = step(self.state, batch, now)
-        if not done.changes:
-            return self._finish(Act(batch, done))
-        self.deciding = Act(batch, done)
-        return [CommitChanges(self.epoch, done.changes)]
+        self.deciding = Act([], begin(self.state, now))
+        self._paused = self._decide(batch, *self.deciding)
+        return self.go_on()
+
+    def go_on(self) -> list[Effect]:
+        """Decide until the step pauses again, or is complete."""
+        assert self.deciding is not None and self._paused is not None
+        units = 0
+        for done in self._paused:
+            units += done
+            if units >= self._slice_units:
+                return [Pause()]
+        self._paused = None
+        if self.deciding.done.changes:
+            return [CommitChanges(self.epoch, self.deciding.done.changes)]
+        decided, self.deciding = self.deciding, None
+        return self._finish(decided)
+
+    def _decide(self, batch: Sequence[Event], handled: list[Event], out: Step) -> Iterator[int]:
+        """A step. Heartbeats of its pauses are part of it, before any loss is decided: they have been answered."""
+        for event in batch:
+            handled.append(event)
+            yield from handle(self.state, out, event)
+            for heartbeats in self._take_heartbeats():
+                handled.append(heartbeats)
+                yield from handle(self.state, out, heartbeats)
+        yield from conclude(self.state, out)
 
     def committed(self, sent_ms: int) -> list[Effect]:
         """The commit that was sent to the store then is durable."""
@@ -247,14 +253,17 @@ class EngineMachine:
             units += weight(self.inbox[size])
             size += 1
         batch, self.inbox = self.inbox[:size], self.inbox[size:]
-        if self._heard or self._usage:
-            beats = tuple((node, session, at_ms) for node, (session, at_ms) in self._heard.items())
-            batch.insert(0, HeartbeatsReceived(beats, tuple(self._usage.items())))
-            self._heard, self._usage = {}, {}
-        if self._unread_ms:
-            batch.insert(0, ReadingPaused(self._unread_ms))
-            self._unread_ms = 0
-        return batch
+        paused = [ReadingPaused(self._unread_ms)] if self._unread_ms else []
+        self._unread_ms = 0
+        return [*paused, *self._take_heartbeats(), *batch]
+
+    def _take_heartbeats(self) -> list[Event]:
+        if not self._heard and not self._usage:
+            return []
+        beats = tuple((node, session, at_ms) for node, (session, at_ms) in self._heard.items())
+        usage = tuple(self._usage.items())
+        self._heard, self._usage = {}, {}
+        return [HeartbeatsReceived(beats, usage)]
 
     def _finish(self, decided: Act) -> list[Effect]:
         self.steps += 1

@@ -69,6 +69,10 @@ class Checkers:
 
     # the server
 
+    def paused(self) -> None:
+        """In the middle of a step, its state says nothing."""
+        self._state = State()
+
     def stepped(self, state: State, done: Step) -> None:
         self.steps += 1
         self._state = state

@@ -211,7 +211,7 @@ def _noted(state: State, instance: Instance) -> Any:
 
 
 @mutant(node_reports, "reports_received", (place, "run_order", _noted))
-def old_attempts_are_heard(reported: Rule, state: State, out: Step, event: ReportsReceived, now: int) -> None:
+def old_attempts_are_heard(reported: Rule, state: State, out: Step, event: ReportsReceived, now: int) -> Any:
     """A report of an older attempt is taken for one of the attempt that lives."""
     reports = []
     for report in event.reports:
@@ -219,17 +219,17 @@ def old_attempts_are_heard(reported: Rule, state: State, out: Step, event: Repor
         if instance is not None and instance.state in ALLOCATED and instance.node == event.node:
             report = msgspec.structs.replace(report, token=instance.token)
         reports.append(report)
-    reported(state, out, msgspec.structs.replace(event, reports=tuple(reports)), now)
+    return reported(state, out, msgspec.structs.replace(event, reports=tuple(reports)), now)
 
 
 @mutant(node_reports, "reports_received")
-def reports_count_twice(reported: Rule, state: State, out: Step, event: ReportsReceived, now: int) -> None:
+def reports_count_twice(reported: Rule, state: State, out: Step, event: ReportsReceived, now: int) -> Any:
     """The room of an attempt is given back each time its end is reported."""
     for report in event.reports:
         for instance in state.instances.values():
             if instance.token == report.token and instance.state in FINISHED and event.node in state.nodes:
                 state.fleet.take(event.node, allocation_of(state.spec_of(instance), instance), -1)
-    reported(state, out, event, now)
+    return reported(state, out, event, now)
 
 
 @mutant(node_reports, "_track_orphan")

@@ -33,6 +33,7 @@ from roost.stores.sqlite.high_water import StoreLoss, loss_message
 RELOAD_MS = (100, 2_000)
 START_MS = (50, 500)
 HURT = 0.35  # of crashes of a server with a store of its own: the disk has lied
+SLICE_UNITS = 10  # two reports: steps of a small fleet pause as well, and heartbeats and crashes come in between
 
 Answered = Callable[[Any], None]
 
@@ -98,7 +99,7 @@ class SimulatedServer(SimulatedProcess):
         self._clear()
 
     def _clear(self) -> None:
-        self.machine = EngineMachine(self.settings)
+        self.machine = EngineMachine(self.settings, slice_units=SLICE_UNITS)
         self._waiting: dict[int, Answered] = {}
         self._wake_ms: int | None = None
         self._gateway = SimulatedGateway(self._world, self._net, self)
@@ -164,7 +165,7 @@ class SimulatedServer(SimulatedProcess):
             super().wake()
 
     def let_go(self) -> None:
-        if self.leadership is not None and self.ready and not self.machine.is_committing and not self.hung:
+        if self.leadership is not None and self.ready and not self.machine.is_deciding and not self.hung:
             self.machine.let_go(self._world.one_of((ANYBODY, ANYBODY, "s0", "s1", "s2")))
             self._turn_now()
 
@@ -252,7 +253,7 @@ class SimulatedServer(SimulatedProcess):
         self._wake()
 
     def _wake(self) -> None:
-        if not self.machine.is_committing:
+        if not self.machine.is_deciding:
             self._sleep_until(self.clock.now_ms())
 
     def _sleep_until(self, at_ms: int) -> None:
@@ -266,11 +267,18 @@ class SimulatedServer(SimulatedProcess):
             self._turn_now()
 
     def _turn_now(self) -> None:
-        if not self.ready or self.machine.is_committing:
-            return
-        effects = self.machine.turn(self.clock.now_ms())
+        if self.ready and not self.machine.is_deciding:
+            self._decided(self.machine.turn(self.clock.now_ms()))
+
+    def _go_on(self, life: int) -> None:
+        if life == self.life and self.machine.is_deciding:
+            self._decided(self.machine.go_on())
+
+    def _decided(self, effects: list[engine.Effect]) -> None:
         decided = self.machine.deciding or effects[0]
-        if isinstance(decided, engine.Act):
+        if isinstance(effects[-1], engine.Pause):
+            self._checkers.paused()
+        elif isinstance(decided, engine.Act):
             self._checkers.living.hears(decided.batch)
             self._checkers.stepped(self.state, decided.done)
         self._carry_out(effects)
@@ -304,6 +312,8 @@ class SimulatedServer(SimulatedProcess):
                     self._wake()
                 elif at_ms is not None:
                     self._sleep_until(at_ms)
+            case engine.Pause():
+                world.after(1, self.awake, self._go_on, self.life)
             case engine.CommitChanges(epoch, changes):
                 slow = self._disk.slow_ms_max if world.happens(self._disk.slow) else 2
                 sent_ms = self.clock.now_ms()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from roost.server.engine.machine import Starting
+from roost.server.engine.role import Starting
 from tests.server.inprocess_server import InprocessServer, in_role, inprocess_server
 
 JSON, YAML = "application/json", "application/yaml"

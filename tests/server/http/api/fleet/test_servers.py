@@ -3,7 +3,7 @@
 import msgspec
 
 from roost.ports.store import Snapshot, require
-from roost.server.engine.machine import Starting
+from roost.server.engine.role import Starting
 from roost.stores.memory import MemoryStore
 from tests.server.inprocess_server import in_role, inprocess_server
 
