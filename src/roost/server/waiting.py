@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
@@ -67,6 +68,41 @@ class Slices:
         if time.perf_counter() >= self._until_s:
             await asyncio.sleep(0)
             self._until_s = time.perf_counter() + SLICE_S
+
+
+class LoopShare:
+    """The share that work of one kind has of each turn of the loop. Beyond it, each further turn has one, in order.
+
+    Otherwise many short pieces of work that are due at once would hold the loop like a long one.
+    """
+
+    def __init__(self) -> None:
+        self._until_s = 0.0  # of CPU time, in this turn; 0: nothing was done in it yet
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def turn(self) -> None:
+        """Wait for a turn of the loop that has room for what follows at once."""
+        if not self._waiting and time.thread_time() < self._begin():
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+
+    def _begin(self) -> float:
+        if not self._until_s:
+            self._until_s = time.thread_time() + SLICE_S
+            asyncio.get_running_loop().call_soon(self._end)
+        return self._until_s
+
+    def _end(self) -> None:
+        """A turn is over, and the next one begins."""
+        self._until_s = 0.0
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():  # it was not cancelled
+                self._begin()
+                future.set_result(None)
+                return
 
 
 class Turns:

@@ -1,5 +1,8 @@
 """Auth: a caller without a token learns nothing, and every path is closed."""
 
+import asyncio
+import time
+
 import msgspec
 import pytest
 from litestar.routes import HTTPRoute
@@ -7,11 +10,12 @@ from litestar.routes import HTTPRoute
 from roost.core.state.state import State
 from roost.model.errors import Invalid
 from roost.model.records.access import ADMIN, VIEWER, subject_of
-from roost.server.auth.middleware import OPEN_PATHS
+from roost.server.auth.middleware import OPEN_PATHS, AuthMiddleware
 from roost.server.auth.principal import Access
 from roost.server.auth.tokens import decode_token, encode_token
 from roost.server.engine.role import Starting
 from roost.server.observability.logging import LINES_MAX
+from roost.server.waiting import SLICE_S
 from tests.server.inprocess_server import TOKEN, in_role, inprocess_server
 
 
@@ -139,3 +143,24 @@ async def test_members_are_named_as_they_can_be() -> None:
         answer = await made.client.put("/v1/projects/web/members/ann@example.com", json={"role": "king"})
         assert (answer.status_code, answer.json()["path"]) == (422, "role")
         assert made.snapshot() == before
+
+
+async def test_requests_that_are_due_at_once_do_not_hold_the_loop_together() -> None:
+    handled = 0
+
+    async def long_list(*_: object) -> None:
+        nonlocal handled
+        until_s = time.thread_time() + 2 * SLICE_S
+        while time.thread_time() < until_s:
+            pass
+        handled += 1
+
+    async with inprocess_server() as made:
+        door = AuthMiddleware(long_list, made.auth)
+        scope = {"type": "http", "path": "/livez", "method": "GET", "headers": []}
+        requests = [asyncio.create_task(door(dict(scope), None, None)) for _ in range(10)]  # type: ignore[arg-type]
+        while handled < len(requests):
+            before = handled
+            await asyncio.sleep(0)
+            assert handled - before <= 1
+        await asyncio.gather(*requests)

@@ -16,6 +16,7 @@ from roost.server.engine.engine import Engine
 from roost.server.http.api.errors import RETRY_AFTER_S, encode_error
 from roost.server.http.connections import CONNECTION
 from roost.server.observability import logging
+from roost.server.waiting import LoopShare
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -91,6 +92,7 @@ class AuthMiddleware:
         self._app = app
         self._auth = auth
         self._log = logging.RateLimitedLogger("auth")
+        self._share = LoopShare()  # many readers of long lists must not delay agents
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -107,6 +109,7 @@ class AuthMiddleware:
                 self._log.warning("request refused", where=where, path=scope["path"][:200], why=error.message)
                 await _answer(error, send)
                 return
+        await self._share.turn()
         await self._app(scope, receive, send)
 
 
