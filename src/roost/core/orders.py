@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from roost.core.state.outcome import Orders, Step
+from roost.core.state.outcome import Orders, Paced, Step
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of
 from roost.model.protocol import Order, Run, Stop
@@ -12,12 +12,13 @@ from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
 from roost.model.states import InstanceState, WhenLost, WorkloadKind
 
+ORDERS_PER_UNIT = 5  # 2 us each
 ADDRESSES_MAX = 100  # of one service: a client needs a few, and a variable has to fit into an environment
 VARIABLES_MAX = 64  # of one run, for all services it depends on
 _NOT_IN_NAMES = re.compile("[^A-Z0-9]")
 
 
-def hand_out(state: State, out: Step) -> None:
+def hand_out(state: State, out: Step) -> Paced[None]:
     """Turn the orders of a step into one message per connected node. Others get all when they register again."""
     for name in sorted(out.orders.keys() | out.whole):
         node, contact = state.nodes.get(name), state.liveness.get(name)
@@ -28,6 +29,7 @@ def hand_out(state: State, out: Step) -> None:
         base = contact.generation
         contact.generation += 1
         out.assignments.append(Orders(name, node.session, base, contact.generation, whole, orders))
+        yield 1 + len(orders) // ORDERS_PER_UNIT
 
 
 def whole_assignment(state: State, name: str) -> tuple[Order, ...]:

@@ -36,6 +36,7 @@ from roost.model.errors import Conflict, RoostError
 from roost.model.records.plan import Plan
 from roost.model.states import InstanceState
 
+DIRTY_PER_UNIT = 5  # changed records whose stories are looked at
 REJECTION_UNITS = 20  # of work: every filter says how many nodes it rejects
 
 
@@ -65,15 +66,17 @@ def conclude(state: State, out: Step) -> Paced[None]:
     expire(state, out, now)
     cancel_more(state, out, now)
     lose_more(state, out, now)
+    yield out.work
     reconcile(state, out, now)
     release_dependents(state, out, now)
-    more = place(state, out, now)
+    more = yield from place(state, out, now)
     if not more:
         yield from reject_pending(state, out, now)
     sweep(state, out)
     sweep_timers(state)
     state.grow_lease()
-    hand_out(state, out)
+    yield from hand_out(state, out)
+    yield len(state.dirty) // DIRTY_PER_UNIT
     out.transitions += new_transitions(state)
     out.changes = yield from state.flush()
     if out.changes:
@@ -223,9 +226,8 @@ def _attributed(state: State, out: Step, event: happened.AttributedRequest, now:
 def _place_all(state: State, out: Step, now: int) -> Paced[bool]:
     """Returns True if the passes that a plan may take were not enough."""
     for _ in range(PASSES_MAX):
-        if not place(state, out, now):
+        if not (yield from place(state, out, now)):
             return False
-        yield state.settings.step_units
     return True
 
 

@@ -6,7 +6,7 @@ from roost.core.explain.plan import PASSES_MAX
 from roost.core.explain.why import why
 from roost.core.lifecycle.restarts import attempts_on, requeue
 from roost.core.queue.place import place
-from roost.core.state.outcome import Step
+from roost.core.state.outcome import Step, at_once
 from roost.core.state.state import State, overlay
 from roost.core.transitions import refresh_status, stop
 from roost.model.reasons.attempts import NodeDraining
@@ -57,7 +57,7 @@ def drain_preview(state: State, name: str, deadline_ms: int | None) -> DrainPrev
         _release(trial, out, other, name)
     trial.queue.recheck_all()
     for _ in range(PASSES_MAX):
-        if not place(trial, out, trial.now_ms):
+        if not at_once(place(trial, out, trial.now_ms)):
             break
     return DrainPreview(name, tuple(_drain_move(trial, instance, deadline_ms) for instance in going))
 

@@ -19,7 +19,7 @@ from roost.core.queue.preemption import could_preempt, preempt, preempt_gang
 from roost.core.queue.prefill import last_prefilled, prefill_depth
 from roost.core.state.allocation import Allocation, make_allocation, selectors_of
 from roost.core.state.fleet import Fleet, Mask
-from roost.core.state.outcome import Placed, Step
+from roost.core.state.outcome import Paced, Placed, Step
 from roost.core.state.queue import EquivalenceClass, PendingHead, Queue
 from roost.core.state.state import State, awaits_agents, in_maintenance
 from roost.core.transitions import move, prefill
@@ -32,6 +32,7 @@ from roost.model.states import ALLOCATED, InstanceState, WhenFull, WorkloadKind
 
 PREEMPTING_MAX = 16  # preemption searches in one pass, some milliseconds each; other classes follow in the next one
 CLASSES_MAX = 1_250  # whose heads are looked up in one pass, 6 us each: 8 ms
+PLACEMENT_UNITS = 5  # of work
 CLASS_UNITS = 2  # of work to find that a class fits nowhere
 MASK_64 = (1 << 64) - 1
 ROWS_MAX = 32  # changed rows looked at one by one, half a microsecond each: a whole shortlist costs more than all
@@ -40,7 +41,7 @@ ROWS_MAX = 32  # changed rows looked at one by one, half a microsecond each: a w
 Turn = tuple[tuple[int, int, int, int, int], EquivalenceClass, PendingHead]
 
 
-def place(state: State, out: Step, now: int) -> bool:
+def place(state: State, out: Step, now: int) -> Paced[bool]:
     """Place what fits. Returns True if there is more to place than one pass may do."""
     if in_maintenance(state):
         return False
@@ -77,8 +78,10 @@ def place(state: State, out: Step, now: int) -> bool:
             done = _place_gang(state, out, line, now)
         else:
             done = not _is_still_blocked(fleet, line) and _place_head(state, out, line, head, now)
+        work = out.work
         if done:
             placed += done
+            yield PLACEMENT_UNITS * done
             backfill.release(state, line)
             _push_head(state, heads, line, totals)
         elif (line.is_gang or not line.has_isolated(head)) and not line.unsatisfiable:
@@ -87,6 +90,7 @@ def place(state: State, out: Step, now: int) -> bool:
             is_whole = is_whole and line.project == first.project
             if not line.is_gang:
                 tries -= _preempt_or_reserve(state, out, line, head, now)
+            yield out.work - work
     if is_whole and state.run_lengths_ms and (out.placed or out.activated):
         _prefill_most_urgent(state, out, [*([first] if first is not None else []), *blocked], now)
     if is_more:

@@ -23,7 +23,7 @@ SERIALS_RESERVED = 100_000  # serials promised per write of the meta record: one
 SERIALS_PER_MS = 1_000  # an empty store begins at now * this, so a server without memory never reuses a token
 # Grows with every change of the stored records that an earlier release would misread; docs/contributing/format.md.
 FORMAT = 1
-FLUSHED_PER_UNIT = 5  # changes: 2 us each
+FLUSHED_PER_UNIT = 2  # changes: 2 us each, 5 us with a long story
 POLICIES_MAX = 10_000  # shared at a time, some 5 MB; more would gain little
 
 

@@ -26,6 +26,7 @@ from roost.server.engine.engine import Engine
 from roost.server.pki.certificates import Certificates, NodeCredential
 from roost.server.pki.revocation import series_of
 from roost.server.pki.secrets import Secrets
+from roost.server.waiting import LoopShare
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_server, unpack_agent
 
@@ -98,6 +99,7 @@ class Gateway:
         self._streams: dict[str, GatewayStream] = {}  # of the sessions, by node
         self._joins = asyncio.Semaphore(JOINS_AT_ONCE)
         self._resting: list[GatewayStream] = []  # answers that can wait for the next pause
+        self._writing = LoopShare()  # one step may have orders for every node
         self._server: grpc.aio.Server | None = None
         self._team: ClusterMember | None = None
 
@@ -250,12 +252,14 @@ class Gateway:
         stream.due.clear()
         allocated = {run.token for run, _ in hello.runs}
         try:
+            await self._writing.turn()
             first = pack_server(secrets.hand_over(welcome, allocated))
             if self._team is not None:
                 first.welcome.servers.extend(self._team.addresses)
             first.welcome.series = stream.series
             await context.write(first.SerializeToString())
             while await stream.ready():
+                await self._writing.turn()
                 frame = pack_server(secrets.hand_over(outbox.answer()))
                 if self._team is not None and not self._team.leadership.is_sure():
                     frame.answer.unsure = True

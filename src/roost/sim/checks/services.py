@@ -195,7 +195,8 @@ class ServiceCheckers:
         if new.tick_ms < old.tick_ms:
             raise Wrong(f"{key} went back from tick {old.tick_ms} to {new.tick_ms}")
         has_ticked = new.policy.schedule == old.policy.schedule and new.tick_ms != old.tick_ms
-        if not has_ticked or old.finished_ms or old.unstarted_end_state:
+        is_retried = new.submitted_ms != old.submitted_ms  # cancelled and retried in one commit
+        if not has_ticked or old.finished_ms or old.unstarted_end_state or is_retried:
             return
         assert new.policy.schedule is not None
         ticks, more = ticks_between(new.policy.schedule, old.tick_ms, new.tick_ms, TICKS_MAX)
