@@ -200,3 +200,20 @@ def test_a_disk_that_refuses_is_answered_to_the_sender_and_unavailable_to_reader
     for read in (lambda: hub.read(LOG, 0, 3), lambda: hub.size(LOG), lambda: hub.missing(LOG, LogEnd(True, 3))):
         with pytest.raises(NoService, match="cannot be read here"):
             read()
+
+
+def test_a_log_that_is_over_is_fetched_until_it_is_whole() -> None:
+    hub = hub_of()
+    hub.append(LOG, 0, b"abc")
+    assert hub.wanted(LOG, LIVE) == hub.wanted(LOG, LogEnd(True, 3)) == 0
+    assert hub.wanted(LOG, LogEnd(True, 5)) == 5
+    assert hub.wanted(LOG, LOST) == ENOUGH, "another server may have more of it"
+
+
+def test_servers_are_asked_one_after_the_other_from_where_the_log_ends_here() -> None:
+    hub = hub_of()
+    asked = []
+    for peer, offset in log_machine.sources(hub, LOG, 5, ["none", "some", "all", "more"]):
+        asked.append((peer, offset))
+        hub.append(LOG, offset, {"none": b"", "some": b"ab", "all": b"cde"}[peer])
+    assert asked == [("none", 0), ("some", 0), ("all", 2)]

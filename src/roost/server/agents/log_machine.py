@@ -118,11 +118,11 @@ class LogMachine:
 
     def wanted(self, name: str, end: LogEnd) -> int:
         """Up to which size a log is to be fetched from other servers before it is read here; 0: not at all."""
-        if not end.over or (end.size is not None and not self.missing(name, end)):
+        if not end.over:
             return 0
         if end.size is None:
-            return 0 if self.size(name) is not None else ENOUGH
-        return end.size
+            return ENOUGH  # lost with its node: a server that led before may have more of it
+        return end.size if self.missing(name, end) else 0
 
     def dropped(self, prefix: str) -> None:
         """The logs of a workload (PROJECT/NAME/SERIAL) are forgotten."""

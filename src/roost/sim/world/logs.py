@@ -16,7 +16,7 @@ from roost.server.agents.log_machine import ENOUGH, LogEnd
 from roost.server.agents.validation import LOG_NAME
 from roost.server.operations.work.logs import log_end
 from roost.sim.checks.logs import LOG_BYTES_MAX, LogCheckers
-from roost.sim.world.world import SideChance, World
+from roost.sim.world.world import SideChance, World, Wrong
 
 if TYPE_CHECKING:
     from roost.sim.world.agent import SimulatedAgent
@@ -294,6 +294,9 @@ class LogReaders:
         for peer, offset in log_machine.sources(server.logs, name, wanted, peers) if wanted else ():
             server.logs.append(name, offset, peer.logs.read(name, offset, LOG_BYTES_MAX), now)
         status = server.logs.status(name, end, now)
+        more = max((peer.logs.size(name) or 0 for peer in peers), default=0)
+        if end.over and status.size < more:
+            raise Wrong(f"{server.name} serves {status.size} bytes of {name}, another server has {more}")
         self._truth.read(server.name, name, end, status, server.logs.read(name, 0, LOG_BYTES_MAX))
         return status.missing
 
