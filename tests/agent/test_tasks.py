@@ -75,9 +75,9 @@ async def test_a_needed_task_that_ends_too_early_is_fatal(end: Run, message: str
     assert not tasks.restarts
 
 
-def broken_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
-    """A method that fails the first time it is called."""
-    method, calls = getattr(owner, name), []
+def broken_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[int]:
+    """A method that fails the first time it is called; its calls."""
+    method, calls = getattr(owner, name), list[int]()
 
     async def run(*args: Any) -> None:
         calls.append(1)
@@ -86,6 +86,7 @@ def broken_once(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
         await method(*args)
 
     monkeypatch.setattr(owner, name, run)
+    return calls
 
 
 KINDS = {
@@ -98,7 +99,7 @@ KINDS = {
 async def test_each_kind_of_task_is_restarted_and_the_server_knows(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken_once(monkeypatch, *KINDS[kind])
+    calls = broken_once(monkeypatch, *KINDS[kind])
     async with gateway_server() as server, agent(server.port, tmp_path) as (service, _):
         assert set(service._works()) == set(KINDS), "a new kind of task has a line in KINDS"
 
@@ -108,6 +109,7 @@ async def test_each_kind_of_task_is_restarted_and_the_server_knows(
             return usage.task_restarts if usage is not None else {}
 
         await until(lambda: reported() == {kind: 1})
+        await until(lambda: len(calls) == 2)
         await server.submit()
         await server.until(lambda: server.states() == ["succeeded"])
         assert service.tasks.restarts == {kind: 1}
