@@ -63,7 +63,6 @@ class RunRequest(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
     env: dict[str, str]
     dir: str
     log: str
-    stderr: str = ""  # the file of its stderr; empty: `log` has both, in the order of writing
     timeout_ms: int = 0  # from the start of the run; 0: none
     grace_ms: int = 10_000  # between TERM and KILL
     limits: Limits | None = None
@@ -71,6 +70,7 @@ class RunRequest(msgspec.Struct, frozen=True, tag_field="do", tag="start"):
     note: str = ""
     after: str = ""  # begin when this run has ended; one that is not there has
     secrets: Hidden = msgspec.field(default_factory=Hidden)  # more of `env`, in base64; kept in memory alone
+    stderr: str = ""  # the file of its stderr; empty: `log` has both, in the order of writing
 
 
 class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
