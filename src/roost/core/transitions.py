@@ -78,7 +78,7 @@ def note_instance(
     """Add a line to the story of an instance; the oldest lines are dropped."""
     line = InstanceTransition(
         at_ms, before, instance.state, reason, state.revision + 1, instance.attempt, instance.node,
-        instance.exit_code, instance.signal, instance.version, instance.log_size, instance.step, instance.stderr_size,
+        instance.exit_code, instance.signal, instance.version, instance.log_size, instance.stderr_size, instance.step,
     )  # fmt: skip
     instance.story = (*instance.story[1 - STORY_MAX :], line)
 

@@ -27,8 +27,8 @@ class InstanceTransition(msgspec.Struct, forbid_unknown_fields=True, frozen=True
     signal: int | None = None
     version: int = 0  # of the workload, as this attempt runs it
     log_size: int | None = None  # bytes in the log of an attempt that has ended, as its node reported
-    step: int = 0  # of its commands, at that moment
     stderr_size: int | None = None  # likewise of the log of its stderr, if it has one
+    step: int = 0  # of its commands, at that moment
 
 
 class NodeTransition(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):
