@@ -151,7 +151,7 @@ class SessionMachine:
 
 
 def _is_behind(session: Session, generation: int, now: int) -> bool:
-    if generation >= session.outbox.said:  # orders that were not written yet are not missing
+    if generation >= session.outbox.written:  # orders that were not written yet are not missing
         session.behind_since_ms = 0
         return False
     session.behind_since_ms = session.behind_since_ms or now

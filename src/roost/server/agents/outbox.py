@@ -14,7 +14,7 @@ class Outbox:
 
     session: int
     generation: int = 0  # the newest that was ever put in
-    said: int = 0  # the newest generation that was written
+    written: int = 0  # the newest generation that was written
     is_unsaid: bool = False  # something was put in since the last frame
     _echo_ms: int = 0
     _acknowledged: int = 0
@@ -53,7 +53,7 @@ class Outbox:
         """The first frame: the whole assignment."""
         orders, self._orders = self._orders, []
         self._base, self._whole, self.is_unsaid = -1, False, False
-        self.said = self.generation
+        self.written = self.generation
         self._lease_ms = self._sent_lease_ms = lease_ms
         return Welcome(self.session, echo_ms, lease_ms, self.generation, tuple(orders))
 
@@ -67,5 +67,5 @@ class Outbox:
             self.session, self._echo_ms, self._acknowledged, base, generation, self._whole, orders, changed_ms
         )
         self._base, self._whole, self._orders = -1, False, []
-        self._echo_ms, self.is_unsaid, self.said = 0, False, self.generation
+        self._echo_ms, self.is_unsaid, self.written = 0, False, self.generation
         return answer

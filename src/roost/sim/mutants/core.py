@@ -93,10 +93,10 @@ def mutant(owner: Any, key: str, *more: Patch, themes: bool = False) -> Callable
 # the engine and the gateway
 
 
-@mutant(EngineMachine, "turn")
-def acts_before_commit(turn: Rule, self: EngineMachine, now: int) -> list[Effect]:
+@mutant(EngineMachine, "go_on")
+def acts_before_commit(go_on: Rule, self: EngineMachine) -> list[Effect]:
     """Effects come first, durability later."""
-    effects: list[Effect] = turn(self, now)
+    effects: list[Effect] = go_on(self)
     is_committing = isinstance(effects[-1], CommitChanges) and self.deciding is not None
     return [self.deciding, *effects] if is_committing else effects  # type: ignore[list-item]
 
@@ -143,15 +143,15 @@ def beats_may_be_missing(beat: Rule, self: SessionMachine, session: Session, rec
 
 
 @mutant(EngineMachine, "__init__")
-def lease_without_margin(init: Rule, self: EngineMachine, settings: Settings, *given: Any) -> None:
+def lease_without_margin(init: Rule, self: EngineMachine, settings: Settings, **given: Any) -> None:
     """A node is given up at the very moment its lease ends, before its keeper has killed anything."""
-    init(self, msgspec.structs.replace(settings, lease_margin_ms=0), *given)
+    init(self, msgspec.structs.replace(settings, lease_margin_ms=0), **given)
 
 
 @mutant(EngineMachine, "__init__")
-def lease_ends_early_at_server(init: Rule, self: EngineMachine, settings: Settings, *given: Any) -> None:
+def lease_ends_early_at_server(init: Rule, self: EngineMachine, settings: Settings, **given: Any) -> None:
     """The server gives work away while the node still has its lease."""
-    init(self, msgspec.structs.replace(settings, lease_margin_ms=-700), *given)
+    init(self, msgspec.structs.replace(settings, lease_margin_ms=-700), **given)
 
 
 @mutant(node_reports, "_reconnect")
