@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from roost_lab.components.postgres import Postgres, running
 
+from roost import __version__
 from roost.core.state.records import FORMAT, Settings
 from roost.ports.store import Change, SharedStore, Snapshot, Store, StoreError, require
 from roost.server.cluster.election import LeaderTiming, ServerIdentity
@@ -57,7 +58,10 @@ async def test_a_store_of_a_later_release_is_refused(store: Store) -> None:
     team = Leadership(store, identity, LeaderTiming(), clock.now_ms) if isinstance(store, SharedStore) else None
     before = await content(store)
     engine = Engine(store, Settings(), Seen(), clock, leadership=team)
-    assert f"have format {FORMAT + 1}, this release reads format {FORMAT}" in await refusal(engine)
+    assert (
+        f"have format {FORMAT + 1}, by roost {__version__}; this is roost {__version__} and reads format {FORMAT}"
+        in await refusal(engine)
+    )
     assert not engine.ready
     assert await content(store) == before
     await store.close()
