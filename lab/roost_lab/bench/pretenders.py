@@ -1,6 +1,7 @@
 """Agents over real gRPC that only pretend to run their orders: a thousand fit on one machine.
 
-`python -m roost_lab.bench.pretenders HOST:PORT JOIN-TOKEN FIRST COUNT` lets COUNT of them join and stay connected.
+`python -m roost_lab.bench.pretenders HOST:PORT JOIN-TOKEN FIRST COUNT BEAT-S` lets COUNT of them join and stay
+connected, with a heartbeat every BEAT-S seconds; 0: as often as their lease asks for.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ import uvloop
 from roost.agent.actor import Actor, Halt, Start
 from roost.agent.connection.enrolment import join
 from roost.agent.connection.identity import NodeIdentity, credentials_of
+from roost.agent.connection.machine import BEATS_PER_LEASE
 from roost.agent.connection.stream import OPTIONS
 from roost.model.protocol import Answer, Welcome
 from roost.model.records.enrolment import Bundle, JoinToken, read_token
@@ -28,20 +30,19 @@ from roost.ports.driver import Ended
 from roost.wire import agent_pb2_grpc
 from roost.wire.codec import pack_agent, unpack_server
 
-BEAT_S = 1.0
 AGAIN_S_MIN, AGAIN_S_MAX = 0.1, 1.0  # before a pretender registers again
 JOIN_AT_ONCE = 50
 CERTIFICATES_AT_ONCE = 16
 ROOM = {"cpu": 16_000, "memory": 1 << 36, "disk": 1 << 38}
 
 
-async def main(address: str, token: str, first: int, count: int) -> None:
+async def main(address: str, token: str, first: int, count: int, beat_s: float) -> None:
     gate = asyncio.Semaphore(JOIN_AT_ONCE)
     connected = asyncio.Semaphore(0)
     bundles = await join_all(read_token(token), [f"node-{number:05}" for number in range(first, first + count)])
     async with asyncio.TaskGroup() as tasks:
         for bundle in bundles:
-            tasks.create_task(_live(address, bundle, gate, connected))
+            tasks.create_task(_live(address, bundle, beat_s, gate, connected))
         for _ in bundles:
             await connected.acquire()
         print("connected", flush=True)
@@ -78,16 +79,20 @@ async def _read(stream: Any) -> Any:
     return frame
 
 
-async def _live(address: str, bundle: Bundle, gate: asyncio.Semaphore, connected: asyncio.Semaphore) -> None:
+async def _live(
+    address: str, bundle: Bundle, beat_s: float, gate: asyncio.Semaphore, connected: asyncio.Semaphore
+) -> None:
     """Stay connected. When the server has gone, register again, each after a pause of its own."""
     while True:
         try:
-            await _stay(address, bundle, gate, connected)
+            await _stay(address, bundle, beat_s, gate, connected)
         except* (grpc.aio.AioRpcError, asyncio.InvalidStateError, ConnectionError):
             await asyncio.sleep(random.uniform(AGAIN_S_MIN, AGAIN_S_MAX))
 
 
-async def _stay(address: str, bundle: Bundle, gate: asyncio.Semaphore, connected: asyncio.Semaphore) -> None:
+async def _stay(
+    address: str, bundle: Bundle, beat_s: float, gate: asyncio.Semaphore, connected: asyncio.Semaphore
+) -> None:
     async with AsyncExitStack() as stack:
         async with gate:
             actor, stream = await stack.enter_async_context(welcomed(address, bundle, ROOM))
@@ -97,7 +102,7 @@ async def _stay(address: str, bundle: Bundle, gate: asyncio.Semaphore, connected
         tasks.create_task(_listen(stream, actor, event))
         while True:
             try:
-                async with asyncio.timeout(BEAT_S):
+                async with asyncio.timeout(beat_s or actor.lease_ms / 1_000 / BEATS_PER_LEASE):
                     await event.wait()
             except TimeoutError:
                 pass
@@ -124,4 +129,4 @@ def now_ms() -> int:
 
 
 if __name__ == "__main__":
-    uvloop.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    uvloop.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), float(sys.argv[5])))

@@ -23,6 +23,7 @@ INSTANCES_S_MAX = 180.0  # ten thousand of them start within seconds
 LOOK_S = 0.005
 LOOK_AT_INSTANCES_S = 0.1
 LOG_CHARACTERS_SHOWN = 2_000  # of a process that ended by itself
+BEAT_S = 1.0  # of simulated agents whose lease is long: as often as with the default lease
 SHAPES = 20  # of services that a fleet is filled with
 ROOST = [sys.executable, "-m", "roost"]
 LONG_LEASE = ("--lease", "30000")  # many simulated agents share a process, which a loaded machine may stall
@@ -80,11 +81,11 @@ class Product:
         self.client.close()
         self._kept.cleanup()
 
-    def start_server(self) -> float:
-        """Start the server. Returns the seconds until it was ready."""
+    def start_server(self, *more: str) -> float:
+        """Start the server, with more options. Returns the seconds until it was ready."""
         environment = os.environ | {"ROOST_TOKEN": self.admin_token}
         began = time.perf_counter()
-        options = ["--data", str(self.data / "server"), "--listen", f"127.0.0.1:{self.api_port}", *self._options]
+        options = ["--data", str(self.data / "server"), "--listen", f"127.0.0.1:{self.api_port}", *self._options, *more]
         options += ["--agents-listen", self.agents_address, "--log-level", "warning"]
         self.data.mkdir(parents=True, exist_ok=True)
         self._processes.insert(0, self._start([*ROOST, "server", *options], self.data / "server.log", environment))
@@ -128,12 +129,15 @@ class Product:
         return self._processes[-1].pid
 
     @contextmanager
-    def pretenders(self, count: int) -> Iterator[None]:
-        """Simulated agents, all connected: in two processes, so that they do not wait for each other."""
+    def pretenders(self, count: int, beat_s: float = BEAT_S) -> Iterator[None]:
+        """Simulated agents, all connected: in two processes, so that they do not wait for each other.
+
+        `beat_s`: between two heartbeats; 0: as often as agents do.
+        """
         token = self.client.join_tokens.create(uses=count).token
         with ExitStack() as stack:
             for first, some in ((0, count // 2), (count // 2, count - count // 2)):
-                stack.enter_context(helper_process("pretenders", self.agents_address, token, first, some))
+                stack.enter_context(helper_process("pretenders", self.agents_address, token, first, some, beat_s))
             yield
 
     def _start(self, command: list[str], log: Path, environment: dict[str, str]) -> "subprocess.Popen[bytes]":

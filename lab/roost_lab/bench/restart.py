@@ -22,13 +22,15 @@ from roost.model.states import NodeStatus
 from roost.ports.store import Change, Snapshot, require
 from roost.server.engine.engine import Clock
 from roost.stores.sqlite.store import SqliteStore
+from roost_lab.bench.bare import LEASE_MS
 from roost_lab.bench.figure import Figure, Spent, figure, tree_cpu_seconds
-from roost_lab.bench.product import ROOST, Product
+from roost_lab.bench.product import ROOST, Product, helper_process, next_line
 from roost_lab.components.ports import free_port
 
 NODES = 100
 UP_S_MAX = 60.0
 RETURN_S_MAX = 120.0
+RETURN_LOOK_S = 0.5  # each look also costs the server some CPU
 SETTLE_S = 5.0  # after the last agent has returned: a lease that ran out would be noticed
 TINY = {"instances": 200, "agents": 4, "settle_s": 0.1}
 
@@ -68,21 +70,35 @@ def placed(instances: int, workloads: int = 1) -> list[Change]:
 
 
 def _return(agents: int, settle_s: float) -> list[Figure]:
-    """Agents over real gRPC return to a server that was killed: none may be lost, and each costs it some CPU."""
-    with Product(agents=0) as product, product.pretenders(agents):
+    """Agents over real gRPC return to a server that was killed: none may be lost, and each costs it some CPU.
+
+    The CPU is that of a second return, with a lease so long that there are no heartbeats meanwhile.
+    """
+    with Product(agents=0) as product, product.pretenders(agents, beat_s=0):
         product.kill_server()
-        with Spent() as waited:
-            product.start_server()
-            cpu_s = -tree_cpu_seconds(product.pid)
-            product.wait_until(lambda: _returned(product) == agents, look_s=0.2, within_s=RETURN_S_MAX)
-        cpu_s += tree_cpu_seconds(product.pid)
+        waited, _ = _return_once(product, agents)
         time.sleep(settle_s)
         lost = product.client.status().nodes.get(NodeStatus.LOST, 0)
+        product.kill_server()
+        with helper_process("bare", product.data / "server", product.agents_address, agents) as bare:
+            bare_s = float(next_line(bare))
+        _, cpu_s = _return_once(product, agents, "--lease", str(LEASE_MS))
     detail: dict[str, Any] = {"agents": agents, "returned_s": round(waited.wall_s, 2)}
+    bare_ms = round(bare_s * 1_000 / agents, 3)
     return [
         figure("nodes_lost_by_restart", lost, "nodes", bound=0, **detail),
-        figure("return_cpu_ms_per_agent", cpu_s * 1_000 / agents, "ms", bound=1.0, **detail),
+        figure("return_cpu_ms_per_agent", cpu_s * 1_000 / agents, "ms", bound=1.0, bare_ms=bare_ms, agents=agents),
+        figure("return_cpu_over_bare", cpu_s / bare_s, "times", bound=2.0, agents=agents),
     ]
+
+
+def _return_once(product: Product, agents: int, *options: str) -> tuple[Spent, float]:
+    """Start the server and wait for all agents. Returns how long that took, and the CPU seconds."""
+    with Spent() as waited:
+        product.start_server(*options)
+        cpu_s = -tree_cpu_seconds(product.pid)
+        product.wait_until(lambda: _returned(product) == agents, look_s=RETURN_LOOK_S, within_s=RETURN_S_MAX)
+    return waited, cpu_s + tree_cpu_seconds(product.pid)
 
 
 def _returned(product: Product) -> int:

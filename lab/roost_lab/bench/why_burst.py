@@ -1,4 +1,6 @@
-"""A burst of 200 `why` questions while 2,000 jobs flow: how much longer heartbeats wait for their answers.
+"""How much longer heartbeats wait for their answers, under two loads.
+
+200 `why` questions while 2,000 jobs flow; and 50 readers of long lists while hostile bodies come in.
 
 `python -m roost_lab.bench.why_burst HOST:PORT JOIN-TOKEN` is one agent without room for work that sends a heartbeat
 every few milliseconds. For name line that it reads it prints the waits since the last line, as JSON.
@@ -17,17 +19,23 @@ import msgspec
 
 from roost.client import Client
 from roost_lab.bench.figure import Figure, figure
+from roost_lab.bench.loop import read_lists
 from roost_lab.bench.product import LONG_LEASE, Product, helper_process, next_line
 
 PAUSE_S = 0.005
+BURNERS = 4  # processes that only burn: twice the cores of a small machine
+BURN = "import time; until = time.monotonic() + {}\nwhile time.monotonic() < until: pass"
 BATCH = 20
 BOUND_MS = 20.0
 SHARE = 0.99
-TINY = {"agents": 4, "jobs": 40, "questions": 4, "askers": 2}
+TINY = {"agents": 4, "jobs": 40, "questions": 4, "askers": 2, "readers": 2, "seconds": 0.5}
 
 
-def measure(agents: int = 100, jobs: int = 2_000, questions: int = 200, askers: int = 20) -> list[Figure]:
-    """The p99 of heartbeat answers with the questions, less the same without them."""
+def measure(
+    agents: int = 100, jobs: int = 2_000, questions: int = 200, askers: int = 20, readers: int = 50,
+    seconds: float = 10.0,
+) -> list[Figure]:  # fmt: skip
+    """The p99 of heartbeat answers with the load, less the same without it."""
 
     def flow_and_ask() -> None:
         with ThreadPoolExecutor(askers) as threads:
@@ -41,12 +49,28 @@ def measure(agents: int = 100, jobs: int = 2_000, questions: int = 200, askers: 
             product.client.workloads.submit({"name": "huge", "command": "true", "resources": {"cpu": 10_000}})
             alone = _waits(probe, lambda: _flow(product, "alone", jobs))
             asked = _waits(probe, flow_and_ask)
-    before, after = _percentile(alone), _percentile(asked)
-    detail: dict[str, Any] = {
-        "alone_p99_ms": round(before, 2), "asked_p99_ms": round(after, 2), "alone_max_ms": round(max(alone), 2),
-        "asked_max_ms": round(max(asked), 2), "beats": len(asked), "questions": questions, "jobs": jobs,
+            quiet = _waits(probe, lambda: _burn(readers, seconds))
+            read = _waits(probe, lambda: read_lists(product, readers, seconds))
+    return [
+        _added("why_burst_beat_p99_ms", alone, asked, questions=questions, jobs=jobs),
+        _added("readers_beat_p99_ms", quiet, read, readers=readers),
+    ]
+
+
+def _added(name: str, alone: list[float], loaded: list[float], **detail: Any) -> Figure:
+    before, after = _percentile(alone), _percentile(loaded)
+    detail |= {
+        "alone_p99_ms": round(before, 2), "loaded_p99_ms": round(after, 2), "alone_max_ms": round(max(alone), 2),
+        "loaded_max_ms": round(max(loaded), 2), "beats": len(loaded),
     }  # fmt: skip
-    return [figure("why_burst_beat_p99_ms", after - before, "ms", bound=BOUND_MS, **detail)]
+    return figure(name, after - before, "ms", bound=BOUND_MS, **detail)
+
+
+def _burn(processes: int, seconds: float) -> None:
+    """As many processes want a core as with readers: what the machine itself adds is not the server's."""
+    burning = [subprocess.Popen([sys.executable, "-c", BURN.format(seconds)]) for _ in range(min(processes, BURNERS))]
+    for process in burning:
+        process.wait()
 
 
 def _flow(product: Product, name: str, jobs: int) -> None:
