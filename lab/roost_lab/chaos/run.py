@@ -4,6 +4,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from roost_lab.chaos.traffic import PROJECT, Asker, Generator, User, Watcher
 END_S_MAX = 300.0  # until everything that was accepted has ended, without faults
 SEEN_S_MAX = 60.0  # until the stream of changes has delivered all of it
 LOGS_S_MAX = 60.0  # until all bytes of all logs have reached every server
+READERS = 16  # of logs at once: a server waits ten seconds before it calls the rest of a log missing
 RATE = 3.0  # jobs a second
 
 
@@ -132,8 +134,13 @@ def _nothing_allocated(cluster: Cluster, evidence: Evidence) -> bool:
 
 def _read_logs(cluster: Cluster, server: Server, evidence: Evidence, names: list[str]) -> list[LogRead]:
     deadline = time.monotonic() + LOGS_S_MAX
-    with Client(server.url, cluster.token) as client:
-        return [_read_log(client, server, evidence, name, deadline) for name in names]
+
+    def read(name: str) -> LogRead:
+        with Client(server.url, cluster.token) as client:
+            return _read_log(client, server, evidence, name, deadline)
+
+    with ThreadPoolExecutor(READERS) as threads:
+        return list(threads.map(read, names))
 
 
 def _read_log(client: Client, server: Server, evidence: Evidence, name: str, deadline: float) -> LogRead:
