@@ -244,12 +244,15 @@ def test_an_unknown_strategy_is_reported_with_the_known_ones(tmp_path: Path) -> 
     assert "round_robin" in refusal(tmp_path, strategy="cleverest")
 
 
+PASSWORD = "not-to-be-seen-4711"
+
+
 def test_a_store_that_refuses_the_user_is_an_error_at_the_start(tmp_path: Path) -> None:
     with postgres.running() as database:
         here = f"127.0.0.1:{database.port}"
-        wrong = f"postgresql://guarded:{postgres.PASSWORD}@{here}/postgres"
+        wrong = f"postgresql://guarded:{PASSWORD}@{here}/postgres"
         message = refusal(tmp_path, store=wrong, agents_port=free_port())
-        assert "refused the user" in message and postgres.PASSWORD not in message
+        assert "refused the user" in message and PASSWORD not in message
         message = refusal(tmp_path, store=f"postgresql://postgres@{here}/nowhere", agents_port=free_port())
         assert "has no such database" in message
 

@@ -88,6 +88,10 @@ class Postgres:
         if (self._data / "postmaster.pid").exists():
             self._run("pg_ctl", "-D", self._data, "-w", "-m", mode, "stop")
 
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
         """The server and all its processes do nothing at all, as on a machine that hangs."""
