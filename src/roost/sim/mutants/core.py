@@ -51,6 +51,7 @@ MUTANTS: dict[str, Mutant] = {}
 #: The fault without which a mutant is hardly ever noticed, and how long a leader without a store may answer then.
 TROUBLE_FOR = {
     "answers_for_ever": ("lonely_server", 0),
+    "lease_counts_from_receipt": ("bad_weather", 0),
     "old_attempts_are_heard": ("bad_weather", 0),
     "shorter_lease_counts_at_once": ("crash_server", 0),
     "takes_over_without_grace": ("lonely_server", 8_000),
