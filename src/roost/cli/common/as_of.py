@@ -68,7 +68,8 @@ def period_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @_past_option("--until", "Only before this time.")
     @wraps(command)
     def checked(since: str, until: str, **given: Any) -> Any:
-        if since and until and _past_ms(since) >= _past_ms(until):
+        now_ms = current_ms()
+        if since and until and _past_ms(since, now_ms) >= _past_ms(until, now_ms):
             if not isinstance(since, Past) or since.of_day is None:
                 raise click.UsageError(f"--since {since} is not before --until {until}: there is no time between them")
             since = (since.of_day - timedelta(days=1)).isoformat()
@@ -77,8 +78,7 @@ def period_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def _past_ms(past: str) -> int:
-    now_ms = current_ms()
+def _past_ms(past: str, now_ms: int) -> int:
     return moment_ms(past, "", now_ms) if is_moment(past) else now_ms - duration_ms(past, "")
 
 

@@ -69,18 +69,20 @@ class Forwarder:
         return source
 
     async def leader(self) -> ServerIdentity | None:
-        """The leader; None: this server. Waits up to WAIT_S for a leader."""
+        """The leader; None: this server. Waits up to WAIT_S for a leader that can be reached."""
         team = self._engine.leadership
         assert team is not None
+        leader: ServerIdentity | None = None
         try:
             async with asyncio.timeout(WAIT_S):
                 while not self._engine.ready:
                     leader = team.election.leader
-                    if leader is not None and leader.life != team.identity.life:
+                    if leader is not None and leader.life != team.identity.life and await self._peers.reaches(leader):
                         return leader
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
-            raise NoService(self._engine.failed or "no server leads just now") from None
+            unreachable = f"the leader at {leader.agents} cannot be reached; try again" if leader is not None else ""
+            raise NoService(unreachable or self._engine.failed or "no server leads just now") from None
         return None
 
 

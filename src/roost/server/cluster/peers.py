@@ -180,10 +180,13 @@ class Peers:
             message = f"does not answer: {error.details() or error.code().name}"
             return pb.Presence(name=peer.name, life=peer.life, api=peer.api, agents=peer.agents, failed=message)
 
+    async def reaches(self, peer: ServerIdentity) -> bool:
+        return await _is_connected(await self._channel(peer.agents))
+
     async def forward(self, leader: ServerIdentity, forwarded: pb.ForwardedCall) -> AsyncIterator[pb.ForwardedReply]:
-        channel = await self._channel(leader.agents)
-        if not await _is_connected(channel):  # nothing was sent, so the client may try again
+        if not await self.reaches(leader):  # nothing was sent, so the client may try again
             raise NoService(f"the leader at {leader.agents} cannot be reached; try again")
+        channel = await self._channel(leader.agents)
         call = channel.unary_stream(f"/{SERVICE}/Forward")(forwarded.SerializeToString())
         try:
             while (data := await call.read()) is not grpc.aio.EOF:
