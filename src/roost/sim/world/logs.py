@@ -46,20 +46,20 @@ class LogFiles:
         self._world = world
         self._truth = truth
         self.sizes: dict[str, int] = {}
-        self._open: dict[str, bool] = {}  # logs of live runs
+        self._open: dict[str, int] = {}  # logs of live runs, and their tokens
         self.grown: Callable[[str], None] | None = None  # the watch of the agent
 
     def began(self, name: str, token: int) -> None:
         chance = self._world.side_chance
-        if name not in self._open:  # otherwise it is a further step
+        if self._open.get(name) != token:  # otherwise it is a further step
             self._truth.began(name, token)
-        self._open[name] = True
+        self._open[name] = token
         for _ in range(chance.choice(WRITES)):
             self._world.after(chance.between(0, WRITE_MS_MAX), self._write, name, chance.between(1, WRITE_BYTES_MAX))
 
     def ended(self, name: str) -> int:
         """The run writes its last bytes and is over; returns the size of its log."""
-        if self._open.get(name):
+        if name in self._open:
             self._write(name, self._world.side_chance.between(0, LAST_BYTES_MAX))
         self._open.pop(name, None)
         return self.sizes.get(name, 0)
@@ -83,7 +83,7 @@ class LogFiles:
 
     def _write(self, name: str, count: int) -> None:
         size = min(self.sizes.get(name, 0) + count, LOG_BYTES_MAX)
-        if self._open.get(name) and size > self.sizes.get(name, 0):
+        if name in self._open and size > self.sizes.get(name, 0):
             self.sizes[name] = size
             self._truth.wrote(name, size)
             if self.grown is not None:
