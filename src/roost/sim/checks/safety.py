@@ -152,10 +152,10 @@ class Checkers:
         for change in done.changes:
             if change.kind == "instance" and change.value is not None:
                 instance = state.instances[change.key]
-                if instance.state in FINISHED:
-                    self.reported[change.key] = self._known(instance)
-                else:
+                if instance.state not in FINISHED:
                     self.reported.pop(change.key, None)
+                elif self.records.workload(instance.workload) is not None:  # the next leader may have removed it since
+                    self.reported[change.key] = self._known(instance)
 
     # the agents
 
