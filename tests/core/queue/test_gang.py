@@ -120,3 +120,15 @@ def test_a_gang_larger_than_all_nodes_together_can_never_run() -> None:
     reported = why(scene.state, "default/mpi")
     assert reported.code == "unsatisfiable"
     assert "gang: all of it needs 5 cpu, all nodes have 4 cpu" in render_text(reported.text)
+
+
+def test_a_gang_as_a_whole_takes_no_more_than_is_left_over_beside_a_reservation() -> None:
+    scene = Scene("a", cpu=8)
+    scene.submit(job("long", resources={"cpu": 4}, timeout="10m"))
+    scene.submit(job("big", resources={"cpu": 6}))
+    scene.wait("31s")
+    scene.submit(job("wide", count=2, gang=True, resources={"cpu": 2}), job("narrow", count=2, gang=True))
+    assert scene.counts("wide") == {"queued": 2}, "each of them would fit beside the reservation, both do not"
+    assert scene.counts("narrow") == {"placed": 2}
+    scene.ended("long.0")
+    assert scene.states("big.0") == ["placed"]

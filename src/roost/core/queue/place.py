@@ -229,7 +229,7 @@ def _place_gang(state: State, out: Step, line: EquivalenceClass, now: int) -> in
     line.block(fleet, by_nodes=False)
     waiting = pending_members(state, line)
     tried: list[tuple[PendingHead, Choice, Allocation]] = []
-    serial = state.serial
+    serial, reservations = state.serial, dict(state.backfill_reservations)
     for head in waiting if _is_enough(state, waiting) else ():
         workload, policy = head.workload, head.workload.policy
         allowed = backfill.unreserved_mask(state, line, workload, now)
@@ -240,9 +240,11 @@ def _place_gang(state: State, out: Step, line: EquivalenceClass, now: int) -> in
         held = make_allocation(workload.project, workload.key, policy, devices, ports)
         tried.append((head, choice, held))
         fleet.take(fleet.names[choice.row], held, is_trial=True)
+        backfill.consume_extra(state, line, fleet.names[choice.row], policy.ask, policy.timeout_ms, now)
         state.charge(workload.project, policy.ask, 1)
         state.serial += 1  # the random number of a placement comes from the serial
     state.serial = serial
+    state.backfill_reservations.update(reservations)
     for head, choice, held in reversed(tried):
         fleet.take(fleet.names[choice.row], held, -1, is_trial=True)
         state.charge(head.workload.project, head.workload.policy.ask, -1)
