@@ -30,6 +30,8 @@ from tests.server.inprocess_server import events
 ADMIN = "the-admins-token"
 DEADLINE_S = 60.0  # against hanging: what is waited for takes milliseconds on an idle machine
 
+LEASE_MS = 60_000
+
 PROGRAM = """
 import json, sys
 from pathlib import Path
@@ -47,7 +49,8 @@ def config(data: Path, **given: Any) -> ServerConfig:
 
 @asynccontextmanager
 async def serving(data: Path, **given: Any) -> AsyncIterator[tuple[httpx.AsyncClient, int]]:
-    """A server in this process; a client of it, and the agents' port."""
+    """A server in this process; a client of it, and the agents' port. Its lease is long: played agents are silent."""
+    given = {"lease_ms": LEASE_MS, **given}
     stopping = asyncio.Event()
     ready: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as group:
