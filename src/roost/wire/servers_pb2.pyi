@@ -183,10 +183,13 @@ class ForwardedReply(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     taken: _builtins.bool
     data: _builtins.bytes
     more: _builtins.bool
     """the rest of this answer follows"""
+    revision: _builtins.int
+    """with `taken`: the state of the leader after the operation"""
     @_builtins.property
     def refusal(self) -> Global___Refusal: ...
     def __init__(
@@ -196,10 +199,11 @@ class ForwardedReply(_message.Message):
         data: _builtins.bytes = ...,
         more: _builtins.bool = ...,
         refusal: Global___Refusal | None = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "more", b"more", "refusal", b"refusal", "taken", b"taken"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "more", b"more", "refusal", b"refusal", "revision", b"revision", "taken", b"taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

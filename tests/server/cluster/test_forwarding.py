@@ -1,14 +1,26 @@
-"""Which server a request is forwarded to while the lead changes hands."""
+"""Which server a request is forwarded to while the lead changes hands, and when its caller has the answer."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from roost.core.state.records import Settings
 from roost.model.errors import NoService
+from roost.ports.store import News, Snapshot
+from roost.server.auth.principal import ALL, Principal
 from roost.server.cluster import forwarding
 from roost.server.cluster.election import ServerIdentity
-from roost.server.cluster.forwarding import Forwarder
+from roost.server.cluster.forwarding import Forwarder, answer
+from roost.server.engine import engine as engines
+from roost.server.engine.engine import Clock, Engine
+from roost.server.operations.work.documents import Documents
+from roost.server.operations.work.workloads import submit
+from roost.stores.memory import MemoryStore
+from roost.wire import servers_pb2 as pb
+from tests.server.inprocess_server import InprocessServer, inprocess_server
 
 ME, OLD, NEW = (ServerIdentity(name, name, "", f"{name}:1") for name in ("me", "old", "new"))
 
@@ -57,3 +69,58 @@ async def test_a_leader_that_cannot_be_reached_is_named_in_the_end(monkeypatch: 
     with pytest.raises(NoService, match="the leader at old:1 cannot be reached"):
         await made.leader()
     assert len(peers.tried) > 1
+
+
+class Standby:
+    """A server that forwards to a leader, and learns of commits only when a test says so."""
+
+    def __init__(self, store: MemoryStore, leader: InprocessServer, snapshot: Snapshot) -> None:
+        self._store = store
+        self._leader = leader
+        self.has_answer = asyncio.Event()  # the leader has done what was forwarded
+        perform = SimpleNamespace(followed=lambda state, changes: None)
+        leadership: Any = SimpleNamespace(election=SimpleNamespace(leader=NEW), identity=ME, machine=None)
+        self.engine = Engine(store, Settings(), cast(Any, perform), Clock(), leadership=leadership)
+        self.engine.mirrored(snapshot)
+        self.forwarder = Forwarder(self.engine, cast(Any, self))
+
+    async def reaches(self, _: ServerIdentity) -> bool:
+        return True
+
+    async def forward(self, _: ServerIdentity, call: pb.ForwardedCall) -> AsyncIterator[pb.ForwardedReply]:
+        async for reply in answer(self._leader.context, call):
+            self.has_answer.set()
+            yield reply
+
+    async def submit(self, name: str) -> bool:
+        """Whether this server knows of a workload once its submission through it was answered."""
+        document = Documents(b'{"name": "%s", "command": "true"}' % name.encode())
+        submitted = await self.forwarder.perform(Principal("root", "", ALL), submit, (document,), {})
+        return submitted.key in self.engine.state.workloads
+
+    async def follow(self) -> None:
+        async for news in self._store.follow(self.engine.state.revision):
+            assert isinstance(news, News)
+            self.engine.followed(news)
+            return
+
+
+async def test_what_is_submitted_through_a_standby_is_there_when_it_answers() -> None:
+    store = MemoryStore()
+    async with inprocess_server(store) as leader:
+        standby = Standby(store, leader, cast(Snapshot, await store.load()))
+        submitting = asyncio.ensure_future(standby.submit("job"))
+        await standby.has_answer.wait()
+        for _ in range(10):
+            await asyncio.sleep(0)  # the answer has all the turns it needs
+        await standby.follow()
+        assert await submitting
+
+
+async def test_a_standby_that_stays_behind_answers_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "MIRROR_S_MAX", 0.01)
+    store = MemoryStore()
+    async with inprocess_server(store) as leader:
+        standby = Standby(store, leader, cast(Snapshot, await store.load()))
+        assert not await standby.submit("job")
+        assert "default/job" in leader.engine.state.workloads

@@ -17,6 +17,10 @@ async def make_channel(address: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(address)
 
 
+async def has_nothing_to_mirror(_: int) -> None:
+    """The call is not accepted."""
+
+
 async def test_a_call_to_a_leader_that_is_gone_was_not_sent() -> None:
     (port,) = free_ports(1)
     peers = Peers(cast(Any, None), cast(Any, None), make_channel)
@@ -47,7 +51,7 @@ async def test_a_call_that_may_have_been_done_is_unknown_and_is_not_repeated() -
     leader = ServerIdentity("s1", "life", "http://127.0.0.1:1", f"127.0.0.1:{port}")
     try:
         with pytest.raises(NoService) as refused:
-            await anext(read_items(peers.forward(leader, pb.ForwardedCall(operation="submit"))))
+            await anext(read_items(peers.forward(leader, pb.ForwardedCall(operation="submit")), has_nothing_to_mirror))
         assert (refused.value.code, len(calls)) == ("outcome_unknown", 1)
     finally:
         await peers.close()

@@ -5,7 +5,7 @@ authenticated it, and servers trust each other's certificates. An answer that br
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from functools import lru_cache
 from inspect import signature
@@ -61,7 +61,7 @@ class Forwarder:
         call = pb.ForwardedCall(
             operation=operation, arguments=arguments, caller=caller, protocol=PROTOCOL, version=__version__
         )
-        source = _items(self._peers.forward(leader, call))
+        source = _items(self._peers.forward(leader, call), self._engine.mirrors)
         try:
             await anext(source)
         except StopAsyncIteration:
@@ -147,7 +147,7 @@ async def answer(context: Context, call: pb.ForwardedCall) -> AsyncGenerator[pb.
         with redacted(principal):
             permit(principal, rule, str(arguments.get("project", "")))
             performed = await operation(Call(context, principal), **arguments)
-        yield pb.ForwardedReply(taken=True)
+        yield pb.ForwardedReply(taken=True, revision=context.watch.revision)
         if not codec.streams:
             for piece in _pieces(performed):
                 yield piece
@@ -173,8 +173,13 @@ def _mismatch(call: pb.ForwardedCall) -> str:
     return f"{theirs} {call.protocol}, {mine}; ask the leader, or install the same release on both"
 
 
-async def _items(replies: AsyncIterator[pb.ForwardedReply]) -> AsyncGenerator[bytes, None]:
-    """First an empty item when the call was accepted, then each answer. Raises what the leader refused."""
+async def _items(
+    replies: AsyncIterator[pb.ForwardedReply], mirrors: Callable[[int], Awaitable[None]]
+) -> AsyncGenerator[bytes, None]:
+    """First an empty item when the call was accepted and is mirrored here, then each answer.
+
+    Raises what the leader refused.
+    """
     item = bytearray()
     try:
         async for reply in replies:
@@ -183,6 +188,7 @@ async def _items(replies: AsyncIterator[pb.ForwardedReply]) -> AsyncGenerator[by
                 params = msgspec.msgpack.decode(refusal.params, type=dict[str, Any]) if refusal.params else None
                 raise error_of(refusal.status, refusal.code, refusal.message, refusal.path, params)
             if reply.taken:
+                await mirrors(reply.revision)
                 yield b""
                 continue
             item += reply.data

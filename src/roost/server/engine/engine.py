@@ -40,6 +40,8 @@ TICK_MS = 20  # how exact timers are: a thousand leases looked at in turn are fi
 
 COMMIT_MS_MAX = 2_000  # a commit that takes longer: the store is away, whatever it will say
 
+MIRROR_S_MAX = 2.0  # a mirror that is further behind than this: its store is away
+
 COMMIT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 log = logging.logger("engine")
@@ -96,6 +98,7 @@ class Engine:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._settled = asyncio.Event()  # nothing is being decided
         self._commit_sent_ms = 0  # 0: none is in progress
+        self._has_followed = asyncio.Event()  # set once, by the next commit of another server
 
     @property
     def state(self) -> State:
@@ -245,6 +248,15 @@ class Engine:
             raise self.machine.refusal()
         return self.state
 
+    async def mirrors(self, revision: int) -> None:
+        """Wait until the state of this server has what its leader has committed: who writes here also reads it here."""
+        try:
+            async with asyncio.timeout(MIRROR_S_MAX):
+                while self.state.revision < revision and not self.ready:
+                    await self._has_followed.wait()
+        except TimeoutError:
+            log.warning("reads are behind the leader", revision=self.state.revision, leader=revision)
+
     def tell(self, event: Event) -> None:
         self.machine.tell(event)
         self._wake.set()
@@ -322,6 +334,8 @@ class Engine:
 
     def followed(self, update: port.News) -> None:
         self._carry_out(self.machine.followed(update))
+        self._has_followed.set()
+        self._has_followed = asyncio.Event()
 
     def out_of_touch(self, failure: port.Fenced | port.LoadFailure) -> Load:
         log.error("the store is away", error=str(failure), kind=type(failure).__name__)
