@@ -15,7 +15,7 @@ from roost_lab.chaos.cluster import Cluster, Program, Server
 from roost_lab.chaos.plan import Fault
 from roost_lab.chaos.proxy import Proxy
 
-FAKETIME = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+LIBRARIES, FAKETIME = Path("/usr/lib"), "*/faketime/libfaketime.so.1"
 ALONE_JUMP_S = 3_600
 SHARED_JUMP_S = 1  # the clocks of servers on one store may differ by this much
 
@@ -40,7 +40,7 @@ class Nemesis:
         self._cluster = cluster
         self._tell = tell
         self._busy: list[Program] = []
-        self._faketime = next((str(path) for path in FAKETIME), "")
+        self._faketime = next((str(path) for path in LIBRARIES.glob(FAKETIME)), "")
         self.done: list[FaultDone] = []
 
     def run(self, faults: Sequence[Fault]) -> None:
