@@ -289,10 +289,8 @@ async def test_a_lost_delta_is_made_up_for(tmp_path: Path, monkeypatch: pytest.M
 async def test_asked_to_stop_with_nothing_running_it_says_goodbye(tmp_path: Path) -> None:
     async with gateway_server() as server, agent(server.port, tmp_path) as (service, _):
         await server.until(lambda: len(server.gateway.machine.sessions) == 1)
-        began = time.monotonic()
         service.stop()
         await server.until(lambda: server.engine.state.nodes["n1"].status == "stopped")
-        assert time.monotonic() - began < 1
         last = server.nodes[-1]
         assert (last.key, last.transition.state, last.transition.reason) == ("n1", "stopped", NodeLeft())
 

@@ -377,9 +377,12 @@ def test_a_second_machine_of_the_same_name_cannot_join_until_the_first_is_gone()
 def test_an_agent_is_connected_soon_after_its_start() -> None:
     with Product(agents=0) as product:
         began = time.monotonic()
+        subprocess.run([sys.executable, "-m", "roost.agent", "--help"], stdout=subprocess.DEVNULL, check=True)
+        help_s = time.monotonic() - began  # most of it is the start of Python and the imports, however busy the cores
+        began = time.monotonic()
         product.start_agent("n1")
         product.wait_until(lambda: product.client.status().agents_connected == 1)
-        assert time.monotonic() - began < 1.5 + BURST_S
+        assert time.monotonic() - began < 1.5 + 4 * help_s
 
 
 def _is_ready(product: Product, count: int) -> bool:
