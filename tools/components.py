@@ -1,4 +1,4 @@
-"""Install what tests start (etcd, PostgreSQL, ip, iptables, tmux, libfaketime), where this machine lacks it.
+"""Install what tests start (etcd, PostgreSQL, ip, iptables, tmux), where this machine lacks it.
 
     python tools/components.py
 
@@ -22,7 +22,6 @@ PACKAGES = {
     "ip": "iproute2",
     "iptables": "iptables",
     "tmux": "tmux",
-    "faketime": "faketime",
 }
 FOLDERS = ("/usr/sbin", "/sbin")  # not on every PATH
 POSTGRES = "postgresql/*/bin/postgres"  # under /usr/lib, by version, on no PATH

@@ -55,7 +55,7 @@ class Job(NamedTuple):
             "resources": {"cpu": "250m", "memory": "16MiB"},
             "retries": {"max": LOST_MAX, "on": ["lost"]},
             "grace": "1s",
-            "retention": "1h",
+            "retention": "7d",  # no clock jumps that far
         }
 
     def log(self, attempt: int) -> bytes:

@@ -1,38 +1,36 @@
-"""The nemesis: which faults this machine can do."""
+"""The nemesis: a server with another time."""
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-from roost_lab.chaos import nemesis
-from roost_lab.chaos.nemesis import Nemesis
+from roost_lab.chaos.nemesis import ALONE_JUMP_S, Nemesis
 from roost_lab.chaos.plan import Fault
 
 
-class Server:
-    """A server that writes down how it is started."""
+class Clock:
+    """A server that only tells its time, in seconds, when it is started."""
 
     name = "s0"
 
     def __init__(self) -> None:
-        self.started: list[dict[str, str]] = []
+        self.times: list[float] = []
 
     def end(self) -> None:
         """It ends at once."""
 
     def start(self, **environment: str) -> None:
-        self.started.append(environment)
+        command = [sys.executable, "-c", "import time; print(time.time())"]
+        self.times.append(float(subprocess.run(command, env=environment, capture_output=True, check=True).stdout))
 
 
-def test_the_clock_jumps_in_every_run_of_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = tmp_path / "x86_64-linux-gnu" / "faketime" / "libfaketime.so.1"
-    library.parent.mkdir(parents=True)
-    library.touch()
-    monkeypatch.setattr(nemesis, "LIBRARIES", tmp_path)
-    for _ in ("sqlite", "postgres"):
-        server = Server()
-        made = Nemesis(cast(Any, SimpleNamespace(servers=[server])), lambda _: None)
-        made.run([Fault(0.0, "clock_jump", 0, 0.0)])
-        assert [done.cannot for done in made.done] == [""]
-        assert server.started[0]["LD_PRELOAD"] == str(library)
+def test_a_server_comes_back_with_another_time(tmp_path: Path) -> None:
+    server = Clock()
+    made = Nemesis(cast(Any, SimpleNamespace(servers=[server], folder=tmp_path)), lambda _: None)
+    now = time.time()
+    made.run([Fault(0.0, "clock_jump", target, 0.0) for target in (0, 1)])
+    assert [done.cannot for done in made.done] == ["", ""]
+    assert [round((shown - now) / ALONE_JUMP_S) for shown in server.times] == [-1, 1]
