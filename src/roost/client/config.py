@@ -68,9 +68,13 @@ def write_private(path: Path, fields: Mapping[str, str], **tables: Mapping[str, 
     text = _toml(fields) + "".join(f"\n[{name}]\n{_toml(table)}" for name, table in tables.items())
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(draft, path)
+    try:
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(draft, path)
+    except OSError:
+        draft.unlink()
+        raise
 
 
 def user_config_path(environ: Mapping[str, str]) -> Path:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -170,3 +171,12 @@ async def test_a_defect_is_the_answer_to_the_questions_that_it_meets_and_to_no_o
         assert made.engine.tasks.restarts == {"questions": 1}
         monkeypatch.setattr(asked, "_answer", answer)
         assert await asked.ask(lambda state: state.revision >= 0)
+
+
+def test_a_process_whose_server_has_ended_leaves_without_a_trace(capfd: pytest.CaptureFixture[str]) -> None:
+    pid, reading = questions._fork(State(), [(lambda _: os.kill(os.getpid(), signal.SIGSTOP), 60.0)])
+    assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+    os.close(reading)
+    os.kill(pid, signal.SIGCONT)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+    assert capfd.readouterr().err == ""

@@ -6,6 +6,8 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from roost.cli.common.exit_codes import Failure
 from roost.cli.start.options import ListenAddress
 
@@ -64,7 +66,11 @@ class DataDir:
         if config.tls_cert is not None:
             host = config.advertise[0] if config.advertise else str(address).rpartition(":")[0]
             client = Config(f"https://{host}:{port}", config.admin_token)
-        write_config(self.client_config_path, client)
+        try:
+            write_config(self.client_config_path, client)
+        except OSError as error:  # a full disk: the server works without it
+            hint = "make room and restart, or set ROOST_URL, ROOST_TOKEN and ROOST_CA for clients"
+            click.echo(f"roost: {self.client_config_path} cannot be written: {error.strerror}; {hint}", err=True)
         return client.url
 
 
