@@ -11,6 +11,7 @@ from roost.core.placement.score_cache import fits_when_empty
 from roost.core.placement.scorers import SCORE_MAX
 from roost.core.placement.select import without_affinity
 from roost.core.queue.easy import reserve
+from roost.core.queue.eviction import STOPS_SOON_MS, emptied_soon, stopped_ms
 from roost.core.queue.fair_share import is_entitled
 from roost.core.state.fleet import Mask
 from roost.core.state.queue import (
@@ -57,7 +58,7 @@ def unreserved_mask(state: State, line: EquivalenceClass, workload: Workload, no
         if gang is not line and (gang_reservation.order < order or borrows) and ends_ms > gang_reservation.shadow_ms:
             allowed[_rows(state, gang_reservation.nodes)] = False
     for other, reserved in state.backfill_reservations.items():
-        minds = other is not line and (reserved.order <= order or (reserved.by_preemption and borrows))
+        minds = other is not line and (reserved.order <= order or (reserved.awaits_stops and borrows))
         if minds and not _can_backfill(reserved, policy.ask, ends_ms):
             allowed[_rows(state, (reserved.node,))] = False
     return None if allowed.all() else allowed
@@ -68,9 +69,9 @@ def _rows(state: State, nodes: tuple[str, ...]) -> list[int]:
 
 
 def _can_backfill(reservation: BackfillReservation, ask: Ask, ends_ms: int) -> bool:
-    """Stopped instances may end before their grace has passed, and then the preemptor would stop a short job as well:
-    a reservation by preemption leaves only what is left over."""
-    if ends_ms <= reservation.shadow_ms and not reservation.by_preemption:
+    """Stopping instances may end before their grace has passed, and then the head would preempt a short job as well:
+    a reservation that awaits stops leaves only what is left over."""
+    if ends_ms <= reservation.shadow_ms and not reservation.awaits_stops:
         return True
     return not ask.gpu_count and all(reservation.extra.get(resource, 0) >= amount for resource, amount in ask.resources)
 
@@ -79,7 +80,7 @@ def consume_extra(state: State, line: EquivalenceClass, node: str, ask: Ask, tim
     """A placed instance that may be there at the start of a head uses up what is left over there."""
     ends_ms = now + timeout_ms if timeout_ms else FOREVER
     for other, reserved in state.backfill_reservations.items():
-        if other is not line and reserved.node == node and (reserved.by_preemption or ends_ms > reserved.shadow_ms):
+        if other is not line and reserved.node == node and (reserved.awaits_stops or ends_ms > reserved.shadow_ms):
             extra = dict(reserved.extra)
             for resource, amount in ask.resources:
                 extra[resource] = extra.get(resource, 0) - amount
@@ -115,7 +116,10 @@ def drop_stale(state: State) -> None:
     for key, node in list(state.pending_preemptions.items()):
         going = state.allocated.get(node, {}).values()
         if not _is_pending(state, key) or not any(
-            instance.state == InstanceState.STOPPING and instance.preempted_by == key for instance in going
+            instance.state == InstanceState.STOPPING
+            and instance.preempted_by == key
+            and stopped_ms(state, instance) != FOREVER
+            for instance in going
         ):
             del state.pending_preemptions[key]
 
@@ -150,12 +154,14 @@ def reserve_node(state: State, line: EquivalenceClass, head: PendingHead, fits: 
     for name in names:
         if name in taken or state.fleet.row(name) < 0:
             continue
-        reserved = _start_on(state, name, key, head.workload, now, by_preemption=name == made)
+        reserved = _start_on(state, name, key, head.workload, now, is_made=name == made)
         if reserved is not None and (best is None or reserved.shadow_ms < best.shadow_ms):
             best = reserved
     if best is None:
         release(state, line)
         return
+    if best.awaits_stops:
+        state.check_queue_at(best.shadow_ms + STOPS_SOON_MS + 1)  # what still runs then may never end
     if best.node == made:
         for other in yielding:
             release(state, other)
@@ -169,13 +175,13 @@ def reserve_node(state: State, line: EquivalenceClass, head: PendingHead, fits: 
 def reserved_earlier(state: State, line: EquivalenceClass, workload: Workload) -> set[str]:
     """Nodes reserved for an earlier class: this workload may backfill there, but cannot reserve them.
 
-    A reservation by preemption leaves over resources, and no ports: who needs a port may stop the one that has it.
+    A reservation that awaits stops leaves over resources, and no ports: who needs a port may stop the one that has it.
     """
     order, others = order_of(workload), state.backfill_reservations.items()
     return {
         reserved.node
         for other, reserved in others
-        if other is not line and reserved.order <= order and not (reserved.by_preemption and workload.policy.ask.ports)
+        if other is not line and reserved.order <= order and not (reserved.awaits_stops and workload.policy.ask.ports)
     }
 
 
@@ -193,7 +199,7 @@ def end_ms(state: State, instance: Instance, now: int) -> int:
     """When an instance will end: by its expected length, else its timeout, else after as long again."""
     policy = state.spec_of(instance).policy
     if instance.state == InstanceState.STOPPING:
-        return now + policy.grace_ms
+        return max(now, stopped_ms(state, instance))
     if policy.kind != WorkloadKind.JOB:
         return FOREVER
     began = instance.started_ms or instance.since_ms
@@ -208,7 +214,7 @@ def _visible_part(reservation: BackfillReservation) -> tuple[str, str, bool, int
     return (
         reservation.node,
         reservation.instance,
-        reservation.by_preemption,
+        reservation.awaits_stops,
         reservation.shadow_ms // STARTS_APART_MS,
         reservation.extra,
     )
@@ -226,7 +232,7 @@ def _nodes(state: State, ask: Ask, fits: Mask) -> list[str]:
 
 
 def _start_on(
-    state: State, name: str, key: str, workload: Workload, now: int, *, by_preemption: bool
+    state: State, name: str, key: str, workload: Workload, now: int, *, is_made: bool
 ) -> BackfillReservation | None:
     """When an instance fits on one node if what runs there ends in time."""
     fleet, row, ask = state.fleet, state.fleet.row(name), workload.policy.ask
@@ -249,12 +255,14 @@ def _start_on(
         if devices_ms is None:
             return None
         start = max(start, devices_ms)
+    # If a head only has to wait for stops, it would preempt at once what is placed in that room meanwhile.
+    awaits_stops = is_made or emptied_soon(state, ask, [name]) is not None
     for (end, freed), (_, _, instance) in zip(back, ends, strict=True):
-        # The start after a preemption may be sooner: then what still runs has given nothing back.
-        if end <= start and (instance.state == InstanceState.STOPPING or not by_preemption):
+        # The start after stops may be sooner: then what still runs has given nothing back.
+        if end <= start and (instance.state == InstanceState.STOPPING or not awaits_stops):
             for resource, amount in freed.items():
                 extra[resource] += amount
-    return BackfillReservation(name, key, start, extra, order_of(workload), by_preemption)
+    return BackfillReservation(name, key, start, extra, order_of(workload), awaits_stops)
 
 
 def _devices_free_ms(state: State, row: int, ask: Ask, ends: list[tuple[int, Instance]], now: int) -> int | None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from roost.core.state.allocation import allocation_of
 from roost.core.state.fleet import Ints, Mask
+from roost.core.state.queue import FOREVER
 from roost.core.state.state import State
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Ask
@@ -20,6 +21,9 @@ from roost.model.states import InstanceState
 
 EXACT_UNITS = 16  # up to so many candidates on a node, all sets of up to EXACT_SIZE are tried: 700 at most
 EXACT_SIZE = 3
+#: Three times the default grace. An urgent head does not wait longer, and an attempt that outlasts its grace by as much
+#: may never end.
+STOPS_SOON_MS = 30_000
 
 
 class PreemptionUnit(NamedTuple):
@@ -60,6 +64,32 @@ def cheapest_eviction(state: State, ask: Ask, candidates: dict[str, list[Preempt
     return best
 
 
+def emptied_soon(state: State, ask: Ask, nodes: list[str]) -> str | None:
+    """The first node where an ask fits once what is being stopped has ended: nothing has to be preempted there."""
+    shares = _Shares(state, ask)
+    for node in nodes:
+        if stopping_soon(state, node) and _Room(state, node, ask, [], shares).fits(()):
+            return node
+    return None
+
+
+def stopping_soon(state: State, node: str) -> list[Instance]:
+    """Attempts whose allocation is released soon, by their grace. Prefilled ones have none."""
+    return [
+        instance
+        for instance in state.allocated[node].values()
+        if instance.state == InstanceState.STOPPING
+        and not instance.prefilled_behind
+        and stopped_ms(state, instance) <= state.now_ms + STOPS_SOON_MS
+    ]
+
+
+def stopped_ms(state: State, instance: Instance) -> int:
+    """When the grace of a stopping attempt ends; FOREVER if it ended so long ago that the attempt may never end."""
+    until = instance.since_ms + state.spec_of(instance).policy.grace_ms
+    return until if state.now_ms <= until + STOPS_SOON_MS else FOREVER
+
+
 def cost_of(units: tuple[PreemptionUnit, ...]) -> tuple[int, ...]:
     """Fewest first, then the least important, then the youngest."""
     count = sum(len(unit.all_instances) for unit in units)
@@ -68,18 +98,14 @@ def cost_of(units: tuple[PreemptionUnit, ...]) -> tuple[int, ...]:
 
 
 class _Room:
-    """What an ask lacks on a node once all that is being stopped has ended, and what each unit would give back."""
+    """What an ask lacks on a node once what is being stopped has ended, and what each unit would give back."""
 
     def __init__(self, state: State, node: str, ask: Ask, units: list[PreemptionUnit], shares: "_Shares") -> None:
         self.node, self.units = node, units
         self.is_solved = False  # sets of the size that was tried are enough
         self._state, self._ask = state, ask
         row = state.fleet.row(node)
-        self._going = [
-            instance
-            for instance in state.allocated[node].values()
-            if instance.state == InstanceState.STOPPING and not instance.prefilled_behind
-        ]
+        self._going = stopping_soon(state, node)
         self.lack = [amount - state.fleet.free_one(resource, row) for resource, amount in ask.resources]
         if self._going:
             self.lack = [lack - back for lack, back in zip(self.lack, shares.sum(self._going), strict=True)]

@@ -188,7 +188,7 @@ def _preempt_or_reserve(state: State, out: Step, line: EquivalenceClass, head: P
     for mask in (kept, social):
         fits = fits if mask is None else fits & mask
     if may_stop:
-        preempt(state, out, line, head, fits, now)
+        may_stop = preempt(state, out, line, head, fits, now)
     if backfill.wants_reservation(state, line, head, now):
         backfill.reserve_node(state, line, head, fits, now)
     return may_stop

@@ -1,7 +1,8 @@
 """Preemption: a higher priority, by a margin, may stop the smallest set of attempts on one node.
 
-A preempted instance is requeued with its own priority, and never preempts its preemptor. What it releases is reserved
-for the preemptor (see backfill). A project within its quota may also reclaim what others borrowed.
+Where stopping attempts release enough, the head waits for them and preempts none. A preempted instance is requeued with
+its own priority, and never preempts its preemptor. What it releases is reserved for the preemptor (see backfill). A
+project within its quota may also reclaim what others borrowed.
 """
 
 from collections.abc import Container
@@ -15,7 +16,7 @@ from roost.core.placement.score_cache import fits_when_empty
 from roost.core.placement.select import affinity_mask, choose, without_affinity
 from roost.core.placement.strategies import STRATEGIES
 from roost.core.queue.backfill import order_of, reserved_earlier, unreserved_mask
-from roost.core.queue.eviction import Eviction, PreemptionUnit, cheapest_eviction
+from roost.core.queue.eviction import Eviction, PreemptionUnit, cheapest_eviction, emptied_soon
 from roost.core.queue.fair_share import borrowed, exceeds_quota, is_entitled, quota_excess
 from roost.core.queue.gang import members
 from roost.core.queue.prefill import prefill_chain
@@ -47,12 +48,21 @@ class PreemptionScope(NamedTuple):
     verdicts: dict[tuple[str, int, bool], tuple[bool, int, str]]  # of `may_preempt`, by workload, version and borrowed
 
 
-def preempt(state: State, out: Step, line: EquivalenceClass, head: PendingHead, fits: Mask, now: int) -> None:
-    """Stop the smallest set of attempts for the head of a class, if there is one."""
+def preempt(state: State, out: Step, line: EquivalenceClass, head: PendingHead, fits: Mask, now: int) -> bool:
+    """Stop the smallest set of attempts for the head of a class, if there is one and it is needed.
+
+    Returns True if a search ran.
+    """
     rows = np.flatnonzero(fits & state.fleet.open)[:NODES_MAX]
     # A node that cannot be reserved for the head would go back to the stopped instances, which would be stopped again.
     reserved = reserved_earlier(state, line, head.workload)
     names = [name for row in rows.tolist() if (name := state.fleet.names[row]) not in reserved]
+    existing = state.backfill_reservations.get(line)  # its node is first: a head does not go from node to node
+    names.sort(key=lambda name: existing is None or name != existing.node)
+    awaited = emptied_soon(state, line.ask, names)
+    if awaited is not None:
+        state.pending_preemptions[head.key] = awaited
+        return False
     out.work += sum(len(state.allocated[name]) for name in names)  # 8 us for each attempt that is looked at
     best = _cheapest(state, head.workload, names, scope_of(state, head.workload))
     if best is not None:
@@ -60,6 +70,7 @@ def preempt(state: State, out: Step, line: EquivalenceClass, head: PendingHead, 
             for victim in unit.all_instances:
                 stop_for(state, out, victim, head.workload, head.key, now)
         state.pending_preemptions[head.key] = best.node
+    return True
 
 
 def _cheapest(
@@ -234,11 +245,14 @@ def _place_member(
         for mask in (allowed, affinity_mask(fleet, ask, subjects, fits)):
             fits = fits if mask is None else fits & mask
         names = [fleet.names[row] for row in np.flatnonzero(fits)[:GANG_NODES_MAX].tolist()]
-        eviction = _cheapest(state, workload, names, reaches[workload.key], trial.evicted)
-        if eviction is None:
-            return False
-        trial.evict(head, eviction)
-        row = fleet.row(eviction.node)
+        emptied = emptied_soon(state, ask, names)
+        if emptied is None:
+            eviction = _cheapest(state, workload, names, reaches[workload.key], trial.evicted)
+            if eviction is None:
+                return False
+            trial.evict(head, eviction)
+            emptied = eviction.node
+        row = fleet.row(emptied)
     name = fleet.names[row]
     devices = devices_of(fleet, ask, row) if gpu_allows(fleet, ask, row) else ()
     ports = ports_of(fleet, ask, row)

@@ -223,7 +223,7 @@ class BackfillReservation(NamedTuple):
     shadow_ms: int
     extra: dict[str, int]
     order: Order  # it counts only for workloads of a later order
-    by_preemption: bool = False  # then all others, also who would borrow, get only what is left over
+    awaits_stops: bool = False  # then all others, also who would borrow, get only what is left over
 
 
 class GangReservation(NamedTuple):
@@ -241,7 +241,7 @@ class PendingWork:
         self.run_lengths_ms: dict[Key, int] = {}  # how long runs of an equivalence class take
         self.backfill_reservations: dict[EquivalenceClass, BackfillReservation] = {}
         self.gang_reservations: dict[EquivalenceClass, GangReservation] = {}
-        self.pending_preemptions: dict[str, str] = {}  # instance -> the node on which others are being stopped for it
+        self.pending_preemptions: dict[str, str] = {}  # instance -> the node where stopping ones make room for it
         self.queue_check_ms = 0  # when the queue is checked again although nothing happened; 0: never
         self.preemptions = self.preemption_cycles = 0  # how often; and of its own preemptor, which must stay 0
 
