@@ -175,7 +175,7 @@ def _answer_and_exit(state: State, questions: list[tuple[Compute, float]], writi
                 pipe.flush()
         code = 0
     except BrokenPipeError:
-        pass  # nobody waits for the answers: the server has ended
+        pass  # the server has ended
     except BaseException:
         os.write(STDERR_FD, traceback.format_exc().encode())
     finally:
