@@ -42,6 +42,7 @@ from roost.server.pki.enrolment import Joining
 from roost.server.pki.secrets import Secrets
 from roost.server.pki.tls import ServerTls
 from roost.server.plugins import load_plugins
+from roost.server.polling import polling
 from roost.server.waiting import unless
 from roost.server.webhooks.destinations import Destinations
 from roost.server.webhooks.dispatcher import Hooks
@@ -101,6 +102,7 @@ async def serve(
     logging.configure(config.log_level, config.log_format)
     stopping = stopping or asyncio.Event()
     async with AsyncExitStack() as stack:
+        stack.enter_context(polling())
         listener = _listen(config)
         stack.callback(listener.close)
         store, blobs = _open_stores(config)
