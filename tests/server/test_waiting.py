@@ -2,8 +2,11 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
-from roost.server.waiting import SLICE_S, LoopShare
+from roost.server.waiting import SLICE_S, LoopShare, TurnBudget
+
+Turn = Callable[[], Awaitable[None]]
 
 
 def burn(seconds: float) -> None:
@@ -12,12 +15,12 @@ def burn(seconds: float) -> None:
         pass
 
 
-async def done_per_turn(share: LoopShare, pieces: int, seconds: float) -> list[int]:
-    """How many pieces of work each turn of the loop had, and in which order they were done."""
+async def done_per_turn(turn: Turn, pieces: int, seconds: float) -> list[int]:
+    """How many pieces of work each turn of the loop had; they were done in order."""
     done: list[int] = []
 
     async def work(number: int) -> None:
-        await share.turn()
+        await turn()
         burn(seconds)
         done.append(number)
 
@@ -32,11 +35,28 @@ async def done_per_turn(share: LoopShare, pieces: int, seconds: float) -> list[i
 
 
 async def test_long_pieces_of_work_that_are_due_at_once_have_a_turn_each() -> None:
-    assert max(await done_per_turn(LoopShare(), 20, 2 * SLICE_S)) == 1
+    assert max(await done_per_turn(LoopShare().turn, 20, 2 * SLICE_S)) == 1
+
+
+async def test_the_turn_after_a_long_piece_of_work_is_for_others() -> None:
+    turns = await done_per_turn(LoopShare().turn, 20, 2 * SLICE_S)
+    assert not any(turn and following for turn, following in zip(turns, turns[1:], strict=False))
+    assert len(turns) <= 2 * 20 + 2  # and only that one
+
+
+async def test_work_that_comes_in_the_turn_for_others_waits() -> None:
+    share, loop = LoopShare(), asyncio.get_running_loop()
+    await share.turn()
+    order: list[str] = []
+    loop.call_soon(lambda: loop.call_soon(order.append, "a turn later"))
+    await asyncio.sleep(0)
+    await share.turn()
+    order.append("worked")
+    assert order == ["a turn later", "worked"]
 
 
 async def test_short_pieces_of_work_share_a_turn() -> None:
-    turns = await done_per_turn(LoopShare(), 20, 0.0)
+    turns = await done_per_turn(LoopShare().turn, 20, 0.0)
     assert max(turns) == 20
 
 
@@ -44,7 +64,34 @@ async def test_one_that_is_cancelled_while_it_waits_takes_no_turn() -> None:
     share = LoopShare()
     await share.turn()
     burn(2 * SLICE_S)
-    waiting = [asyncio.create_task(share.turn()) for _ in range(3)]
+    await _cancel_the_first_of_three(share.turn)
+
+
+async def test_work_of_others_takes_nothing_from_a_budget_of_turns() -> None:
+    turns = await done_per_turn(TurnBudget(20).turn, 20, 2 * SLICE_S)
+    assert max(turns) == 20
+
+
+async def test_work_beyond_the_budget_of_a_turn_has_the_next_ones_in_order() -> None:
+    turns = await done_per_turn(TurnBudget(4).turn, 20, 0.0)
+    assert [turn for turn in turns if turn] == [4] * 5
+    assert len(turns) <= 7  # one after the other
+
+
+async def test_large_work_counts_as_much_of_the_budget_as_it_says() -> None:
+    budget = TurnBudget(4)
+    assert max(await done_per_turn(lambda: budget.turn(3), 20, 0.0)) == 2
+    assert max(await done_per_turn(lambda: budget.turn(100), 20, 0.0)) == 1
+
+
+async def test_one_that_is_cancelled_takes_nothing_from_the_budget() -> None:
+    budget = TurnBudget(1)
+    await budget.turn()
+    await _cancel_the_first_of_three(budget.turn)
+
+
+async def _cancel_the_first_of_three(turn: Turn) -> None:
+    waiting = [asyncio.ensure_future(turn()) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
     async with asyncio.timeout(10):

@@ -12,9 +12,10 @@ from roost.model.errors import NoService
 Answer = TypeVar("Answer")
 
 TURNS_MAX = 32  # of one principal that wait: a second each at most
-SCAN_S = 0.010  # of CPU time for one page
+SCAN_S = 0.005  # of CPU time for one page
 SCANNED_AT_ONCE = 50
 SLICE_S = 0.005  # of work before others have their turn
+NEVER_S = -1.0  # no CPU time is left
 
 
 async def wait_for(event: asyncio.Event, timeout_s: float | None) -> None:
@@ -71,38 +72,74 @@ class Slices:
 
 
 class LoopShare:
-    """The share that work of one kind has of each turn of the loop. Beyond it, each further turn has one, in order.
+    """The share of the loop for work whose cost is unknown: some of a turn, and nothing of the next one.
 
-    Otherwise many short pieces of work that are due at once would hold the loop like a long one.
+    Further work waits: each second turn has one piece, in order. Otherwise pieces in turn after turn would delay
+    agents' messages, which need several turns, by a piece in each of them.
     """
 
     def __init__(self) -> None:
-        self._until_s = 0.0  # of CPU time, in this turn; 0: nothing was done in it yet
+        self._until_s = 0.0  # of CPU time, in this turn; 0: nothing was done in it or the one before
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def turn(self) -> None:
         """Wait for a turn of the loop that has room for what follows at once."""
-        if not self._waiting and time.thread_time() < self._begin():
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
-        await future
-
-    def _begin(self) -> float:
-        if not self._until_s:
+        if not self._waiting and not self._until_s:
             self._until_s = time.thread_time() + SLICE_S
-            asyncio.get_running_loop().call_soon(self._end)
-        return self._until_s
+            asyncio.get_running_loop().call_soon(self._rest)
+        elif self._waiting or time.thread_time() >= self._until_s:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            await future
 
-    def _end(self) -> None:
-        """A turn is over, and the next one begins."""
+    def _rest(self) -> None:
+        """This turn is for others."""
+        self._until_s = NEVER_S
+        asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
         self._until_s = 0.0
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():  # it was not cancelled
-                self._begin()
                 future.set_result(None)
+                self._until_s = NEVER_S  # the next turn has this piece only
+                asyncio.get_running_loop().call_soon(self._rest)
                 return
+
+
+class TurnBudget:
+    """So many units of work in each turn of the loop. Work beyond it has the next turns, in order.
+
+    Units are counted, not timed: what others do in the same turn takes nothing from it.
+    """
+
+    def __init__(self, units: int) -> None:
+        self._units = units
+        self._left = units
+        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+
+    async def turn(self, units: int = 1) -> None:
+        """Wait for a turn that has units left. The last work of a turn may take more than those."""
+        if not self._waiting and self._left > 0:
+            self._take(units)
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((future, units))
+        await future
+
+    def _take(self, units: int) -> None:
+        if self._left == self._units:
+            asyncio.get_running_loop().call_soon(self._renew)
+        self._left -= units
+
+    def _renew(self) -> None:
+        self._left = self._units
+        while self._waiting and self._left > 0:
+            future, units = self._waiting.popleft()
+            if not future.done():  # it was not cancelled
+                self._take(units)
+                future.set_result(None)
 
 
 class Turns:

@@ -2,7 +2,7 @@
 
 from roost.core.state.outcome import Orders
 from roost.model.protocol import Answer, Drop, Run
-from roost.server.agents.gateway import GatewayStream
+from roost.server.agents.gateway import ORDERS_PER_FRAME, GatewayStream, frames_of
 from roost.server.agents.machine import Session
 from roost.server.agents.outbox import Outbox
 
@@ -41,3 +41,12 @@ async def test_what_is_here_when_it_closes_is_still_written() -> None:
     assert await stream.ready()
     assert stream.session.outbox.answer() == Answer(9, 0, 3)
     assert not await stream.ready()
+
+
+def test_a_frame_counts_by_its_orders() -> None:
+    outbox = Outbox(9)
+    assert frames_of(outbox) == 1
+    outbox.order(Orders("n", 9, 0, 1, True, tuple(Drop(token) for token in range(3 * ORDERS_PER_FRAME))))
+    assert frames_of(outbox) == 4
+    outbox.answer()
+    assert frames_of(outbox) == 1

@@ -26,7 +26,7 @@ from roost.server.engine.engine import Engine
 from roost.server.pki.certificates import Certificates, NodeCredential
 from roost.server.pki.revocation import series_of
 from roost.server.pki.secrets import Secrets
-from roost.server.waiting import LoopShare
+from roost.server.waiting import TurnBudget
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_server, unpack_agent
 
@@ -38,6 +38,8 @@ FILES_WANTED = 16_384  # one descriptor per agent's connection; many systems beg
 ORDERS_MAX = 4 * RUNS_MAX  # that an agent has not read: each of its attempts run, stopped and dropped, and some
 MESSAGE_BYTES_MAX = 64 << 20  # a hello with 8,192 attempts of 8 KiB; agents keep below it
 SIGN_BYTES_MAX = 64  # four numbers; a beat that is longer says more than that its agent lives
+FRAMES_PER_TURN = 25  # of the loop: 5 ms
+ORDERS_PER_FRAME = 25  # that cost as much as a frame: 2-6 us each
 NO_FRAME = "this is not a frame of an agent"
 PAUSE_S_PER_AGENT, PAUSE_S_MAX = 20e-6, 20e-3  # 1,000 agents at rest: twenty answers go out together and share wake-ups
 
@@ -99,7 +101,7 @@ class Gateway:
         self._streams: dict[str, GatewayStream] = {}  # of the sessions, by node
         self._joins = asyncio.Semaphore(JOINS_AT_ONCE)
         self._resting: list[GatewayStream] = []  # answers that can wait for the next pause
-        self._writing = LoopShare()  # one step may have orders for every node
+        self._writing = TurnBudget(FRAMES_PER_TURN)  # one step may have orders for every node
         self._server: grpc.aio.Server | None = None
         self._team: ClusterMember | None = None
 
@@ -252,14 +254,14 @@ class Gateway:
         stream.due.clear()
         allocated = {run.token for run, _ in hello.runs}
         try:
-            await self._writing.turn()
+            await self._writing.turn(frames_of(outbox))
             first = pack_server(secrets.hand_over(welcome, allocated))
             if self._team is not None:
                 first.welcome.servers.extend(self._team.addresses)
             first.welcome.series = stream.series
             await context.write(first.SerializeToString())
             while await stream.ready():
-                await self._writing.turn()
+                await self._writing.turn(frames_of(outbox))
                 frame = pack_server(secrets.hand_over(outbox.answer()))
                 if self._team is not None and not self._team.leadership.is_sure():
                     frame.answer.unsure = True
@@ -339,6 +341,11 @@ class Gateway:
             await self._shipping.serve(await self._door.admit(context), self._door, context)
         except GrpcRefusal as refusal:
             await self._door.refuse(refusal, context)
+
+
+def frames_of(outbox: Outbox) -> int:
+    """As how many frames the next one counts."""
+    return 1 + outbox.waiting // ORDERS_PER_FRAME
 
 
 def _allow_files() -> None:
