@@ -4,7 +4,6 @@ import binascii
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,19 +18,6 @@ HERE = cgroup.detect()
 needs_cgroups = pytest.mark.skipif(
     not (HERE.cpu and HERE.memory), reason=f"cgroups cannot be used here: {HERE.reason or HERE.kind}"
 )
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[KeeperHarness]:
-    harness = KeeperHarness(tmp_path)
-    yield harness
-    harness.close()
-
-
-@pytest.fixture
-def client(harness: KeeperHarness) -> Client:
-    harness.keeper()
-    return harness.client()
 
 
 def python(script: str) -> list[str]:

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,20 +21,6 @@ HIDES = (
     "(env -i setsid sh -c 'sleep 100 & echo $! >pid; exec sleep 100' &);"
     "while [ ! -s pid ]; do sleep 0.01; done; cat pid"
 )
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[KeeperHarness]:
-    harness = KeeperHarness(tmp_path)
-    yield harness
-    harness.close()
-
-
-@pytest.fixture
-def client(harness: KeeperHarness) -> Client:
-    harness.keeper()
-    return harness.client()
-
 
 GROUP = "cat /proc/self/cgroup"
 # A machine whose only tree for this is of v2: the one of `pids` is gone in a mount namespace of the keeper's own.

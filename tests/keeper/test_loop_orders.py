@@ -4,25 +4,11 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.keeper.keeper_harness import DEADLINE_S, Client, KeeperHarness, alive, until
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[KeeperHarness]:
-    harness = KeeperHarness(tmp_path)
-    yield harness
-    harness.close()
-
-
-@pytest.fixture
-def client(harness: KeeperHarness) -> Client:
-    harness.keeper()
-    return harness.client()
 
 
 def finish(harness: KeeperHarness, client: Client, id: str, script: str = "true") -> None:

@@ -3,7 +3,6 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,6 @@ from roost.ports.driver import Refusal
 from tests.keeper.keeper_harness import Client, Event, KeeperHarness, alive, until
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-@pytest.fixture
-def harness(tmp_path: Path) -> Iterator[KeeperHarness]:
-    harness = KeeperHarness(tmp_path)
-    yield harness
-    harness.close()
-
-
-@pytest.fixture
-def client(harness: KeeperHarness) -> Client:
-    harness.keeper()
-    return harness.client()
 
 
 def facts(ended: dict[str, object], *names: str) -> tuple[object, ...]:
