@@ -149,25 +149,29 @@ async def test_a_database_of_another_directory_is_refused(crashed: Path, tmp_pat
     assert isinstance(found, Damaged) and "not the one that was here" in found.reason
 
 
-async def test_an_older_copy_put_back_in_place_is_refused(data: Path) -> None:
+async def copied(data: Path) -> Path:
+    """A copy of the database after one commit of the first epoch."""
     store = SqliteStore(data)
-    epoch = await must(store).lead("server-1")
-    await must(store).commit(epoch, [put("1")])
-    await store.backup(data.parent / "older.db")
-    await must(store).commit(epoch, [put("2")])
+    await must(store).commit(await must(store).lead("server-1"), [put("1")])
     await store.close()
-    shutil.copy(data.parent / "older.db", data / FILE_NAME)
+    return Path(shutil.copy(data / FILE_NAME, data.parent / "older.db"))
+
+
+async def test_an_older_copy_put_back_in_place_is_refused(data: Path) -> None:
+    older = await copied(data)
+    store = SqliteStore(data)
+    await must(store).commit(await must(store).lead("server-1"), [put("2")])
+    await store.close()
+    shutil.copy(older, data / FILE_NAME)
     found = await outcome(data)
     assert isinstance(found, Damaged) and "1 acknowledged commits are missing" in found.reason
 
 
 async def test_a_lost_epoch_is_refused(data: Path, store: SqliteStore) -> None:
-    epoch = await must(store).lead("server-1")
-    await must(store).commit(epoch, [put("1")])
-    await store.backup(data.parent / "older.db")
+    older = await copied(data)
     await must(store).lead("server-2")
     await store.close()
-    shutil.copy(data.parent / "older.db", data / FILE_NAME)
+    shutil.copy(older, data / FILE_NAME)
     found = await outcome(data)
     assert isinstance(found, Damaged) and "its epoch is 1, and 2 was acknowledged" in found.reason
 
@@ -225,8 +229,6 @@ async def test_only_the_owner_reads_what_is_stored(data: Path, no_umask: None) -
     for _ in range(2):
         store = SqliteStore(data)
         await must(store).commit(await must(store).lead("server-1"), [put("1")])
-        (data / "backup.db").unlink(missing_ok=True)
-        await store.backup(data / "backup.db")
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in data.iterdir()}
         await store.close()
         assert WAL_NAME in modes and set(modes.values()) == {0o600}, modes

@@ -10,11 +10,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from roost.ports.store import Change, Snapshot, StoreError, Unavailable
+from roost.ports.store import Change, StoreError, Unavailable
 from roost.stores.group_commit import Weight
 from roost.stores.sqlite import store as sqlite_store
 from roost.stores.sqlite.store import SqliteStore
-from tests.stores.contract import Opener, StoreContract, as_dict, gone, must, put, refusal
+from tests.stores.contract import Opener, StoreContract, as_dict, must, put, refusal
 from tests.stores.disk import Disk, Gate
 
 
@@ -181,30 +181,6 @@ def test_a_library_that_loses_data_is_refused(tmp_path: Path, monkeypatch: pytes
         SqliteStore(tmp_path)
     monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.51.3")
     SqliteStore(tmp_path)
-
-
-async def test_a_backup_is_a_store(tmp_path: Path, store: SqliteStore) -> None:
-    epoch = await must(store).lead("server-1")
-    await must(store).commit(epoch, [put("1"), put("2")])
-    await must(store).commit(epoch, [gone("2")])
-    (tmp_path / "backup").mkdir()
-    await store.backup(tmp_path / "backup" / "roost.db")
-    await must(store).commit(epoch, [put("3")])
-
-    restored = SqliteStore(tmp_path / "backup")
-    assert await must(restored).load() == Snapshot(2, [put("1")])
-    assert await must(restored).lead("server-1") == epoch + 1
-    await restored.close()
-
-
-async def test_a_backup_that_fails_is_reported_and_the_store_goes_on(tmp_path: Path, store: SqliteStore) -> None:
-    epoch = await must(store).lead("server-1")
-    (tmp_path / "taken").write_text("something else")
-    for target in (tmp_path / "taken", tmp_path / "no" / "such" / "folder"):
-        error = await refusal(store.backup(target))
-        assert isinstance(error, Unavailable) and str(target) in str(error)
-    assert (tmp_path / "taken").read_text() == "something else"
-    assert await must(store).commit(epoch, [put("1")]) == 1
 
 
 def test_a_store_outlives_its_event_loop(disk: Disk, data: Path) -> None:

@@ -58,13 +58,6 @@ class SqliteStore:
     async def raise_revision(self, epoch: int, revision: int) -> port.LoadFailure | None:
         return await self._jobs.call(partial(self._writer.raise_revision, revision))
 
-    async def backup(self, target: Path) -> None:
-        """Write a consistent copy to a new file while the store is in use (it is locked to other programs).
-
-        Raises StoreError.
-        """
-        port.require(await self._jobs.call(partial(self._writer.backup, target)))
-
     async def close(self) -> None:
         if self._jobs.is_running and self._ended is None:
             self._ended = self._jobs.call(self._writer.close)
@@ -156,20 +149,6 @@ class _Writer:
             pass  # the log can go on for a while; the commit that finds no room for itself will say so
         except (apsw.Error, OSError) as error:
             self._fail(error)
-
-    def backup(self, target: Path) -> None:
-        try:
-            database = self._open()
-            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            try:
-                database.execute("VACUUM INTO ?", (str(target),))
-            except apsw.Error:
-                target.unlink()
-                raise
-            with target.open("rb") as copy:
-                os.fsync(copy.fileno())
-        except (apsw.Error, OSError) as error:
-            raise port.unavailable(f"no backup was made at {target}: {error}") from error
 
     def close(self) -> None:
         self.closed = True
