@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from roost.ports.blobs import KEY_BYTES_MAX, Blobs
 
 KEY = "web/unit-tests/0/1"
+FOLDER = "web/unit-tests/0"
 
 
 class BlobsContract:
@@ -52,13 +53,13 @@ class BlobsContract:
 
     def test_dropped_is_gone_and_may_begin_again(self, blobs: Blobs) -> None:
         blobs.append(KEY, 0, b"old")
-        blobs.append("web/unit-tests/0/2", 0, b"stays")
-        blobs.drop(KEY)
-        blobs.drop(KEY)
+        blobs.append("web/unit-tests/1/1", 0, b"stays")
+        blobs.drop_below(FOLDER)
+        blobs.drop_below(FOLDER)
         assert blobs.size(KEY) is None
         assert blobs.append(KEY, 0, b"new") == 3
         assert blobs.read(KEY, 0, 100) == b"new"
-        assert blobs.read("web/unit-tests/0/2", 0, 100) == b"stays"
+        assert blobs.read("web/unit-tests/1/1", 0, 100) == b"stays"
 
     def test_keys_do_not_get_in_each_others_way(self, blobs: Blobs) -> None:
         keys = [
@@ -79,8 +80,8 @@ class BlobsContract:
         for key in keys:
             blobs.append(key, 0, key.encode())
         assert [blobs.read(key, 0, 100) for key in keys] == [key.encode() for key in keys]
-        blobs.drop("a/b")
-        assert [key for key in keys if blobs.size(key) is None] == ["a/b"]
+        blobs.drop_below("a/b")
+        assert [key for key in keys if blobs.size(key) is None] == ["a/b/c"]
 
     def test_all_below_a_folder_go_and_nothing_beside_it(self, blobs: Blobs) -> None:
         keys = ["web/a", "web/a/1/0.1", "web/a/1/1.1", "web/a/10/0.1", "web/a/2/0.1", "web/a-1/1/0.1"]
@@ -99,7 +100,7 @@ class BlobsContract:
         + ["a" * (KEY_BYTES_MAX + 1), "ä" * (KEY_BYTES_MAX // 2 + 1), "\ud800"],
     )
     def test_a_key_that_leads_elsewhere_is_refused(self, blobs: Blobs, key: str) -> None:
-        for ask in (blobs.size, blobs.drop, lambda key: blobs.append(key, 0, b"x"), lambda key: blobs.read(key, 0, 1)):
+        for ask in (blobs.size, blobs.drop_below, lambda key: blobs.append(key, 0, b"x"), lambda key: blobs.read(key, 0, 1)):
             with pytest.raises(ValueError):
                 ask(key)
 
@@ -123,7 +124,7 @@ class BlobsContract:
     def test_however_often_parts_are_sent_it_is_a_beginning_of_the_whole(
         self, blobs: Blobs, whole: bytes, sends: list[tuple[int, int]]
     ) -> None:
-        blobs.drop(KEY)
+        blobs.drop_below(FOLDER)
         size = 0
         for offset, length in sends:
             chunk = whole[offset : offset + length]

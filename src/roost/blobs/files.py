@@ -96,16 +96,6 @@ class FileBlobs:
             return file.size if file else None
 
     @_answering
-    def drop(self, key: str) -> None:
-        path = self._path(key)
-        with self._lock:
-            file = self._files.pop(key, None)
-            if file:
-                os.close(file.descriptor)
-            path.unlink(missing_ok=True)
-            self._drop_empty(path)
-
-    @_answering
     def drop_below(self, folder: str) -> None:
         path = self._root.joinpath(*(quote(part, safe="") for part in parts_of(folder)))
         with self._lock:

@@ -17,7 +17,7 @@ class BlobsUnavailable(msgspec.Struct, frozen=True):
 
 
 class Blobs(Protocol):
-    """Six promises, synchronous and cheap for small chunks; tests/blobs/contract.py holds every kind to them.
+    """Five promises, synchronous and cheap for small chunks; tests/blobs/contract.py holds every kind to them.
 
     A key is text like "project/workload/index/attempt": parts between slashes, see `parts_of`. What a crash of the
     machine takes is the end of a blob, never its middle: the sender asks for the size and sends the rest again.
@@ -37,11 +37,8 @@ class Blobs(Protocol):
     def size(self, key: str) -> int | BlobsUnavailable | None:
         """How many bytes there are, None if there is no such blob."""
 
-    def drop(self, key: str) -> BlobsUnavailable | None:
-        """Forget it. Dropping what is not there is fine."""
-
     def drop_below(self, folder: str) -> BlobsUnavailable | None:
-        """Forget all whose keys begin with folder and a slash."""
+        """Forget all whose keys begin with folder and a slash. That there are none is fine."""
 
     def close(self) -> None:
         """Let go of files. What was kept stays."""
