@@ -100,7 +100,12 @@ class BlobsContract:
         + ["a" * (KEY_BYTES_MAX + 1), "ä" * (KEY_BYTES_MAX // 2 + 1), "\ud800"],
     )
     def test_a_key_that_leads_elsewhere_is_refused(self, blobs: Blobs, key: str) -> None:
-        for ask in (blobs.size, blobs.drop_below, lambda key: blobs.append(key, 0, b"x"), lambda key: blobs.read(key, 0, 1)):
+        for ask in (
+            blobs.size,
+            blobs.drop_below,
+            lambda key: blobs.append(key, 0, b"x"),
+            lambda key: blobs.read(key, 0, 1),
+        ):
             with pytest.raises(ValueError):
                 ask(key)
 

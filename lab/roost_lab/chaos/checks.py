@@ -8,8 +8,6 @@ import msgspec
 from roost.model.states import FINISHED, InstanceState
 from roost_lab.chaos.jobs import Entry, Job
 
-SHOWN_MAX = 20  # of each kind in a report; the evidence has all
-
 
 class Ended(msgspec.Struct, frozen=True):
     """A job as the servers describe it at the end."""

@@ -61,10 +61,6 @@ class ProcessDriver(asyncio.Protocol):
     def lease(self, until_ms: int) -> None:
         self._order({"do": "lease", "until": until_ms})
 
-    def shutdown(self, grace_ms: int) -> None:
-        """Have the keeper stop everything, us last, and end."""
-        self._order({"do": "shutdown", "grace_ms": grace_ms})
-
     def close(self) -> None:
         if self._ping is not None:
             self._ping.cancel()

@@ -218,4 +218,3 @@ WORST_FIRST: Final = (
     InstanceState.EXPIRED,
     InstanceState.CANCELLED,
 )
-LIVE: Final = ALLOCATED | {InstanceState.QUEUED, InstanceState.LOST}

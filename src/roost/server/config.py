@@ -35,7 +35,6 @@ AGENTS_PORT = 8421
 # the margin together still fit. Below a second the pauses of an ordinary machine (swapping, a suspended VM) cost work.
 LEASE_MS_MIN = 1_000
 LEASE_MS_MAX = 600_000  # ten minutes: longer, and a machine that is gone is noticed too late
-BEATS_PER_LEASE = 4
 MARGIN_SHARE = 10  # a tenth of a lease for a keeper to have killed what its lease no longer covers
 MARGIN_MS_MIN = 200
 

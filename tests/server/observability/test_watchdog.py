@@ -45,8 +45,8 @@ async def test_a_hold_is_measured_and_its_cause_is_named(
         busy(4 * HELD_S)
         await until_pulse(dog, 1)
     assert dog.worst_s >= 3 * HELD_S
-    assert dog.worst_cause == "busy"
-    assert "the loop was held" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "the loop was held" in out and "busy" in out
 
 
 async def test_time_that_was_not_read_is_reported_once_also_before_the_pulse() -> None:

@@ -11,7 +11,6 @@ TOKEN_PREFIX = "roost-join-"
 TOKEN_LENGTH_MAX = 4_096  # three addresses, a fingerprint and a secret are 300
 REQUEST_LENGTH_MAX = 4_096  # a certificate request of the largest usual key has 1,800
 URLS_MAX = 8
-SERVERS_MAX = 16
 SERVER_NAME = "roost-server"  # in every server's certificate, so that agents need not know its host name
 SERIES_SHOWN = 16  # in a server's certificate: a node that was away for more revocations joins again
 

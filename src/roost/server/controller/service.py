@@ -53,8 +53,6 @@ OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port is a mistake, not a plan
 )
 
-log = logging.logger("controller")
-
 
 class RpcStream(NamedTuple):
     takes: type[Message]

@@ -27,7 +27,6 @@ class LoopWatchdog:
     def __init__(self) -> None:
         self.held = Histogram(HELD_SECONDS)
         self.worst_s = 0.0
-        self.worst_cause = ""
         self._pulse_s = time.monotonic()
         self._cpu_s = 0.0
         self._counted_s = 0.0  # of the present hold, handed out before its pulse came
@@ -70,8 +69,6 @@ class LoopWatchdog:
             used_s = cpu_s - self._cpu_s
             cause = (self._doing or "not seen") if used_s >= RUNNING_S else NOT_RUNNING
             log.warning("the loop was held", ms=round(late_s * 1_000), cpu_ms=round(used_s * 1_000), by=cause)
-            if late_s > self.worst_s:
-                self.worst_cause = cause
         self.worst_s = max(self.worst_s, late_s)
         self._pulse_s, self._cpu_s = time.monotonic(), cpu_s
         self._counted_s, self._doing = 0.0, ""
