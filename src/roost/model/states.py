@@ -200,16 +200,6 @@ ABSENT: Final = frozenset({NodeStatus.STOPPED, NodeStatus.LOST})
 ALLOCATED: Final = frozenset(
     {InstanceState.PLACED, InstanceState.STARTING, InstanceState.RUNNING, InstanceState.STOPPING}
 )
-FINISHED: Final = frozenset(
-    {
-        InstanceState.SUCCEEDED,
-        InstanceState.FAILED,
-        InstanceState.TIMED_OUT,
-        InstanceState.CANCELLED,
-        InstanceState.EXPIRED,
-        InstanceState.REJECTED,
-    }
-)
 #: The end state of a workload is that of its instances which comes first here; `succeeded` if none does.
 WORST_FIRST: Final = (
     InstanceState.FAILED,
@@ -218,3 +208,4 @@ WORST_FIRST: Final = (
     InstanceState.EXPIRED,
     InstanceState.CANCELLED,
 )
+FINISHED: Final = frozenset({InstanceState.SUCCEEDED, *WORST_FIRST})
