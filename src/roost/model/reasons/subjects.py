@@ -18,15 +18,15 @@ PoolName = str
 Principal = str  # who asked for it; empty: not known
 
 
-class ProjectRef(
-    msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, tag_field="code", tag="project"
-):
+class _Tagged(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, tag_field="code"):
+    """A list that begins with its code."""
+
+
+class ProjectRef(_Tagged, frozen=True, tag="project"):
     name: str
 
 
-class WorkloadRef(
-    msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, tag_field="code", tag="workload"
-):
+class WorkloadRef(_Tagged, frozen=True, tag="workload"):
     project: str
     name: str
 
@@ -39,9 +39,7 @@ class WorkloadRef(
         return workload_key(self.project, self.name)
 
 
-class InstanceRef(
-    msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, tag_field="code", tag="instance"
-):
+class InstanceRef(_Tagged, frozen=True, tag="instance"):
     project: str
     name: str
     index: int
@@ -56,9 +54,7 @@ class InstanceRef(
         return instance_key(workload_key(self.project, self.name), self.index)
 
 
-class HealthEvidence(
-    msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, tag_field="code", tag="health"
-):
+class HealthEvidence(_Tagged, frozen=True, tag="health"):
     """The failing health check of an attempt, and its last answer."""
 
     check: str  # http | tcp | command; empty: its document has none
@@ -92,9 +88,7 @@ def _code(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-class BaseReason(
-    msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False, tag_field="code", tag=_code
-):
+class BaseReason(_Tagged, frozen=True, tag=_code):
     @property
     def code(self) -> str:
         return str(self.__struct_config__.tag)
