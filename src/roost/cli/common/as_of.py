@@ -12,7 +12,7 @@ from roost.cli.common.options import Decorated
 from roost.cli.common.output import echo_err
 from roost.client import Client
 from roost.model.errors import Invalid
-from roost.model.spec.units import duration_ms, is_moment, moment_ms
+from roost.model.spec.units import duration_ms, is_moment, past_ms
 
 EXAMPLES = "a duration ago (2h), a time (14:30, 2026-01-31, 2026-01-31T14:30, with Z or +01:00 if not local)"
 MILLISECONDS_DIGITS = 12  # a number of seconds ago has fewer digits than milliseconds since 1970, as --json has them
@@ -69,17 +69,13 @@ def period_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def checked(since: str, until: str, **given: Any) -> Any:
         now_ms = current_ms()
-        if since and until and _past_ms(since, now_ms) >= _past_ms(until, now_ms):
+        if since and until and past_ms(since, "", now_ms) >= past_ms(until, "", now_ms):
             if not isinstance(since, Past) or since.of_day is None:
                 raise click.UsageError(f"--since {since} is not before --until {until}: there is no time between them")
             since = (since.of_day - timedelta(days=1)).isoformat()
         return command(since=since, until=until, **given)
 
     return checked
-
-
-def _past_ms(past: str, now_ms: int) -> int:
-    return moment_ms(past, "", now_ms) if is_moment(past) else now_ms - duration_ms(past, "")
 
 
 def settle(client: Client, at: str) -> str:

@@ -60,6 +60,11 @@ def moment_ms(value: Quantity, path: str, now_ms: int) -> int:
     return read_moment(value, path) if is_moment(value) else now_ms + duration_ms(value, path)
 
 
+def past_ms(value: Quantity, path: str, now_ms: int) -> int:
+    """A moment with a time zone, or a duration ago, as milliseconds since 1970."""
+    return read_moment(value, path) if is_moment(value) else now_ms - duration_ms(value, path)
+
+
 def read_moment(value: Quantity, path: str) -> int:
     try:
         moment = datetime.fromisoformat(str(value).strip())

@@ -12,7 +12,7 @@ from roost.core.state.records import Settings
 from roost.core.state.state import State
 from roost.model.errors import Invalid, NotFound
 from roost.model.records.instance import Instance
-from roost.model.spec.units import duration_ms, is_moment, moment_ms
+from roost.model.spec.units import past_ms
 from roost.model.states import ALLOCATED, NodeStatus
 from roost.ports.store import Change, Snapshot
 from roost.server.history.database import Records, unpack
@@ -41,7 +41,7 @@ def find_moment(database: apsw.Connection, at: str, now_ms: int) -> Moment:
         moment = _by_revision(database, at)
     else:
         try:
-            when_ms = moment_ms(at, AT, now_ms) if is_moment(at) else now_ms - duration_ms(at, AT)
+            when_ms = past_ms(at, AT, now_ms)
         except Invalid as error:
             raise Invalid(AT, f"{MESSAGES}: {error.message}") from None
         moment = _by_time(database, when_ms)

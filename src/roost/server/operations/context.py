@@ -8,7 +8,7 @@ from roost.model.errors import NotFound
 from roost.model.events import Event, PutRecords
 from roost.model.records.opaque import Audit, OpaqueRecord
 from roost.model.records.workload import Workload
-from roost.model.spec.units import duration_ms, is_moment, moment_ms
+from roost.model.spec.units import past_ms
 from roost.server.agents.log_store import LogHub
 from roost.server.auth.middleware import Auth
 from roost.server.auth.principal import Principal, Redactor
@@ -140,10 +140,6 @@ def seen_projects(call: Call) -> Projects:
 def period_of(since: str, until: str, now_ms: int) -> Period:
     whole = Period()
     return Period(
-        _moment_ms(since, "since", now_ms) if since else whole.since_ms,
-        _moment_ms(until, "until", now_ms) if until else whole.until_ms,
+        past_ms(since, "since", now_ms) if since else whole.since_ms,
+        past_ms(until, "until", now_ms) if until else whole.until_ms,
     )
-
-
-def _moment_ms(text: str, path: str, now_ms: int) -> int:
-    return moment_ms(text, path, now_ms) if is_moment(text) else now_ms - duration_ms(text, path)
