@@ -1,10 +1,11 @@
 """Filling a store with everything of another one, or of a backup: marked until it is whole, and never at an older
 revision than clients may have seen."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, cast
 
 from roost.ports.store import ANYBODY, Change, Lead, LoadFailure, SharedStore, Snapshot, Store, require, unavailable
+from roost.stores.batches import in_batches
 from roost.stores.factory import open_store
 
 # A commit of this size takes a good half second on a slow disk: between two of them the lead is renewed in time, and
@@ -44,7 +45,8 @@ async def fill(
         epoch = require(await store.lead("roost store", seen)).epoch
         before = require(await store.load())
         require(await store.commit(epoch, [MARK]))
-        chunks = list(_chunks([*_outdated(before, records), *records, MARK._replace(value=None)]))
+        changes = [*_outdated(before, records), *records, MARK._replace(value=None)]
+        chunks = list(in_batches(changes, lambda change: len(change.value or b""), CHUNK_BYTES, CHUNK_CHANGES))
         if revision - len(chunks) > before.revision + 1:
             require(await store.raise_revision(epoch, revision - len(chunks)))
             if require(await store.load()).revision != revision - len(chunks):
@@ -72,16 +74,6 @@ def is_unfinished(records: Sequence[Change]) -> bool:
 def _outdated(before: Snapshot, records: Sequence[Change]) -> list[Change]:
     kept = {MARK[:2], *(record[:2] for record in records)}
     return [record._replace(value=None) for record in before.records if record[:2] not in kept]
-
-
-def _chunks(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
-    start = size = 0
-    for number, (kind, key, value) in enumerate(changes):
-        if number - start >= CHUNK_CHANGES or (size >= CHUNK_BYTES and number > start):
-            yield changes[start:number]
-            start, size = number, 0
-        size += len(kind) + len(key) + len(value or b"")
-    yield changes[start:]
 
 
 def _compare(found: Snapshot, records: Sequence[Change]) -> None:

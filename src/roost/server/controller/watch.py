@@ -20,6 +20,7 @@ from roost.server.controller.encode import Encoded, encode_metrics, encode_recor
 from roost.server.controller.errors import RpcError, Slow
 from roost.server.engine.engine import Engine
 from roost.server.feed.change_log import KINDS, CommittedChanges, Watch
+from roost.stores.batches import in_batches
 from roost.wire import controller_pb2 as pb
 
 INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 100, 20, 60_000
@@ -259,15 +260,7 @@ class WatchReader:
 
     async def _send_all(self, pieces: list[bytes]) -> None:
         """Send pieces in few frames: each costs some hundred microseconds, whatever its size."""
-        frame: list[bytes] = []
-        size = 0
-        for piece in pieces:
-            if frame and size + len(piece) > FRAME_BYTES:
-                await self._send(b"".join(frame))
-                frame, size = [], 0
-            frame.append(piece)
-            size += len(piece)
-        if frame:
+        for frame in in_batches(pieces, len, FRAME_BYTES):
             await self._send(b"".join(frame))
 
     async def _send(self, frame: bytes) -> None:

@@ -14,8 +14,8 @@ from zlib import compress, decompress
 
 import apsw
 
-from roost.server.batches import in_batches
 from roost.server.files import keep_private
+from roost.stores.batches import in_batches
 from roost.stores.sqlite.file import require_library
 
 FILE_NAME = "history.db"

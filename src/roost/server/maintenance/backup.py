@@ -19,9 +19,9 @@ from roost import __version__
 from roost.core.state.records import SERIALS_PER_MS, Meta
 from roost.model.errors import Invalid, Unreadable
 from roost.ports.store import Change, Snapshot
-from roost.server.batches import in_batches
 from roost.server.engine.recording import read_frame, write_frame
 from roost.server.files import replacing
+from roost.stores.batches import in_batches
 
 FORMAT = 1
 FIRST_LINE = f"roost backup {FORMAT}\n".encode()

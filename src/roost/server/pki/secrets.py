@@ -20,9 +20,9 @@ from roost.model.records.webhook import Hook
 from roost.model.spec.document import decode_document, may_have_secrets, secrets_of
 from roost.model.spec.names import check_name
 from roost.schema.secrets import Resealed, SecretView
-from roost.server.batches import in_batches
 from roost.server.engine.engine import Engine
 from roost.server.pki.encryption import Seal, Unsealable
+from roost.stores.batches import in_batches
 
 KIND, HOOK = "secret", "hook"
 BATCH_BYTES_MAX = 512 << 10  # of records that are sealed again in one commit: stores take 1.5 MiB at least
