@@ -89,8 +89,7 @@ def workload_message(workload: Workload, visible: Visible | None = None) -> str:
 
 
 def live_view(state: State, workload: Workload, visible: Visible | None = None) -> WorkloadView:
-    progress = state.progress.get(workload.key)
-    begun, counts = (progress.placed_count, progress.counts) if progress else (0, {})
+    begun, counts = progress_of(state, workload.key)
     if workload.policy.kind != WorkloadKind.SERVICE:
         return workload_view(workload, begun, counts, visible=visible)
     known = versions.instances_of(state, workload)
@@ -153,7 +152,30 @@ def instances_of(
 
 
 def instance_view(instance: Instance, visible: Visible | None = None) -> InstanceView:
-    return InstanceView(**_instance_fields(instance, visible))
+    project, name = split_workload_key(instance.workload)
+    return InstanceView(
+        project=project,
+        name=name,
+        index=instance.index,
+        state=instance.state,
+        attempt=instance.attempt,
+        node=instance.node,
+        message=message_of(instance.reason, visible),
+        reason=reason_view(instance.reason, visible),
+        since_ms=instance.since_ms or None,
+        started_ms=instance.started_ms or None,
+        finished_ms=instance.finished_ms or None,
+        not_before_ms=instance.not_before_ms or None,
+        exit_code=instance.exit_code,
+        signal=instance.signal,
+        step=instance.step,
+        losses=instance.losses,
+        failures=instance.failures,
+        version=instance.version,
+        ready=instance.ready_since_ms > 0,
+        health_message=health_text(instance.health_failure) if instance.health_failure is not None else "",
+        crash_loop=_is_looping(instance),
+    )
 
 
 def instance_detail(state: State, workload: Workload, index: int, visible: Visible | None = None) -> InstanceDetail:
@@ -176,7 +198,7 @@ def instance_detail(state: State, workload: Workload, index: int, visible: Visib
 def detail_of(workload: Workload, instance: Instance, visible: Visible | None = None) -> InstanceDetail:
     """`workload`: at the version of the instance."""
     return InstanceDetail(
-        **_instance_fields(instance, visible),
+        **msgspec.structs.asdict(instance_view(instance, visible)),
         token=instance.token,
         devices=list(instance.devices),
         ports=dict(zip(workload.policy.ports, instance.ports, strict=False)),
@@ -242,33 +264,6 @@ def node_detail(state: State, name: str, visible: Visible | None = None) -> Node
 def unit_name(resource: str) -> str:
     """A resource's name with its unit where the unit is not plain: cpu_milli, gpu_milli, memory (bytes)."""
     return f"{resource}_milli" if resource in ("cpu", "gpu") else resource
-
-
-def _instance_fields(instance: Instance, visible: Visible | None = None) -> dict[str, Any]:
-    project, name = split_workload_key(instance.workload)
-    return {
-        "project": project,
-        "name": name,
-        "index": instance.index,
-        "state": instance.state,
-        "attempt": instance.attempt,
-        "node": instance.node,
-        "message": message_of(instance.reason, visible),
-        "reason": reason_view(instance.reason, visible),
-        "since_ms": instance.since_ms or None,
-        "started_ms": instance.started_ms or None,
-        "finished_ms": instance.finished_ms or None,
-        "not_before_ms": instance.not_before_ms or None,
-        "exit_code": instance.exit_code,
-        "signal": instance.signal,
-        "step": instance.step,
-        "losses": instance.losses,
-        "failures": instance.failures,
-        "version": instance.version,
-        "ready": instance.ready_since_ms > 0,
-        "health_message": health_text(instance.health_failure) if instance.health_failure is not None else "",
-        "crash_loop": _is_looping(instance),
-    }
 
 
 def _is_looping(instance: Instance) -> bool:
