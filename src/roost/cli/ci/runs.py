@@ -1,12 +1,13 @@
 """Runs of pipelines as the server knows them: the jobs that share the labels `pipeline` and `run`."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from roost.cli.common.exit_codes import Failure
+from roost.cli.common.session import existing
 from roost.cli.common.targets import Target
 from roost.client import Client
-from roost.client.errors import ApiError
 from roost.model.spec.pipeline import ACTION, ACTIONS_MAX, PIPELINE, RUN
 from roost.model.states import WORST_FIRST
 from roost.schema.work import InstanceView, WorkloadView
@@ -88,12 +89,8 @@ def cancel_run(client: Client, workloads: Sequence[WorkloadView]) -> list[Worklo
     stopped = []
     for workload in reversed(workloads):
         if not workload.is_over:
-            try:
-                stopped.append(client.workloads.cancel(workload.project, workload.name))
-            except ApiError as error:
-                if error.status != 404:  # finished and deleted meanwhile
-                    raise
-    return stopped
+            stopped.append(existing(partial(client.workloads.cancel, workload.project, workload.name)))
+    return [workload for workload in stopped if workload is not None]  # None: finished and deleted meanwhile
 
 
 def elements_of(client: Client, workload: WorkloadView) -> list[InstanceView]:
