@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from roost.cli.common.output import Output
-from roost.cli.common.session import json_output
+from roost.cli.common.session import json_output, showing_group
 
 NAMES = (
     "place", "memory", "durable", "durable_postgres", "durable_etcd", "tasks", "restart", "takeover", "at", "rest",
@@ -15,9 +15,8 @@ NAMES = (
 )  # fmt: skip
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def bench(ctx: click.Context) -> None:
+@showing_group
+def bench() -> None:
     """Measure this Roost on this machine.
 
     Examples:
@@ -28,8 +27,7 @@ def bench(ctx: click.Context) -> None:
     Figures with a bound say `ok`; the exit code is 1 when one is missed. Ratios are taken within one run, because
     machines differ and are shared; CPU times are those of whole process trees.
     """
-    if ctx.invoked_subcommand is None:
-        _measure(NAMES, tiny=False)
+    _measure(NAMES, tiny=False)
 
 
 @bench.command()
