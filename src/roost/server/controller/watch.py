@@ -25,7 +25,7 @@ from roost.wire import controller_pb2 as pb
 
 INTERVAL_MS, INTERVAL_MS_MIN, INTERVAL_MS_MAX = 100, 20, 60_000
 METRICS_MS_MIN, METRICS_MS_MAX = 1_000, 3_600_000  # agents measure no more often than that
-FRAME_BYTES = 64 << 10  # as much as HTTP/2 lets go at once; all that a reader who does not read can hold
+FRAME_BYTES = 64 << 10  # as much as HTTP/2 lets go at once; a frame ends with the piece that reaches it
 GATHER_MAX = 2_000  # changes looked at for one frame or more: coalescing holds this many, some hundred kilobytes
 ENCODE_MAX = 200  # encoded without a pause, some milliseconds: one reader must not hold up the others
 PAGE = 500  # objects of one page of everything
