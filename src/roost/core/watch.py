@@ -79,5 +79,5 @@ def watch_pool(state: State, name: str) -> None:
 
 def in_touch(state: State, name: str) -> bool:
     fleet = state.fleet
-    own = fleet.cached_mask(("of pool", name), lambda _, facts: facts.pool == name)
+    own = fleet.field_mask(("of pool", name), "pool", lambda pool: pool == name)
     return bool(np.any(own & fleet.online))

@@ -1,5 +1,6 @@
 """The nodes as columns: rows in order of name, use that survives everything but leaving."""
 
+import gc
 from copy import copy
 from typing import Any
 
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from roost.core.state import fleet as fleets
 from roost.core.state.allocation import Allocation
 from roost.core.state.fleet import Fleet
-from roost.model.records.node import Facts
+from roost.core.state.liveness import NodeLiveness
+from roost.model.records.node import Facts, Node
 
 
 def fleet_of(**cpus: int) -> Fleet:
@@ -92,6 +94,40 @@ def test_copy_of_a_fleet_shares_no_room_with_it() -> None:
     trial.join("b", Facts({"cpu": 2}))
     fleet.join("d", Facts({"cpu": 4}))
     assert (fleet.total["cpu"].tolist(), trial.total["cpu"].tolist()) == ([1, 3, 4], [1, 2, 3])
+
+
+def test_mask_over_a_field_asks_once_per_value_until_the_nodes_change() -> None:
+    fleet, asked = Fleet(), list[str]()
+    for number in range(60):
+        fleet.join(f"node-{number:02}", Facts({"cpu": 1}, zone="abc"[number % 3], labels={"rank": str(number)}))
+
+    def is_b(zone: str) -> bool:
+        asked.append(zone)
+        return zone == "b"
+
+    expected = [number % 3 == 1 for number in range(60)]
+    assert fleet.field_mask(("zone",), "zone", is_b).tolist() == expected
+    assert fleet.field_mask(("zone",), "zone", is_b).tolist() == expected
+    assert sorted(asked) == ["a", "b", "c"]
+    fleet.join("node-60", Facts({"cpu": 1}, zone="d"))
+    assert fleet.field_mask(("zone",), "zone", is_b).tolist() == [*expected, False]
+    assert sorted(asked) == ["a", "a", "b", "b", "c", "c", "d"]
+    assert fleet.kinds("labels", "rank")[0] == [*map(str, range(60)), None]
+
+
+def test_numbered_values_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleets, "KINDS_MAX", 4)
+    fleet = Fleet()
+    fleet.join("a", Facts({"cpu": 1}, labels={"label-7": "x"}))
+    for number in range(20):
+        values, kinds = fleet.kinds("labels", f"label-{number}")
+        assert (values, kinds.tolist()) == (["x" if number == 7 else None], [0])
+        assert len(fleet._kinds) <= 4
+
+
+def test_nodes_are_no_work_for_the_garbage_collector() -> None:
+    facts = Facts({"cpu": 1}, labels={"a": "b"})
+    assert not any(map(gc.is_tracked, (facts, Node("a", "id", facts), NodeLiveness(0))))
 
 
 def test_free_is_what_is_left_and_nothing_where_no_node_has_any() -> None:

@@ -108,12 +108,10 @@ Preferences = tuple[Ints | None, int]
 def node_preferences(fleet: Fleet, ask: Ask) -> Preferences:
     """Preferences for nodes; they only change when the nodes do."""
     parts = [(evaluate_on_nodes(fleet, rule), weight) for rule, weight in ask.prefer]
-    clean = fleet.cached_mask(
-        ("soft", ask.tolerate), lambda name, facts: not facts.taints or _is_clean(ask, facts.taints)
-    )
+    clean = fleet.field_mask(("soft", ask.tolerate), "taints", lambda taints: _is_clean(ask, taints))
     if not clean.all():
         parts.append((clean, SOFT_TAINT))
-    steady = fleet.cached_mask(("steady",), lambda name, facts: FLAKY not in facts.taints)
+    steady = fleet.field_mask(("steady",), "taints", lambda taints: FLAKY not in taints)
     if not steady.all():
         parts.append((steady, FLAKY_WEIGHT))
     return _summed([(mask * SCORE_MAX, weight) for mask, weight in parts])

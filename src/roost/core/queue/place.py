@@ -336,8 +336,8 @@ def _begin_attempt(state: State, head: PendingHead, node: str, decision: bytes) 
 
 def _decision(fleet: Fleet, choice: Choice) -> Decision:
     """The node taken and the best of the others; of equal ones the first by name."""
-    scores, left, row = choice.scores, choice.scores.copy(), choice.row
-    score = scores.item(row)  # of a gang, members tried later may have made it ineligible
+    left, row = choice.scores.copy(), choice.row
+    score = left.item(row)  # of a gang, members tried later may have made it ineligible
     candidates = [(fleet.names[row], score)]
     while len(candidates) < CANDIDATES_MAX:
         left[row] = NOT_ELIGIBLE
@@ -345,7 +345,7 @@ def _decision(fleet: Fleet, choice: Choice) -> Decision:
         if (score := left.item(row)) < 0:
             break
         candidates.append((fleet.names[row], score))
-    return Decision(choice.strategy.name, choice.eligible, len(scores), tuple(candidates))
+    return Decision(choice.strategy.name, choice.eligible, len(left), tuple(candidates))
 
 
 def _last_row(fleet: Fleet, name: str) -> int:

@@ -24,6 +24,7 @@ Mask = NDArray[np.bool_]
 GPU = 1_000  # thousandths in a whole device
 MEASURED = ("cpu", "memory")
 MASKS_MAX = 1_024  # masks remembered, a byte a node each
+KINDS_MAX = 64  # fields and labels whose values are numbered, 8 bytes a node each
 LOG_MAX = 4_096  # changed rows remembered for shortlists; one that is further behind starts anew
 ROOM_MIN = 16  # rows that a column has room for at least
 WHOLE = 1_000_000  # all of a resource; the same as a score of 1
@@ -74,6 +75,7 @@ class Fleet:
         self._masks: dict[tuple[Any, ...], Mask] = {}
         self._masks_layout = -1
         self._domains: dict[str, tuple[int, Ints, int]] = {}
+        self._kinds: dict[tuple[str, str], tuple[int, list[Any], Ints]] = {}
         self._gauges: dict[str, Gauge] = {}
 
     def __copy__(self) -> "Fleet":
@@ -86,7 +88,7 @@ class Fleet:
         made.device_total, made.devices = self.device_total.copy(), self.devices.copy()
         made.ports = {name: dict(ports) for name, ports in self.ports.items()}
         made.topology = copy(self.topology)
-        made.derived, made._domains = {}, {}  # derived again when needed
+        made.derived, made._domains, made._kinds = {}, {}, {}  # derived again when needed
         made._masks = dict(self._masks)  # masks never change
         made._gauges = Shared(self._gauges, copy)
         return made
@@ -214,16 +216,39 @@ class Fleet:
         total = self.total.get(resource)
         return total.item(row) - self.used[resource].item(row) if total is not None else 0
 
-    def cached_mask(self, key: tuple[Any, ...], says: Callable[[str, Facts], bool]) -> Mask:
-        """What `says` answers for each node, by its name and facts; cached under a key until the nodes change."""
+    def cached_mask(self, key: tuple[Any, ...], make: Callable[[], Mask]) -> Mask:
+        """A mask that is made of names and facts, cached under a key until the nodes change."""
         if self._masks_layout != self.layout or len(self._masks) >= MASKS_MAX:
             self._masks.clear()
             self._masks_layout = self.layout
         existing = self._masks.get(key)
         if existing is None:
-            pair = zip(self.names, self.facts, strict=True)
-            existing = self._masks[key] = np.array([says(name, facts) for name, facts in pair], np.bool_)
+            existing = self._masks[key] = make()
         return existing
+
+    def field_mask(self, key: tuple[Any, ...], field: str, says: Callable[[Any], bool]) -> Mask:
+        """What `says` answers for a field of the facts of each node: asked once for each value. Cached likewise."""
+
+        def make() -> Mask:
+            values, kinds = self.kinds(field)
+            answers: Mask = np.array([says(value) for value in values], np.bool_)
+            return answers[kinds]
+
+        return self.cached_mask(key, make)
+
+    def kinds(self, field: str, entry: str = "") -> tuple[list[Any], Ints]:
+        """The values of a field of the facts, or of an entry of a mapping there, and which of them each row has."""
+        existing = self._kinds.get((field, entry))
+        if existing is None or existing[0] != self.layout:
+            if existing is None and len(self._kinds) >= KINDS_MAX:
+                self._kinds.clear()
+            values = [getattr(facts, field) for facts in self.facts]
+            if entry:
+                values = [value.get(entry) for value in values]
+            number: dict[Any, int] = {value: index for index, value in enumerate(dict.fromkeys(values))}
+            kinds = np.array([number[value] for value in values], np.int64)
+            existing = self._kinds[field, entry] = (self.layout, list(number), kinds)
+        return existing[1:]
 
     def domains(self, by: str) -> Ints:
         """The domain of each row: its own, or the number of its rack, zone or region; NO_DOMAIN if it has none."""

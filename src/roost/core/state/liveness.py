@@ -10,7 +10,7 @@ from roost.core.state.shared import Shared
 from roost.model.protocol import Usage
 
 
-class NodeLiveness(Struct):
+class NodeLiveness(Struct, gc=False):
     lease_until_ms: int
     connected: bool = False
     silent: bool = False  # connected, but without a heartbeat for a lease, and not lost yet

@@ -13,7 +13,7 @@ FLAKY = "flaky:soft"  # the taint of a node on which runs keep failing
 ENFORCEABLE = ("cpu", "memory", "pids", "cleanup")
 
 
-class Facts(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
+class Facts(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True, gc=False):
     """What a host offers: cpu in milli-cores, memory and disk in bytes, gpu in thousandths, other resources counted."""
 
     resources: dict[str, int]
@@ -33,7 +33,7 @@ class Facts(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaul
     enforces: tuple[str, ...] = ENFORCEABLE  # what its keeper can do here
 
 
-class Node(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class Node(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A node as stored. `identity` (MACHINE/LIFE) tells two machines of one name apart, and two lives of one machine:
     what an earlier keeper of it ran is gone. `session` tells two connections apart."""
 

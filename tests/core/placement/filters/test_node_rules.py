@@ -4,6 +4,7 @@ import pytest
 
 from roost.core.placement.filters import rules as node_rules
 from roost.core.placement.strategies import STRATEGIES
+from roost.model.records.node import Facts
 from roost.model.spec import rules
 from tests.core.fleet_builder import FleetBuilder, asked
 from tests.core.scene import facts_of
@@ -85,6 +86,25 @@ def test_nodes_that_are_alike_in_all_a_rule_speaks_of_are_asked_about_once(monke
     builder.place("names", require=["name != 'n05'"])
     assert len(asked_about) == 6 + 61
     node_rules.evaluate_rule.cache_clear()
+
+
+def test_fields_are_packed_once_for_nodes_that_a_rule_cannot_tell_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = []
+
+    def counted(rule: str, name: str, facts: Facts) -> bytes:
+        packed.append(name)
+        return rules.cache_key(rule, name, facts)
+
+    monkeypatch.setattr(node_rules, "cache_key", counted)
+    builder = FleetBuilder()
+    for number in range(60):
+        labels = {"disk": "nvme" if number % 2 else "sata", "serial": str(number)}
+        builder.node(f"n{number:02}", cpu=4 + number % 5, zone="abc"[number % 3], labels=labels)
+    for rule, kinds in (("labels.disk == 'nvme' && zone != 'a'", 6), ("capacity.cpu > 5000", 5), ("1 < 2", 1),
+                        ("size(labels) == 2", 60), ("name != 'n05'", 60)):  # fmt: skip
+        packed.clear()
+        builder.place("web", require=[rule])
+        assert len(packed) == kinds, rule
 
 
 def test_what_is_in_use_is_asked_about_once_per_amount(monkeypatch: pytest.MonkeyPatch) -> None:

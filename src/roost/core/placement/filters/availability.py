@@ -8,9 +8,7 @@ from roost.model.spec.placement import SOFT
 
 
 def taints_mask(fleet: Fleet, ask: Ask) -> Mask | None:
-    return fleet.cached_mask(
-        ("taints", ask.tolerate), lambda name, facts: not facts.taints or not _untolerated(facts.taints, ask)
-    )
+    return fleet.field_mask(("taints", ask.tolerate), "taints", lambda taints: not _untolerated(taints, ask))
 
 
 def explain_taints(fleet: Fleet, ask: Ask, failing: Mask) -> str:

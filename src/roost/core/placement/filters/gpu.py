@@ -49,4 +49,4 @@ def devices_of(fleet: Fleet, ask: Ask, row: int) -> tuple[int, ...]:
 def gpu_model_mask(fleet: Fleet, ask: Ask) -> Mask | None:
     if not ask.gpu_models:
         return None
-    return fleet.cached_mask(("gpu_model", ask.gpu_models), lambda name, facts: facts.gpu_model in ask.gpu_models)
+    return fleet.field_mask(("gpu_model", ask.gpu_models), "gpu_model", lambda model: model in ask.gpu_models)

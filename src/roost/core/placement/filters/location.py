@@ -9,7 +9,7 @@ def pool_mask(fleet: Fleet, ask: Ask) -> Mask | None:
     if not ask.pools:
         return None
     accepted = accepted_by(fleet, ask)
-    return fleet.cached_mask(("pool", ask.pools), lambda name, facts: facts.pool in accepted)
+    return fleet.field_mask(("pool", ask.pools), "pool", lambda pool: pool in accepted)
 
 
 def explain_pool(fleet: Fleet, ask: Ask, failing: Mask) -> str:
@@ -33,14 +33,14 @@ def open_to(fleet: Fleet, project: str) -> Mask | None:
     if not fleet.owners:
         return None
     owners = fleet.owners
-    return fleet.cached_mask(("for", project), lambda name, facts: project in owners.get(facts.pool, (project,)))
+    return fleet.field_mask(("for", project), "pool", lambda pool: project in owners.get(pool, (project,)))
 
 
 def region_mask(fleet: Fleet, ask: Ask) -> Mask | None:
     if not ask.regions:
         return None
-    return fleet.cached_mask(("region", ask.regions), lambda name, facts: facts.region in ask.regions)
+    return fleet.field_mask(("region", ask.regions), "region", lambda region: region in ask.regions)
 
 
 def driver_mask(fleet: Fleet, ask: Ask) -> Mask:
-    return fleet.cached_mask(("driver", ask.driver), lambda name, facts: ask.driver in facts.drivers)
+    return fleet.field_mask(("driver", ask.driver), "drivers", lambda drivers: ask.driver in drivers)

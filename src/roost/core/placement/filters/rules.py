@@ -5,6 +5,7 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
+from roost.core.placement.alike import rows_alike
 from roost.core.state.fleet import Fleet, Mask, all_of
 from roost.model.records.workload import Ask
 from roost.model.spec.rules import cache_key, holds
@@ -27,10 +28,15 @@ def explain_require(fleet: Fleet, ask: Ask, failing: Mask) -> str:
 
 
 def evaluate_on_nodes(fleet: Fleet, rule: str) -> Mask:
+    return fleet.cached_mask(("require", rule), lambda: _evaluate(fleet, rule))
+
+
+def _evaluate(fleet: Fleet, rule: str) -> Mask:
     """Nodes that are equal in all fields of a rule are evaluated once."""
-    return fleet.cached_mask(
-        ("require", rule), lambda name, facts: evaluate_rule(rule, cache_key(rule, name, facts))[0]
-    )
+    rows, kinds = rows_alike(fleet, rule)
+    keys = [cache_key(rule, fleet.names[row], fleet.facts[row]) for row in rows.tolist()]
+    answers: Mask = np.array([evaluate_rule(rule, key)[0] for key in keys], np.bool_)
+    return answers[kinds]
 
 
 def violation_of(rule: str, received: bytes) -> str:
