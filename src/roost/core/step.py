@@ -72,7 +72,7 @@ def conclude(state: State, out: Step) -> Paced[None]:
     more = yield from place(state, out, now)
     if not more:
         yield from reject_pending(state, out, now)
-    sweep(state, out)
+    yield from sweep(state, out)
     sweep_timers(state)
     state.grow_lease()
     yield from hand_out(state, out)

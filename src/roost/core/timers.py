@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from roost.core.lifecycle.adopt import complete
 from roost.core.lifecycle.restarts import lateness, lose_node, too_late
-from roost.core.lifecycle.retention import forget
 from roost.core.lifecycle.schedules import tick
 from roost.core.nodes.drain import forget_node, move_away
 from roost.core.nodes.flaky import check_flaky
@@ -128,7 +127,7 @@ def _drain(state: State, out: Step, key: str, now: int) -> None:
 def _sweep(state: State, out: Step, key: str, now: int) -> None:
     workload = state.workloads.get(key)
     if workload is not None and workload.finished_ms and workload.finished_ms + workload.policy.retention_ms <= now:
-        forget(state, out, workload)
+        out.retired.append(workload)
 
 
 def _gone(state: State, out: Step, key: str, now: int) -> None:

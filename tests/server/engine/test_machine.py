@@ -1,13 +1,19 @@
 """The engine without I/O: how it cuts batches, pauses long steps, and what silence means while it could not listen."""
 
+from collections.abc import Iterator
 from typing import Any
 
+from roost.core.lifecycle.retention import FORGOTTEN_PER_UNIT, sweep
+from roost.core.state.outcome import at_once
 from roost.core.state.records import Settings
 from roost.core.state.weight import weight
-from roost.model.events import NodeConnected, ReportsReceived, Submit, Uncordon, WorkloadSpec
+from roost.core.step import begin, conclude, handle
+from roost.core.timers import expire
+from roost.model.events import Cancel, NodeConnected, ReportsReceived, Submit, Uncordon, WorkloadSpec
 from roost.model.protocol import Hello, Report
 from roost.model.records.node import Facts
 from roost.model.spec.submission import spec_of_document
+from roost.model.states import AttemptState
 from roost.ports.store import Snapshot
 from roost.server.engine.machine import (
     BATCH_UNITS,
@@ -103,6 +109,51 @@ def test_a_step_with_pauses_decides_the_same_as_one_without() -> None:
         machine.ask(lambda request, specs=specs: Submit(request, specs), None, 1_000)
         stored.append([(change.kind, change.key, change.value) for change in turn(machine, 1_001).done.changes])
     assert stored[0] == stored[1] == stored[2] != []
+
+
+def longest_slice(work: Iterator[int]) -> tuple[int, int]:
+    """The most units between two moments at which work can pause, and all of them."""
+    units = list(work)
+    return max(units), sum(units)
+
+
+def test_search_for_a_preemption_can_pause_after_every_node_and_part_of_the_sets() -> None:
+    machine = leading(step_units=1 << 30, placements_max=10_000)
+    room = Facts({"cpu": 4_000, "memory": 1 << 40, "disk": 1 << 40})
+    for number in range(130):
+        hello = Hello(f"n{number:03}", f"id-{number}", room, 0)
+        machine.ask(lambda request, hello=hello: NodeConnected(request, hello), None, 1_000)
+    low = spec_of_document({"name": "low", "command": "x", "count": 520, "resources": {"cpu": 1}})
+    machine.ask(lambda request: Submit(request, (low,)), None, 1_000)
+    while len(machine.state.instances) < 520:
+        turn(machine, 1_001)
+    state, urgent = machine.state, {"name": "urgent", "command": "x", "priority": 100, "resources": {"cpu": 3}}
+    out = begin(state, 1_002)
+    at_once(handle(state, out, Submit(1, (spec_of_document(urgent),))))
+    most, units = longest_slice(conclude(state, out))
+    assert list(state.pending_preemptions) == ["default/urgent.0"]
+    assert len([order for orders in out.assignments for order in orders.orders]) == 3
+    assert 520 < units and most <= 2 * SLICE_UNITS
+
+
+def test_large_finished_array_is_forgotten_with_pauses() -> None:
+    machine = leading(placements_max=10_000, step_units=1 << 30)
+    hello = Hello("n", "id", Facts({"cpu": 10_000_000, "memory": 1 << 50, "disk": 1 << 50}), 0)
+    machine.ask(lambda request: NodeConnected(request, hello), None, 1_000)
+    array = spec_of_document({"name": "array", "command": "x", "count": 2_000, "retention": "1m"})
+    machine.ask(lambda request: Submit(request, (array,)), None, 1_000)
+    turn(machine, 1_001)
+    machine.ask(lambda request: Cancel(request, "default/array"), None, 1_002)
+    turn(machine, 1_002)
+    state = machine.state
+    reports = tuple(Report(token, AttemptState.ENDED) for token in state.allocated["n"])
+    machine.tell(ReportsReceived("n", state.nodes["n"].session, 1, reports))
+    turn(machine, 1_003)
+    assert state.workloads["default/array"].finished_ms == 1_003 and len(state.instances) == 2_000
+    out = begin(state, 61_004)
+    expire(state, out, 61_004)
+    assert longest_slice(sweep(state, out)) == (1, 2_000 // FORGOTTEN_PER_UNIT)
+    assert state.workloads == {} and state.instances == {}
 
 
 def test_node_whose_heartbeat_is_answered_in_a_pause_is_not_lost_in_that_step() -> None:

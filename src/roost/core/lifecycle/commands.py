@@ -139,7 +139,7 @@ def _take_in(state: State, out: Step, key: str, wanted: WorkloadSpec, now: int) 
         change(state, out, known, wanted, now, VersionApplied(out.principal))
         return "changed" if state.workloads[key].version != before else "unchanged"
     if known is not None:
-        forget(state, out, known)
+        yield from forget(state, out, known)
     policy = state.intern_policy(wanted.policy)
     workload = Workload(
         wanted.project, wanted.name, policy, wanted.document, now, state.next_serial(), wanted.count,

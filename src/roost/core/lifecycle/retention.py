@@ -2,7 +2,7 @@
 
 from roost.core.dependencies.release import release_forgotten
 from roost.core.state.dependencies import unlink
-from roost.core.state.outcome import Step
+from roost.core.state.outcome import Paced, Step
 from roost.core.state.records import Progress
 from roost.core.state.state import State
 from roost.core.state.versions import forget_version, versions_of
@@ -11,18 +11,26 @@ from roost.model.records.instance import Instance
 from roost.model.records.transition import InstanceTransitioned, WorkloadRemoved, lines_between
 from roost.model.records.workload import Workload
 
+FORGOTTEN_PER_UNIT = 5  # instances, 2 us each
 
-def sweep(state: State, out: Step) -> None:
-    """Keep the finished within bounds. Retention by time comes through timers."""
+
+def sweep(state: State, out: Step) -> Paced[None]:
+    """Forget what timers have retired, and keep the finished within bounds. It may be long, so it can pause.
+
+    Timers cannot: a heartbeat that is answered in a pause must come before any lease that is looked at.
+    """
+    for workload in out.retired:
+        if state.workloads.get(workload.key) is workload:
+            yield from forget(state, out, workload)
     most = state.settings.finished_max
     for key in list(state.ended_runs):
-        _forget_runs(state, out, key)
+        yield from _forget_runs(state, out, key)
     state.ended_runs.clear()
     while max(state.finished_instances, len(state.finished)) > most:
-        forget(state, out, state.workloads[next(iter(state.finished))])
+        yield from forget(state, out, state.workloads[next(iter(state.finished))])
 
 
-def forget(state: State, out: Step, workload: Workload) -> None:
+def forget(state: State, out: Step, workload: Workload) -> Paced[None]:
     assert workload.finished_ms, f"{workload.key} is not finished"
     key = workload.key
     release_forgotten(state, out, workload, state.now_ms)
@@ -35,6 +43,8 @@ def forget(state: State, out: Step, workload: Workload) -> None:
         instance = state.instances.pop(instance_key(key, index), None)
         if instance is not None:
             drop_instance(state, out, instance)
+        if not index % FORGOTTEN_PER_UNIT:
+            yield 1
     for number in versions_of(state, workload):
         forget_version(state, workload, number)
     unlink(state.gangs, workload.policy.gang, workload.key)
@@ -57,11 +67,11 @@ def drop_instance(state: State, out: Step, instance: Instance) -> None:
     state.dirty["instance", key] = None
 
 
-def _forget_runs(state: State, out: Step, key: str) -> None:
+def _forget_runs(state: State, out: Step, key: str) -> Paced[None]:
     parent = state.workloads.get(key)
     if parent is None or parent.policy.schedule is None:
         return
     runs = [state.workloads[run] for run in state.runs.get(key, ())]
     over = sorted((workload for workload in runs if workload.finished_ms), key=lambda run: run.serial)
     for run in over[: max(0, len(over) - parent.policy.schedule.history_limit)]:
-        forget(state, out, run)
+        yield from forget(state, out, run)

@@ -78,7 +78,6 @@ def place(state: State, out: Step, now: int) -> Paced[bool]:
             done = _place_gang(state, out, line, now)
         else:
             done = not _is_still_blocked(fleet, line) and _place_head(state, out, line, head, now)
-        work = out.work
         if done:
             placed += done
             yield PLACEMENT_UNITS * done
@@ -89,8 +88,8 @@ def place(state: State, out: Step, now: int) -> Paced[bool]:
             out.work += CLASS_UNITS
             is_whole = is_whole and line.project == first.project
             if not line.is_gang:
-                tries -= _preempt_or_reserve(state, out, line, head, now)
-            yield out.work - work
+                tries -= yield from _preempt_or_reserve(state, out, line, head, now)
+            yield CLASS_UNITS
     if is_whole and state.run_lengths_ms and (out.placed or out.activated):
         _prefill_most_urgent(state, out, [*([first] if first is not None else []), *blocked], now)
     if is_more:
@@ -172,7 +171,7 @@ def _push_head(state: State, heads: list[Turn], line: EquivalenceClass, totals: 
     heappush(heads, ((-head.workload.policy.priority, share, *head.rank, head.number), line, head))
 
 
-def _preempt_or_reserve(state: State, out: Step, line: EquivalenceClass, head: PendingHead, now: int) -> bool:
+def _preempt_or_reserve(state: State, out: Step, line: EquivalenceClass, head: PendingHead, now: int) -> Paced[bool]:
     """Preempt for a head that fits nowhere, or make a backfill reservation for it.
 
     Returns True if a preemption search ran (it is expensive).
@@ -188,7 +187,7 @@ def _preempt_or_reserve(state: State, out: Step, line: EquivalenceClass, head: P
     for mask in (kept, social):
         fits = fits if mask is None else fits & mask
     if may_stop:
-        may_stop = preempt(state, out, line, head, fits, now)
+        may_stop = yield from preempt(state, out, line, head, fits, now)
     if backfill.wants_reservation(state, line, head, now):
         backfill.reserve_node(state, line, head, fits, now)
     return may_stop

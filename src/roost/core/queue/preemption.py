@@ -16,13 +16,13 @@ from roost.core.placement.score_cache import fits_when_empty
 from roost.core.placement.select import affinity_mask, choose, without_affinity
 from roost.core.placement.strategies import STRATEGIES
 from roost.core.queue.backfill import order_of, reserved_earlier, unreserved_mask
-from roost.core.queue.eviction import Eviction, PreemptionUnit, cheapest_eviction, emptied_soon
+from roost.core.queue.eviction import ATTEMPTS_PER_UNIT, Eviction, PreemptionUnit, cheapest_eviction, emptied_soon
 from roost.core.queue.fair_share import borrowed, exceeds_quota, is_entitled, quota_excess
 from roost.core.queue.gang import members
 from roost.core.queue.prefill import prefill_chain
 from roost.core.state.allocation import Allocation, allocation_of, make_allocation, selectors_of
 from roost.core.state.fleet import Mask
-from roost.core.state.outcome import Step
+from roost.core.state.outcome import Paced, Step, at_once
 from roost.core.state.queue import EquivalenceClass, GangReservation, PendingHead
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of
@@ -48,7 +48,7 @@ class PreemptionScope(NamedTuple):
     verdicts: dict[tuple[str, int, bool], tuple[bool, int, str]]  # of `may_preempt`, by workload, version and borrowed
 
 
-def preempt(state: State, out: Step, line: EquivalenceClass, head: PendingHead, fits: Mask, now: int) -> bool:
+def preempt(state: State, out: Step, line: EquivalenceClass, head: PendingHead, fits: Mask, now: int) -> Paced[bool]:
     """Stop the smallest set of attempts for the head of a class, if there is one and it is needed.
 
     Returns True if a search ran.
@@ -64,7 +64,7 @@ def preempt(state: State, out: Step, line: EquivalenceClass, head: PendingHead, 
         state.pending_preemptions[head.key] = awaited
         return False
     out.work += sum(len(state.allocated[name]) for name in names)  # 8 us for each attempt that is looked at
-    best = _cheapest(state, head.workload, names, scope_of(state, head.workload))
+    best = yield from _cheapest(state, head.workload, names, scope_of(state, head.workload))
     if best is not None:
         for unit in best.units:
             for victim in unit.all_instances:
@@ -75,7 +75,7 @@ def preempt(state: State, out: Step, line: EquivalenceClass, head: PendingHead, 
 
 def _cheapest(
     state: State, winner: Workload, nodes: list[str], scope: PreemptionScope, evicted: Container[int] = ()
-) -> Eviction | None:
+) -> Paced[Eviction | None]:
     """The node on which a preemption costs least, without units of which something is evicted already."""
     candidates: dict[str, list[PreemptionUnit]] = {}
     for name in nodes:
@@ -86,7 +86,8 @@ def _cheapest(
         ]
         if units:
             candidates[name] = units
-    return cheapest_eviction(state, winner.policy.ask, candidates)
+        yield len(state.allocated[name]) // ATTEMPTS_PER_UNIT
+    return (yield from cheapest_eviction(state, winner.policy.ask, candidates))
 
 
 def could_preempt(state: State, winner: Workload) -> bool:
@@ -247,7 +248,7 @@ def _place_member(
         names = [fleet.names[row] for row in np.flatnonzero(fits)[:GANG_NODES_MAX].tolist()]
         emptied = emptied_soon(state, ask, names)
         if emptied is None:
-            eviction = _cheapest(state, workload, names, reaches[workload.key], trial.evicted)
+            eviction = at_once(_cheapest(state, workload, names, reaches[workload.key], trial.evicted))
             if eviction is None:
                 return False
             trial.evict(head, eviction)

@@ -10,6 +10,7 @@ from roost.model.protocol import Order
 from roost.model.reasons.subjects import Principal
 from roost.model.records.instance import Instance
 from roost.model.records.transition import NodeTransitioned, Transitioned
+from roost.model.records.workload import Workload
 from roost.ports.store import Change
 
 PHASE_SHARE = 10  # a tenth of a step is for each phase, even if the phases before it have used up the step
@@ -84,6 +85,7 @@ class Step:
         self.swept: list[str] = []  # workloads whose logs can go: PROJECT/NAME/SERIAL
         self.wake_at_ms: int | None = None  # when the next timer is due
         self.activated: list[Instance] = []  # prefilled instances that got their allocation
+        self.retired: list[Workload] = []  # finished ones whose retention has ended
         self.work = 0  # units done so far
         self.orders: defaultdict[str, list[Order]] = defaultdict(list)
         self.whole: set[str] = set()
