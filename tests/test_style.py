@@ -204,6 +204,13 @@ def pure_code_iterates_over_no_set() -> Complaints:
             yield f"{place(path, node.iter.lineno)}: iterates over a set; sort it first"
 
 
+def descriptors_are_closed_once() -> Complaints:
+    """uvloop closes a pipe's descriptor twice. In between, another thread may have opened a file with its number."""
+    for path, node in nodes(ast.Attribute, under=SOURCE):
+        if node.attr in {"connect_read_pipe", "connect_write_pipe"}:
+            yield f"{place(path, node.lineno)}: use a socket pair; uvloop closes descriptors of pipes twice"
+
+
 def core_has_no_circle_of_imports() -> Complaints:
     """An import for the type checker alone hides a circle between rules and data."""
     for path, node in nodes(ast.Name, under=SOURCE / "core"):
@@ -262,6 +269,7 @@ RULES = [
     keeper_uses_only_the_standard_library,
     pure_code_reads_no_clock,
     pure_code_iterates_over_no_set,
+    descriptors_are_closed_once,
     core_has_no_circle_of_imports,
     architecture_is_short,
     folders_are_rooms,

@@ -2,7 +2,7 @@
 
 A fork is an exact snapshot of the state. It costs the loop 2 ms of CPU, and 4 ms with 100,000 pending jobs (123 MB of
 memory). One process at a time answers all questions that have gathered, with a low priority, and ends. It only computes
-and writes to its pipe: it uses none of the server's threads, connections and locks. If it dies, the question that it
+and writes to its socket: it uses none of the server's threads, connections and locks. If it dies, the question that it
 was computing is tried once more.
 """
 
@@ -12,6 +12,7 @@ import os
 import pickle
 import resource
 import signal
+import socket
 import traceback
 import warnings
 from collections import deque
@@ -105,16 +106,15 @@ class Questions:
     async def _answer(self, state: State, batch: list[Question]) -> None:
         """Fork at once: the state is valid until the next await."""
         try:
-            pid, reading = _fork(state, [(question.compute, question.budget_s) for question in batch])
+            pid, answers = _fork(state, [(question.compute, question.budget_s) for question in batch])
         except OSError as error:  # no memory, or too many processes or open files
             self._died(batch, os.strerror(error.errno or 0))
             return
         left = deque(batch)
         died = False
-        reader, pipe = asyncio.StreamReader(), None
+        writer: asyncio.StreamWriter | None = None
         try:
-            protocol = asyncio.StreamReaderProtocol(reader)
-            pipe, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(reading, "rb", 0))
+            reader, writer = await asyncio.open_unix_connection(sock=answers)
             while left:
                 async with asyncio.timeout(ANSWER_S):
                     size = int.from_bytes(await reader.readexactly(HEAD_BYTES))
@@ -126,8 +126,8 @@ class Questions:
         except asyncio.IncompleteReadError:
             died = True
         finally:
-            if pipe is not None:
-                pipe.close()
+            if writer is not None:
+                writer.close()
             os.kill(pid, signal.SIGKILL)
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if died:
@@ -147,20 +147,23 @@ class Questions:
         self._waiting.extendleft(reversed(left))
 
 
-def _fork(state: State, questions: list[tuple[Compute, float]]) -> tuple[int, int]:
-    reading, writing = os.pipe()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which the child neither has nor needs
-            pid = os.fork()
+def _fork(state: State, questions: list[tuple[Compute, float]]) -> tuple[int, socket.socket]:
+    """The process, and where its answers are read.
+
+    That is no pipe: uvloop closes the descriptor of a pipe twice, and the second time it may be that of another thread.
+    """
+    answers, writing = socket.socketpair()
+    with writing:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which the child does not need
+                pid = os.fork()
+        except OSError:
+            answers.close()
+            raise
         if not pid:
-            _answer_and_exit(state, questions, writing)
-    except OSError:
-        os.close(reading)
-        raise
-    finally:
-        os.close(writing)
-    return pid, reading
+            _answer_and_exit(state, questions, writing.detach())
+    return pid, answers
 
 
 def _answer_and_exit(state: State, questions: list[tuple[Compute, float]], writing: int) -> Never:
@@ -174,7 +177,7 @@ def _answer_and_exit(state: State, questions: list[tuple[Compute, float]], writi
                 pipe.write(len(data).to_bytes(HEAD_BYTES) + data)
                 pipe.flush()
         code = 0
-    except BrokenPipeError:
+    except (BrokenPipeError, ConnectionResetError):
         pass  # the server has ended
     except BaseException:
         os.write(STDERR_FD, traceback.format_exc().encode())
