@@ -1,6 +1,9 @@
 """Chaos on each store, and two deliberate defects that its checks must notice."""
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,3 +66,26 @@ def test_fenced_work_that_outlives_its_lease_is_noticed(tmp_path: Path) -> None:
     report = chaos("sqlite", 18.0, rate=8.0, faults=stops, agent_environment=broken_agents(tmp_path, NO_FENCING))
     assert [result.check for result in report.checks if result.wrong] == ["overlaps"]
     shutil.rmtree(report.evidence)
+
+
+def test_a_run_that_is_terminated_leaves_no_process_and_no_mount(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "roost", "lab", "chaos", "--store", "sqlite", "--seconds", "600"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        assert any("n0" in line or "s0" in line for line in running.stderr), "a fault begins"
+        running.terminate()
+        rest = running.stderr.read()
+        assert running.wait(60) == 130, rest
+    assert str(tmp_path) not in Path("/proc/mounts").read_text()
+    assert not [line for line in command_lines() if str(tmp_path).encode() in line]
+
+
+def command_lines() -> list[bytes]:
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            found.append((folder / "cmdline").read_bytes())
+        except OSError:
+            continue  # it has ended
+    return found

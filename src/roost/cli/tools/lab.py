@@ -1,5 +1,6 @@
 """roost lab: this Roost under real faults, with real servers, agents and stores."""
 
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -57,6 +58,7 @@ def chaos(stores: tuple[str, ...], seconds: float, seed: int | None, rate: float
         from roost_lab.components import Missing
     except ImportError:
         raise Failure("the lab is not installed", "Try: pip install 'roost[lab]'") from None
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # processes and mounts do not outlive this command
     seed = int(time.time()) if seed is None else seed
     reports = []
     for store in stores or STORES:
