@@ -1,22 +1,26 @@
 """Which server a request is forwarded to while the lead changes hands, and when its caller has the answer."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from roost.core.state.records import Settings
+from roost.core.state.state import State
 from roost.model.errors import NoService
 from roost.ports.store import News, Snapshot
-from roost.server.auth.principal import ALL, Principal
+from roost.server.auth.principal import ALL, Principal, Redactor
 from roost.server.cluster import forwarding
 from roost.server.cluster.election import ServerIdentity
 from roost.server.cluster.forwarding import Forwarder, answer
 from roost.server.engine import engine as engines
 from roost.server.engine.engine import Clock, Engine
+from roost.server.feed.change_log import FeedUpdate, Watch
 from roost.server.operations.work.documents import Documents
+from roost.server.operations.work.events import changes
 from roost.server.operations.work.workloads import submit
 from roost.stores.memory import MemoryStore
 from roost.wire import servers_pb2 as pb
@@ -78,10 +82,12 @@ class Standby:
         self._store = store
         self._leader = leader
         self.has_answer = asyncio.Event()  # the leader has done what was forwarded
-        perform = SimpleNamespace(followed=lambda state, changes: None)
+        self.watch = Watch()
+        perform = SimpleNamespace(followed=self.watch.publish)
         leadership: Any = SimpleNamespace(election=SimpleNamespace(leader=NEW), identity=ME, machine=None)
         self.engine = Engine(store, Settings(), cast(Any, perform), Clock(), leadership=leadership)
         self.engine.mirrored(snapshot)
+        self.watch.begin(self.engine.state.meta.first_serial, snapshot.revision)
         self.forwarder = Forwarder(self.engine, cast(Any, self))
 
     async def reaches(self, _: ServerIdentity) -> bool:
@@ -97,6 +103,14 @@ class Standby:
         document = Documents(b'{"name": "%s", "command": "true"}' % name.encode())
         submitted = await self.forwarder.perform(Principal("root", "", ALL), submit, (document,), {})
         return submitted.key in self.engine.state.workloads
+
+    async def changes(self, since: str) -> AsyncGenerator[FeedUpdate, None]:
+        async def state() -> State:
+            return self.engine.state
+
+        context = SimpleNamespace(watch=self.watch)
+        call = SimpleNamespace(engine=self.engine, context=context, state=state, redactor=Redactor(ALL))
+        return await changes(cast(Any, call), since)
 
     async def follow(self) -> None:
         async for news in self._store.follow(self.engine.state.revision):
@@ -124,3 +138,32 @@ async def test_a_standby_that_stays_behind_answers_all_the_same(monkeypatch: pyt
         standby = Standby(store, leader, cast(Snapshot, await store.load()))
         assert not await standby.submit("job")
         assert "default/job" in leader.engine.state.workloads
+
+
+async def test_a_stream_that_is_resumed_at_a_standby_that_is_behind_repeats_nothing() -> None:
+    store = MemoryStore()
+    async with inprocess_server(store) as leader:
+        standby = Standby(store, leader, cast(Snapshot, await store.load()))
+        await leader.submit("job")
+        mark = leader.watch.mark(leader.watch.revision)  # of a reader that has seen the job at the leader
+
+        async def first_update() -> FeedUpdate:
+            async with aclosing(await standby.changes(mark)) as stream:
+                return await anext(stream)
+
+        reading = asyncio.ensure_future(first_update())
+        for _ in range(10):
+            await asyncio.sleep(0)  # a reset would have come by now
+        await standby.follow()
+        first = await reading
+        assert (first.id, first.reset_at) == (mark, None)
+
+
+async def test_a_standby_that_stays_behind_sends_readers_to_another_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "MIRROR_S_MAX", 0.01)
+    store = MemoryStore()
+    async with inprocess_server(store) as leader:
+        standby = Standby(store, leader, cast(Snapshot, await store.load()))
+        await leader.submit("job")
+        with pytest.raises(NoService, match="this server is behind"):
+            await standby.changes(leader.watch.mark(leader.watch.revision))

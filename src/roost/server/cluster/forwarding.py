@@ -174,7 +174,7 @@ def _mismatch(call: pb.ForwardedCall) -> str:
 
 
 async def _items(
-    replies: AsyncIterator[pb.ForwardedReply], mirrors: Callable[[int], Awaitable[None]]
+    replies: AsyncIterator[pb.ForwardedReply], mirrors: Callable[[int], Awaitable[object]]
 ) -> AsyncGenerator[bytes, None]:
     """First an empty item when the call was accepted and is mirrored here, then each answer.
 
@@ -188,7 +188,7 @@ async def _items(
                 params = msgspec.msgpack.decode(refusal.params, type=dict[str, Any]) if refusal.params else None
                 raise error_of(refusal.status, refusal.code, refusal.message, refusal.path, params)
             if reply.taken:
-                await mirrors(reply.revision)
+                await mirrors(reply.revision)  # who writes here also reads it here
                 yield b""
                 continue
             item += reply.data

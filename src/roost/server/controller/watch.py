@@ -19,7 +19,7 @@ from roost.server.controller.calls import Caller
 from roost.server.controller.encode import Encoded, encode_metrics, encode_record, encoded, redacted
 from roost.server.controller.errors import RpcError, Slow
 from roost.server.engine.engine import Engine
-from roost.server.feed.change_log import KINDS, CommittedChanges, Watch
+from roost.server.feed.change_log import KINDS, UNKNOWN, CommittedChanges, Watch
 from roost.stores.batches import in_batches
 from roost.wire import controller_pb2 as pb
 
@@ -149,6 +149,8 @@ class WatchReader:
         """Send until the reader goes away or is disconnected. Raises RpcError."""
         self._watch.subscribers += 1
         try:
+            if (revision := self._watch.revision_of(self._since)) != UNKNOWN:
+                await self._hub.engine.reach(revision)
             position = self._watch.position(self._since) if self._since else None
             if position is None:
                 await self._tell_everything("" if not self._since else "what came after `since` is not known here")

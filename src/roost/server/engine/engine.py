@@ -248,14 +248,21 @@ class Engine:
             raise self.machine.refusal()
         return self.state
 
-    async def mirrors(self, revision: int) -> None:
-        """Wait until the state of this server has what its leader has committed: who writes here also reads it here."""
+    async def mirrors(self, revision: int) -> bool:
+        """Wait until the state of this server has what its leader has committed. False: it stays behind."""
         try:
             async with asyncio.timeout(MIRROR_S_MAX):
                 while self.state.revision < revision and not self.ready:
                     await self._has_followed.wait()
         except TimeoutError:
             log.warning("reads are behind the leader", revision=self.state.revision, leader=revision)
+            return False
+        return True
+
+    async def reach(self, revision: int) -> None:
+        """As above, for a reader that has seen this revision elsewhere. Raises NoService: another server knows more."""
+        if self.leadership is not None and not await self.mirrors(revision):
+            raise NoService(f"this server is behind: it has revision {self.state.revision}; ask another one")
 
     def tell(self, event: Event) -> None:
         self.machine.tell(event)

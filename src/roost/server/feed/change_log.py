@@ -40,6 +40,7 @@ class ChangeFilter(NamedTuple):
 
 
 EVERYTHING = ChangeFilter()
+UNKNOWN = 1 << 63  # greater than every revision
 
 
 class CommittedChanges:
@@ -253,12 +254,14 @@ class Watch:
     def _position(self, since: str) -> int | None:
         if not since:
             return self.revision
+        revision = self.revision_of(since)
+        return revision if revision <= self.revision else None
+
+    def revision_of(self, since: str) -> int:
+        """The revision of a mark. It may be unknown here yet; that of a mark of another life is never known."""
         revision, _, life = since.partition("-")
-        if not (revision.isascii() and revision.isdigit() and len(revision) <= 18):
-            return None
-        if (life and life != str(self._life)) or int(revision) > self.revision:
-            return None
-        return int(revision)
+        is_readable = revision.isascii() and revision.isdigit() and len(revision) <= 18
+        return int(revision) if is_readable and life in ("", str(self._life)) else UNKNOWN
 
     def _trim(self) -> None:
         dropped = 0

@@ -11,7 +11,7 @@ from roost.model.errors import Invalid, NoService
 from roost.model.records.access import OPERATOR
 from roost.model.records.opaque import OPAQUE_KINDS
 from roost.schema.history import EventPage, EventView
-from roost.server.feed.change_log import KINDS, ChangeFilter, FeedUpdate
+from roost.server.feed.change_log import KINDS, UNKNOWN, ChangeFilter, FeedUpdate
 from roost.server.history.projection import ABOUT
 from roost.server.history.search import EventsWanted, Period, Projects, events_after, last_event, search_events
 from roost.server.history.service import FOLLOW_PAUSE_S, History, needed
@@ -125,4 +125,7 @@ async def changes(
     The object of a pool, a project or a reservation is what was set; its view is at its own path.
     """
     await call.state()
-    return call.context.watch.follow(since, ChangeFilter(frozenset(kind or KINDS), workload, call.redactor, prefix))
+    watch = call.context.watch
+    if (revision := watch.revision_of(since)) != UNKNOWN:
+        await call.engine.reach(revision)
+    return watch.follow(since, ChangeFilter(frozenset(kind or KINDS), workload, call.redactor, prefix))
