@@ -102,6 +102,9 @@ class Nemesis:
                 raise CannotBeDone(f"no small disk could be mounted: {server.disk.cannot}")
             with server.disk.full():
                 yield
+            if server.ended_by_itself():  # it was just starting; a service manager would start it again
+                server.end()
+                server.start()
 
     @contextlib.contextmanager
     def _clock_jump(self, fault: Fault, done: FaultDone) -> Iterator[None]:

@@ -42,7 +42,7 @@ DENIALS = (
 
 # The first that matches counts.
 MESSAGES: list[tuple[Any, str]] = [
-    (asyncpg.DiskFullError, "no space left on the server of {name}; make room, Roost goes on by itself"),
+    (asyncpg.DiskFullError, "no space left on the server of {name}; make room: a running server goes on by itself"),
     (
         asyncpg.ReadOnlySQLTransactionError | asyncpg.TargetServerAttributeNotMatched,
         "{name} can only be read; is it a standby, or has it been set read-only?",

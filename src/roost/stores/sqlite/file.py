@@ -173,7 +173,7 @@ def explain(error: Exception, path: Path) -> Exception:
         case apsw.FullError():
             free = shutil.disk_usage(path.parent).free
             return unavailable(
-                f"no space left for {path} ({free:,} bytes free on its file system); make room, Roost goes on by itself"
+                f"no space left for {path} ({free:,} bytes free on its file system); make room: a running server goes on by itself"
             )
         case apsw.BusyError() | apsw.LockedError():
             return unavailable(f"another program has {path} open; close it")
