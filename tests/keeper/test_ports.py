@@ -38,7 +38,7 @@ def test_the_range_is_that_of_the_model() -> None:
 
 def test_two_nodes_of_one_machine_have_different_ports() -> None:
     with claimed(1, 1) as found:
-        assert found == [(20_000, 21_499), (21_500, 22_999)]
+        assert found == [(20_000, 21_499), (22_500, 23_749)]
 
 
 def test_many_nodes_each_have_ports_of_their_own() -> None:
@@ -48,9 +48,12 @@ def test_many_nodes_each_have_ports_of_their_own() -> None:
 
 
 def test_where_little_is_left_a_node_gets_less_and_in_the_end_nothing() -> None:
-    with claimed(*[1] * 7, 8, 1, *[1] * 20) as found:
-        assert disjoint(found) and found[8][1] - found[8][0] + 1 == 6 * ports.BLOCK
-        assert ports.claim(1) is None
+    with claimed(*[1] * 30) as found:
+        assert len(found) == 30 and disjoint(found)
+        sizes = [last - first + 1 for first, last in found]
+        assert sizes == sorted(sizes, reverse=True) and sizes[0] == 12 * ports.BLOCK and sizes[-1] == ports.BLOCK
+        with claimed(*[1] * 30):
+            assert ports.claim(1) is None
 
 
 def test_ports_are_free_again_when_their_node_ended() -> None:
@@ -63,7 +66,7 @@ def test_ports_are_free_again_when_their_node_ended() -> None:
 def test_a_block_in_which_a_process_listens_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "listening", lambda: {20_007})
     with claimed(1) as found:
-        assert found == [(21_500, 22_999)]
+        assert found == [(21_375, 22_749)]
 
 
 def test_listening_ports_are_read_from_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

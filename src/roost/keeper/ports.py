@@ -9,7 +9,7 @@ import socket
 
 FIRST, LAST = 20_000, 31_999  # below the ports that systems give to clients
 BLOCK = 125  # ports of a claim: 64 nodes of one machine, and as many again, have more than one run may ask for
-SERVERS = 8  # independent nodes of one machine that each get a full part
+PARTS = 8  # of what is free, so that nodes of other servers also have their part: some thirty of them
 NAME = "\0roost-ports-{first}"
 LISTEN = "0A"  # the state in /proc/net/tcp
 
@@ -31,14 +31,15 @@ class PortRange:
 
 
 def claim(nodes: int) -> "PortRange | None":
-    """The part of one of so many nodes; a smaller one where others have much; None where nothing is left."""
+    """The part of one of so many nodes, out of what is free: the more nodes there are, the less; None for the last."""
     busy = {block_of(port) for port in listening()}
-    count = (LAST - FIRST + 1) // BLOCK
-    size = max(1, count // (SERVERS * nodes))
+    every = range(FIRST, LAST + 1, BLOCK)
+    free = [first for first in every if first not in busy and _is_free(first)]
+    size = max(1, len(free) // (PARTS * nodes))
     while size:
-        for start in range(0, count - size + 1, size):
-            blocks = [FIRST + (start + index) * BLOCK for index in range(size)]
-            sockets = [] if busy.intersection(blocks) else _bind(blocks)
+        for start in range(0, len(every) - size + 1, size):
+            blocks = list(every[start : start + size])
+            sockets = _bind(blocks) if set(free).issuperset(blocks) else []
             if sockets:
                 return PortRange(blocks[0], blocks[-1] + BLOCK - 1, sockets)
         size //= 2
@@ -61,6 +62,13 @@ def listening(proc: str = "/proc") -> set[int]:
             continue
         ports |= {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == LISTEN}
     return ports
+
+
+def _is_free(first: int) -> bool:
+    claims = _bind([first])
+    for claim in claims:
+        claim.close()
+    return bool(claims)
 
 
 def _bind(blocks: list[int]) -> "list[socket.socket]":

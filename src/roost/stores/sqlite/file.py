@@ -172,9 +172,8 @@ def explain(error: Exception, path: Path) -> Exception:
             return damaged(path, str(error))
         case apsw.FullError():
             free = shutil.disk_usage(path.parent).free
-            return unavailable(
-                f"no space left for {path} ({free:,} bytes free on its file system); make room: a running server goes on by itself"
-            )
+            advice = "make room: a running server goes on by itself"
+            return unavailable(f"no space left for {path} ({free:,} bytes free on its file system); {advice}")
         case apsw.BusyError() | apsw.LockedError():
             return unavailable(f"another program has {path} open; close it")
         case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
