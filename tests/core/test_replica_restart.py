@@ -113,6 +113,23 @@ def test_a_pause_does_not_last_forever_when_the_clock_was_set_back() -> None:
     assert scene.states("web.0") == ["placed"]
 
 
+def test_a_finished_service_comes_back_as_it_is_stored_after_the_clock_was_set_back() -> None:
+    scene = Scene("a")
+    scene.submit(service("web"))
+    scene.running("web.0")
+    scene.wait("10m")
+    scene.cancel("web")
+    scene.stopped("web.0")
+    assert scene.state.workloads["default/web"].rollout.state == "done"
+    scene.now -= 900_000
+    scene.restart()
+    began_ms = scene.now
+    scene.hello("a")
+    scene.wait("1s")
+    scene.retry("web")
+    assert scene.state.workloads["default/web"].rollout.progress_ms == began_ms
+
+
 # without memory
 
 

@@ -288,6 +288,9 @@ def _await_workload(state: State, workload: Workload) -> None:
         progress.placed_count = max(progress.placed_count, workload.count)
         state.at(state.now_ms + state.settings.lease_ms + state.settings.lease_margin_ms, TimerKind.ADOPTED, key)
     join_gang(state, workload)
+    if workload.rollout is not None and workload.rollout.progress_ms > state.now_ms:  # the clock was set back
+        workload.rollout = replace(workload.rollout, progress_ms=state.now_ms)  # also if finished: it may be retried
+        state.touch_workload(workload)
     if workload.finished_ms:
         state.at(workload.finished_ms + workload.policy.retention_ms, TimerKind.SWEEP, key)
         state.finished[key] = None
@@ -297,9 +300,6 @@ def _await_workload(state: State, workload: Workload) -> None:
         return
     if workload.policy.kind == WorkloadKind.SERVICE:
         state.mark_dirty(key)
-        if workload.rollout is not None and workload.rollout.progress_ms > state.now_ms:
-            workload.rollout = replace(workload.rollout, progress_ms=state.now_ms)
-            state.touch_workload(workload)
     if workload.cancelling is not None:
         state.cancelling[key] = None
     _await_others(state, workload)
