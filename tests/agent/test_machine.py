@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from roost.agent.actor import Actor, Forget, Lease
-from roost.agent.connection.machine import LogLine, Phase
+from roost.agent.connection.machine import Connected, LearnServers, LogLine, Phase, StreamEnd
 from roost.agent.machine import (
     LAST_EVENTS_MS,
     LEASE_STEPS,
@@ -56,8 +56,23 @@ def causes(machine: AgentMachine) -> dict[int, tuple[str, str]]:
 
 def test_the_lease_comes_before_what_needs_it() -> None:
     _, effects = machine_with(run(1), run(2))
-    assert effects[1] == Lease(HELLO_MS + LEASE_MS)
+    assert effects[1:3] == [Connected(), Lease(HELLO_MS + LEASE_MS)]
     assert starts(effects) == ["1", "2"]
+
+
+def test_a_new_session_is_announced_before_it_releases_logs() -> None:
+    """The spool would otherwise remove a file because the server before had all of it."""
+    machine, _ = machine_with(run(1))
+    machine.happened(Started("1", 1, 1_010), 1_010)
+    machine.happened(Ended("1", "exited", 1_020, 0), 1_020)
+    machine.link.closed(StreamEnd.BROKEN, "", 1_030)
+    machine.link.tick(9_000)
+    machine.link.certified(())
+    machine.link.opened("", 9_000)
+    machine.link.sent()
+    effects = machine.resolve(machine.link.received(Welcome(SESSION + 1, 9_000, LEASE_MS, 1), 9_001), 9_001)
+    lease = Lease(9_000 + LEASE_MS)
+    assert effects[1:] == [Connected(), lease, Forget(1), ReleaseLog("default/j/1/1.1"), LearnServers(())]
 
 
 def test_a_stop_and_a_drop_become_orders_of_the_driver_with_their_reason() -> None:

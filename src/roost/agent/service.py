@@ -113,8 +113,7 @@ class Service:
                     if count:
                         end_leftovers(self._mark)
                     self._restored.set()
-                case Connected(servers, series):
-                    self._identity.learn(servers, series)
+                case Connected():
                     self.spool.reconnected()
                 case LogLine(text):
                     log(text)

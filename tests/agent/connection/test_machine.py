@@ -23,6 +23,7 @@ from roost.agent.connection.machine import (
     Connected,
     Effect,
     FindLeader,
+    LearnServers,
     LinkMachine,
     LogLine,
     OpenStream,
@@ -80,8 +81,9 @@ def test_a_stream_begins_with_hello_and_the_welcome_begins_a_session() -> None:
     machine.sent()
     assert machine.received(Welcome(SESSION, 100, LEASE_MS, 1), 130, ("a:1", "c:1")) == [
         LogLine("connected to a:1 as n1"),
+        Connected(),
         Lease(100 + LEASE_MS),
-        Connected(("a:1", "c:1")),
+        LearnServers(("a:1", "c:1")),
     ]
     assert machine.phase is Phase.CONNECTED
     assert machine.known_servers() == ("a:1", "b:1", "c:1")

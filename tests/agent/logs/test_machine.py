@@ -72,8 +72,21 @@ def test_bytes_that_one_server_has_are_sent_to_the_next() -> None:
     machine = asked(LOG)
     assert machine.answered([(LOG, 4)], 1) == [] and machine.is_idle
     assert machine.reconnected() == []
-    assert machine.tick(2) == [CloseLogStream(), OpenLogStream(), question(LOG, offset=4)]
+    assert machine.tick(2) == [CloseLogStream(), OpenLogStream(), question(LOG)]
     assert machine.answered([(LOG, 0)], 3) == [ReadFile(LOG, 0, 4)]
+
+
+def test_a_file_that_a_new_session_releases_stays_until_that_server_has_all_of_it() -> None:
+    """The server before had all of it, and the next one, or the next life of the same one, may have nothing."""
+    machine = asked(LOG)
+    assert machine.answered([(LOG, 4)], 1) == []
+    assert machine.reconnected() == []
+    assert machine.release(LOG) == []
+    assert machine.tick(2) == [CloseLogStream(), OpenLogStream(), question(LOG)]
+    assert machine.answered([(LOG, 0)], 3) == [ReadFile(LOG, 0, 4)]
+    assert machine.was_read(b"logs", 4, 3) == [SendBatch((LogChunk(LOG, 0, b"logs"),))]
+    assert machine.answered([(LOG, 4)], 4) == [UnlinkFile(LOG)]
+    assert machine.is_idle and not machine.logs
 
 
 def test_trouble_is_waited_out_for_longer_each_time_and_nothing_is_given_up() -> None:

@@ -82,7 +82,11 @@ class FindLeader(msgspec.Struct, frozen=True):
 
 
 class Connected(msgspec.Struct, frozen=True):
-    """A session begins; these servers are to be remembered for the next start."""
+    """A session begins, perhaps with another server. This comes before everything that the session orders."""
+
+
+class LearnServers(msgspec.Struct, frozen=True):
+    """Remember these servers for the next start."""
 
     servers: tuple[str, ...]
     series: int = 0  # of their certificates
@@ -92,7 +96,7 @@ class LogLine(msgspec.Struct, frozen=True):
     text: str
 
 
-StreamEffect = ReadCertificate | OpenStream | SendFrame | CloseStream | FindLeader
+StreamEffect = ReadCertificate | OpenStream | SendFrame | CloseStream | FindLeader | LearnServers
 Effect = StreamEffect | Connected | LogLine | Action
 
 
@@ -263,7 +267,8 @@ class LinkMachine:
         self._unanswered = self._unsure = self._finding = False
         actions = self._actor.welcomed(welcome, now)
         self._plan_beat(self._sent_ms)
-        return [*self._log(f"connected to {self.address} as {self._actor.node}"), *actions, Connected(servers, series)]
+        line = self._log(f"connected to {self.address} as {self._actor.node}")
+        return [*line, Connected(), *actions, LearnServers(servers, series)]
 
     def _beat(self, now: int, usage: Usage | None) -> SendFrame:
         """The next heartbeat. A regular one repeats the reports that were not acknowledged."""

@@ -118,6 +118,8 @@ class AgentStream:
                 self._stream.cancel()
             case link.FindLeader(addresses):
                 self._finder = self._streams.create_task(self._find_leader(addresses))
+            case link.LearnServers(servers, series):
+                self._identity.learn(servers, series)
             case _:
                 assert_never(effect)
 

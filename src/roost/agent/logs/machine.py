@@ -73,7 +73,7 @@ class Log(msgspec.Struct, eq=False):
     """One log that has bytes."""
 
     name: str
-    kept: int = 0  # how far the server has it
+    kept: int = 0  # how far the server of this session has it, as far as it has answered
     final: int | None = None  # its size in the end, once the run has ended
     released: bool = False  # nothing here needs the file now
     queued: bool = False
@@ -138,8 +138,13 @@ class SpoolMachine:
         return self._finish(log)
 
     def reconnected(self) -> list[Effect]:
-        """There is a server again, perhaps another one. The old stream may hang without a word, so it is left."""
+        """There is a server again, perhaps another one. The old stream may hang without a word, so it is left.
+
+        This server, or this life of it, may have less than the last one: no file goes before it has answered.
+        """
         self._has_moved = True
+        for log in self.logs.values():
+            log.kept = 0
         if self.phase is not SpoolPhase.AWAITING:
             return []
         self.phase = SpoolPhase.RESTING
