@@ -43,3 +43,12 @@ def test_no_two_attempts_write_one_log() -> None:
     checkers, _ = truth()
     with pytest.raises(Wrong, match="is the log of 7 and of 8"):
         checkers.began(LOG, 8)
+
+
+def test_a_removed_log_may_be_short_only_after_the_removal_was_lost() -> None:
+    checkers, _ = truth()
+    checkers.began("default/job/10/0.1", 8)
+    checkers.removed("default/job/1")
+    assert not checkers.may_be_short(LOG), "the state must not have it"
+    checkers.loss_accepted()
+    assert checkers.may_be_short(LOG) and not checkers.may_be_short("default/job/10/0.1")

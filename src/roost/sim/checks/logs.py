@@ -24,6 +24,7 @@ class LogCheckers:
         self.written: dict[str, int] = {}
         self._tokens: dict[str, int] = {}
         self._lost: dict[str, bool] = {}
+        self._removed: dict[str, bool] = {}  # with their workloads, after the commit
         self._doubled: dict[str, bool] = {}  # of two attempts: not checked
         self.forgetful = False
         self.blobs: list[Blobs] = []  # server by server
@@ -54,6 +55,15 @@ class LogCheckers:
     def blob_cut(self, name: str) -> None:
         """A server has lost the end of a log. It may have been the only one, and its answer may be on its way."""
         self._lost[name] = True
+
+    def removed(self, prefix: str) -> None:
+        """A server removes the logs of a workload (PROJECT/NAME/SERIAL): the state must no longer have it."""
+        self._removed.update((name, True) for name in self.written if name.startswith(f"{prefix}/"))
+
+    def loss_accepted(self) -> None:
+        """Commits are lost. A workload whose removal is among them is in the state again, and its logs are gone."""
+        self.forgetful = True
+        self._lost.update(self._removed)
 
     def may_be_short(self, name: str) -> bool:
         return name in self._lost

@@ -127,7 +127,8 @@ class Checkers:
         for key in list(self.records.now["workload"]):
             self.replaces(key)
         self.forgotten()
-        self.forgetful = self.logs.forgetful = True
+        self.forgetful = True
+        self.logs.loss_accepted()
         self.records.committed(snapshot.records)
         for key, _, now in self.records.written("instance"):
             self.disk[key] = self._known(now)

@@ -294,6 +294,7 @@ class SimulatedServer(SimulatedProcess):
                 self._checkers.acted(self.state, done)
                 self._gateway.act(done)
                 for prefix in done.swept:
+                    self._checkers.logs.removed(prefix)
                     self.logs.dropped(prefix)
                     self.blobs.drop_below(prefix)
             case engine.AnswerRequest(request, value):
