@@ -114,10 +114,11 @@ def test_a_server_that_is_killed_and_started_again_is_taken_up_where_it_was(tmp_
             served.process.send_signal(signal.SIGKILL)
             served.process.wait(DEADLINE_S)
             arguments = ["server", "--data", str(home), "--listen", url.rpartition("/")[2], "--lease", "20000"]
+            # By default agents get the port after that of the API, and another process may have that one.
+            ports = ["--controller-listen", address, "--agents-listen", "127.0.0.1:0"]
             again = subprocess.Popen(
-                [sys.executable, "-m", "roost", *arguments, "--controller-listen", address],
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, "-m", "roost", *arguments, *ports], stdout=subprocess.DEVNULL, start_new_session=True
+            )
             try:
                 assert controller.unschedule("default", "waits").name == "waits"
                 rest = [stage.state for frame in frames for stage in frame.stages]

@@ -57,7 +57,8 @@ async def test_counts_follow_the_life_of_workloads(monkeypatch: pytest.MonkeyPat
                 await agent.starts(runs[-1])
                 await agent.ends(runs[-1], code=chance.choice([0, 1]))
             if chance.random() < 0.3:
-                await made.post(f"/v1/workloads/{project}/w{number}/cancel", {})
+                answer = await made.client.post(f"/v1/workloads/{project}/w{number}/cancel", json={})
+                assert answer.status_code in (200, 404), "one that has ended may be removed already"
             if number % 3 == 0:
                 await agrees(made)
         await agrees(made)
