@@ -270,6 +270,10 @@ class SimulatedServer(SimulatedProcess):
         if self.ready and not self.machine.is_deciding:
             self._decided(self.machine.turn(self.clock.now_ms()))
 
+    @property
+    def _is_fenced(self) -> bool:
+        return self._disk.memory.lead_now.epoch != self.epoch
+
     def _go_on(self, life: int) -> None:
         if life == self.life and self.machine.is_deciding:
             self._decided(self.machine.go_on())
@@ -280,7 +284,7 @@ class SimulatedServer(SimulatedProcess):
             self._checkers.paused()
         elif isinstance(decided, engine.Act):
             self._checkers.living.hears(decided.batch)
-            self._checkers.stepped(self.state, decided.done)
+            self._checkers.stepped(self.state, decided.done, is_fenced=self._is_fenced)
         self._carry_out(effects)
 
     def _carry_out(self, effects: Sequence[engine.Effect]) -> None:
@@ -306,7 +310,7 @@ class SimulatedServer(SimulatedProcess):
                 self._gateway.reset()
             case engine.Began():
                 self.epoch = self.machine.epoch
-                self._checkers.loaded(self.state, is_fenced=self._disk.memory.lead_now.epoch != self.epoch)
+                self._checkers.loaded(self.state, is_fenced=self._is_fenced)
                 world.tell(self.name, f"leads from revision {self.state.revision} with epoch {self.epoch}")
             case engine.SleepUntil(at_ms):
                 if at_ms == 0 or self.machine.inbox:
