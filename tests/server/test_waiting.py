@@ -9,6 +9,9 @@ from roost.server.waiting import SLICE_S, LoopShare, TurnBudget
 Turn = Callable[[], Awaitable[None]]
 
 
+AT_ONCE = 6  # pieces of unknown cost in one turn
+
+
 def burn(seconds: float) -> None:
     until = time.thread_time() + seconds
     while time.thread_time() < until:
@@ -55,9 +58,19 @@ async def test_work_that_comes_in_the_turn_for_others_waits() -> None:
     assert order == ["a turn later", "worked"]
 
 
-async def test_short_pieces_of_work_share_a_turn() -> None:
+async def test_some_short_pieces_of_work_share_a_turn() -> None:
     turns = await done_per_turn(LoopShare().turn, 20, 0.0)
-    assert max(turns) == 20
+    assert max(turns) == AT_ONCE
+
+
+async def test_pieces_whose_work_comes_later_do_not_meet_in_one_turn() -> None:
+    share = LoopShare()
+
+    async def turn() -> None:
+        await share.turn()
+        await asyncio.sleep(0)  # as a request whose body is read first
+
+    assert max(await done_per_turn(turn, 20, 0.0)) <= AT_ONCE
 
 
 async def test_one_that_is_cancelled_while_it_waits_takes_no_turn() -> None:

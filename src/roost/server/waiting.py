@@ -16,6 +16,7 @@ SCAN_S = 0.005  # of CPU time for one page
 SCANNED_AT_ONCE = 50
 SLICE_S = 0.005  # of work before others have their turn
 NEVER_S = -1.0  # no CPU time is left
+PIECE_S = SLICE_S / 5  # that each piece counts for, before it is known: it may come after an await, with all the others
 
 
 async def wait_for(event: asyncio.Event, timeout_s: float | None) -> None:
@@ -91,6 +92,8 @@ class LoopShare:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(future)
             await future
+        else:
+            self._until_s -= PIECE_S
 
     def _rest(self) -> None:
         """This turn is for others."""
