@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from roost.server.waiting import SLICE_S, LoopShare, TurnBudget
 
@@ -77,7 +78,7 @@ async def test_one_that_is_cancelled_while_it_waits_takes_no_turn() -> None:
     share = LoopShare()
     await share.turn()
     burn(2 * SLICE_S)
-    await _cancel_the_first_of_three(share.turn)
+    await _cancel_the_first_that_waits(share.turn)
 
 
 async def test_work_of_others_takes_nothing_from_a_budget_of_turns() -> None:
@@ -100,12 +101,16 @@ async def test_large_work_counts_as_much_of_the_budget_as_it_says() -> None:
 async def test_one_that_is_cancelled_takes_nothing_from_the_budget() -> None:
     budget = TurnBudget(1)
     await budget.turn()
-    await _cancel_the_first_of_three(budget.turn)
+    await _cancel_the_first_that_waits(budget.turn)
 
 
-async def _cancel_the_first_of_three(turn: Turn) -> None:
-    waiting = [asyncio.ensure_future(turn()) for _ in range(3)]
+async def _cancel_the_first_that_waits(turn: Turn) -> None:
+    errors: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
+    tasks = [asyncio.ensure_future(turn()) for _ in range(4)]
     await asyncio.sleep(0)
-    waiting[0].cancel()
+    cancelled, *others = [task for task in tasks if not task.done()]
+    cancelled.cancel()
     async with asyncio.timeout(10):
-        await asyncio.gather(*waiting[1:])
+        await asyncio.gather(*others)
+    assert cancelled.cancelled() and len(others) >= 2 and not errors
