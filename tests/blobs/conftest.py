@@ -1,5 +1,5 @@
-"""A failing assertion of the contract shows its values, though the contract is not a test file itself."""
+"""A failing assertion of a contract shows its values, though a contract is not a test file itself."""
 
 import pytest
 
-pytest.register_assert_rewrite("tests.blobs.contract")
+pytest.register_assert_rewrite("tests.blobs.contract", "tests.blobs.log_contract")

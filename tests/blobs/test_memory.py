@@ -1,13 +1,13 @@
-"""The memory blobs keep the contract."""
+"""The blobs in memory keep the contract."""
 
 import pytest
 
 from roost.blobs.memory import MemoryBlobs
-from roost.ports.blobs import Blobs
+from roost.ports.blobs import BlobStore
 from tests.blobs.contract import BlobsContract
 
 
 class TestMemory(BlobsContract):
     @pytest.fixture
-    def blobs(self) -> Blobs:
+    def blobs(self) -> BlobStore:
         return MemoryBlobs()

@@ -1,1 +1,1 @@
-"""Where logs are kept."""
+"""Where bytes are kept: files by digest, and the logs of runs."""

@@ -1,149 +1,224 @@
-"""Blobs in files: one file per key below a root. Not synced chunk by chunk: a log may lose its end in a power cut."""
+"""Blobs in files: one read-only file each, named by its digest, below 256 folders. Written beside, then renamed."""
 
-import contextlib
-import functools
+import asyncio
 import os
-import shutil
-import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ParamSpec, TypeVar
-from urllib.parse import quote
+from typing import Any, TypeVar
 
-from roost.ports.blobs import BlobsUnavailable, parts_of
+from roost.blobs.disk import answering, make_private, remove_older, sync, sync_all, write_all
+from roost.blobs.staging import Staging, stored_or
+from roost.ports.blobs import (
+    CHUNK_BYTES_MAX,
+    DIGEST,
+    PAGE_MAX,
+    SHA256,
+    BlobInfo,
+    BlobPage,
+    BlobsUnavailable,
+    Finished,
+    Stored,
+    Upload,
+    WrongBytes,
+    check_contents,
+    check_digest,
+    check_digests,
+    check_page,
+    check_range,
+)
 
-# Open files are a budget of the process (often 1,024), and the agents' connections need most of it.
-OPEN_FILES_MAX = 128
+THREADS = 4  # a disk is not faster with more; a disk that hangs holds these and no others
 
-# File systems take 255 bytes per name; the ending of a blob's file is counted.
-NAME_BYTES_MAX = 255
-
-# A "+" never appears in an escaped name, so the file of "a/b" is never in the way of the folder of "a/b/c".
-ENDING = "+log"
-
-# Removing a hundred thousand files takes seconds: they are put aside under the lock, and removed without it.
-GONE = "+gone-"
-
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _answering(call: Callable[P, T]) -> Callable[P, T | BlobsUnavailable]:
-    """What the disk refuses is an answer."""
-
-    @functools.wraps(call)
-    def answer(*args: P.args, **kwargs: P.kwargs) -> T | BlobsUnavailable:
-        try:
-            return call(*args, **kwargs)
-        except OSError as error:
-            return BlobsUnavailable(str(error))
-
-    return answer
-
-
-class _File:
-    """An open file and its size, which only we change."""
-
-    __slots__ = ("descriptor", "size")
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        self.size = os.fstat(descriptor).st_size
-
-
 class FileBlobs:
-    """The Blobs port on a folder that no other process writes to. Safe to use from several threads."""
+    """The BlobStore port on a folder that no other process writes to."""
 
-    def __init__(self, root: Path, open_files_max: int = OPEN_FILES_MAX) -> None:
-        self._root = root
-        self._open_files_max = open_files_max
-        self._files: OrderedDict[str, _File] = OrderedDict()  # the one used last is at the end
-        # A descriptor that is closed under a write may be another file by then.
-        self._lock = threading.Lock()
+    def __init__(self, root: Path) -> None:
+        self._blobs = root / "sha256"
+        self._small = root / "small"  # contents of one `put`, until they are durable
+        self._threads = ThreadPoolExecutor(THREADS, "blobs")
+        self._staging = Staging(root / "uploads", self._threads)
+        self._batches = 0
 
-    @_answering
-    def append(self, key: str, offset: int, data: bytes) -> int:
-        if offset < 0:
-            raise ValueError(f"an offset is not negative: {offset}")
-        with self._lock:
-            file = self._find(key)
-            size = file.size if file else 0
-            if offset > size:
-                return size
-            file = file or self._make(key)
-            rest = memoryview(data)[size - offset :]
-            while rest:  # a disk that is nearly full takes a part and refuses the next
-                written = os.pwrite(file.descriptor, rest, file.size)
-                file.size += written
-                rest = rest[written:]
-            return file.size
+    async def missing(self, digests: Sequence[str]) -> list[str] | BlobsUnavailable:
+        check_digests(digests)
+        return await self._in_thread(self._missing, digests)
 
-    @_answering
-    def read(self, key: str, offset: int, limit: int) -> bytes:
-        if offset < 0 or limit < 0:
-            raise ValueError(f"offset and limit are not negative: {offset}, {limit}")
-        with self._lock:
-            file = self._find(key)
-            # Never ask for more than there is: the buffer is made before the file is looked at.
-            return os.pread(file.descriptor, min(limit, max(file.size - offset, 0)), offset) if file else b""
+    async def size(self, digest: str) -> int | BlobsUnavailable | None:
+        check_digest(digest)
+        return await self._in_thread(self._size, digest)
 
-    @_answering
-    def size(self, key: str) -> int | None:
-        with self._lock:
-            file = self._find(key)
-            return file.size if file else None
+    async def read(self, digest: str, offset: int, limit: int) -> bytes | BlobsUnavailable | None:
+        check_digest(digest)
+        check_range(offset, limit)
+        return await self._in_thread(self._read, digest, offset, limit)
 
-    @_answering
-    def drop_below(self, folder: str) -> None:
-        path = self._root.joinpath(*(quote(part, safe="") for part in parts_of(folder)))
-        with self._lock:
-            for key in [key for key in self._files if key.startswith(f"{folder}/")]:
-                os.close(self._files.pop(key).descriptor)
-            with contextlib.suppress(FileNotFoundError):
-                path.rename(self._root / f"{GONE}{time.monotonic_ns()}")
-            self._drop_empty(path)
-        for gone in self._root.glob(f"{GONE}*"):  # also what was left when we were killed in the middle
-            shutil.rmtree(gone, ignore_errors=True)
+    async def put(self, contents: Sequence[tuple[str, bytes]]) -> WrongBytes | BlobsUnavailable | None:
+        self._batches += 1
+        return await self._in_thread(self._put, contents, self._batches)
 
-    def close(self) -> None:
-        with self._lock:
-            while self._files:
-                _, file = self._files.popitem()
-                os.close(file.descriptor)
+    async def get(self, digests: Sequence[str]) -> list[bytes | None] | BlobsUnavailable:
+        check_digests(digests)
+        return await self._in_thread(self._get, digests)
 
-    def _drop_empty(self, path: Path) -> None:
-        """Folders go with their last file; one that is not empty or not there ends the walk."""
-        with contextlib.suppress(OSError):
-            for folder in path.relative_to(self._root).parents[:-1]:
-                (self._root / folder).rmdir()
+    async def delete(self, digest: str) -> BlobsUnavailable | None:
+        check_digest(digest)
+        return await self._in_thread(self._delete, digest)
 
-    def _find(self, key: str) -> _File | None:
-        file = self._files.get(key)
-        if file:
-            self._files.move_to_end(key)
-            return file
+    async def page(self, after: str = "", limit: int = PAGE_MAX) -> BlobPage | BlobsUnavailable:
+        check_page(after, limit)
+        return await self._in_thread(self._page, after, limit)
+
+    async def begin(self, upload: Upload) -> int | Stored | BlobsUnavailable:
+        size = await self.size(upload.digest)
+        if isinstance(size, int):
+            return Stored(upload.digest, size)
+        return size or await self._staging.offset(upload)
+
+    async def write(self, upload: Upload, offset: int, data: bytes) -> int | WrongBytes | BlobsUnavailable:
+        return await self._staging.write(upload, offset, data)
+
+    async def finish(self, upload: Upload) -> Finished:
+        async def keep(path: Path) -> BlobsUnavailable | None:
+            return await self._in_thread(self._keep, path, upload.digest)
+
+        outcome = await self._staging.finish(upload, keep)
+        return stored_or(outcome, await self.size(upload.digest), upload.digest)
+
+    async def abandon(self, upload: Upload) -> BlobsUnavailable | None:
+        return await self._staging.abandon(upload)
+
+    async def expire(self, before_ms: int) -> int | BlobsUnavailable:
+        left = await self._in_thread(answering(remove_older), self._small, before_ms)  # a crash in `put` left them
+        return left if isinstance(left, BlobsUnavailable) else await self._staging.expire(before_ms)
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, *arguments)
+
+    def _path(self, digest: str) -> str:
+        """As text: paths of pathlib take half of the time of a batch."""
+        name = digest.removeprefix(SHA256)
+        return f"{self._blobs}/{name[:2]}/{name}"
+
+    @answering
+    def _missing(self, digests: Sequence[str]) -> list[str]:
+        return [digest for digest in digests if self._stat(digest) is None]
+
+    @answering
+    def _size(self, digest: str) -> int | None:
+        found = self._stat(digest)
+        return None if found is None else found.st_size
+
+    def _stat(self, digest: str) -> os.stat_result | None:
         try:
-            return self._keep(key, os.open(self._path(key), os.O_RDWR | os.O_NOFOLLOW))
+            return os.lstat(self._path(digest))
         except FileNotFoundError:
             return None
 
-    def _make(self, key: str) -> _File:
-        path = self._path(key)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self._keep(key, os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
+    @answering
+    def _read(self, digest: str, offset: int, limit: int) -> bytes | None:
+        return self._pread(digest, offset, limit)
 
-    def _keep(self, key: str, descriptor: int) -> _File:
-        while len(self._files) >= self._open_files_max:
-            _, oldest = self._files.popitem(last=False)
-            os.close(oldest.descriptor)
-        file = self._files[key] = _File(descriptor)
-        return file
+    def _pread(self, digest: str, offset: int, limit: int) -> bytes | None:
+        try:
+            descriptor = os.open(self._path(digest), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            # Never ask for more than there is: the buffer is made before the file is looked at.
+            return os.pread(descriptor, min(limit, max(os.fstat(descriptor).st_size - offset, 0)), offset)
+        finally:
+            os.close(descriptor)
 
-    def _path(self, key: str) -> Path:
-        names = [quote(part, safe="") for part in parts_of(key)]
-        names[-1] += ENDING
-        if any(len(name) > NAME_BYTES_MAX for name in names):
-            raise ValueError(f"a part of the blob's key is too long for a file name: {key!r}")
-        return self._root.joinpath(*names)
+    @answering
+    def _keep(self, path: Path, digest: str) -> None:
+        """A verified file becomes the blob. Another one with this name has the same bytes and is replaced."""
+        os.chmod(path, 0o400)
+        os.utime(path)
+        sync(path)
+        self._rename(str(path), digest)
+        sync(Path(self._path(digest)).parent)
+
+    def _rename(self, path: str, digest: str) -> None:
+        target = self._path(digest)
+        try:
+            os.rename(path, target)
+        except FileNotFoundError:
+            make_private(Path(target).parent)
+            os.rename(path, target)
+
+    @answering
+    def _put(self, contents: Sequence[tuple[str, bytes]], batch: int) -> WrongBytes | None:
+        if wrong := check_contents(contents):
+            return wrong
+        make_private(self._small)
+        fresh = {digest: data for digest, data in contents if self._stat(digest) is None}
+        paths = {digest: f"{self._small}/{batch}-{digest.removeprefix(SHA256)}" for digest in fresh}
+        try:
+            for digest, path in paths.items():
+                _write_new(path, fresh[digest])
+            sync_all(self._small, map(Path, paths.values()))
+            for digest, path in paths.items():
+                self._rename(path, digest)
+            if fresh:
+                prefixes = {digest.removeprefix(SHA256)[:2] for digest in fresh}
+                sync_all(self._blobs, [self._blobs / prefix for prefix in prefixes])
+        except OSError:
+            for path in paths.values():
+                Path(path).unlink(missing_ok=True)
+            raise
+        return None
+
+    @answering
+    def _get(self, digests: Sequence[str]) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        left = CHUNK_BYTES_MAX
+        for digest in digests:
+            data = self._pread(digest, 0, left + 1)
+            left -= len(data or b"")
+            if left < 0:
+                break
+            found.append(data)
+        return found
+
+    @answering
+    def _delete(self, digest: str) -> None:
+        Path(self._path(digest)).unlink(missing_ok=True)
+
+    @answering
+    def _page(self, after: str, limit: int) -> BlobPage:
+        last = after.removeprefix(SHA256)
+        found: list[BlobInfo] = []
+        for folder in _names(self._blobs, last[:2]):
+            for name in _names(self._blobs / folder, last):
+                digest = SHA256 + name
+                blob = self._stat(digest) if name > last and DIGEST.fullmatch(digest) else None
+                if blob is None:
+                    continue
+                if len(found) == limit:
+                    return BlobPage(found, found[-1].digest)
+                found.append(BlobInfo(digest, blob.st_size, blob.st_mtime_ns // 1_000_000))
+        return BlobPage(found, None)
+
+
+def _write_new(path: str, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o400)
+    except FileExistsError:  # left by a crash
+        os.unlink(path)
+        descriptor = os.open(path, flags, 0o400)
+    try:
+        write_all(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def _names(folder: Path, first: str) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if name >= first)
+    except FileNotFoundError:
+        return []

@@ -15,7 +15,7 @@ import pytest
 from roost.agent.logs.machine import ReadFile
 from roost.agent.logs.spool import Spool
 from roost.agent.prepare import log_file
-from roost.blobs.memory import MemoryBlobs
+from roost.blobs.log_memory import MemoryLogs
 from roost.drivers.fake import ScriptedAct
 from roost.keeper.run import KeeperRun
 from roost.server.agents.log_machine import ENOUGH
@@ -141,7 +141,7 @@ async def test_a_new_server_gets_a_log_from_its_beginning(tmp_path: Path) -> Non
             await until(lambda: server.logs.size(log_of(server)) == 7)
             await server.gateway.stop(0)
             server.engine.stop()
-            async with gateway_server(MemoryStore(memory), MemoryBlobs(), port) as again:
+            async with gateway_server(MemoryStore(memory), MemoryLogs(), port) as again:
                 await until(lambda: again.logs.size(log_of(again)) == 7)
                 assert again.logs.read(log_of(again), 0, 100) == b"before\n"
 
@@ -239,7 +239,7 @@ class Shelf:
     """Takes logs as a server does; its oldest stream may hang or break, as the test likes."""
 
     def __init__(self) -> None:
-        self.logs = MemoryBlobs()
+        self.logs = MemoryLogs()
         self.streams = 0
         self.first_stream = "answers"  # answers | hangs | breaks
         self.troubled = asyncio.Event()

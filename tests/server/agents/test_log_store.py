@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from roost.blobs.files import FileBlobs
-from roost.blobs.memory import MemoryBlobs
+from roost.blobs.log_files import FileLogs
+from roost.blobs.log_memory import MemoryLogs
 from roost.model.errors import NoService
-from roost.ports.blobs import BlobsUnavailable
+from roost.ports.logs import LogsUnavailable
 from roost.server.agents import log_machine, log_store
 from roost.server.agents.log_machine import ENOUGH, LIVE, LogEnd
 from roost.server.agents.log_store import LogHub
@@ -20,7 +20,7 @@ DEADLINE_S = 60.0  # against hanging: what is waited for takes milliseconds on a
 
 
 def hub_of(**limits: int) -> LogHub:
-    return LogHub(MemoryBlobs(), **{"settle_ms": 0, **limits})
+    return LogHub(MemoryLogs(), **{"settle_ms": 0, **limits})
 
 
 class Reader:
@@ -111,13 +111,13 @@ async def test_followers_of_a_quiet_attempt_notice_that_it_was_lost(monkeypatch:
 
 
 def test_after_a_restart_agents_have_time_to_send_the_rest(tmp_path: Path) -> None:
-    LogHub(FileBlobs(tmp_path)).append(LOG, 0, b"abc")
-    again = LogHub(FileBlobs(tmp_path), settle_ms=60_000)
+    LogHub(FileLogs(tmp_path)).append(LOG, 0, b"abc")
+    again = LogHub(FileLogs(tmp_path), settle_ms=60_000)
     assert again.size(LOG) == 3
     assert not again.finished(LOG, LOST)
     assert not again.finished(LOG, LogEnd(True, 4))
     assert again.finished(LOG, LogEnd(True, 3))
-    assert LogHub(FileBlobs(tmp_path), settle_ms=0).finished(LOG, LOST)
+    assert LogHub(FileLogs(tmp_path), settle_ms=0).finished(LOG, LOST)
 
 
 async def test_bytes_that_a_node_never_sends_are_missing_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,9 +194,9 @@ def test_what_is_remembered_beside_the_blobs_is_bounded(monkeypatch: pytest.Monk
 
 def test_a_disk_that_refuses_is_answered_to_the_sender_and_unavailable_to_readers(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file in the place of the root")
-    hub = LogHub(FileBlobs(tmp_path / "logs"))
-    assert isinstance(hub.append(LOG, 0, b"abc"), BlobsUnavailable)
-    assert isinstance(LogHub(FileBlobs(tmp_path / "logs"), size_max=2).append(LOG, 0, b"abc"), BlobsUnavailable)
+    hub = LogHub(FileLogs(tmp_path / "logs"))
+    assert isinstance(hub.append(LOG, 0, b"abc"), LogsUnavailable)
+    assert isinstance(LogHub(FileLogs(tmp_path / "logs"), size_max=2).append(LOG, 0, b"abc"), LogsUnavailable)
     for read in (lambda: hub.read(LOG, 0, 3), lambda: hub.size(LOG), lambda: hub.missing(LOG, LogEnd(True, 3))):
         with pytest.raises(NoService, match="cannot be read here"):
             read()

@@ -5,7 +5,7 @@ from collections.abc import Container
 import grpc
 
 from roost.model.protocol import Hello, LogChunk
-from roost.ports.blobs import BlobsUnavailable
+from roost.ports.logs import LogsUnavailable
 from roost.server.agents.authentication import AgentAuthenticator, GrpcRefusal, parsed
 from roost.server.agents.ingest_machine import Admission, IngestMachine, owner_of
 from roost.server.agents.log_machine import ENOUGH
@@ -57,7 +57,7 @@ class Shipping:
                 self._refused.warning("log refused: it is not of this node", node=node, log=chunk.log, owner=owner)
                 return pb.LogSize(log=chunk.log, size=ENOUGH)
         size = self._logs.append(chunk.log, chunk.offset, chunk.data)
-        if isinstance(size, BlobsUnavailable):
+        if isinstance(size, LogsUnavailable):
             log.error("log not kept", log=chunk.log, error=size.reason)
             raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, f"the log cannot be kept: {size.reason}")
         return pb.LogSize(log=chunk.log, size=size)

@@ -16,7 +16,7 @@ import msgspec
 
 from roost.model.errors import NoService
 from roost.model.limits import BYTES_MAX
-from roost.ports.blobs import Blobs, BlobsUnavailable
+from roost.ports.logs import Logs, LogsUnavailable
 
 LOG_BYTES_MAX = 1 << 30  # per attempt; more than is ever read, little enough that one run does not fill the disk
 ENTRIES_MAX = 20_000  # logs remembered beside their blobs; as many as may be open in a large cluster
@@ -56,7 +56,7 @@ class LogMachine:
 
     def __init__(
         self,
-        blobs: Blobs,
+        blobs: Logs,
         now: int,
         size_max: int = LOG_BYTES_MAX,
         settle_ms: int = SETTLE_MS,
@@ -69,7 +69,7 @@ class LogMachine:
         self._stall_ms = stall_ms
         self._began_ms = now
 
-    def append(self, name: str, offset: int, data: bytes, now: int) -> int | BlobsUnavailable:
+    def append(self, name: str, offset: int, data: bytes, now: int) -> int | LogsUnavailable:
         """Keep a chunk and return the size: where the agent is to go on."""
         end = offset + len(data)
         if end > self.size_max:
@@ -139,7 +139,7 @@ class LogMachine:
             self.entries.move_to_end(name)
         return entry
 
-    def _append_last(self, name: str, offset: int, data: bytes) -> int | BlobsUnavailable:
+    def _append_last(self, name: str, offset: int, data: bytes) -> int | LogsUnavailable:
         """The chunk that reaches the limit: what fits, and a line that tells where the log was cut."""
         size = self.blobs.size(name) or 0
         if isinstance(size, int) and size < self.size_max and offset < self.size_max:
@@ -170,8 +170,8 @@ def sources(logs: LogSizes, name: str, size: int, peers: Iterable[T]) -> Iterato
         yield peer, kept
 
 
-def _readable(name: str, outcome: T | BlobsUnavailable) -> T:
-    if isinstance(outcome, BlobsUnavailable):
+def _readable(name: str, outcome: T | LogsUnavailable) -> T:
+    if isinstance(outcome, LogsUnavailable):
         raise NoService(f"the log {name} cannot be read here: {outcome.reason}")
     return outcome
 

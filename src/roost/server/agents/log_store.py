@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from weakref import WeakKeyDictionary
 
-from roost.ports.blobs import Blobs, BlobsUnavailable
+from roost.ports.logs import Logs, LogsUnavailable
 from roost.server.agents.log_machine import (
     ENOUGH,
     LIVE,
@@ -32,7 +32,7 @@ class LogHub:
     """A log has a name of model/keys.py. Reading raises NoService while the disk refuses to."""
 
     def __init__(
-        self, blobs: Blobs, *, size_max: int = LOG_BYTES_MAX, settle_ms: int = SETTLE_MS, stall_ms: int = STALL_MS
+        self, blobs: Logs, *, size_max: int = LOG_BYTES_MAX, settle_ms: int = SETTLE_MS, stall_ms: int = STALL_MS
     ) -> None:
         self.machine = LogMachine(blobs, _now_ms(), size_max, settle_ms, stall_ms)
         self.size, self.read, self.missing, self.wanted = (
@@ -40,7 +40,7 @@ class LogHub:
         )  # fmt: skip
         self._waiters: WeakKeyDictionary[LogEntry, asyncio.Future[None]] = WeakKeyDictionary()
 
-    def append(self, name: str, offset: int, data: bytes) -> int | BlobsUnavailable:
+    def append(self, name: str, offset: int, data: bytes) -> int | LogsUnavailable:
         """Keep a chunk and return the size: where the agent is to go on."""
         is_longer = offset + len(data) > self.machine.size_max
         before = self.machine.blobs.size(name) if is_longer else None

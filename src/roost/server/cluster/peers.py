@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from roost import __version__
 from roost.model.errors import NoService
 from roost.model.records.enrolment import server_name
-from roost.ports.blobs import BlobsUnavailable
+from roost.ports.logs import LogsUnavailable
 from roost.ports.store import SharedStore
 from roost.server.agents.log_machine import sources
 from roost.server.agents.log_store import LogHub
@@ -207,7 +207,7 @@ class Peers:
         try:
             while (data := await call.read()) is not grpc.aio.EOF and offset < self._logs.machine.stored_max:
                 piece = pb.LogPiece.FromString(data).data
-                if isinstance(self._logs.append(name, offset, piece), BlobsUnavailable):
+                if isinstance(self._logs.append(name, offset, piece), LogsUnavailable):
                     return
                 offset += len(piece)
         finally:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import shake_128
 
-from roost.ports.blobs import Blobs
+from roost.ports.logs import Logs
 from roost.server.agents.log_machine import LogEnd, LogStatus
 from roost.sim.world.world import Wrong
 
@@ -26,14 +26,17 @@ class LogCheckers:
         self._lost: dict[str, bool] = {}
         self._removed: dict[str, bool] = {}  # with their workloads, after the commit
         self._doubled: dict[str, bool] = {}  # of two attempts: not checked
-        self.forgetful = False
-        self.blobs: list[Blobs] = []  # server by server
+        self.forgetful = False  # the server has no store
+        self.blobs: list[Logs] = []  # server by server
 
     def began(self, name: str, token: int) -> None:
-        """An attempt begins. A server that has lost what it knew may number it as one before that no agent reported."""
+        """An attempt begins. A server without a store may number it as one before that no agent reported.
+
+        After an accepted loss, an attempt whose end was lost may begin once more.
+        """
         if name not in self._tokens:
             self._tokens[name], self.written[name] = token, 0
-        elif self.forgetful:
+        elif self.forgetful or self._tokens[name] == token:
             self._doubled[name] = True
             self.written.pop(name, None)
         else:
@@ -62,7 +65,6 @@ class LogCheckers:
 
     def loss_accepted(self) -> None:
         """Commits are lost. A workload whose removal is among them is in the state again, and its logs are gone."""
-        self.forgetful = True
         self._lost.update(self._removed)
 
     def may_be_short(self, name: str) -> bool:
@@ -82,6 +84,6 @@ class LogCheckers:
             raise Wrong(f"{server} calls {name} finished with {status.size} of {end.size} bytes")
 
 
-def _size(blobs: Blobs, name: str) -> int:
+def _size(blobs: Logs, name: str) -> int:
     size = blobs.size(name)
     return size if isinstance(size, int) else 0

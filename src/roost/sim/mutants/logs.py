@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from roost.agent.logs.machine import Effect, Log, SpoolMachine, UnlinkFile
-from roost.blobs.memory import MemoryBlobs
+from roost.blobs.log_memory import MemoryLogs
 from roost.model.protocol import LogChunk
 from roost.server.agents import log_machine
 from roost.server.agents.ingest_machine import Admission, IngestMachine
@@ -28,8 +28,8 @@ def logs_are_dropped_before_they_are_shipped(_: Rule, self: SpoolMachine, log: L
     return [UnlinkFile(log.name)]
 
 
-@mutant(MemoryBlobs, "append")
-def chunks_are_kept_at_any_offset(append: Rule, self: MemoryBlobs, key: str, offset: int, data: bytes) -> Any:
+@mutant(MemoryLogs, "append")
+def chunks_are_kept_at_any_offset(append: Rule, self: MemoryLogs, key: str, offset: int, data: bytes) -> Any:
     """A chunk is kept at the end of a log, wherever it belongs."""
     return append(self, key, self.size(key) or 0, data)
 

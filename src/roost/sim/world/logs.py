@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, assert_never
 from roost.agent.connection.machine import Connected
 from roost.agent.logs import machine as spool
 from roost.agent.machine import CompleteLog, ReleaseLog, TakenOver
-from roost.blobs.memory import MemoryBlobs
+from roost.blobs.log_memory import MemoryLogs
 from roost.core.state.state import State
 from roost.model.protocol import LogChunk
-from roost.ports.blobs import BlobsUnavailable
+from roost.ports.logs import LogsUnavailable
 from roost.server.agents import log_machine
 from roost.server.agents.ingest_machine import Admission
 from roost.server.agents.log_machine import ENOUGH, LogEnd
@@ -232,7 +232,7 @@ def keep(server: "SimulatedServer", node: str, chunks: tuple[LogChunk, ...]) -> 
         match server.ingest.admit(node, chunk):
             case Admission.KEEP:
                 size = server.logs.append(chunk.log, chunk.offset, chunk.data, server.clock.now_ms())
-                assert not isinstance(size, BlobsUnavailable)
+                assert not isinstance(size, LogsUnavailable)
                 sizes.append((chunk.log, size))
             case Admission.NOT_ITS_OWN:
                 sizes.append((chunk.log, ENOUGH))
@@ -243,7 +243,7 @@ def keep(server: "SimulatedServer", node: str, chunks: tuple[LogChunk, ...]) -> 
     return sizes
 
 
-def cut_blobs(chance: SideChance, blobs: MemoryBlobs, truth: LogCheckers) -> None:
+def cut_blobs(chance: SideChance, blobs: MemoryLogs, truth: LogCheckers) -> None:
     """Power loss at a server: the ends of some blobs were not on the disk yet."""
     if chance.happens(CUT):
         names = [name for name in truth.written if blobs.size(name) and chance.happens(0.3)]

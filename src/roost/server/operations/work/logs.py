@@ -290,7 +290,11 @@ class LogStreamer:
         if instance.state not in FINISHED:
             return None
         message, reason = self._why(instance.reason)
-        return EndingView(instance.state, instance.attempt, message, instance.exit_code, instance.signal, reason)
+        ending = EndingView(instance.state, instance.attempt, message, instance.exit_code, instance.signal, reason)
+        result = instance.result
+        if result is None:
+            return ending
+        return msgspec.structs.replace(ending, data=result.data.decode(), problem=result.problem or "")
 
     def _why(self, reason: Reason | None) -> tuple[str, ReasonView | None]:
         visible = self._redactor.visible

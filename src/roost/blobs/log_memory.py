@@ -1,0 +1,44 @@
+"""Logs in memory: they live as long as the process."""
+
+from roost.ports.logs import parts_of
+
+
+class MemoryLogs:
+    """The Logs port on a dictionary."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, bytearray] = {}
+
+    def append(self, key: str, offset: int, data: bytes) -> int:
+        parts_of(key)
+        if offset < 0:
+            raise ValueError(f"an offset is not negative: {offset}")
+        size = len(self._blobs.get(key, b""))
+        if offset > size:
+            return size
+        blob = self._blobs.setdefault(key, bytearray())
+        blob += data[size - offset :]
+        return len(blob)
+
+    def read(self, key: str, offset: int, limit: int) -> bytes:
+        parts_of(key)
+        if offset < 0 or limit < 0:
+            raise ValueError(f"offset and limit are not negative: {offset}, {limit}")
+        return bytes(self._blobs.get(key, b"")[offset : offset + limit])
+
+    def size(self, key: str) -> int | None:
+        parts_of(key)
+        blob = self._blobs.get(key)
+        return None if blob is None else len(blob)
+
+    def drop(self, key: str) -> None:
+        """For the simulation, where a disk loses the end of a blob."""
+        self._blobs.pop(key, None)
+
+    def drop_below(self, folder: str) -> None:
+        parts_of(folder)
+        for key in [key for key in list(self._blobs) if key.startswith(f"{folder}/")]:
+            self._blobs.pop(key, None)
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,30 @@
+"""The private S3 server, for tests: one for all tests of a process, a bucket for each."""
+
+import atexit
+import functools
+import sys
+import uuid
+
+import pytest
+from roost_lab.components import Missing
+from roost_lab.components.seaweedfs import ACCESS_KEY, SECRET_KEY, SeaweedFS
+
+from roost.blobs.s3 import S3Config
+
+
+@functools.cache
+def shared_server() -> SeaweedFS:
+    try:
+        server = SeaweedFS().start()
+    except Missing as missing:
+        if sys.platform == "linux":  # it is in the development lock
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
+    atexit.register(server.stop)
+    return server
+
+
+def config_of(server: SeaweedFS, **other: object) -> S3Config:
+    """The same bucket with another prefix: a new bucket takes SeaweedFS a second."""
+    given = {"access_key": ACCESS_KEY, "secret_key": SECRET_KEY, "prefix": f"test/{uuid.uuid4().hex}"}
+    return S3Config("roost-tests", endpoint=server.endpoint, **{**given, **other})
