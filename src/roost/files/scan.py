@@ -1,0 +1,109 @@
+"""A directory becomes a manifest: every file is read once and hashed. What cannot travel is refused with its path."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from roost.files.below import FILE, FOLDER
+from roost.files.ignore import Ignored
+from roost.files.manifest import (
+    DEPTH_MAX,
+    ENTRIES_MAX,
+    MODE_MAX,
+    Entry,
+    FileEntry,
+    FolderEntry,
+    LinkEntry,
+    Manifest,
+    check,
+)
+from roost.model.errors import Invalid, TooMuch
+from roost.ports.blobs import BLOB_BYTES_MAX, SHA256
+
+READ_BYTES = 1 << 20
+
+KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device"}
+
+
+def scan(root: Path, *, bytes_max: int = BLOB_BYTES_MAX, ignore: bool = True) -> Manifest:
+    """Everything below root that is not ignored. Raises Invalid or TooMuch with the path, OSError if unreadable.
+
+    `ignore`: respect .gitignore and .roostignore. Links inside the tree are entries and are never followed, also when
+    something changes the directory meanwhile.
+    """
+    descriptor = os.open(root, FOLDER)
+    try:
+        found = _Scan(bytes_max)
+        entries = list(found.walk("", descriptor, Ignored() if ignore else None, 0))
+    finally:
+        os.close(descriptor)
+    entries.sort(key=lambda entry: entry.path.split("/"))
+    manifest = Manifest(tuple(entries))
+    check(manifest, bytes_max)
+    return manifest
+
+
+class _Scan:
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._entries = 0
+        self._buffer = memoryview(bytearray(READ_BYTES))
+
+    def walk(self, path: str, folder: int, ignored: Ignored | None, depth: int) -> Iterator[Entry]:
+        if depth > DEPTH_MAX:
+            raise Invalid(path, f"is more than {DEPTH_MAX} folders deep")
+        rules = ignored.below(path, folder) if ignored else None
+        with os.scandir(folder) as entries:
+            for found in entries:
+                place = f"{path}/{found.name}" if path else found.name
+                is_folder = found.is_dir(follow_symlinks=False)
+                if rules and rules.matches(place, is_folder):
+                    continue
+                self._entries += 1
+                if self._entries > ENTRIES_MAX:
+                    raise TooMuch(f"more than {ENTRIES_MAX} files and folders", path=place)
+                if is_folder:
+                    yield from self._folder(place, found.name, folder, rules, depth)
+                elif found.is_symlink():
+                    yield LinkEntry(place, os.readlink(found.name, dir_fd=folder))
+                elif found.is_file(follow_symlinks=False):
+                    yield self._file(place, found.name, folder)
+                else:  # not opened: with a device, that may do something
+                    kind = stat.S_IFMT(found.stat(follow_symlinks=False).st_mode)
+                    raise Invalid(place, f"is {KINDS.get(kind, 'neither a file nor a folder')}, and cannot be sent")
+
+    def _folder(self, place: str, name: str, above: int, rules: Ignored | None, depth: int) -> Iterator[Entry]:
+        descriptor = os.open(name, FOLDER, dir_fd=above)
+        try:
+            yield FolderEntry(place, os.fstat(descriptor).st_mode & MODE_MAX)
+            yield from self.walk(place, descriptor, rules, depth + 1)
+        finally:
+            os.close(descriptor)
+
+    def _file(self, place: str, name: str, folder: int) -> FileEntry:
+        descriptor = os.open(name, FILE, dir_fd=folder)
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise Invalid(place, "changed while it was read")
+            if self._bytes + found.st_size > self._bytes_max:
+                raise TooMuch(f"the files have more than {self._bytes_max} bytes", path=place)
+            size, digest = self._hash(descriptor)
+        finally:
+            os.close(descriptor)
+        if size != found.st_size:
+            raise Invalid(place, "changed while it was read")
+        self._bytes += size
+        return FileEntry(place, found.st_mode & MODE_MAX, size, digest)
+
+    def _hash(self, descriptor: int) -> tuple[int, str]:
+        hasher, size = hashlib.sha256(), 0
+        while length := os.readv(descriptor, [self._buffer]):
+            hasher.update(self._buffer[:length])
+            size += length
+            if size > self._bytes_max:
+                break
+        return size, SHA256 + hasher.hexdigest()
