@@ -58,6 +58,8 @@ BENT = [
     bent("progress_is_counted", lambda state: state.progress["default/up"].counts.update(running=2)),
     bent("progress_is_counted", lambda state: setattr(state.progress["default/long"], "placed_count", 0)),
     bent("progress_is_counted", lambda state: setattr(state.progress["default/long"], "placed_count", 3)),
+    bent("results_are_counted", lambda state: state.result_bytes.update(default=5)),
+    bent("results_are_counted", lambda state: setattr(state, "result_bytes_all", 5)),
     bent("workloads_end_once", lambda state: state.finished.clear()),
     bent("workloads_end_once", lambda state: setattr(state, "finished_instances", 5)),
     bent("workloads_end_once", lambda state: setattr(state.workloads["default/up"], "finished_ms", 5)),

@@ -3,6 +3,7 @@
 from roost.core.state.outcome import Step
 from tests.core.scene import Scene, job, outcome
 
+STEPS_MAX = 1_000
 UNITS = 10  # of work per step: ten timers, ten cancelled instances, five lost ones
 
 
@@ -11,6 +12,7 @@ def until_quiet(scene: Scene, first: Step) -> list[Step]:
     steps = [first]
     while steps[-1].wake_at_ms is not None and steps[-1].wake_at_ms <= scene.now:
         steps.append(scene.step())
+        assert len(steps) <= STEPS_MAX, "it is never quiet"
     return steps
 
 

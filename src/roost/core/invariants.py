@@ -9,6 +9,7 @@ from roost.core.state.dependencies import link
 from roost.core.state.queue import FOREVER, start_by_ms
 from roost.core.state.state import State, is_over
 from roost.core.watch import waiting_since_ms
+from roost.model.keys import split_workload_key
 from roost.model.records.instance import Instance
 from roost.model.records.project import INSTANCES
 from roost.model.records.workload import Workload
@@ -144,10 +145,11 @@ def progress_is_counted(state: State) -> Complaints:
 
 
 def workloads_end_once(state: State) -> Complaints:
-    """A workload is finished when all its instances are, and is in the list for retention."""
+    """A workload is finished when all its instances are, or with its cancellation, and is in the list for retention."""
     instances = 0
     for key, workload in state.workloads.items():
-        if is_over(state, workload) != bool(workload.finished_ms):
+        is_late = workload.cancelling is not None and not workload.finished_ms
+        if is_over(state, workload) != bool(workload.finished_ms) and not is_late:
             yield f"{key} is over: {is_over(state, workload)}, finished at {workload.finished_ms}"
         if (key in state.finished) != bool(workload.finished_ms):
             yield f"{key} finished at {workload.finished_ms} and is remembered: {key in state.finished}"
@@ -287,6 +289,15 @@ def serials_only_grow(state: State) -> Complaints:
         yield f"serial {state.serial} is beyond {state.meta.reserved}"
 
 
+def results_are_counted(state: State) -> Complaints:
+    wanted: Counter[str] = Counter()
+    for instance in state.instances.values():
+        if instance.result is not None and instance.result.data:
+            wanted[split_workload_key(instance.workload)[0]] += len(instance.result.data)
+    if wanted != state.result_bytes or wanted.total() != state.result_bytes_all:
+        yield f"results have {dict(wanted)} bytes, counted are {state.result_bytes} and {state.result_bytes_all}"
+
+
 RULES: tuple[Callable[[State], Complaints], ...] = (
     room_is_what_is_held,
     claims_are_counted,
@@ -302,6 +313,7 @@ RULES: tuple[Callable[[State], Complaints], ...] = (
     who_stands_behind_follows,
     preemption_has_no_cycles,
     serials_only_grow,
+    results_are_counted,
     *ORDER_RULES,
 )
 

@@ -20,6 +20,7 @@ from roost.core.queue.gang import join_gang
 from roost.core.state.dependencies import link, unlink
 from roost.core.state.liveness import NodeLiveness
 from roost.core.state.records import FORMAT, SERIALS_PER_MS, Meta, Settings, StoredFormat
+from roost.core.state.results import count_result
 from roost.core.state.state import GONE_AFTER_MS, State
 from roost.core.state.timers import TimerKind
 from roost.core.state.versions import shrink
@@ -62,6 +63,7 @@ def follow(state: State, revision: int, changes: Iterable[Change]) -> None:
     for key in instances:
         old = state.instances.pop(key, None)
         if old is not None:
+            count_result(state, old, -1)
             state.progress[old.workload].counts[old.state] -= 1
             if old.state in ALLOCATED:
                 state.release(state.spec_of(old), old)
@@ -205,6 +207,7 @@ def _follow_opaque(state: State, kind: str, key: str, value: bytes | None) -> No
 
 def _enter(state: State, instance: Instance) -> None:
     state.instances[instance.key] = instance
+    count_result(state, instance, 1)
     workload = state.spec_of(instance)
     progress = state.progress_of(workload)
     progress.placed_count = max(progress.placed_count, instance.index + 1)

@@ -12,7 +12,6 @@ from roost.core.queue.eviction import (
     PreemptionUnit,
     _Room,
     _Shares,
-    _shrunk,
     cheapest_eviction,
     cost_of,
 )
@@ -20,6 +19,19 @@ from roost.core.state.outcome import at_once
 from roost.core.state.state import State
 from roost.model.records.workload import Ask
 from tests.core.scene import Scene, facts_of, job
+
+
+def plain_fewest(room: _Room) -> list[int]:
+    chosen: list[int] = []
+    for index in range(len(room.units)):
+        chosen.append(index)
+        if room.fits(chosen):
+            break
+    for index in list(reversed(chosen)):
+        rest = [other for other in chosen if other != index]
+        if room.fits(rest):
+            chosen = rest
+    return chosen
 
 
 def plain_search(state: State, ask: Ask, candidates: dict[str, list[PreemptionUnit]]) -> Eviction | None:
@@ -36,7 +48,7 @@ def plain_search(state: State, ask: Ask, candidates: dict[str, list[PreemptionUn
         enough = [
             [tuple(units[index] for index in indexes) for indexes in of_one_size] for of_one_size in sets if of_one_size
         ]
-        chosen = min(enough[0], key=cost_of) if enough else tuple(units[index] for index in _shrunk(room))
+        chosen = min(enough[0], key=cost_of) if enough else tuple(units[index] for index in plain_fewest(room))
         found.append(Eviction(cost_of(chosen), node, chosen))
     return min(found, key=lambda eviction: eviction[:2], default=None)
 

@@ -1,8 +1,15 @@
 """Gangs: all or nothing, also across workloads; who has to start again starts with all of it."""
 
+from typing import Any
+
 from roost.core.explain.why import why
 from roost.schema.reason_text import render_text
 from tests.core.scene import Scene, job, service
+from tests.core.test_step_budget import until_quiet
+
+
+def apart(workload: str) -> dict[str, Any]:
+    return {"apart": [{"workload": workload, "by": "node"}]}
 
 
 def test_a_gang_starts_whole_or_not_at_all() -> None:
@@ -55,11 +62,25 @@ def test_an_instance_that_has_succeeded_does_not_run_again_with_the_rest() -> No
 
 def test_a_gang_keeps_its_rules_about_company() -> None:
     scene = Scene("a", "b", cpu=4)
-    apart = {"apart": [{"workload": "mpi", "by": "node"}]}
-    scene.submit(job("mpi", count=3, gang=True, placement=apart))
+    scene.submit(job("mpi", count=3, gang=True, placement=apart("mpi")))
     assert scene.counts("mpi") == {"queued": 3}
     scene.hello("c")
     assert sorted(scene.where("mpi.0", "mpi.1", "mpi.2")) == ["a", "b", "c"]
+
+
+def test_pending_gangs_with_rules_about_company_are_checked_once() -> None:
+    scene = Scene("a", "b", cpu=4)
+    scene.submit(job("low", count=2, priority=10))
+    steps = [
+        *until_quiet(scene, scene.submit(job("one", count=3, gang=True, placement=apart("one")))),
+        *until_quiet(scene, scene.submit(job("two", count=3, gang=True, placement=apart("two")))),
+        *until_quiet(scene, scene.submit(job("urgent", count=3, gang=True, priority=99, placement=apart("urgent")))),
+    ]
+    assert scene.counts("one") == scene.counts("two") == scene.counts("urgent") == {"queued": 3}
+    assert len(steps) == 3, "a trial is no placement that others may wait for"
+    scene.submit(job("small"))
+    scene.hello("c")
+    assert scene.counts("urgent") == {"placed": 3}
 
 
 def test_a_trial_leaves_nothing_behind() -> None:

@@ -179,3 +179,16 @@ def test_a_chain_that_was_closed_is_reported_as_it_is_now(forgetful: bool) -> No
         scene.part("a")
     scene.hello("a", *runs, cpu=1)
     assert chain(scene, "j.0") == ["j.2"] and scene.used("a") == 1_000
+
+
+def test_orphan_behind_one_that_ends_has_its_room_until_it_ends() -> None:
+    """The keeper begins the next of a chain at once. The order to stop it may come a moment later."""
+    scene = brief()
+    scene.submit(job("j", count=3, fenced=False))
+    runs = [scene.as_ordered("j.0"), waiting(scene, "j.1"), waiting(scene, "j.2")]
+    scene.part("a")
+    scene.hello("a", *runs, cpu=1)
+    for run, _ in runs:
+        assert scene.used("a") == 1_000 and scene.counts("j") == {"queued": 3}
+        scene.report("a", Report(run.token, "ended", cause="exited", code=1))
+    assert scene.states("j.0") == ["placed"]

@@ -3,6 +3,7 @@
 import msgspec
 
 from roost.core.queue.gang import join_gang
+from roost.core.state.results import count_result
 from roost.core.state.state import State, is_over
 from roost.core.state.timers import TimerKind
 from roost.core.state.versions import make_instance, save_version, shrink, version_of
@@ -44,6 +45,7 @@ def adopt(state: State, node: Node, run: Run, report: Report, now: int) -> bool:
         watch_queue(state, workload)
     if existing is not None:  # another agent has reported an earlier attempt, which had ended
         state.progress_of(workload).counts[existing.state] -= 1
+        count_result(state, existing, -1)
     state_now = InstanceState.STARTING if report.state == AttemptState.STARTING else InstanceState.RUNNING
     instance = Instance(run.workload, run.index, state_now, run.attempt, run.token, node.name, since_ms=now)
     instance.version = run.version

@@ -4,6 +4,7 @@ from roost.core.dependencies.release import release_forgotten
 from roost.core.state.dependencies import unlink
 from roost.core.state.outcome import Paced, Step
 from roost.core.state.records import Progress
+from roost.core.state.results import count_result
 from roost.core.state.state import State
 from roost.core.state.versions import forget_version, versions_of
 from roost.model.keys import instance_key
@@ -60,6 +61,7 @@ def forget(state: State, out: Step, workload: Workload) -> Paced[None]:
 def drop_instance(state: State, out: Step, instance: Instance) -> None:
     """Remove the record of a finished instance. What this step did to it is still reported."""
     key = instance.key
+    count_result(state, instance, -1)
     if state.dirty.get(("instance", key)) is not None:
         record = state.encoded_record("instance", key)
         lines = lines_between(instance.story, state.revision, state.revision + 1)

@@ -26,6 +26,7 @@ ROOMS_AT_ONCE = 64  # nodes whose sets are compared together: 5 ms for the large
 ATTEMPTS_PER_UNIT = 8  # of work (see `Step.limit`)
 ROOM_UNITS = 2
 SETS_PER_UNIT = 70
+FEWEST_PER_UNIT = 4
 #: Three times the default grace. An urgent head does not wait longer, and an attempt that outlasts its grace by as much
 #: may never end.
 STOPS_SOON_MS = 30_000
@@ -72,7 +73,8 @@ def cheapest_eviction(state: State, ask: Ask, candidates: dict[str, list[Preempt
     for room in rooms:
         # Sets of more units stop more instances, except where a unit beyond the first ones does it alone.
         if best is None or best.cost[0] > EXACT_SIZE or len(room.units) > EXACT_UNITS:
-            best = _cheaper(best, room, _shrunk(room))
+            best = _cheaper(best, room, room.fewest())
+            yield len(room.units) // FEWEST_PER_UNIT
     return best
 
 
@@ -131,6 +133,26 @@ class _Room:
             if lack > sum([self.gains[index][place] for index in chosen]):
                 return False
         return not self.is_special or self.has_devices_and_ports(chosen)
+
+    def fewest(self) -> list[int]:
+        """The first units that are enough, without the unnecessary. Sums are kept: a node may have many units."""
+        lack, chosen = list(self.lack), dict[int, None]()
+        for index, gain in enumerate(self.gains):
+            lack = [left - back for left, back in zip(lack, gain, strict=True)]
+            chosen[index] = None
+            if self._is_enough(lack, chosen):
+                break
+        for index in reversed(list(chosen)):
+            without = [left + back for left, back in zip(lack, self.gains[index], strict=True)]
+            del chosen[index]
+            if self._is_enough(without, chosen):
+                lack = without
+            else:
+                chosen[index] = None
+        return sorted(chosen)
+
+    def _is_enough(self, lack: list[int], chosen: Collection[int]) -> bool:
+        return all(left <= 0 for left in lack) and (not self.is_special or self.has_devices_and_ports(chosen))
 
     def _add_devices_and_ports(self, row: int) -> None:
         """How many devices and ports are lacking, and how many each unit has: no fewer can be enough."""
@@ -219,19 +241,6 @@ def _special_sets(rooms: list[_Room], sets: Ints, enough: Mask, costs: tuple[Int
         if chosen is not None:
             found[place], room.is_solved = chosen, True
     return found
-
-
-def _shrunk(room: _Room) -> list[int]:
-    chosen: list[int] = []
-    for index in range(len(room.units)):
-        chosen.append(index)
-        if room.fits(chosen):
-            break
-    for index in list(reversed(chosen)):
-        rest = [other for other in chosen if other != index]
-        if room.fits(rest):
-            chosen = rest
-    return chosen
 
 
 def _cheaper(best: Eviction | None, room: _Room, chosen: Collection[int]) -> Eviction:

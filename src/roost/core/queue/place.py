@@ -21,6 +21,7 @@ from roost.core.state.allocation import Allocation, make_allocation, selectors_o
 from roost.core.state.fleet import Fleet, Mask
 from roost.core.state.outcome import Paced, Placed, Step
 from roost.core.state.queue import EquivalenceClass, PendingHead, Queue
+from roost.core.state.results import set_result
 from roost.core.state.state import State, awaits_agents, in_maintenance
 from roost.core.transitions import move, prefill
 from roost.model.limits import CANDIDATES_MAX
@@ -75,7 +76,7 @@ def place(state: State, out: Step, now: int) -> Paced[bool]:
             heappush(heads, ((order[0], share, *order[2:]), line, head))  # its project has got more since
             continue
         if line.is_gang:
-            done = _place_gang(state, out, line, now)
+            done = yield from _place_gang(state, out, line, now)
         else:
             done = not _is_still_blocked(fleet, line) and _place_head(state, out, line, head, now)
         if done:
@@ -222,7 +223,7 @@ def _place_head(state: State, out: Step, line: EquivalenceClass, head: PendingHe
     return False
 
 
-def _place_gang(state: State, out: Step, line: EquivalenceClass, now: int) -> int:
+def _place_gang(state: State, out: Step, line: EquivalenceClass, now: int) -> Paced[int]:
     """Place all of a gang or none: each member is tried first, with all the others before it."""
     fleet = state.fleet
     line.block(fleet, by_nodes=False)
@@ -242,18 +243,19 @@ def _place_gang(state: State, out: Step, line: EquivalenceClass, now: int) -> in
         backfill.consume_extra(state, line, fleet.names[choice.row], policy.ask, policy.timeout_ms, now)
         state.charge(workload.project, policy.ask, 1)
         state.serial += 1  # the random number of a placement comes from the serial
+        yield PLACEMENT_UNITS
     state.serial = serial
     state.backfill_reservations.update(reservations)
     for head, choice, held in reversed(tried):
         fleet.take(fleet.names[choice.row], held, -1, is_trial=True)
         state.charge(head.workload.project, head.workload.policy.ask, -1)
-    line.position = fleet.position
     if len(tried) < len(waiting):
-        preempt_gang(state, out, line, waiting, now)
+        yield from preempt_gang(state, out, line, waiting, now)
         backfill.reserve_for_gang(state, line, waiting, now)
         return 0
     for head, choice, _ in tried:
         _assign(state, out, line, head, choice, now)
+        yield PLACEMENT_UNITS
     return len(tried)
 
 
@@ -325,10 +327,11 @@ def _begin_attempt(state: State, head: PendingHead, node: str, decision: bytes) 
         instance.devices = instance.ports = ()
         instance.exit_code = instance.signal = instance.log_size = instance.stderr_size = None
         instance.started_ms = instance.step = 0
+        set_result(state, instance, None)
     else:
         instance = state.new_instance(workload, index, SUBMITTED, workload.submitted_ms)
     instance.node, instance.decision_packed = node, decision
-    instance.attempt = (instance.attempt or workload.attempts_gone) + 1
+    instance.attempt = max(instance.attempt or workload.attempts_gone, workload.attempts_lost) + 1
     instance.token = state.next_serial()
     return instance
 

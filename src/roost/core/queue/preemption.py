@@ -22,7 +22,7 @@ from roost.core.queue.gang import members
 from roost.core.queue.prefill import prefill_chain
 from roost.core.state.allocation import Allocation, allocation_of, make_allocation, selectors_of
 from roost.core.state.fleet import Mask
-from roost.core.state.outcome import Paced, Step, at_once
+from roost.core.state.outcome import Paced, Step
 from roost.core.state.queue import EquivalenceClass, GangReservation, PendingHead
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of
@@ -37,6 +37,7 @@ STOPPED_MAX = 100  # instances of a workload whose preemptors are looked up
 NODES_MAX = 256  # looked at for one head; some 100 us each
 MEMBERS_MAX = 64  # of a gang that preempts; each may look at hundreds of nodes
 GANG_NODES_MAX = 64
+STOP_UNITS = 2  # of work
 
 
 class PreemptionScope(NamedTuple):
@@ -205,7 +206,7 @@ class _Trial:
             self._state.fleet.take(node, allocation, -sign, is_trial=True)
 
 
-def preempt_gang(state: State, out: Step, line: EquivalenceClass, waiting: list[PendingHead], now: int) -> None:
+def preempt_gang(state: State, out: Step, line: EquivalenceClass, waiting: list[PendingHead], now: int) -> Paced[None]:
     """Stop the attempts that keep a gang from starting, if all of it fits then."""
     keys = [head.key for head in waiting]
     if not waiting or len(waiting) > MEMBERS_MAX or any(key in state.pending_preemptions for key in keys):
@@ -216,15 +217,20 @@ def preempt_gang(state: State, out: Step, line: EquivalenceClass, waiting: list[
         return
     trial = _Trial(state)
     reaches: dict[str, PreemptionScope] = {head.workload.key: scope_of(state, head.workload) for head in waiting}
-    enough = all(_place_member(state, line, head, trial, reaches, now) for head in waiting)
+    is_enough = True
+    for head in waiting:
+        is_enough = yield from _place_member(state, line, head, trial, reaches, now)
+        if not is_enough:
+            break
     trial.undo()
-    if not enough:
+    if not is_enough:
         return
     for head, eviction in trial.victims:
         state.pending_preemptions[head.key] = eviction.node
         for victim in [instance for unit in eviction.units for instance in unit.all_instances]:
             if victim.state != InstanceState.STOPPING:
                 stop_for(state, out, victim, head.workload, head.key, now)
+                yield STOP_UNITS
     order = min(order_of(head.workload) for head in waiting)
     state.gang_reservations[line] = GangReservation(tuple(sorted(trial.nodes)), line.isolated, now, order)
 
@@ -236,7 +242,7 @@ def _place_member(
     trial: _Trial,
     reaches: dict[str, PreemptionScope],
     now: int,
-) -> bool:
+) -> Paced[bool]:
     fleet, workload, ask = state.fleet, head.workload, head.workload.policy.ask
     subjects = selectors_of(workload.project, workload.key, workload.policy.labels)
     allowed = unreserved_mask(state, line, workload, now)
@@ -248,7 +254,7 @@ def _place_member(
         names = [fleet.names[row] for row in np.flatnonzero(fits)[:GANG_NODES_MAX].tolist()]
         emptied = emptied_soon(state, ask, names)
         if emptied is None:
-            eviction = at_once(_cheapest(state, workload, names, reaches[workload.key], trial.evicted))
+            eviction = yield from _cheapest(state, workload, names, reaches[workload.key], trial.evicted)
             if eviction is None:
                 return False
             trial.evict(head, eviction)

@@ -46,6 +46,7 @@ class Fleet:
     """Totals and use per resource, kept by three functions: join, leave and take.
 
     `layout` counts changes of the rows themselves, `freed` the moments at which something that did not fit may fit.
+    `taken` counts allocations: after one, something may fit that has to be near it.
     `log` has the rows whose use or openness changed.
     """
 
@@ -68,6 +69,7 @@ class Fleet:
         self.derived: dict[object, Any] = {}  # what scorers worked out; forgotten when rows or the typical change
         self.layout = 0
         self.freed = 0
+        self.taken = 0
         self.log: list[int] = []
         self.position = 0  # how many entries the log has had; its front is cut off
         self._requests = (-1, -1)
@@ -141,7 +143,7 @@ class Fleet:
                 columns[resource] = edit(column)
 
     def take(self, name: str, claim: Allocation, sign: int = 1, *, is_trial: bool = False) -> None:
-        """Count an allocation as used on a node; with sign -1, release it. The end of a trial frees nothing."""
+        """Count an allocation as used on a node; with sign -1, release it. A trial frees and takes nothing."""
         row = self.row(name)
         assert row >= 0, f"{name} is not in the fleet"
         for resource, amount in claim.resources:
@@ -161,8 +163,9 @@ class Fleet:
                 del self.ports[name]
         if claim.selectors:
             self.topology.take(self, name, claim.selectors, claim.anti_affinity, sign)
-        if sign < 0 and not is_trial:
-            self.freed += 1
+        if not is_trial:
+            self.freed += sign < 0
+            self.taken += sign > 0
         self._changed(row)
 
     def measure(self, name: str, usage: Usage, now_ms: int) -> None:

@@ -51,6 +51,7 @@ class EquivalenceClass:
         self.blocked_at = -1  # the fleet's `freed` when the head last fitted nowhere
         self.layout = -1  # and its layout and position then; -1: check all nodes again
         self.position = 0
+        self.taken_at = 0  # and its `taken`
         self.overdue_ms = 0  # from when its head, as it was at the last check, may get a backfill reservation
 
     @property
@@ -80,12 +81,12 @@ class EquivalenceClass:
 
     def block(self, fleet: Fleet, *, by_nodes: bool) -> None:
         """The head fits nowhere in the fleet as it is. `by_nodes`: only because of the nodes themselves."""
-        self.blocked_at, self.position = fleet.freed, fleet.position
+        self.blocked_at, self.position, self.taken_at = fleet.freed, fleet.position, fleet.taken
         self.layout = fleet.layout if by_nodes and not self.depends_on_affinity else -1
 
     def is_blocked(self, fleet: Fleet) -> bool:
         """Whether nothing has changed for the class since its head fitted nowhere."""
-        return self.blocked_at == fleet.freed and not (self.depends_on_affinity and self.position != fleet.position)
+        return self.blocked_at == fleet.freed and not (self.depends_on_affinity and self.taken_at != fleet.taken)
 
     def copied(self, twin: Callable[[Workload], Workload]) -> "EquivalenceClass":
         made = copy(self)
@@ -121,7 +122,7 @@ class Queue:
         if fleet.freed != self._seen:
             lines = list(self.classes.values())
         else:
-            moved = {line: None for line in self.affinity_dependent if line.position != fleet.position}
+            moved = {line: None for line in self.affinity_dependent if line.taken_at != fleet.taken}
             lines = list(self._changed | moved)
         self._changed.clear()
         self._seen = fleet.freed
@@ -130,7 +131,7 @@ class Queue:
     def is_due(self, fleet: Fleet) -> bool:
         if self._seen != fleet.freed or self._changed:
             return True
-        return any(line.position != fleet.position for line in self.affinity_dependent)
+        return any(line.taken_at != fleet.taken for line in self.affinity_dependent)
 
     def recheck_all(self) -> None:
         """Something changed that the nodes do not show: every class is checked on all nodes."""
