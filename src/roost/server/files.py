@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from roost.stores.sqlite.mark import sync_directory
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
@@ -19,11 +21,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the name itself must survive a power cut, not only the content
-        finally:
-            os.close(folder)
+        sync_directory(path.parent)
     except BaseException:
         with suppress(OSError):
             os.unlink(draft)

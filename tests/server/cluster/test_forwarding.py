@@ -6,22 +6,28 @@ from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from roost.core.state.records import Settings
 from roost.core.state.state import State
 from roost.model.errors import NoService
+from roost.model.records.instance import Instance
+from roost.model.records.result import Result
 from roost.ports.store import News, Snapshot
+from roost.schema.work import ResultBody
 from roost.server.auth.principal import ALL, Principal, Redactor
 from roost.server.cluster import forwarding
 from roost.server.cluster.election import ServerIdentity
-from roost.server.cluster.forwarding import Forwarder, answer
+from roost.server.cluster.forwarding import Forwarder, answer, codec_of
 from roost.server.engine import engine as engines
 from roost.server.engine.engine import Clock, Engine
 from roost.server.feed.change_log import FeedUpdate, Watch
 from roost.server.operations.work.documents import Documents
 from roost.server.operations.work.events import changes
+from roost.server.operations.work.instances import post_result, without_data
 from roost.server.operations.work.workloads import submit
+from roost.server.views.work import instance_view
 from roost.stores.memory import MemoryStore
 from roost.wire import servers_pb2 as pb
 from tests.server.inprocess_server import InprocessServer, inprocess_server
@@ -167,3 +173,12 @@ async def test_a_standby_that_stays_behind_sends_readers_to_another_server(monke
         await leader.submit("job")
         with pytest.raises(NoService, match="this server is behind"):
             await standby.changes(leader.watch.mark(leader.watch.revision))
+
+
+def test_a_posted_result_and_its_answer_go_through_another_server() -> None:
+    codec = codec_of(post_result)
+    for body in (ResultBody(1, None, "", {"a": [1, None]}), ResultBody(1, None, "", None), ResultBody(1, 0)):
+        assert codec.unpack(codec.pack(("default", "job", 0, body), {}))["body"] == body
+    view = instance_view(Instance("default/job", 0, result=Result(b'{"a":1}')))
+    made = codec.answer(msgspec.msgpack.encode(without_data(view)))
+    assert made.result.size == 7 and made == without_data(view)

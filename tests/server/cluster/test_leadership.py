@@ -55,7 +55,7 @@ class Seen:
         self.resets = 0
         self.reported: list[Change] = []
 
-    def act(self, state: State, done: Step) -> None:
+    async def act(self, state: State, done: Step) -> None:
         self.reported += done.changes
 
     def followed(self, state: State, changes: Sequence[Change]) -> None:

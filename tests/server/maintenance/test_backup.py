@@ -9,9 +9,12 @@ import pytest
 
 from roost.core.state.records import SERIALS_PER_MS, Meta
 from roost.model.errors import Invalid, Unreadable
+from roost.model.keys import log_name
 from roost.ports.store import Change, Snapshot
 from roost.server.maintenance import backup
 from roost.server.maintenance.backup import as_of_now, read_backup, revision_as_of_now, write_backup
+from roost.stores.memory import Memory
+from tests.core.scene import Scene, job
 
 RECORDS = [Change("instance", f"default/job.{number}", bytes([number % 256]) * number) for number in range(500)] + [
     Change("workload", "default/ä☃\0", b"\0\xff" * 4_000),
@@ -118,6 +121,32 @@ def test_serials_that_were_given_out_after_the_backup_are_not_given_out_again() 
     assert fit[1:] == [node]
     again = as_of_now(fit, now_ms=500_000)
     assert again == fit, "a clock that was set back changes nothing"
+
+
+def test_attempts_that_came_after_the_backup_share_no_log_and_no_token_with_later_ones() -> None:
+    """Of three instances, one had an attempt before, one had its first after it, and one had both."""
+    scene = Scene("a", cpu=2)
+    retries = {"max": 5, "on": ["failed", "lost"]}
+    scene.submit(job("j", count=3, retries=retries))
+    scene.running("j.0", "j.1")
+    kept = scene.memory.snapshot()
+    scene.ended("j.0", code=1)
+    scene.ended("j.1")
+    before = dict(scene.runs)
+    assert sorted((run.index, run.attempt) for run in before.values()) == [(0, 1), (0, 2), (1, 1), (2, 1)]
+    scene.now += 1
+    scene.memory = Memory()
+    scene.memory._revision = revision_as_of_now(scene.state.revision, scene.now, scene.now)
+    scene.memory._records = {record[:2]: record for record in as_of_now(kept.records, scene.now)}
+    scene.restart()
+    scene.hello("a", cpu=3)
+    after = {token: run for token, run in scene.runs.items() if token not in before}
+    assert sorted(run.index for run in after.values()) == [0, 1, 2]
+    logs = [log_name(run.workload, run.serial, run.index, run.attempt) for run in (*before.values(), *after.values())]
+    assert len(set(logs)) == len(logs) == 7
+    scene.running("j.0")
+    scene.ended("j.0", code=1)
+    assert scene.instance("j.0").attempt == min(run.attempt for run in after.values()) + 1, "only once so many"
 
 
 def test_revisions_that_came_after_the_backup_do_not_come_again() -> None:

@@ -136,7 +136,7 @@ class Election:
     def is_unclean(self) -> bool:
         """Whether the lead would be taken from a leader that has not let go and may still answer agents."""
         assert self.seen is not None
-        return bool(self.seen.epoch) and not self.seen.successor and not self._is_mine()
+        return bool(self.seen.epoch) and not self.seen.successor and not self.is_mine()
 
     def _is_free(self) -> bool:
         assert self.seen is not None
@@ -145,9 +145,9 @@ class Election:
             if leader is not None and leader.life == self._identity.life:
                 return False  # we have just let go ourselves: others first
             return self.seen.successor in (ANYBODY, self._identity.name)
-        return self._is_dead or not self.seen.epoch or self._is_mine()
+        return self._is_dead or not self.seen.epoch or self.is_mine()
 
-    def _is_mine(self) -> bool:
+    def is_mine(self) -> bool:
         """Whether the lead is our own, or of an ended process that had our port."""
         assert self.seen is not None
         leader = read_identity(self.seen.identity)

@@ -68,6 +68,7 @@ class LeadershipMachine:
         self._asked_ms = 0
         self._is_asking = False
         self._is_unclean = False
+        self._is_unstored = False  # our last takeover was unclean, and no commit has made that durable
         self._won: Elected | None = None  # the store says so, and what was committed before is still to come
         self._renewed_ms = 0
         self._renewal_ms = 0  # when the next renewal is due
@@ -110,7 +111,8 @@ class LeadershipMachine:
         if due_ms is None or due_ms > now:
             return WakeAt(due_ms)
         self._asked, self._asked_ms = seen, now
-        self._is_asking, self._is_unclean = True, self.election.is_unclean()
+        is_again = self._is_unstored and self.election.is_mine()
+        self._is_asking, self._is_unclean = True, is_again or self.election.is_unclean()
         return Take(self.identity.signed(), seen)
 
     def taken(self, epoch: int) -> Elected | None:
@@ -130,11 +132,17 @@ class LeadershipMachine:
         if seen.epoch > won.epoch:
             return None  # another server was elected since
         self._is_following = False
+        self._is_unstored = won.unclean
         self._renewal_ms = 0
         self.proved(self._asked_ms)
         return won
 
     # leading
+
+    def committed(self, sent_ms: int) -> None:
+        """A commit that was sent then is durable, and with it how the lead was taken."""
+        self._is_unstored = False
+        self.proved(sent_ms)
 
     def is_sure(self, now: int) -> bool:
         """Whether no other server can lead yet."""

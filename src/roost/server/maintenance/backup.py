@@ -9,6 +9,7 @@ import os
 import re
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 from zlib import crc32
@@ -18,6 +19,8 @@ import msgspec
 from roost import __version__
 from roost.core.state.records import SERIALS_PER_MS, Meta
 from roost.model.errors import Invalid, Unreadable
+from roost.model.records.instance import Instance
+from roost.model.records.workload import Workload
 from roost.ports.store import Change, Snapshot
 from roost.server.engine.recording import read_frame, write_frame
 from roost.server.files import replacing
@@ -39,6 +42,7 @@ LEVEL = 3  # of 9: records are small and alike, and higher levels gain a tenth f
 # copy was made, this is a hundred commits a second for four months.
 REVISIONS_PER_MS = 10
 REVISIONS_UNKNOWN = 1_000_000_000
+ATTEMPTS_UNKNOWN = 1_000  # of one instance: a service that restarts every minute needs 16 hours for them
 
 
 class BackupHeader(msgspec.Struct, frozen=True):
@@ -82,15 +86,34 @@ def as_of_now(records: Sequence[Change], now_ms: int) -> list[Change]:
     """Records of an earlier time, made fit to continue from: serials that were given since then are not given again.
 
     A store begins at now * SERIALS_PER_MS and counts on from there, more slowly than time. So no serial of now or later
-    was ever given, whatever happened after the records were read. Raises MsgspecError.
+    was ever given, whatever happened after the records were read. Attempts of an instance go on after those that it
+    may have had since: their logs have the number in their names. Raises MsgspecError.
     """
     fit = list(records)
+    last = _last_attempts(records)
     for number, record in enumerate(fit):
+        if record.kind == "workload" and record.value is not None:
+            with suppress(msgspec.MsgspecError):  # a server will refuse it
+                workload = msgspec.msgpack.decode(record.value, type=Workload)
+                known = max(last.get(record.key, 0), workload.attempts_gone, workload.attempts_lost)
+                workload.attempts_lost = known + ATTEMPTS_UNKNOWN
+                fit[number] = record._replace(value=_ENCODER.encode(workload))
         if record.kind == "meta" and record.value is not None:
             meta = msgspec.msgpack.decode(record.value, type=Meta)
             meta.reserved = max(meta.reserved, now_ms * SERIALS_PER_MS)
             fit[number] = record._replace(value=_ENCODER.encode(meta))
     return fit
+
+
+def _last_attempts(records: Sequence[Change]) -> dict[str, int]:
+    """The greatest number of an attempt of each workload."""
+    last: dict[str, int] = {}
+    for kind, key, value in records:
+        if kind == "instance" and value is not None:
+            with suppress(msgspec.MsgspecError):
+                owner = key.rpartition(".")[0]
+                last[owner] = max(last.get(owner, 0), msgspec.msgpack.decode(value, type=Instance).attempt)
+    return last
 
 
 def revision_as_of_now(revision: int, taken_ms: int, now_ms: int) -> int:
