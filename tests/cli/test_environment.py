@@ -5,7 +5,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = re.compile(r"\b(ROOST_[A-Z_]*[A-Z]|SCHEDULING_STRATEGY|NO_COLOR|XDG_[A-Z_]+)\b")
-NOT_READ = {"ROOST_COMPLETE", "ROOST_DB_SQL"}  # of the completion script, and the example of a service's address
+# Of the completion script, and the examples of a service's address and a dependency's result.
+NOT_READ = {"ROOST_COMPLETE", "ROOST_DB_SQL", "ROOST_RESULT_BUILD"}
 PAGES = ("docs/reference/configuration.md", "docs/reference/workload.md", "docs/guides/webhooks.md")
 
 

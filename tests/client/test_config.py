@@ -23,9 +23,25 @@ def own(tmp_path: Path) -> Path:
     return tmp_path / "config"
 
 
-def test_a_named_file_goes_before_everything(named: Path, own: Path) -> None:
-    environ = {"ROOST_CONFIG": str(named), "ROOST_URL": "http://env:2", "XDG_CONFIG_HOME": str(own)}
+def test_named_file_goes_before_the_users_own(named: Path, own: Path) -> None:
+    environ = {"ROOST_CONFIG": str(named), "XDG_CONFIG_HOME": str(own)}
     assert find_config(environ) == Config("http://named:1", "token-named")
+
+
+def test_token_in_the_environment_replaces_that_of_a_file(named: Path, own: Path) -> None:
+    """A user who sets it to the output of `roost tokens create` must not go on with the rights of the file."""
+    own_login = own / "roost" / "client.toml"
+    own_login.write_text('url = "http://own:3"\n[login]\nissuer = "http://nowhere:4"\n')
+    environ = {"ROOST_TOKEN": "token-env", "XDG_CONFIG_HOME": str(own)}
+    assert find_config(environ) == Config("http://own:3", "token-env")
+    assert find_config({**environ, "ROOST_CONFIG": str(named)}) == Config("http://named:1", "token-env")
+
+
+def test_url_in_the_environment_and_another_one_in_a_named_file_are_an_error(named: Path) -> None:
+    environ = {"ROOST_CONFIG": str(named), "ROOST_URL": "http://named:1/"}
+    assert find_config(environ).url == "http://named:1"
+    with pytest.raises(NotConfigured, match=r"ROOST_URL is http://env:2, and .*named.toml .* has http://named:1"):
+        find_config({**environ, "ROOST_URL": "http://env:2"})
 
 
 def test_the_environment_goes_before_the_users_own_file(own: Path) -> None:

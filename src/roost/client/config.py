@@ -21,24 +21,31 @@ class Config(NamedTuple):
 def find_config(environ: Mapping[str, str] | None = None) -> Config:
     """$ROOST_CONFIG, else $ROOST_URL and $ROOST_TOKEN, else the user's own file, else that of a server started here.
 
-    A file that is named or present but wrong is an error, never skipped.
+    $ROOST_TOKEN replaces the token of a file. A file that is named or present but wrong is an error, never skipped.
     """
     environ = os.environ if environ is None else environ
-    named = environ.get("ROOST_CONFIG")
-    if named:
-        return read_config(Path(named))
-    url = environ.get("ROOST_URL")
-    if url:
+    named, url, token = environ.get("ROOST_CONFIG"), environ.get("ROOST_URL"), environ.get("ROOST_TOKEN", "")
+    if url and not named:
         ca = authority_of(environ.get("ROOST_CA", ""))
-        return Config(_checked(url, "$ROOST_URL"), environ.get("ROOST_TOKEN", ""), ca)
+        return Config(_checked(url, "$ROOST_URL"), token, ca)
+    if named:
+        found = read_config(Path(named), token)
+        if url and _checked(url, "$ROOST_URL") != found.url:
+            raise NotConfigured(
+                f"$ROOST_URL is {url}, and {named} of $ROOST_CONFIG has {found.url}", "unset one of them"
+            )
+        return found
     for path in (user_config_path(environ), data_home(environ) / "client.toml"):
         if path.is_file():
-            return read_config(path)
+            return read_config(path, token)
     raise NotConfigured(NOT_CONFIGURED)
 
 
-def read_config(path: Path) -> Config:
-    """A client.toml: `url` and `token`, or a login that is renewed when it ends; and `ca`, PEM or a file of it."""
+def read_config(path: Path, own_token: str = "") -> Config:
+    """A client.toml: `url` and `token`, or a login that is renewed when it ends; and `ca`, PEM or a file of it.
+
+    `own_token` is used in place of its token or login.
+    """
     import tomllib
 
     try:
@@ -51,11 +58,11 @@ def read_config(path: Path) -> Config:
     if not isinstance(url, str) or not isinstance(token, str) or not isinstance(answer, str):
         raise NotConfigured(f"{path} has no url", TWO_LINES)
     ca = authority_of(answer or os.environ.get("ROOST_CA", ""), path.parent, str(path) if answer else "$ROOST_CA")
-    if isinstance(content.get("login"), dict):
+    if isinstance(content.get("login"), dict) and not own_token:
         from roost.client.login import renewed
 
         return renewed(path, _checked(url, str(path)), content["login"], ca)
-    return Config(_checked(url, str(path)), token, ca)
+    return Config(_checked(url, str(path)), own_token or token, ca)
 
 
 def write_config(path: Path, config: Config) -> None:

@@ -65,7 +65,6 @@ class Keeper:
             directory, cgroup.prepare(cgroup.detect()), self.link, reaper=reaper, recycle=options.recycle == "on"
         )
         self.signalled = 0  # how often we were asked to end
-        self.shutdown_grace_ms: int | None = None  # set: we are ending
         self.agent_kill_at = NEVER  # set: the agent was asked to end
 
     def _catch_signals(self) -> int:
@@ -112,7 +111,7 @@ class Keeper:
                     self.agent.ended(status, now)
         self.runs.tick(now)
         self.agent.tick(now, self.runs.home_fd)
-        if self.signalled or self.shutdown_grace_ms is not None:
+        if self.signalled:
             self._end(now)
 
     def _order(self, line: bytes, now: int) -> None:
@@ -142,19 +141,16 @@ class Keeper:
             self.runs.rules.stop(order, now)
         elif do == "lease":
             self.runs.rules.lease(number(order, "until", 0), now)
-        elif do == "shutdown":
-            self.shutdown_grace_ms = number(order, "grace_ms", self.grace_ms)
         elif do != "ping":
-            raise RunRefused("an order has a `do`: start, stop, lease, forget, ping or shutdown")
+            raise RunRefused("an order has a `do`: start, stop, lease, forget or ping")
 
     def _end(self, now: int) -> None:
         """First the runs, while the agent can still tell about them; then the agent. Asked twice: no more grace."""
         if not self.runs.rules.closing or self.signalled > 1:
-            grace_ms = self.grace_ms if self.shutdown_grace_ms is None else self.shutdown_grace_ms
-            self.shutdown_grace_ms = 0 if self.signalled > 1 else grace_ms
+            grace_ms = 0 if self.signalled > 1 else self.grace_ms
             self.signalled = 1
             self.agent.wanted = False
-            self.runs.rules.stop_all(self.shutdown_grace_ms, "shutdown", now)
+            self.runs.rules.stop_all(grace_ms, "shutdown", now)
         if self.runs.rules.live:
             return
         if self.agent_kill_at == NEVER:

@@ -48,12 +48,14 @@ def test_the_tour_ends_well_and_leaves_nothing(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
 
 
-def test_interrupted_it_cleans_up_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("numbers", [(signal.SIGINT,), (signal.SIGINT, signal.SIGTERM)])
+def test_interrupted_it_cleans_up_too(tmp_path: Path, numbers: tuple[signal.Signals, ...]) -> None:
     demo = subprocess.Popen(
         [*ROOST, "demo"], env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     wait_until(lambda: len(processes_of(tmp_path)) >= 7)  # the server, three keepers, three agents
-    demo.send_signal(signal.SIGINT)
+    for number in numbers:
+        demo.send_signal(number)
     demo.communicate(timeout=60)
     assert demo.returncode == 130
     assert os.listdir(tmp_path) == []

@@ -7,7 +7,8 @@ import resource
 import signal
 import socket
 import subprocess
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,12 @@ from roost.cli.common.exit_codes import Failure
 from roost.cli.start.local_nodes import pids_of, running_keeper
 from roost.cli.start.options import LISTEN, ListenAddress
 from roost.cli.start.up import _check_free
+from roost.server.app import EXIT_AT_ONCE
 from roost.server.config import API_PORT
-from tests.cli.serving import DEADLINE_S, ROOST, serving, up, wait_until
+from tests.cli.serving import DEADLINE_S, ROOST, Served, end_all, serving, up, wait_until
 
 FOUR_PORTS = b"name: web\nkind: service\ncount: 4\ncommand: sleep 60\nresources: {cpu: 10m}\nports: {http: 0}\n"
+DEAF = "trap '' TERM; echo deaf; while true; do sleep 0.1; done"
 FIRST_TASK_CPU_S_MAX = 3.0  # of server, keeper, agent and client together, start and stop; 1.5 s are usual
 
 
@@ -199,4 +202,79 @@ def test_ctrl_c_says_what_is_stopped(tmp_path: Path) -> None:
     with up(tmp_path) as served:
         served.process.send_signal(signal.SIGINT)
         served.process.wait(DEADLINE_S)
-        assert "roost: stopping node-1 and what runs there; Ctrl-C again ends it at once\n" in served.output()
+        assert "roost: stopping node-1 and what runs there; Ctrl-C ends it at once\n" in served.output()
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (signal.SIGINT, signal.SIGTERM),
+        (signal.SIGTERM, signal.SIGINT),
+        (signal.SIGHUP, signal.SIGTERM),  # a terminal is closed
+        (signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    ],
+)
+def test_signals_at_once_leave_nothing_running(tmp_path: Path, numbers: tuple[signal.Signals, ...]) -> None:
+    with up(tmp_path, agents=2) as served:
+        assert served.roost("run", "-d", "--name", "left", "--", "sleep", "300").returncode == 0
+        assert served.roost("wait", "left", "--for", "running", "--timeout", "20s").returncode == 0
+        for number in numbers:
+            served.process.send_signal(number)
+        assert served.process.wait(DEADLINE_S) in (0, EXIT_AT_ONCE)
+        assert left_behind(tmp_path) == []
+        assert "Traceback" not in served.output()
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_at_once_while_it_starts_leave_nothing_running(tmp_path: Path, second: signal.Signals) -> None:
+    with starting(tmp_path, "--agents", "2") as process:
+        wait_until(lambda: running_keeper(tmp_path / "nodes" / "node-1") > 0)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(second)
+        assert process.wait(DEADLINE_S) in (0, EXIT_AT_ONCE)
+        assert left_behind(tmp_path) == []
+        assert "Traceback" not in (tmp_path / "output").read_text()
+
+
+def test_a_signal_while_nodes_of_an_earlier_server_end_stops_it(tmp_path: Path) -> None:
+    with up(tmp_path) as served:
+        run_deaf_work(served)
+        served.process.kill()
+        served.process.wait()
+        with starting(tmp_path, "--agents", "0") as process:
+            wait_until(lambda: "stopping node-1" in served.output())
+            process.send_signal(signal.SIGINT)
+            assert process.wait(DEADLINE_S) == 0
+            assert left_behind(tmp_path) == []
+
+
+@contextmanager
+def starting(home: Path, *arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """`roost up` from its first moment on."""
+    with open(home / "output", "wb") as output:
+        argv = [*ROOST, "up", "--data", str(home), "--listen", "127.0.0.1:0", *arguments]
+        process = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        end_all(home)
+
+
+def run_deaf_work(served: Served) -> None:
+    """It ignores SIGTERM, so its node ends when its grace is over, or with a second signal."""
+    assert served.roost("run", "-d", "--name", "deaf", "--", "sh", "-c", DEAF).returncode == 0
+    wait_until(lambda: b"deaf\n" in served.roost("logs", "deaf").stdout)
+
+
+def test_a_signal_while_nodes_end_kills_their_work_at_once_and_leaves_nothing(tmp_path: Path) -> None:
+    with up(tmp_path) as served:
+        run_deaf_work(served)
+        served.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "stopping node-1" in served.output())
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            served.process.send_signal(number)
+        assert served.process.wait(DEADLINE_S) == 0
+        assert left_behind(tmp_path) == []
+        assert "Traceback" not in served.output()

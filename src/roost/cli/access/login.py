@@ -57,8 +57,9 @@ def login(url: str | None, no_browser: bool, wait_s: int) -> Output:
     write_login(path, url, identity, ca)
     with Client(url, identity.id_token, ca) as client:
         who = client.whoami()
-    if os.environ.get("ROOST_CONFIG"):
-        echo_err(f"$ROOST_CONFIG takes precedence over this login; unset it to use {path}")
+    for name in ("ROOST_CONFIG", "ROOST_URL", "ROOST_TOKEN"):
+        if os.environ.get(name):
+            echo_err(f"${name} takes precedence over this login; unset it to use {path}")
     roles = ", ".join(f"{role} {'everywhere' if place == '*' else f'in {place}'}" for place, role in who.roles.items())
     return Output(who, f"you are {who.name}; {roles or NO_ROLE}")
 

@@ -18,17 +18,19 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interrupts:
     """While entered, signals are counted, and `fd` becomes readable to wake up a waiting loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, signals: Iterable[signal.Signals] = SIGNALS, *, patience: float = 1) -> None:
         self.count = 0
         self.last = 0
-        self.patience = 1  # signals that are only counted; one more takes effect
+        self.patience = patience  # signals that are only counted; one more raises KeyboardInterrupt
+        self.heard: Callable[[], object] | None = None  # called by each signal
+        self._signals = signals
         self.fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._before: dict[signal.Signals, Any] = {}
         self._wakeup_before = -1
 
     def __enter__(self) -> "Interrupts":
-        self._wakeup_before = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-        self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        self._wakeup_before = self.wake()
+        self._before = {number: signal.signal(number, self._note) for number in self._signals}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -38,6 +40,10 @@ class Interrupts:
         os.close(self.fd)
         os.close(self._write_fd)
 
+    def wake(self) -> int:
+        """Signals make `fd` readable, and no longer the descriptor that is returned: the one of an event loop."""
+        return signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+
     def clear(self) -> None:
         with suppress(BlockingIOError):
             os.read(self.fd, 64)
@@ -45,6 +51,8 @@ class Interrupts:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         self.last = number
+        if self.heard is not None:
+            self.heard()
         if self.count > self.patience:
             raise KeyboardInterrupt
 

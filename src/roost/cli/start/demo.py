@@ -273,5 +273,7 @@ def _clean_up(home: Path, up: subprocess.Popen[bytes] | None) -> list[int]:
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
-    Tour.is_interrupted = True
-    raise KeyboardInterrupt
+    """Once: two signals at once would be raised in the clean-up as well."""
+    if not Tour.is_interrupted:
+        Tour.is_interrupted = True
+        raise KeyboardInterrupt

@@ -7,8 +7,12 @@ import os
 import select
 import signal
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
+
+from roost.cli.common.interrupts import Interrupts
+from roost.cli.common.output import echo_err
 
 KEEPER = Path(__file__).resolve().parents[2] / "keeper" / "__main__.py"
 LOCK_NAME = "keeper.lock"  # held by a keeper for as long as it lives, with its pid inside
@@ -16,6 +20,7 @@ STARTED_NAME = "started.json"  # how the keeper of this directory was started
 LOG_NAME = "keeper.log"
 AGENT_LOG_NAME = "agent.log"
 LAST_WORDS_BYTES = 4_096  # of a log, to tell why a keeper ended
+END_S_MAX = 20.0  # keepers give work 5 s and their agent 3 s to end; slower ones are killed
 
 
 def keeper_argv(directory: Path, agent_argv: list[str], *options: str) -> list[str]:
@@ -78,7 +83,7 @@ class KeeperHandle:
         return lines[-1] if lines else ""
 
 
-def start_keeper(name: str, directory: Path, agent: list[str], nodes: int) -> KeeperHandle:
+def start_keeper(name: str, directory: Path, agent: list[str], nodes: int, interrupts: Interrupts) -> KeeperHandle:
     """Start a keeper in a session of its own, so that Ctrl-C in a terminal is for `roost up` alone.
 
     One that is still there and was started in the same way is taken over with all it runs; any other is ended first.
@@ -91,7 +96,7 @@ def start_keeper(name: str, directory: Path, agent: list[str], nodes: int) -> Ke
         with suppress(OSError, ValueError):
             if json.loads((directory / STARTED_NAME).read_text(encoding="utf-8")) == argv:
                 return left
-        _end(left)
+        end_keepers([left], interrupts)
     (directory / STARTED_NAME).write_text(json.dumps(argv), encoding="utf-8")
     log = str(directory / LOG_NAME)
     files = [
@@ -103,11 +108,51 @@ def start_keeper(name: str, directory: Path, agent: list[str], nodes: int) -> Ke
     return KeeperHandle(name, directory, pid, adopted=False)
 
 
-def end_strangers(directory: Path, wanted: list[str]) -> None:
+def end_strangers(directory: Path, wanted: list[str], interrupts: Interrupts) -> None:
     for lock in sorted(directory.glob(f"*/{LOCK_NAME}")):
         pid = running_keeper(lock.parent)
         if pid and lock.parent.name not in wanted:
-            _end(KeeperHandle(lock.parent.name, lock.parent, pid, adopted=True))
+            end_keepers([KeeperHandle(lock.parent.name, lock.parent, pid, adopted=True)], interrupts)
+
+
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Signals that ask a command with local nodes to end. SIGHUP is a closed terminal; nohup ignores it."""
+    closed = (signal.SIGHUP,) if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else ()
+    return (signal.SIGINT, signal.SIGTERM, *closed)
+
+
+def end_keepers(keepers: list[KeeperHandle], interrupts: Interrupts) -> None:
+    """Stop all of them and wait. A signal meanwhile shortens the grace of the work, and nothing else."""
+    left = [keeper for keeper in keepers if keeper.pidfd >= 0]
+    if not left:
+        return
+    interrupts.wake()
+    interrupts.clear()
+    echo_err(f"stopping {_names(left)} and what runs there; Ctrl-C ends it at once")
+    _send(left, signal.SIGTERM)
+    deadline = time.monotonic() + END_S_MAX
+    while left:
+        fds = [interrupts.fd, *(keeper.pidfd for keeper in left)]
+        ready = select.select(fds, [], [], max(0.0, deadline - time.monotonic()))[0]
+        if interrupts.fd in ready:
+            interrupts.clear()
+            _send(left, signal.SIGTERM)
+        if not ready:
+            echo_err(f"{_names(left)} did not end in {END_S_MAX:.0f} s; killed")
+            _send(left, signal.SIGKILL)
+            deadline = time.monotonic() + END_S_MAX
+        for keeper in [keeper for keeper in left if keeper.pidfd in ready]:
+            keeper.reap()
+            left.remove(keeper)
+
+
+def _names(keepers: list[KeeperHandle]) -> str:
+    return ", ".join(keeper.name for keeper in keepers)
+
+
+def _send(keepers: list[KeeperHandle], number: signal.Signals) -> None:
+    for keeper in keepers:
+        keeper.send(number)
 
 
 def running_keeper(directory: Path) -> int:
@@ -130,9 +175,3 @@ def pids_of(directory: Path) -> list[int]:
     from roost.keeper.processes import started_by
 
     return started_by(str(directory))
-
-
-def _end(keeper: KeeperHandle) -> None:
-    keeper.send(signal.SIGTERM)
-    select.select([keeper.pidfd], [], [])
-    keeper.reap()

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import click
 
 from roost.cli.common.options import DURATION, SIZE, Decorated
+from roost.model.keys import host_and_port
 
 LISTEN = "127.0.0.1:8420"  # as in server/config.py, which is too heavy to import before the agents have been started
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -17,7 +18,7 @@ class ListenAddress(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
     def reachable(self) -> "ListenAddress":
         """The same from this machine: a client cannot connect to "all addresses"."""

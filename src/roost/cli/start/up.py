@@ -2,22 +2,29 @@
 
 import errno
 import gc
+import math
 import os
 import random
-import select
-import signal
 import socket
-import time
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from roost.cli.common.exit_codes import Failure
+from roost.cli.common.interrupts import Interrupts
 from roost.cli.common.output import echo_err
 from roost.cli.start.datadir import DataDir
-from roost.cli.start.local_nodes import KeeperHandle, agent_argv, end_strangers, not_isolated, start_keeper
+from roost.cli.start.local_nodes import (
+    KeeperHandle,
+    agent_argv,
+    end_keepers,
+    end_strangers,
+    not_isolated,
+    start_keeper,
+    stop_signals,
+)
 from roost.cli.start.options import ADDRESS, LISTEN, ListenAddress, shared_options, taint_option
 from roost.client.config import data_home
 
@@ -28,7 +35,6 @@ if TYPE_CHECKING:
 AGENTS_MAX = 64  # local nodes are for trying things out; each is two processes
 QUIET_PORTS = range(18_000, 20_000)  # below those that nodes give to workloads, and the kernel to connections
 QUIET_PORTS_TRIED = 50
-END_S_MAX = 20.0  # keepers give work 5 s and their agent 3 s to end; slower ones are killed
 
 
 @click.command()
@@ -55,8 +61,8 @@ def up(
 ) -> None:  # fmt: skip
     """Start a server and local nodes.
 
-    It stays in the foreground. Ctrl-C or SIGTERM stops the server, the work and the nodes; interrupted work runs again
-    after the next `roost up`. Tokens, certificates and data are in the data directory.
+    It stays in the foreground. Ctrl-C or SIGTERM stops the server, the work and the nodes; once more makes this faster.
+    Interrupted work runs again after the next `roost up`. Tokens, certificates and data are in the data directory.
 
     Examples:
       roost up                              one node, everything in ~/.local/share/roost
@@ -65,60 +71,27 @@ def up(
 
     Next, in another terminal: `roost run -- echo hello`; with --data DIR, export ROOST_CONFIG=DIR/client.toml first.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
     home = DataDir(data or data_home())
     listen, agents_listen = _addresses(listen, agents_listen)
     admin_token = home.admin_token()
     keepers: list[KeeperHandle] = []
     offer = _offer(gpu, gpu_model, taints)
-    try:
-        # First of all the agents: they start while the server is still being imported.
-        names = [f"node-{number}" for number in range(1, agents + 1)]
-        end_strangers(home.path / "nodes", names)
-        for name in names:
-            keepers.append(_start(home, name, agents_listen, agents, offer))
-        gc.disable()  # importing the server makes no garbage, and looking for it costs a seventh of that time
-        from roost.server.config import from_environment
-
-        strategy = strategy or from_environment(os.environ).get("strategy", "")
-        config = home.server_config(listen, agents_listen, admin_token=admin_token, strategy=strategy, **given)
-        _serve(config, home, keepers)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        end_keepers(keepers)
-
-
-def end_keepers(keepers: list[KeeperHandle]) -> None:
-    """Stop all of them and wait. A second Ctrl-C shortens the grace of the work."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGINT, _interrupt)
-    left = [keeper for keeper in keepers if keeper.pidfd >= 0]
-    if left:
-        names = ", ".join(keeper.name for keeper in left)
-        echo_err(f"stopping {names} and what runs there; Ctrl-C again ends it at once")
-    for keeper in left:
-        keeper.send(signal.SIGTERM)
-    deadline = time.monotonic() + END_S_MAX
-    while left:
+    # No signal raises from here on: wherever it came, it could be between the start of a keeper and its end.
+    with Interrupts(stop_signals(), patience=math.inf) as interrupts:
         try:
-            over = select.select([keeper.pidfd for keeper in left], [], [], max(0.0, deadline - time.monotonic()))[0]
-        except KeyboardInterrupt:
-            for keeper in left:
-                keeper.send(signal.SIGTERM)
-            continue
-        if not over:
-            for keeper in left:
-                echo_err(f"{keeper.name} does not end; killed")
-                keeper.send(signal.SIGKILL)
-            deadline = time.monotonic() + END_S_MAX
-        for keeper in [keeper for keeper in left if keeper.pidfd in over]:
-            keeper.reap()
-            left.remove(keeper)
+            # First of all the agents: they start while the server is still being imported.
+            names = [f"node-{number}" for number in range(1, agents + 1)]
+            end_strangers(home.path / "nodes", names, interrupts)
+            for name in names:
+                keepers.append(_start(home, name, agents_listen, agents, offer, interrupts))
+            gc.disable()  # importing the server makes no garbage, and looking for it costs a seventh of that time
+            from roost.server.config import from_environment
 
-
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+            strategy = strategy or from_environment(os.environ).get("strategy", "")
+            config = home.server_config(listen, agents_listen, admin_token=admin_token, strategy=strategy, **given)
+            _serve(config, home, keepers, interrupts)
+        finally:
+            end_keepers(keepers, interrupts)
 
 
 def _addresses(listen: ListenAddress, agents: ListenAddress | None) -> tuple[ListenAddress, ListenAddress]:
@@ -172,28 +145,28 @@ def _offer(gpu: str, gpu_model: str, taints: tuple[str, ...]) -> list[str]:
     return offer
 
 
-def _start(home: DataDir, name: str, server: ListenAddress, agents: int, offer: list[str]) -> KeeperHandle:
+def _start(
+    home: DataDir, name: str, server: ListenAddress, agents: int, offer: list[str], interrupts: Interrupts
+) -> KeeperHandle:
     directory = home.path / "nodes" / name
     options = ["--server", str(server.reachable()), "--name", name, "--dir", str(directory), *offer]
     if agents > 1:
         options += ["--slice", f"{name.removeprefix('node-')}/{agents}"]
     if agents > len(os.sched_getaffinity(0)):
         options += ["--cpu", "1"]  # a slice of less could not even hold what asks for nothing in particular
-    return start_keeper(name, directory, agent_argv(*options), agents)
+    return start_keeper(name, directory, agent_argv(*options), agents, interrupts)
 
 
-def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle]) -> None:
+def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle], interrupts: Interrupts) -> None:
     import asyncio
 
     import uvloop
 
-    from roost.server.app import CannotStart, serve
+    from roost.server.app import EXIT_AT_ONCE, CannotStart, serve
 
     def ready(port: int, agents_port: int) -> None:
         gc.enable()
         loop = asyncio.get_running_loop()
-        if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # a closed terminal; nohup ignores it
-            loop.add_signal_handler(signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM)
         for keeper in keepers:
             loop.add_reader(keeper.pidfd, _ended, loop, keeper)
         url = home.write_client_config(config, port)
@@ -217,8 +190,27 @@ def _serve(config: "ServerConfig", home: DataDir, keepers: list[KeeperHandle]) -
         echo_err(f"the keeper of {keeper.name} has {how}: {keeper.last_output() or 'no output'}")
         echo_err(f"its work moves to other nodes; restart `roost up` to bring {keeper.name} back")
 
+    async def run() -> None:
+        loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+
+        def stop() -> None:
+            """In order; the second time without the rest of the server's end, but not without that of the nodes."""
+            stopping.set()
+            if interrupts.count > 1:
+                end_keepers(keepers, interrupts)
+                os._exit(EXIT_AT_ONCE)
+
+        def heard() -> None:
+            with suppress(RuntimeError):  # the loop is closed: all that is left is to end the nodes
+                loop.call_soon_threadsafe(stop)
+
+        interrupts.heard = heard
+        if interrupts.count:
+            stopping.set()
+        await serve(config, ready, stopping, enrol)
+
     try:
-        uvloop.run(serve(config, ready, enrol=enrol))
+        uvloop.run(run())
     except CannotStart as error:
         raise Failure(str(error)) from None
 
