@@ -22,7 +22,8 @@ async def main():
     config = ServerConfig(data=Path(sys.argv[1]), store="memory", port=0, agents_port=0, admin_token="t" * 32)
 
     def ready(*ports):
-        print(len(made), [os.get_blocking(writing.fileno()) for _, writing in made])
+        open_here = [writing.fileno() for _, writing in made if writing.fileno() >= 0]  # not that of the fork server
+        print(len(open_here), [os.get_blocking(writing) for writing in open_here])
         assert socket.socketpair is before
         stopping.set()
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from roost.server.waiting import SLICE_S, LoopShare, TurnBudget
+from roost.server.waiting import RESTS, SLICE_S, Gathering, LoopShare, TurnBudget
 
 Turn = Callable[[], Awaitable[None]]
 
@@ -42,10 +42,11 @@ async def test_long_pieces_of_work_that_are_due_at_once_have_a_turn_each() -> No
     assert max(await done_per_turn(LoopShare().turn, 20, 2 * SLICE_S)) == 1
 
 
-async def test_the_turn_after_a_long_piece_of_work_is_for_others() -> None:
+async def test_the_turns_after_a_long_piece_of_work_are_for_others() -> None:
     turns = await done_per_turn(LoopShare().turn, 20, 2 * SLICE_S)
-    assert not any(turn and following for turn, following in zip(turns, turns[1:], strict=False))
-    assert len(turns) <= 2 * 20 + 2  # and only that one
+    worked = [at for at, pieces in enumerate(turns) if pieces]
+    rests = {later - at - 1 for at, later in zip(worked, worked[1:], strict=False)}
+    assert min(rests) == RESTS and max(rests) <= RESTS + 1  # the first piece did not have to wait
 
 
 async def test_work_that_comes_in_the_turn_for_others_waits() -> None:
@@ -102,6 +103,27 @@ async def test_one_that_is_cancelled_takes_nothing_from_the_budget() -> None:
     budget = TurnBudget(1)
     await budget.turn()
     await _cancel_the_first_that_waits(budget.turn)
+
+
+async def test_callers_that_gather_go_on_together_and_later_ones_wait_anew() -> None:
+    gathering, order = Gathering(), []
+
+    async def come(name: str, pause_s: float) -> None:
+        await gathering.wait(pause_s)
+        order.append(name)
+
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        group.create_task(come("first", 0.01))
+        group.create_task(come("second", 60.0))  # the pause of the first one counts
+        cancelled = group.create_task(come("cancelled", 0.0))
+        await asyncio.sleep(0)
+        assert order == []
+        cancelled.cancel()
+    assert order == ["first", "second"]
+    third = asyncio.create_task(come("third", 0.01))
+    await asyncio.sleep(0)
+    assert order == ["first", "second"], "a later one waits anew"
+    await asyncio.wait_for(third, 10)
 
 
 async def _cancel_the_first_that_waits(turn: Turn) -> None:

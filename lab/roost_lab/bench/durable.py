@@ -50,7 +50,7 @@ class _Agents:
         self.begun: list[tuple[str, int, tuple[int, ...]]] = []
         self.done = asyncio.Event()
 
-    def act(self, state: State, done: Step) -> None:
+    async def act(self, state: State, done: Step) -> None:
         self.rows.extend(done.changes)
         begun, self.begun = self.begun, []
         for node, session, runs in begun:  # their start is durable now

@@ -22,6 +22,7 @@ from roost_lab.bench.product import INSTANCES_S_MAX, LONG_LEASE, Product
 BOUND_MS = 50.0
 BATCH = 1_000
 URGENT = 100
+GANG = 64
 LISTED = 1_000  # workloads in one page, the most there can be
 HOSTILE_PER_S = 20
 HOSTILE = b"{a: " * 40_000  # unclosed flow mappings, 160 KB
@@ -36,7 +37,9 @@ def measure(
         _held("loop_questions_ms", 1, lambda product: _ask(product, classes, pending, askers)),
         _held("loop_batch_ms", 1, lambda product: product.client.workloads.submit_batch(_jobs("many", batch))),
         _held("loop_cancel_ms", max(2, agents // 3), lambda product: _cancel(product, array)),
+        _held("loop_retry_ms", max(2, agents // 3), lambda product: _retry(product, array)),
         _held("loop_preempt_ms", agents, lambda product: _preempt(product, agents)),
+        _held("loop_gang_ms", agents, lambda product: _preempt_for_gang(product, agents)),
         _held("loop_readers_ms", 1, lambda product: _read_lists(product, batch, askers, hostile_s)),
         _held("loop_hostile_ms", 1, lambda product: send_hostile(product, hostile_s, token=False)),
         _held("loop_hostile_with_token_ms", 1, lambda product: send_hostile(product, hostile_s, token=True)),
@@ -111,16 +114,35 @@ def _cancel(product: Product, count: int) -> None:
     product.wait_for_instances(InstanceState.CANCELLED, count)
 
 
-def _preempt(product: Product, agents: int) -> None:
+def _retry(product: Product, count: int) -> None:
+    """One commit with a change for each instance of a cancelled array."""
+    _cancel(product, count)
+    product.client.workloads.retry("default", "array")
+    product.wait_for_instances(InstanceState.RUNNING, count)
+
+
+def _fill(product: Product, agents: int) -> None:
     product.client.workloads.submit({"name": "low", "command": "x", "count": 16 * agents, "resources": {"cpu": 1}})
     product.wait_for_instances(InstanceState.RUNNING, 16 * agents)
+
+
+def _preempt_for_gang(product: Product, agents: int) -> None:
+    """The largest gang that preempts, with 8 attempts to stop for each member."""
+    _fill(product, agents)
+    gang = {"name": "urgent", "command": "x", "count": min(GANG, agents), "gang": True, "priority": 100}
+    product.client.workloads.submit({**gang, "resources": {"cpu": 8}})
+    product.wait_until(lambda: _running(product) == 2, within_s=INSTANCES_S_MAX)
+
+
+def _running(product: Product) -> int:
+    return product.client.status().workloads.get(WorkloadState.RUNNING, 0)
+
+
+def _preempt(product: Product, agents: int) -> None:
+    _fill(product, agents)
     urgent = min(URGENT, agents)
     _submit(product, _jobs("urgent", urgent, priority=100, resources={"cpu": 2}))
-
-    def all_run() -> bool:
-        return product.client.status().workloads.get(WorkloadState.RUNNING, 0) == urgent + 1
-
-    product.wait_until(all_run, within_s=INSTANCES_S_MAX)
+    product.wait_until(lambda: _running(product) == urgent + 1, within_s=INSTANCES_S_MAX)
 
 
 def _read_lists(product: Product, jobs: int, readers: int, seconds: float) -> None:

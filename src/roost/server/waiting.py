@@ -12,10 +12,11 @@ from roost.model.errors import NoService
 Answer = TypeVar("Answer")
 
 TURNS_MAX = 32  # of one principal that wait: a second each at most
-SCAN_S = 0.005  # of CPU time for one page
+SCAN_S = 0.0025  # of CPU time for one page: 350 workloads; a request costs 1 ms more, and agents wait meanwhile
 SCANNED_AT_ONCE = 50
 SLICE_S = 0.005  # of work before others have their turn
 NEVER_S = -1.0  # no CPU time is left
+RESTS = 4  # turns for others after a piece, as many as the answer to a heartbeat needs; without work they take no time
 PIECE_S = SLICE_S / 5  # that each piece counts for, before it is known: it may come after an await, with all the others
 
 
@@ -47,6 +48,14 @@ def cancel_futures(futures: "Iterable[asyncio.Future[Any]]") -> None:
         future.cancel()
 
 
+def resume(waiting: "asyncio.Future[None]") -> bool:
+    """Let a task go on that awaits this in its turn. False: it was cancelled meanwhile."""
+    if not waiting.done():
+        waiting.set_result(None)
+        return True
+    return False
+
+
 class ScanLimit:
     """How long a scan may hold the loop: afterwards its page ends, even if it is short."""
 
@@ -73,21 +82,21 @@ class Slices:
 
 
 class LoopShare:
-    """The share of the loop for work whose cost is unknown: some of a turn, and nothing of the next one.
+    """The share of the loop for work whose cost is unknown: some of a turn, and nothing of the next ones.
 
-    Further work waits: each second turn has one piece, in order. Otherwise pieces in turn after turn would delay
-    agents' messages, which need several turns, by a piece in each of them.
+    Further work waits: after RESTS turns for others, one turn has one piece, in order. Agents' messages need several
+    turns each, and pieces in turn after turn would delay them by a piece in each of them.
     """
 
     def __init__(self) -> None:
-        self._until_s = 0.0  # of CPU time, in this turn; 0: nothing was done in it or the one before
+        self._until_s = 0.0  # of CPU time, in this turn; 0: nothing was done in it or the ones before
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def turn(self) -> None:
         """Wait for a turn of the loop that has room for what follows at once."""
         if not self._waiting and not self._until_s:
             self._until_s = time.thread_time() + SLICE_S
-            asyncio.get_running_loop().call_soon(self._rest)
+            asyncio.get_running_loop().call_soon(self._rest, RESTS)
         elif self._waiting or time.thread_time() >= self._until_s:
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(future)
@@ -95,19 +104,21 @@ class LoopShare:
         else:
             self._until_s -= PIECE_S
 
-    def _rest(self) -> None:
-        """This turn is for others."""
+    def _rest(self, turns: int) -> None:
+        """This turn is for others, and as many as `turns` are."""
         self._until_s = NEVER_S
-        asyncio.get_running_loop().call_soon(self._go_on)
+        loop = asyncio.get_running_loop()
+        if turns > 1:
+            loop.call_soon(self._rest, turns - 1)
+        else:
+            loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         self._until_s = 0.0
         while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():  # it was not cancelled
-                future.set_result(None)
+            if resume(self._waiting.popleft()):
                 self._until_s = NEVER_S  # the next turn has this piece only
-                asyncio.get_running_loop().call_soon(self._rest)
+                asyncio.get_running_loop().call_soon(self._rest, RESTS)
                 return
 
 
@@ -140,9 +151,26 @@ class TurnBudget:
         self._left = self._units
         while self._waiting and self._left > 0:
             future, units = self._waiting.popleft()
-            if not future.done():  # it was not cancelled
+            if resume(future):
                 self._take(units)
-                future.set_result(None)
+
+
+class Gathering:
+    """Callers that come within a pause go on together."""
+
+    def __init__(self) -> None:
+        self._together: asyncio.Event | None = None
+
+    async def wait(self, pause_s: float) -> None:
+        """Wait for others. `pause_s`: for how long, if this is the first one."""
+        if self._together is None:
+            self._together = asyncio.Event()
+            asyncio.get_running_loop().call_later(pause_s, self._go_on, self._together)
+        await self._together.wait()
+
+    def _go_on(self, together: asyncio.Event) -> None:
+        self._together = None
+        together.set()
 
 
 class Turns:

@@ -3,17 +3,21 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from roost.core.lifecycle.retention import FORGOTTEN_PER_UNIT, sweep
 from roost.core.state.outcome import at_once
-from roost.core.state.records import Settings
+from roost.core.state.records import FLUSHED_PER_UNIT, Settings
 from roost.core.state.weight import weight
 from roost.core.step import begin, conclude, handle
 from roost.core.timers import expire
-from roost.model.events import Cancel, NodeConnected, ReportsReceived, Submit, Uncordon, WorkloadSpec
+from roost.core.transitions import DIRTY_AT_ONCE, DIRTY_PER_UNIT
+from roost.model.events import Cancel, NodeConnected, ReportsReceived, Retry, Submit, Uncordon, WorkloadSpec
 from roost.model.protocol import Hello, Report
+from roost.model.records.instance import Instance
 from roost.model.records.node import Facts
 from roost.model.spec.submission import spec_of_document
-from roost.model.states import AttemptState
+from roost.model.states import AttemptState, InstanceState
 from roost.ports.store import Snapshot
 from roost.server.engine.machine import (
     BATCH_UNITS,
@@ -47,7 +51,7 @@ def turn(machine: EngineMachine, now: int) -> Act:
 
 def test_a_batch_is_cut_by_the_weight_of_its_events() -> None:
     machine = leading()
-    reports = tuple(Report(token, "running") for token in range(100))
+    reports = tuple(Report(token, "running") for token in range(400))
     for number in range(10):
         machine.tell(ReportsReceived("n", 1, number, reports))
     sizes = [len(turn(machine, 1_001).batch) for _ in range(4)]
@@ -57,7 +61,7 @@ def test_a_batch_is_cut_by_the_weight_of_its_events() -> None:
 
 def test_an_event_that_is_heavier_than_a_batch_is_taken_alone() -> None:
     machine = leading()
-    specs = tuple(spec_of_document({"name": f"j{number}", "command": "true"}) for number in range(1_000))
+    specs = tuple(spec_of_document({"name": f"j{number}", "command": "true"}) for number in range(4_000))
     machine.tell(Submit(0, specs))
     machine.tell(Uncordon(0, "n"))
     assert weight(Submit(0, specs)) > BATCH_UNITS
@@ -117,26 +121,71 @@ def longest_slice(work: Iterator[int]) -> tuple[int, int]:
     return max(units), sum(units)
 
 
-def test_search_for_a_preemption_can_pause_after_every_node_and_part_of_the_sets() -> None:
-    machine = leading(step_units=1 << 30, placements_max=10_000)
+def full_machine(nodes: int, slice_units: int = SLICE_UNITS) -> EngineMachine:
+    """Nodes with four small runs each."""
+    machine = leading(slice_units=slice_units, step_units=1 << 30, placements_max=10_000)
     room = Facts({"cpu": 4_000, "memory": 1 << 40, "disk": 1 << 40})
-    for number in range(130):
+    for number in range(nodes):
         hello = Hello(f"n{number:03}", f"id-{number}", room, 0)
         machine.ask(lambda request, hello=hello: NodeConnected(request, hello), None, 1_000)
-    low = spec_of_document({"name": "low", "command": "x", "count": 520, "resources": {"cpu": 1}})
+    low = spec_of_document({"name": "low", "command": "x", "count": 4 * nodes, "resources": {"cpu": 1}})
     machine.ask(lambda request: Submit(request, (low,)), None, 1_000)
-    while len(machine.state.instances) < 520:
+    while len(machine.state.instances) < 4 * nodes:
         turn(machine, 1_001)
-    state, urgent = machine.state, {"name": "urgent", "command": "x", "priority": 100, "resources": {"cpu": 3}}
+    return machine
+
+
+def urgent(cpu: int, **fields: Any) -> WorkloadSpec:
+    document = {"name": "urgent", "command": "x", "priority": 100, "resources": {"cpu": cpu}, **fields}
+    return spec_of_document(document)
+
+
+@pytest.mark.parametrize(
+    ("fields", "per_node", "stopped"),
+    [
+        ({"cpu": 3}, 2, 3),  # each node is looked at twice, and then all sets of up to three attempts
+        ({"cpu": 4}, 3, 4),  # no set of three is enough: the fewest are sought on each node
+        ({"cpu": 4, "count": 2, "gang": True}, 3, 8),  # twice 64 nodes
+    ],
+)
+def test_search_for_a_preemption_can_pause_after_every_node_and_part_of_the_sets(
+    fields: dict[str, Any], per_node: int, stopped: int
+) -> None:
+    state = full_machine(130).state
     out = begin(state, 1_002)
-    at_once(handle(state, out, Submit(1, (spec_of_document(urgent),))))
-    most, units = longest_slice(conclude(state, out))
-    assert list(state.pending_preemptions) == ["default/urgent.0"]
-    assert len([order for orders in out.assignments for order in orders.orders]) == 3
-    assert 520 < units and most <= 2 * SLICE_UNITS
+    at_once(handle(state, out, Submit(1, (urgent(**fields),))))
+    slices = list(conclude(state, out))
+    assert list(state.pending_preemptions) == [f"default/urgent.{index}" for index in range(fields.get("count", 1))]
+    assert len([order for orders in out.assignments for order in orders.orders]) == stopped
+    assert len(slices) > per_node * 128 and max(slices) <= 2 * SLICE_UNITS
 
 
-def test_large_finished_array_is_forgotten_with_pauses() -> None:
+def test_gangs_that_start_or_preempt_with_pauses_are_decided_the_same() -> None:
+    stored = []
+    for slice_units in (1, 7, 1 << 60):
+        machine = full_machine(6, slice_units)
+        specs = (urgent(4, count=3, gang=True), urgent(2, name="second", count=6, gang=True, priority=90))
+        for spec in specs:
+            machine.ask(lambda request, spec=spec: Submit(request, (spec,)), None, 1_002)
+        changes = turn(machine, 1_002).done.changes
+        stops = [report for node, held in machine.state.allocated.items() for report in ended(machine, node, held)]
+        assert len(stops) == 24
+        changes += turn(machine, 1_003).done.changes
+        assert machine.state.progress_of(machine.state.workloads["default/urgent"]).counts[InstanceState.PLACED] == 3
+        stored.append([(change.kind, change.key, change.value) for change in changes])
+    assert stored[0] == stored[1] == stored[2] != []
+
+
+def ended(machine: EngineMachine, node: str, held: dict[int, Instance]) -> list[Report]:
+    """The stopped attempts of a node end, and its agent reports it."""
+    stopping = [token for token, instance in held.items() if instance.state == InstanceState.STOPPING]
+    reports = [Report(token, AttemptState.ENDED) for token in stopping]
+    machine.tell(ReportsReceived(node, machine.state.nodes[node].session, 1, tuple(reports)))
+    return reports
+
+
+def cancelled_array() -> EngineMachine:
+    """An array of 2,000 that has ended."""
     machine = leading(placements_max=10_000, step_units=1 << 30)
     hello = Hello("n", "id", Facts({"cpu": 10_000_000, "memory": 1 << 50, "disk": 1 << 50}), 0)
     machine.ask(lambda request: NodeConnected(request, hello), None, 1_000)
@@ -150,6 +199,21 @@ def test_large_finished_array_is_forgotten_with_pauses() -> None:
     machine.tell(ReportsReceived("n", state.nodes["n"].session, 1, reports))
     turn(machine, 1_003)
     assert state.workloads["default/array"].finished_ms == 1_003 and len(state.instances) == 2_000
+    return machine
+
+
+def test_transitions_of_a_large_step_are_collected_with_pauses() -> None:
+    state = cancelled_array().state
+    out = begin(state, 1_004)
+    at_once(handle(state, out, Retry(1, "default/array")))
+    slices = list(conclude(state, out))
+    assert len(out.transitions) == 2 * 2_000, "queued, and placed"
+    assert sum(slices) >= 2_000 // DIRTY_PER_UNIT + 2_000 // FLUSHED_PER_UNIT + 2_000
+    assert slices.count(DIRTY_AT_ONCE // DIRTY_PER_UNIT) >= 2_000 // DIRTY_AT_ONCE
+
+
+def test_large_finished_array_is_forgotten_with_pauses() -> None:
+    state = cancelled_array().state
     out = begin(state, 61_004)
     expire(state, out, 61_004)
     assert longest_slice(sweep(state, out)) == (1, 2_000 // FORGOTTEN_PER_UNIT)

@@ -174,7 +174,7 @@ async def test_a_defect_is_the_answer_to_the_questions_that_it_meets_and_to_no_o
 
 
 def test_a_process_whose_server_has_ended_leaves_without_a_trace(capfd: pytest.CaptureFixture[str]) -> None:
-    pid, answers = questions._fork(State(), [(lambda _: os.kill(os.getpid(), signal.SIGSTOP), 60.0)])
+    answers, pid, _ = questions.fork(State(), [(lambda _: os.kill(os.getpid(), signal.SIGSTOP), 60.0)])
     assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
     answers.close()
     os.kill(pid, signal.SIGCONT)

@@ -86,7 +86,7 @@ class NoLeader:
     def __init__(self) -> None:
         self.acted = 0
 
-    def act(self, state: State, done: Step) -> None:
+    async def act(self, state: State, done: Step) -> None:
         self.acted += 1
 
     def followed(self, state: State, changes: Sequence[Change]) -> None:

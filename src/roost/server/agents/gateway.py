@@ -14,6 +14,7 @@ import msgspec
 
 from roost.core.state.outcome import Orders
 from roost.model.events import NodeConnected
+from roost.model.keys import host_and_port
 from roost.model.protocol import Beat, Hello
 from roost.server.agents.authentication import AgentAuthenticator, GrpcRefusal, parsed, refusing
 from roost.server.agents.log_ingest import Shipping
@@ -26,7 +27,7 @@ from roost.server.engine.engine import Engine
 from roost.server.pki.certificates import Certificates, NodeCredential
 from roost.server.pki.revocation import series_of
 from roost.server.pki.secrets import Secrets
-from roost.server.waiting import TurnBudget
+from roost.server.waiting import Gathering, TurnBudget
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_server, unpack_agent
 
@@ -42,6 +43,7 @@ FRAMES_PER_TURN = 25  # of the loop: 5 ms
 ORDERS_PER_FRAME = 25  # that cost as much as a frame: 2-6 us each
 NO_FRAME = "this is not a frame of an agent"
 PAUSE_S_PER_AGENT, PAUSE_S_MAX = 20e-6, 20e-3  # 1,000 agents at rest: twenty answers go out together and share wake-ups
+JOIN_PAUSE_S_MAX = 50e-3  # 3,000 agents return, 400 a second: twenty hellos share a step and a commit, not three
 
 OPTIONS = (
     ("grpc.http2.bdp_probe", 0),
@@ -100,6 +102,7 @@ class Gateway:
         self._shipping = Shipping(engine, logs, self.machine.sessions)
         self._streams: dict[str, GatewayStream] = {}  # of the sessions, by node
         self._joins = asyncio.Semaphore(JOINS_AT_ONCE)
+        self._arriving = Gathering()  # hellos that are decided together
         self._resting: list[GatewayStream] = []  # answers that can wait for the next pause
         self._writing = TurnBudget(FRAMES_PER_TURN)  # one step may have orders for every node
         self._server: grpc.aio.Server | None = None
@@ -125,7 +128,7 @@ class Gateway:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         if team is not None and team.peers is not None:
             self._server.add_generic_rpc_handlers((team.peers.handler(self._door.server_in),))
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        address = host_and_port(host, port)
         try:
             bound: int = self._server.add_secure_port(address, credentials)
         except RuntimeError as error:
@@ -172,6 +175,7 @@ class Gateway:
             if self._team is not None and not self._engine.ready:
                 raise GrpcRefusal(grpc.StatusCode.UNAVAILABLE, self._engine.failed or "this server does not lead")
             hello = await self._hello(status, context)
+            await self._arriving.wait(min(PAUSE_S_PER_AGENT * len(self._engine.state.nodes), JOIN_PAUSE_S_MAX))
             async with self._joins:
                 outbox = await self._join(hello)
             await self._serve(status, hello, outbox, context)

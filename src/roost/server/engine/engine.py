@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, assert_never
 
@@ -34,11 +35,13 @@ from roost.server.engine.recording import Journal, records_of
 from roost.server.observability import logging
 from roost.server.observability.histogram import Histogram
 from roost.server.observability.watchdog import LoopWatchdog
-from roost.server.waiting import cancel, unless, wait_for
+from roost.server.waiting import cancel, resume, unless, wait_for
 
 TICK_MS = 20  # how exact timers are: a thousand leases looked at in turn are fifty steps a second, not two hundred
 
 COMMIT_MS_MAX = 2_000  # a commit that takes longer: the store is away, whatever it will say
+
+READ_S = 0.02  # of CPU time between two steps for those that wait to read
 
 MIRROR_S_MAX = 2.0  # a mirror that is further behind than this: its store is away
 
@@ -60,8 +63,8 @@ class Clock:
 class Performer(Protocol):
     """Carries out what is durable, such as the executor. It must not block and must not raise."""
 
-    def act(self, state: State, done: Step) -> None:
-        """Send orders, notify watchers, drop logs."""
+    async def act(self, state: State, done: Step) -> None:
+        """Send orders, notify watchers, drop logs. Nothing is decided or read meanwhile."""
 
     def followed(self, state: State, changes: Sequence[port.Change]) -> None:
         """Notify watchers of a commit of another server."""
@@ -97,6 +100,8 @@ class Engine:
         self._wake = asyncio.Event()
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._settled = asyncio.Event()  # nothing is being decided
+        self._readers: deque[asyncio.Future[None]] = deque()  # that wait for it, and for their turn
+        self._is_acting = False  # on what was decided and is durable
         self._commit_sent_ms = 0  # 0: none is in progress
         self._has_followed = asyncio.Event()  # set once, by the next commit of another server
 
@@ -156,15 +161,22 @@ class Engine:
             following: Effect | None = SleepUntil(0)
             while following is not None:
                 effects = await self._wait_for(following)
+                if effects and isinstance(first := effects[0], Act):
+                    await self._act(first)
+                    effects = effects[1:]
                 if self.machine.is_deciding:
                     self._settled.clear()
                 else:
                     self._settled.set()
                 following = self._carry_out(effects)
+                if not self.machine.is_deciding:
+                    await self._let_read()
                 if renewing is not None and renewing.done():
                     renewing.result()  # raises what is a bug
         finally:
             self._settled.set()
+            while self._readers:
+                resume(self._readers.popleft())
             if renewing is not None:
                 await cancel(renewing)
 
@@ -189,14 +201,20 @@ class Engine:
             case _:
                 raise AssertionError(f"nothing to wait for: {effect}")
 
+    async def _act(self, decided: Act) -> None:
+        """Act on a step. Readers wait meanwhile: watchers may not know its revision yet."""
+        self._is_acting = True
+        try:
+            await self._perform.act(self.state, decided.done)
+            if self._journal is not None:
+                self._journal.record(self.state, decided.batch, decided.done.changes)
+        finally:
+            self._is_acting = False
+
     def _carry_out(self, effects: Sequence[Effect]) -> Effect | None:
         """Carry out effects, and return the one that takes time; None: this server no longer leads."""
         for effect in effects:
             match effect:
-                case Act(batch, done):
-                    self._perform.act(self.state, done)
-                    if self._journal is not None:
-                        self._journal.record(self.state, batch, done.changes)
                 case AnswerRequest(request, value):
                     future = self._waiting.get(request)
                     if future is not None and not future.done():
@@ -212,6 +230,8 @@ class Engine:
                     return effect
                 case Load() | StandBy():
                     return None
+                case Act():
+                    raise AssertionError("only the loop that decides acts on its steps")
                 case _:
                     assert_never(effect)
         return None
@@ -242,11 +262,26 @@ class Engine:
 
     async def settled(self) -> State:
         """The state with nothing in it that is not durable, good until the caller awaits something else."""
-        if self.machine.is_deciding:
+        if self.machine.is_deciding or self._is_acting:
             await self._settled.wait()
         if not self.readable:
             raise self.machine.refusal()
         return self.state
+
+    async def read(self) -> State:
+        """As `settled`, for work of unknown cost: of those that have waited, each turn of the loop has one."""
+        if self.machine.is_deciding or self._is_acting:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._readers.append(turn)
+            await turn
+        return await self.settled()
+
+    async def _let_read(self) -> None:
+        """Let those read who have waited, for a while, before the next step."""
+        until_s = time.thread_time() + READ_S
+        while self._readers and time.thread_time() < until_s:
+            if resume(self._readers.popleft()):
+                await asyncio.sleep(0)  # it reads in the next turn, before this goes on
 
     async def mirrors(self, revision: int) -> bool:
         """Wait until the state of this server has what its leader has committed. False: it stays behind."""

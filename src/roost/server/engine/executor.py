@@ -1,5 +1,6 @@
 """Perform: act on what is durable. Orders to agents, news to watchers, old logs dropped, lines for the operator."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,9 +20,11 @@ from roost.server.observability import logging
 from roost.server.observability.census import Census
 from roost.server.webhooks.dispatcher import Hooks
 
+LARGE_CHANGES = 10_000  # in a commit: some 10 ms for all that is done with it
+
 
 class Executor:
-    """Never waits, never raises: a failed effect is logged, and the next one runs."""
+    """Never waits for others, never raises: a failed effect is logged, and the next one runs."""
 
     def __init__(self, watch: Watch, logs: LogHub, history: History | None = None) -> None:
         self.watch = watch
@@ -42,7 +45,14 @@ class Executor:
     def connected(self) -> int:
         return len(self.streams.machine.sessions) if self.streams else 0
 
-    def act(self, state: State, done: Step) -> None:
+    async def act(self, state: State, done: Step) -> None:
+        """A large commit, such as a retry of 100,000 instances, is acted on in several turns of the loop."""
+        for part in (self._send, self._count, self._publish, self._note, self._tell):
+            part(state, done)
+            if len(done.changes) > LARGE_CHANGES:
+                await asyncio.sleep(0)
+
+    def _send(self, state: State, done: Step) -> None:
         if state is not self._state:
             self._begin(state, state.revision - bool(done.changes))
         streams = self.streams
@@ -52,13 +62,22 @@ class Executor:
                     self._try(streams.close, orders.node)
             if done.acknowledged:
                 self._try(streams.acknowledge, done.acknowledged)
+
+    def _count(self, state: State, done: Step) -> None:
         if done.changes:
             self._try(self.census.take, state, done.changes)
+
+    def _publish(self, state: State, done: Step) -> None:
+        if done.changes:
             self._try(self.watch.publish, state, done.changes)
+
+    def _note(self, state: State, done: Step) -> None:
         if self.history is not None:
             self._try(self.history.take, state, done.changes, done.transitions)
         if self.hooks is not None and done.changes:
             self._try(self.hooks.take, state, done.changes, done.transitions)
+
+    def _tell(self, state: State, done: Step) -> None:
         for placed in done.placed:
             self.placements[placed.strategy] += 1
             if self._tells:

@@ -16,9 +16,9 @@ import socket
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Never, TypeVar
+from typing import Any, NamedTuple, Never, TypeVar
 
 from roost.core.state.state import State
 from roost.model.errors import NoService, RoostError, error_of
@@ -40,6 +40,7 @@ STDERR_FD = 2
 
 Answer = TypeVar("Answer")
 Compute = Callable[[State], Any]
+Batch = Sequence[tuple[Compute, float]]  # what is to be computed, and its CPU seconds
 
 log = logging.logger("questions")
 
@@ -52,9 +53,20 @@ class Question:
     deaths: int = 0
 
 
+class AnswerProcess(NamedTuple):
+    answers: socket.socket
+    pid: int = 0  # 0: a child of another process
+    job: bytes = b""  # sent to it first
+
+
+Start = Callable[[State, Batch], AnswerProcess]
+
+
 class Questions:
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, start: Start | None = None) -> None:
+        """`start`: how a process begins that answers questions; by default, as a fork of this one."""
         self._engine = engine
+        self._start = start or fork
         self._waiting: deque[Question] = deque()
         self._working: asyncio.Task[None] | None = None
         self._turns = Turns()
@@ -106,7 +118,7 @@ class Questions:
     async def _answer(self, state: State, batch: list[Question]) -> None:
         """Fork at once: the state is valid until the next await."""
         try:
-            pid, answers = _fork(state, [(question.compute, question.budget_s) for question in batch])
+            process = self._start(state, [(question.compute, question.budget_s) for question in batch])
         except OSError as error:  # no memory, or too many processes or open files
             self._died(batch, os.strerror(error.errno or 0))
             return
@@ -114,7 +126,8 @@ class Questions:
         died = False
         writer: asyncio.StreamWriter | None = None
         try:
-            reader, writer = await asyncio.open_unix_connection(sock=answers)
+            reader, writer = await asyncio.open_unix_connection(sock=process.answers)
+            writer.write(process.job)
             while left:
                 async with asyncio.timeout(ANSWER_S):
                     size = int.from_bytes(await reader.readexactly(HEAD_BYTES))
@@ -123,15 +136,14 @@ class Questions:
         except TimeoutError:
             log.warning("a question took too long", seconds=ANSWER_S)
             _settle(left.popleft().future, _too_long(ANSWER_S))
-        except asyncio.IncompleteReadError:
+        except (asyncio.IncompleteReadError, ConnectionError):
             died = True
         finally:
             if writer is not None:
                 writer.close()
-            os.kill(pid, signal.SIGKILL)
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            how = _end(process.pid)
         if died:
-            self._died(list(left), f"exit code {code}" if code >= 0 else f"signal {-code}")
+            self._died(list(left), how)
         else:
             self._waiting.extendleft(reversed(left))
 
@@ -147,10 +159,20 @@ class Questions:
         self._waiting.extendleft(reversed(left))
 
 
-def _fork(state: State, questions: list[tuple[Compute, float]]) -> tuple[int, socket.socket]:
-    """The process, and where its answers are read.
+def _end(pid: int) -> str:
+    """End a process, and tell how it ended. A child of another process ends by itself: it has a limit of CPU time."""
+    if not pid:
+        return "it ended early"
+    os.kill(pid, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"
 
-    That is no pipe: uvloop closes the descriptor of a pipe twice, and the second time it may be that of another thread.
+
+def fork(state: State, questions: Batch) -> AnswerProcess:
+    """A process that answers questions, as a fork of this one.
+
+    Its answers come over no pipe: uvloop closes the descriptor of a pipe twice, and the second time it may be that of
+    another thread.
     """
     answers, writing = socket.socketpair()
     with writing:
@@ -162,15 +184,16 @@ def _fork(state: State, questions: list[tuple[Compute, float]]) -> tuple[int, so
             answers.close()
             raise
         if not pid:
-            _answer_and_exit(state, questions, writing.detach())
-    return pid, answers
+            answer_and_exit(state, questions, writing.detach())
+    return AnswerProcess(answers, pid)
 
 
-def _answer_and_exit(state: State, questions: list[tuple[Compute, float]], writing: int) -> Never:
+def answer_and_exit(state: State, questions: Batch, writing: int) -> Never:
     code = 1
     try:
         gc.disable()  # it would touch every page, and the memory would be there twice
-        _leave_server_alone(writing)
+        leave_server_alone(writing)
+        os.nice(NICENESS)
         with os.fdopen(writing, "wb") as pipe:
             for compute, budget_s in questions:
                 data = _computed(state, compute, budget_s)
@@ -185,12 +208,11 @@ def _answer_and_exit(state: State, questions: list[tuple[Compute, float]], writi
         os._exit(code)
 
 
-def _leave_server_alone(writing: int) -> None:
+def leave_server_alone(writing: int) -> None:
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGPROF, _out_of_budget)
-    os.nice(NICENESS)
     os.closerange(FIRST_FD, writing)
     os.closerange(writing + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 

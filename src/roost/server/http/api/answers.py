@@ -24,19 +24,20 @@ from roost.server.http.api.context import ApiRequest, dispatcher_of, principal_o
 from roost.server.operations.context import AsOf
 from roost.server.operations.fleet import servers
 from roost.server.operations.parameters import OFFSET_MAX
-from roost.server.operations.work import events, logs, workloads
+from roost.server.operations.work import events, instances, logs, workloads
 from roost.server.operations.work.events import ID_MAX, EventBatch
 from roost.server.operations.work.logs import LogEvent, LogSlice
 
 STREAMS_MAX = 2_048  # half of all connections
 EVENT_STREAM = "text/event-stream"
 EVENT_STREAM_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
-BYTES, PROMETHEUS = "application/octet-stream", "text/plain; version=0.0.4"
+JSON, BYTES, PROMETHEUS = "application/json", "application/octet-stream", "text/plain; version=0.0.4"
 REVISION, TIME, GAP = "Roost-Revision", "Roost-At", "Roost-Gap"
 RESET = "changes before this revision are no longer available; list again and resume from the new revision"
 LOG_EVENT_ID = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})(?:\.([0-9]{1,18}))?")  # ATTEMPT.OFFSET[.STDERR_OFFSET]
 SIZE, OF_ATTEMPT, IS_FINISHED = "Roost-Log-Size", "Roost-Log-Attempt", "Roost-Log-Finished"
 MISSING = "Roost-Log-Missing"
+RESULT_ATTEMPT = "Roost-Result-Attempt"
 
 
 class Answering(NamedTuple):
@@ -188,6 +189,12 @@ ANSWERS: dict[Callable[..., Any], Answering] = {
     ),
     servers.metrics: Answering(lambda _, page: Response(page, media_type=PROMETHEUS), Response[bytes], PROMETHEUS),
     servers.backup: Answering(lambda _, data: Response(data, media_type=BYTES), Response[bytes], BYTES),
+    instances.get_result: Answering(
+        lambda _, found: Response(found.data, media_type=JSON, headers={RESULT_ATTEMPT: str(found.attempt)}),
+        Response[bytes],
+        JSON,
+        (_header(RESULT_ATTEMPT, "The attempt that wrote it."),),
+    ),
     logs.read_log: Answering(
         _log_slice,
         Response[bytes],
