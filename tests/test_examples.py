@@ -14,7 +14,9 @@ from roost_lab.components.ports import free_port
 from tests.cli.serving import DEADLINE_S, ROOST, Served, up
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-RUN_HERE = {"hello", "steps", "array", "sweep", "service", "rolling", "pinned", "placement", "pipeline"}
+RUN_HERE = {
+    "array", "hello", "pinned", "pipeline", "placement", "results", "rolling", "service", "steps", "sweep", "template",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +86,17 @@ def test_pipeline(one: Served) -> None:
     ]
 
 
+def test_template(one: Served) -> None:
+    done = one.roost("templates", "apply", str(EXAMPLES / "template.yaml"))
+    assert done.returncode == 0, done.stderr.decode()
+    evil = '\'; exit 3; "$(id)" `id`'
+    done = one.roost("run", "--template", "train", "-P", "epochs=3", "-P", "lr=0.1", "-P", f"note={evil}")
+    assert done.returncode == 0, done.stderr.decode()
+    lines = done.stdout.decode().splitlines()
+    assert lines == ["training with rate 0.1 for 3 epochs", "weight 2.000", f"note {evil}"]
+    assert one.roost("run", "--template", "train", "-P", "epochs=0").returncode == 2
+
+
 def test_service(one: Served) -> None:
     applied(one, "service.yaml")
     assert one.roost("wait", "ticker", "--for", "running", "--timeout", "30s").returncode == 0
@@ -98,6 +111,13 @@ def test_rolling(one: Served) -> None:  # tests/e2e/test_rolling.py goes on from
     assert done.returncode == 0, done.stderr.decode()
     assert len(one.roost("services", "web", "--plain").stdout.split()) == 3
     assert one.roost("cancel", "web").returncode == 0
+
+
+def test_results(one: Served) -> None:
+    applied(one, "results.yaml")
+    assert finished(one, "publish") == 'publishing {"name":"c","score":0.92}\n'
+    lines = one.roost("result", "candidates").stdout.decode().splitlines()
+    assert lines[1] == '{"index":1,"result":{"name":"b","score":0.91}}' and len(lines) == 3
 
 
 def test_pinned(one: Served) -> None:

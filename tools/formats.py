@@ -7,11 +7,15 @@ import base64
 import json
 from pathlib import Path
 
+from msgspec.msgpack import encode
+
 from roost import __version__
 from roost.core.state.records import FORMAT
 from roost.model.events import PutRecords, Reserve, SetPool, SetProject
 from roost.model.records.opaque import OpaqueRecord
 from roost.model.records.project import Pool, Project, Reservation
+from roost.model.records.result import Result, ResultProblem
+from roost.model.records.template import Parameter, Template, TemplateHead, TemplateVersion
 from roost.ports.store import Change
 from tests.core.scene import Scene, job, service
 
@@ -24,6 +28,11 @@ def records() -> list[Change]:
     scene.step(SetProject(1, Project("red", quota={"cpu": 8_000})))
     scene.step(SetPool(1, Pool("default", "best_fit")))
     scene.step(PutRecords(1, (OpaqueRecord("secret", "default/key", b"sealed"),)))
+    template = Template({"command": ["train", "{{lr}}"]}, {"lr": Parameter("number", default=0.5)})
+    head, version = TemplateHead((1,), "", 1, "root"), TemplateVersion(template, 1, "root")
+    kept = (OpaqueRecord("template", "default/train", encode(head)),
+            OpaqueRecord("template-version", "default/train@1", encode(version)))  # fmt: skip
+    scene.step(PutRecords(1, kept))
     scene.submit(
         job("many", count=4, each=["1", "2", "3", "4"], retries=1, timeout="1h", priority=5),
         service("web", count=2, update={"max_unavailable": 1}, restart={"pause": "1s"}),
@@ -33,8 +42,8 @@ def records() -> list[Change]:
         job("pack", count=2, gang=True),
     )
     scene.running("many.0", "many.1", "web.0", "web.1")
-    scene.ended("many.0")
-    scene.ended("many.1", code=3)
+    scene.ended("many.0", result=Result(b'{"n":1}', size=9))
+    scene.ended("many.1", code=3, result=Result(problem=ResultProblem.TOO_LARGE, size=70_000))
     scene.cancel("huge")
     scene.submit(service("web", count=2, command="other"), same_ok=True)
     scene.drain("b", "1h")

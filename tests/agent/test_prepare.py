@@ -20,7 +20,7 @@ def run_of(
     run = Run(
         7, "default/web", 0, 1, encode_document(document), devices=devices, ports=given, version=version, env=added
     )
-    return run, environment(run, document, "n1")
+    return run, environment(run, document, "n1", "/a")
 
 
 def test_a_run_knows_its_gpus() -> None:

@@ -1,7 +1,6 @@
 """An agent with its server: real gRPC between them, a real engine, and the keeper's twin instead of processes."""
 
 import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from roost.agent import service as agent_service
 from roost.agent.actor import Action
 from roost.agent.connection import machine as link_machine
 from roost.agent.connection.machine import StreamEnd
-from roost.drivers.fake import ScriptedAct
+from roost.drivers.fake import Exit, ScriptedAct
 from roost.model.protocol import Answer, Beat, Usage
 from roost.model.reasons.attempts import StoppedByNode
 from roost.model.reasons.nodes import NodeLeft
@@ -81,6 +80,7 @@ async def test_orders_to_the_driver(tmp_path: Path) -> None:
         "ROOST_ATTEMPT": "1",
         "ROOST_ATTEMPT_TOKEN": one.id,
         "ROOST_NODE": "n1",
+        "ROOST_RESULT": f"{tmp_path}/work/{one.id}/.roost-result.json",
     }
     assert one.dir == f"{tmp_path}/work/{one.id}" and one.log.startswith(f"{tmp_path}/logs/default~one~")
     assert two.leased and two.limits is None
@@ -125,11 +125,13 @@ async def test_a_start_is_reported_soon_and_use_is_measured(tmp_path: Path) -> N
 
 
 async def test_beats_keep_the_lease(tmp_path: Path) -> None:
-    async with gateway_server(lease_ms=400, lease_margin_ms=40) as server:
+    async with gateway_server(lease_ms=3_000) as server:
         async with agent(server.port, tmp_path, script=endless):
             await server.submit(count=4)
-            began = time.monotonic()
-            await until(lambda: time.monotonic() - began > 1.5)
+            await server.until(lambda: server.states() == ["running"] * 4)
+            node = server.engine.state.liveness["n1"]
+            first_ms = node.lease_until_ms
+            await server.until(lambda: node.lease_until_ms > first_ms + 3_000)
             assert server.states() == ["running"] * 4
             assert [item.transition.state for item in server.nodes] == ["ready"]
 
@@ -164,12 +166,15 @@ async def test_a_new_agent_adopts_what_the_driver_kept(tmp_path: Path) -> None:
 
 
 async def test_an_end_while_there_is_no_agent_is_reported_by_the_next(tmp_path: Path) -> None:
-    driver = PacedDriver(lambda run: (ScriptedAct(after_ms=300, code=5),))
+    driver = PacedDriver(endless)
     async with gateway_server() as server:
         async with agent(server.port, tmp_path, driver=driver):
             await server.submit(retries=0)
             await server.until(lambda: server.states() == ["running"])
-        await until(lambda: not driver.rules.live)
+        for run in driver.rules.live:
+            driver.exits[run] = Exit(driver.now, code=5)
+        driver.advance(driver.now)
+        assert not driver.rules.live
         async with agent(server.port, tmp_path, driver=driver):
             await server.until(lambda: server.states() == ["failed"])
             assert server.instance().exit_code == 5

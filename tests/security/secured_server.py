@@ -12,7 +12,7 @@ import grpc
 from roost.core.invariants import check
 from roost.core.state.records import Settings
 from roost.model.records.enrolment import SERVER_NAME, Bundle
-from roost.ports.blobs import Blobs
+from roost.ports.logs import Logs
 from roost.server.agents.gateway import SERVICE, Gateway
 from roost.server.cluster.forwarding import answer
 from roost.server.cluster.peers import ClusterMember
@@ -38,7 +38,7 @@ GOOD_ENDS = frozenset({
 class SecuredServer(InprocessServer):
     """A server that may be one of several, with its gates open."""
 
-    def __init__(self, blobs: Blobs | None = None, **settings: Any) -> None:
+    def __init__(self, blobs: Logs | None = None, **settings: Any) -> None:
         store = MemoryStore()
         super().__init__(store, Settings(**{"lease_ms": LEASE_MS, **settings}), Watch())
         if blobs is not None:
@@ -75,7 +75,7 @@ class SecuredServer(InprocessServer):
 
 
 @asynccontextmanager
-async def secured_server(blobs: Blobs | None = None, **settings: Any) -> AsyncIterator[SecuredServer]:
+async def secured_server(blobs: Logs | None = None, **settings: Any) -> AsyncIterator[SecuredServer]:
     """A secured server that runs as long as the block."""
     made = SecuredServer(blobs, **settings)
     await made.engine.open("server")

@@ -46,12 +46,20 @@ TABLE = [
     Row("retry", "POST", "/v1/workloads/{p}/job/retry", "submitter", "project", {}, (200, 409)),
     Row("post_result", "POST", "/v1/workloads/{p}/job/instances/0/result", "submitter", "project",
         {"token": 1, "code": 0}, (404, 409)),
+    Row("get_result", "GET", "/v1/workloads/{p}/job/instances/0/result", "viewer", "project", None, (404,)),
+    Row("list_results", "GET", "/v1/workloads/{p}/job/results", "viewer", "project"),
     Row("list_versions", "GET", "/v1/workloads/{p}/job/versions", "viewer", "project"),
     Row("promote", "POST", "/v1/workloads/{p}/job/promote", "submitter", "project", None, (409,)),
     Row("rollback", "POST", "/v1/workloads/{p}/job/rollback", "submitter", "project", {}, (404, 409)),
     Row("list_schedules", "GET", "/v1/schedules", "viewer", "some"),
     Row("get_schedule", "GET", "/v1/schedules/{p}/job", "viewer", "project", None, (404,)),
     Row("run_schedule", "POST", "/v1/schedules/{p}/job/run", "submitter", "project", None, (409,)),
+    Row("list_templates", "GET", "/v1/templates", "viewer", "some"),
+    Row("get_template", "GET", "/v1/templates/{p}/train", "viewer", "hidden"),
+    Row("apply_template", "PUT", "/v1/templates/{p}/{x}", "operator", "project", {"workload": {"command": "y"}}),
+    Row("delete_template", "DELETE", "/v1/templates/{p}/train", "operator", "project", None, (204,)),
+    Row("submit", "POST", "/v1/workloads", "submitter", "named",
+        {"name": "{x}", "project": "{p}", "template": {"name": "train"}}, (201,)),
     Row("list_services", "GET", "/v1/services", "viewer", "some"),
     Row("get_service", "GET", "/v1/services/{p}/job", "viewer", "project", None, (409,)),
     Row("list_instances", "GET", "/v1/workloads/{p}/job/instances", "viewer", "project"),
@@ -160,6 +168,9 @@ async def scene(made: InprocessServer, operation: str = "") -> Scene:
         path = f"/v1/projects/{project}"
         assert (await made.client.put(f"{path}/members/ann@example.com", json={"role": "viewer"})).status_code == 200
         assert (await made.client.put(f"{path}/secrets/key", json={"value": "v"})).status_code == 200
+        template = {"workload": {"command": "y"}}
+        if "template" in operation or operation == "submit":
+            assert (await made.client.put(f"/v1/templates/{project}/train", json=template)).status_code == 200
         if "hook" in operation:
             hook = {"url": "http://127.0.0.1:9/"}  # a closed port: a permitted caller gets its error
             assert (await made.client.put(f"{path}/hooks/ends", json=hook)).status_code == 200

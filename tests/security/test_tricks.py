@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from roost.agent.connection.identity import make_request
-from roost.blobs.files import FileBlobs
+from roost.blobs.log_files import FileLogs
 from roost.core.state.records import Settings
 from roost.model.records.enrolment import read_token
 from roost.model.spec.document import encode_document, read_document
@@ -100,7 +100,7 @@ async def test_no_name_leads_elsewhere(made: InprocessServer, port: Port, name: 
 
 @pytest.fixture
 async def gate(tmp_path: Path) -> AsyncIterator[SecuredServer]:
-    async with secured_server(FileBlobs(tmp_path / "data" / "logs")) as status:
+    async with secured_server(FileLogs(tmp_path / "data" / "logs")) as status:
         yield status
 
 

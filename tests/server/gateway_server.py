@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from roost.blobs.memory import MemoryBlobs
+from roost.blobs.log_memory import MemoryLogs
 from roost.core.state.outcome import IgnoredReport, Orders, Step
 from roost.core.state.records import Settings
 from roost.core.state.state import State
@@ -18,7 +18,7 @@ from roost.model.records.enrolment import Bundle
 from roost.model.records.node import Facts
 from roost.model.records.transition import NodeTransitioned
 from roost.model.spec.submission import spec_of_document
-from roost.ports.blobs import Blobs
+from roost.ports.logs import Logs
 from roost.ports.store import Store
 from roost.server.agents.gateway import SERVICE, Gateway
 from roost.server.agents.log_store import LogHub
@@ -37,7 +37,7 @@ DEADLINE_S = 60.0  # against hanging: what is waited for takes milliseconds on a
 class GatewayServer:
     """What a server is made of, without its API. It is the performer as well, and remembers every step."""
 
-    def __init__(self, store: Store, blobs: Blobs, settings: Settings, strict: bool = False) -> None:
+    def __init__(self, store: Store, blobs: Logs, settings: Settings, strict: bool = False) -> None:
         self.engine = Engine(store, settings, self, Clock())
         self.logs = LogHub(blobs, settle_ms=200, stall_ms=500)
         self.secrets = Secrets(self.engine)
@@ -50,7 +50,7 @@ class GatewayServer:
         self.nodes: list[NodeTransitioned] = []
         self._changed = asyncio.Event()
 
-    def act(self, state: State, done: Step) -> None:
+    async def act(self, state: State, done: Step) -> None:
         self.ignored += done.ignored
         self.nodes += done.node_transitions
         for orders in done.assignments:
@@ -93,10 +93,10 @@ class GatewayServer:
 
 @asynccontextmanager
 async def gateway_server(
-    store: Store | None = None, blobs: Blobs | None = None, port: int = 0, strict: bool = False, **settings: Any
+    store: Store | None = None, blobs: Logs | None = None, port: int = 0, strict: bool = False, **settings: Any
 ) -> AsyncIterator[GatewayServer]:
     """A server that runs as long as the block."""
-    made = GatewayServer(store or MemoryStore(Memory()), blobs or MemoryBlobs(), Settings(**settings), strict)
+    made = GatewayServer(store or MemoryStore(Memory()), blobs or MemoryLogs(), Settings(**settings), strict)
     await made.engine.open("server")
     made.port = await made.gateway.start("127.0.0.1", port, made.certificates, server_credentials())
     async with asyncio.TaskGroup() as group:

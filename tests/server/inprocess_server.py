@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 from litestar import Litestar
 
-from roost.blobs.memory import MemoryBlobs
+from roost.blobs.log_memory import MemoryLogs
 from roost.core.state.outcome import Orders
 from roost.core.state.records import Settings
 from roost.model.events import NodeConnected, NodeDisconnected, ReportsReceived
@@ -118,7 +118,7 @@ class InprocessServer:
     def __init__(self, store: Store, settings: Settings, watch: Watch, history: History | None = None) -> None:
         self.watch = watch
         self.history = history
-        self.logs = LogHub(MemoryBlobs(), settle_ms=0, stall_ms=500)
+        self.logs = LogHub(MemoryLogs(), settle_ms=0, stall_ms=500)
         self.perform = Executor(self.watch, self.logs, history)
         self.streams = Streams()
         self.perform.streams = self.streams

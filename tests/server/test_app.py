@@ -52,6 +52,7 @@ async def serving(data: Path, **given: Any) -> AsyncIterator[tuple[httpx.AsyncCl
     """A server in this process; a client of it, and the agents' port. Its lease is long: played agents are silent."""
     given = {"lease_ms": LEASE_MS, **given}
     stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     ready: asyncio.Future[tuple[int, int]] = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as group:
         group.create_task(serve(config(data, **given), lambda *ports: ready.set_result(ports), stopping))
@@ -255,6 +256,16 @@ def test_a_store_that_refuses_the_user_is_an_error_at_the_start(tmp_path: Path) 
         assert "refused the user" in message and PASSWORD not in message
         message = refusal(tmp_path, store=f"postgresql://postgres@{here}/nowhere", agents_port=free_port())
         assert "has no such database" in message
+
+
+async def test_large_documents_are_read_without_a_fork_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [{"name": f"job-{number}", "command": "x" * 1_000} for number in range(100)]
+    async with serving(tmp_path) as (client, _):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fork", lambda: pytest.fail("the server forks"))
+            assert (await client.post("/v1/workloads/batch", json=jobs)).status_code == 201
 
 
 async def test_a_second_server_on_the_same_data_is_refused(tmp_path: Path) -> None:

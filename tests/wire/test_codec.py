@@ -4,6 +4,7 @@ import pytest
 
 from roost.model.protocol import Answer, Beat, Drop, Hello, Report, Run, Stop, Usage, Welcome
 from roost.model.records.node import Facts
+from roost.model.records.result import Result, ResultProblem
 from roost.wire import agent_pb2 as pb
 from roost.wire.codec import pack_agent, pack_server, unpack_agent, unpack_server
 
@@ -12,7 +13,9 @@ RUN = Run(
     (("PEER", "10.0.0.1:8080"), ("EMPTY", ""), ("PEER", "again")), 5,
 )  # fmt: skip
 PLAIN = Run(2, "default/job", 0, 1, b"")
-REPORT = Report(1 << 60, "ended", 5, 3, "unhealthy", None, 15, 2, "http /: 503", False, 12)
+RESULT = Result(b'{"n":1}', size=9)
+REPORT = Report(1 << 60, "ended", 5, 3, "unhealthy", None, 15, 2, "http /: 503", False, 12, 3, RESULT)
+LARGE = Report(3, "ended", result=Result(problem=ResultProblem.TOO_LARGE, size=1 << 40))
 FACTS = Facts(
     {"cpu": 1}, {"a": "b"}, "zone", "rack", "region", "pool", "arch", ("process", "x"), "T4", ("gpu",), "10.1.2.3"
 )
@@ -22,7 +25,7 @@ FACTS = Facts(
     "frame",
     [
         Hello("n", "machine/1", FACTS, 9, ((RUN, REPORT), (PLAIN, Report(2, "running")))),
-        Beat(1, 2, 3, 4, (REPORT, Report(2, "running", 7)), Usage(1, 2, 3), True, True),
+        Beat(1, 2, 3, 4, (REPORT, LARGE, Report(2, "running", 7)), Usage(1, 2, 3), True, True),
         Beat(1, 2, 3, 4),
     ],
 )

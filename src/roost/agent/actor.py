@@ -11,12 +11,15 @@ import msgspec
 from roost.agent.health.state import HealthState
 from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
 from roost.model.records.node import Facts
+from roost.model.records.result import Result
 from roost.model.spec.service import Check
 from roost.model.states import AttemptState, EndCause
 from roost.ports.driver import Ended, StopReason
 
 RUNNING_DUE_MS = 50  # a start is reported this late at most: what ends sooner is one report
 STARTING_DUE_MS = 200
+RESULTS_UNACKNOWLEDGED_MAX = 256 << 10  # bytes: a server with 1,000 agents gets 256 MB of results at once
+HELD_BACK = 1 << 62  # when a report is due that waits for the acknowledgement of others
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -55,6 +58,7 @@ class Attempt(msgspec.Struct):
     error: str = ""
     log_size: int = 0
     stderr_size: int | None = None
+    result: Result | None = None
     health: HealthState | None = None  # without a check, an attempt that runs is ready
     stopping: bool = False
     dropped: bool = False
@@ -74,7 +78,12 @@ class Attempt(msgspec.Struct):
             ready=not self.stopping and (self.health is None or (self.health.ready and self.state == "running")),
             log_size=self.log_size,
             stderr_size=self.stderr_size,
+            result=self.result,
         )
+
+    @property
+    def result_size(self) -> int:
+        return len(self.result.data) if self.result is not None else 0
 
 
 class Actor:
@@ -94,6 +103,7 @@ class Actor:
         self.lacking = False
         self._news: dict[int, int] = {}  # attempts that changed, and when a report is due
         self._due_ms: int | None = None  # the first of those times
+        self._results_sent: dict[int, int] = {}  # attempts whose results are on their way, and their sizes
 
     # the link
 
@@ -107,7 +117,7 @@ class Actor:
         runs = tuple((attempt.run, attempt.report(now)) for _, attempt in sorted(self.attempts.items()))
         for attempt in self.attempts.values():
             attempt.sent = 0
-        self._news, self._due_ms = {}, None
+        self._news, self._due_ms, self._results_sent = {}, None, {}
         return Hello(self.node, self.identity, self.facts, now, runs)
 
     def welcomed(self, welcome: Welcome, now: int) -> list[Action]:
@@ -129,7 +139,7 @@ class Actor:
         actions = self._renew(answer.echo_ms)
         if answer.acknowledged > self.acknowledged:
             self.acknowledged = answer.acknowledged
-            actions += self._acknowledge()
+            actions += self._acknowledge(now)
         if answer.generation > self.generation:
             if answer.whole:
                 actions += self._replace(answer.orders, answer.generation, now)
@@ -147,24 +157,32 @@ class Actor:
     def next_due(self) -> int | None:
         return self._due_ms if self.session else None
 
-    def beat(self, now: int, usage: Usage | None = None, *, again: bool = False, leaving: bool = False) -> Beat:
-        """All that is due; with `again` also what was sent but not yet acknowledged.
+    def beat(
+        self, now: int, usage: Usage | None = None, *, again: bool = False, leaving: bool = False, last: bool = False
+    ) -> Beat:  # fmt: skip
+        """All that is due; with `again` also what was sent but not yet acknowledged; with `last` nothing is held back.
 
         What is not due waits: a run that ends soon is then one report, and the server decides once.
         """
         self.sequence += 1
         reports = []
-        update, self._news = self._news, {}
+        room = HELD_BACK if last else RESULTS_UNACKNOWLEDGED_MAX - sum(self._results_sent.values())
+        update, self._news = dict.fromkeys(self._news, now) if last else self._news, {}
         for token in sorted(self.attempts if again else update):
             attempt = self.attempts.get(token)
             if attempt is None:
                 continue
             if update.get(token, now) > now:
                 self._news[token] = update[token]
+            elif token in update and attempt.result_size > room and self._results_sent:
+                self._news[token] = HELD_BACK
             elif token in update or attempt.sent > self.acknowledged:
                 reports.append(attempt.report(now))
                 attempt.sent = self.sequence
-        self._due_ms = min(self._news.values(), default=None)
+                if attempt.result_size and token not in self._results_sent:
+                    self._results_sent[token] = attempt.result_size
+                    room -= attempt.result_size
+        self._due_ms = min((due for due in self._news.values() if due != HELD_BACK), default=None)
         beat = Beat(self.session, self.sequence, now, self.generation, tuple(reports), usage, self.lacking, leaving)
         self.lacking = False
         return beat
@@ -231,7 +249,7 @@ class Actor:
         attempt.code, attempt.signal, attempt.step, attempt.error = event.code, event.signal, event.step, event.error
         if event.cause == "stopped" and event.why is StopReason.UNHEALTHY:
             attempt.cause, attempt.error = EndCause.UNHEALTHY, event.detail
-        attempt.log_size, attempt.stderr_size = event.log_size, event.stderr_size
+        attempt.log_size, attempt.stderr_size, attempt.result = event.log_size, event.stderr_size, event.result
         self._changed(attempt, now)
 
     def _close_ranks(self, gone: Run) -> None:
@@ -289,7 +307,9 @@ class Actor:
         attempt.dropped = True  # its end has to be reported first: until then it uses its allocation
         return self._stop(token, attempt.run.grace_ms, StopReason.DROPPED, "", now)
 
-    def _acknowledge(self) -> list[Action]:
+    def _acknowledge(self, now: int) -> list[Action]:
+        if self._results_sent:
+            self._send_more_results(now)
         done = [
             token
             for token, attempt in sorted(self.attempts.items())
@@ -298,6 +318,15 @@ class Actor:
         for token in done:
             del self.attempts[token]
         return [Forget(token) for token in done]
+
+    def _send_more_results(self, now: int) -> None:
+        """What has arrived makes room for reports that were held back."""
+        left = [token for token in self._results_sent if token in self.attempts]
+        left = [token for token in left if not 0 < self.attempts[token].sent <= self.acknowledged]
+        self._results_sent = {token: self._results_sent[token] for token in left}
+        for token, due in self._news.items():
+            if due == HELD_BACK:
+                self._news[token] = self._due_ms = now
 
     def _changed(self, attempt: Attempt, due_ms: int) -> None:
         token = attempt.run.token

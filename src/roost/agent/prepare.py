@@ -18,6 +18,7 @@ from roost.ports import driver
 
 _ENCODE = msgspec.msgpack.Encoder().encode
 _DECODE = msgspec.msgpack.Decoder(Run).decode
+RESULT_NAME = ".roost-result.json"  # hidden: a run that lists or clears its directory rarely means it
 _HEALTH_KEY = msgspec.msgpack.encode("health")
 
 
@@ -30,7 +31,7 @@ def prepare(
     return driver.RunRequest(
         id=str(run.token),
         steps=[driver.StepCommand(argv, ignore_failure) for argv, ignore_failure in commands(document)],
-        env=environment(run, document, node),
+        env=environment(run, document, node, directory),
         secrets=secrets(document, handed),
         dir=_folder(run, directory),
         log=log,
@@ -44,7 +45,7 @@ def prepare(
     )
 
 
-def environment(run: Run, document: Document, node: str) -> dict[str, str]:
+def environment(run: Run, document: Document, node: str, directory: str) -> dict[str, str]:
     return {
         **{name: value for name, value in document.env.items() if isinstance(value, str)},
         **dict(run.env),
@@ -56,6 +57,7 @@ def environment(run: Run, document: Document, node: str) -> dict[str, str]:
         "ROOST_ATTEMPT": str(run.attempt),
         "ROOST_ATTEMPT_TOKEN": str(run.token),
         "ROOST_NODE": node,
+        "ROOST_RESULT": result_path(directory, str(run.token)),
         **_given(run, document),
     }
 
@@ -73,7 +75,7 @@ def health(run: Run, node: str, directory: str, mark: str) -> ProbeTarget | None
         return None
     if check.argv:
         place = _folder(run, directory)
-        env = keepers_environment(environment(run, document, node), {}, str(run.token), place, mark)
+        env = keepers_environment(environment(run, document, node, directory), {}, str(run.token), place, mark)
         return ProbeTarget(check, directory=place, env=env | {CHECK_MARK: "1"})
     return ProbeTarget(check, check.port if isinstance(check.port, int) else _ports(run, document).get(check.port, 0))
 
@@ -116,6 +118,11 @@ def _ports(run: Run, document: Document) -> dict[str, int]:
 
 def _folder(run: Run, directory: str) -> str:
     return f"{directory}/work/{run.token}"
+
+
+def result_path(directory: str, token: str) -> str:
+    """Where a run may leave its result. It is in the run's own directory, and goes with that."""
+    return f"{directory}/work/{token}/{RESULT_NAME}"
 
 
 def limits(document: Document) -> driver.Limits | None:

@@ -17,6 +17,7 @@ from roost.agent.health.probe import end_leftovers
 from roost.agent.health.runner import Checks
 from roost.agent.log import log
 from roost.agent.logs.spool import Spool
+from roost.agent.results import ResultFiles
 from roost.keeper.clock import now_ms
 from roost.keeper.processes import MARK
 from roost.model.protocol import Usage
@@ -49,6 +50,7 @@ class Service:
         self._mark = os.environ.get(MARK, "")  # what the keeper starts carries it, and so do we
         self.actor = Actor(name, identity, facts)
         self.machine = machine.AgentMachine(self.actor, server, directory, self._mark, random.random, now_ms())
+        self._results = ResultFiles(directory)
         self._identity = NodeIdentity(directory)
         self._usage = usage
         self.tasks = agent_tasks()
@@ -83,7 +85,7 @@ class Service:
         self._stop.set()
 
     def reported(self, event: Event) -> None:
-        self._perform(self.machine.happened(event, now_ms()))
+        self._perform(self.machine.happened(self._results.added(event), now_ms()))
 
     def _probed(self, token: int, problem: str) -> None:
         self._perform(self.machine.probed(token, problem, now_ms()))
@@ -97,6 +99,7 @@ class Service:
                     self.driver.stop(effect.id, effect.grace_ms, effect.reason, effect.detail)
                 case Forget(token):
                     self.driver.forget(str(token))
+                    self._results.forget(token)
                 case Lease(until_ms):
                     self.driver.lease(until_ms)
                 case machine.WatchHealth(token, target):

@@ -35,6 +35,7 @@ class Client(Namespace):
         self.members = operators.MemberCalls(transport)
         self.secrets = operators.SecretCalls(transport)
         self.webhooks = operators.WebhookCalls(transport)
+        self.templates = operators.TemplateCalls(transport)
         self.servers = operators.ServerCalls(transport)
         self.maintenance = operators.MaintenanceCalls(transport)
 

@@ -2,7 +2,7 @@
 
 import builtins
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from roost.client.namespace import Namespace, Noun, given, path_of
@@ -14,8 +14,10 @@ from roost.schema.projects import ProjectPage, ProjectView, ReservationPage, Res
 from roost.schema.secrets import Resealed, SecretPage, SecretView
 from roost.schema.servers import LeaderView, RevokedView, ServersView
 from roost.schema.webhooks import HookPage, HookTried, HookView
+from roost.schema.work import TemplateApplied, TemplateDetail, TemplatePage, TemplateView
 
 Duration = str | int | float  # `10m`, or seconds
+_TEMPLATE = "/v1/templates/{}/{}"
 
 
 class NodeCalls(Namespace):
@@ -134,6 +136,26 @@ class WebhookCalls(Noun[HookView]):
     def test(self, project: str, name: str) -> HookTried:
         """Send a ping at once; the answer."""
         return self._call("POST", path_of("/v1/projects/{}/hooks/{}/test", project, name), HookTried, {})
+
+
+class TemplateCalls(Namespace):
+    """Templates of your projects, and shared ones: project `*`."""
+
+    def list(self, project: str = "") -> builtins.list[TemplateView]:
+        """All of them, each with its newest version; with a project: those that its workloads can use."""
+        return self._items("/v1/templates", TemplatePage, {"project": project})
+
+    def get(self, project: str, name: str, version: int = 0) -> TemplateDetail:
+        """The template that a workload of a project would use: its own, or the shared one. 0: the newest version."""
+        return self._get(path_of(_TEMPLATE, project, name), TemplateDetail, {"version": version})
+
+    def apply(self, project: str, name: str, template: Mapping[str, Any]) -> TemplateApplied:
+        """Make a new version, if it differs from the newest one. Fields: workload, parameters, description."""
+        return self._call("PUT", path_of(_TEMPLATE, project, name), TemplateApplied, template)
+
+    def delete(self, project: str, name: str) -> None:
+        """Delete all versions. Workloads that were made from it stay."""
+        self._transport.call("DELETE", path_of(_TEMPLATE, project, name))
 
 
 class ServerCalls(Namespace):

@@ -4,12 +4,15 @@ import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+import msgspec
+
 from roost.client.errors import LogIncomplete
 from roost.client.namespace import DETAILS, Namespace, path_of
 from roost.client.stream import LogFollower
 from roost.client.transport import Query
 from roost.client.wait import WaitCalls
 from roost.schema import work
+from roost.schema.page import Page
 from roost.schema.plans import PlanView
 from roost.schema.rollouts import VersionPage, VersionView
 from roost.schema.schedules import SchedulePage, ScheduleView
@@ -89,6 +92,11 @@ class WorkloadCalls(WaitCalls):
         return self.get(workload.project, workload.name)
 
 
+class _ResultText(msgspec.Struct, frozen=True):
+    index: int
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
 class InstanceCalls(Namespace):
     def list(
         self, project: str, name: str, *, state: str = "", limit: int | None = None, at: str = ""
@@ -99,12 +107,30 @@ class InstanceCalls(Namespace):
     def get(self, project: str, name: str, index: int = 0, *, at: str = "") -> work.InstanceDetail:
         return self._get(_path(project, name, f"/instances/{index}"), work.InstanceDetail, {"at": at})
 
+    def result(self, project: str, name: str, index: int = 0, *, at: str = "") -> Any:
+        """The result of an instance: the JSON that its last attempt wrote, decoded. Without one: ApiError 404."""
+        return msgspec.json.decode(self.result_json(project, name, index, at=at))
+
+    def result_json(self, project: str, name: str, index: int = 0, *, at: str = "") -> bytes:
+        """The same as text: digits of numbers are as they were written."""
+        return self._transport.call("GET", _path(project, name, f"/instances/{index}/result"), {"at": at}).body
+
+    def results(self, project: str, name: str, *, at: str = "") -> builtins.list[work.InstanceResult]:
+        """The results of all instances that wrote one, by index."""
+        return self._items(_path(project, name, "/results"), work.ResultPage, {"at": at})
+
+    def results_json(self, project: str, name: str, *, at: str = "") -> dict[int, bytes]:
+        """The same as text, by index, without those that were not kept."""
+        found = self._items(_path(project, name, "/results"), Page[_ResultText, int], {"at": at})
+        return {item.index: bytes(item.data) for item in found if item.data is not msgspec.UNSET}
+
     def post_result(
-        self, project: str, name: str, index: int, token: int, code: int, message: str = ""
-    ) -> work.InstanceView:
-        """Post the result of an attempt; `token` is that of the attempt."""
+        self, project: str, name: str, index: int, token: int, code: int | None = None, message: str = "",
+        data: Any = msgspec.UNSET,
+    ) -> work.InstanceView:  # fmt: skip
+        """Post the result of an attempt that runs: an exit code, which ends it, JSON, or both."""
         path = _path(project, name, f"/instances/{index}/result")
-        return self._call("POST", path, work.InstanceView, work.ResultBody(token, code, message))
+        return self._call("POST", path, work.InstanceView, work.ResultBody(token, code, message, data))
 
 
 class LogCalls(Namespace):

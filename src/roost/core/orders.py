@@ -1,12 +1,12 @@
 """Orders for nodes: the deltas of a step, or the whole assignment when deltas do not follow."""
 
-import re
-
 import msgspec
 
+from roost.core.passed_results import NOT_IN_NAMES, ResultsPassed, results_passed
 from roost.core.state.outcome import Orders, Paced, Step
 from roost.core.state.state import State
 from roost.core.state.versions import instances_of
+from roost.model.keys import host_and_port
 from roost.model.protocol import Order, Run, Stop
 from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
@@ -15,7 +15,6 @@ from roost.model.states import InstanceState, WhenLost, WorkloadKind
 ORDERS_PER_UNIT = 5  # 2 us each
 ADDRESSES_MAX = 100  # of one service: a client needs a few, and a variable has to fit into an environment
 VARIABLES_MAX = 64  # of one run, for all services it depends on
-_NOT_IN_NAMES = re.compile("[^A-Z0-9]")
 
 
 def hand_out(state: State, out: Step) -> Paced[None]:
@@ -66,11 +65,18 @@ def run_order(state: State, instance: Instance) -> Run:
 
 
 def _variables(state: State, workload: Workload, index: int) -> tuple[tuple[str, str], ...]:
-    """The addresses of the services it depends on, and the values of its own element of an array."""
+    """The addresses and results of what it depends on, and the values of its own element of an array."""
     if not workload.values and not workload.policy.after:
         return ()
     own = workload.values[index] if index < len(workload.values) else ()
-    return _address_variables(state, workload) + own  # the last one counts
+    return _address_variables(state, workload) + passed_to(state, workload, index).variables + own
+
+
+def passed_to(state: State, workload: Workload, index: int) -> ResultsPassed:
+    """The results of its dependencies that a run gets. A variable with an address stays what it is."""
+    if not workload.policy.after or not state.result_bytes_all:
+        return ResultsPassed()
+    return results_passed(state, workload, index, [name for name, _ in _address_variables(state, workload)])
 
 
 def stop_order(state: State, instance: Instance) -> Stop:
@@ -110,11 +116,7 @@ def _address_variables(state: State, workload: Workload) -> tuple[tuple[str, str
             continue
         ready = [address for address in addresses_of(state, other) if address.ready]
         for port in other.policy.ports:
-            answer = [_joined(address.host, address.ports[port]) for address in ready if port in address.ports]
-            name = _NOT_IN_NAMES.sub("_", f"ROOST_{other.name}_{port}".upper())
+            answer = [host_and_port(address.host, address.ports[port]) for address in ready if port in address.ports]
+            name = NOT_IN_NAMES.sub("_", f"ROOST_{other.name}_{port}".upper())
             found.setdefault(name, ",".join(answer))
     return tuple(found.items())[:VARIABLES_MAX]
-
-
-def _joined(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -36,7 +36,6 @@ from roost.model.errors import Conflict, RoostError
 from roost.model.records.plan import Plan
 from roost.model.states import InstanceState
 
-DIRTY_PER_UNIT = 5  # changed records whose stories are looked at
 REJECTION_UNITS = 20  # of work: every filter says how many nodes it rejects
 
 
@@ -76,8 +75,7 @@ def conclude(state: State, out: Step) -> Paced[None]:
     sweep_timers(state)
     state.grow_lease()
     yield from hand_out(state, out)
-    yield len(state.dirty) // DIRTY_PER_UNIT
-    out.transitions += new_transitions(state)
+    out.transitions += yield from new_transitions(state)
     out.changes = yield from state.flush()
     if out.changes:
         state.revision += 1

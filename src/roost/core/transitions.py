@@ -1,10 +1,11 @@
 """Transitions of instances and nodes, with their stories, allocations and counts. Nothing else changes a state."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from roost.core.orders import stop_order
 from roost.core.state.liveness import NodeLiveness
-from roost.core.state.outcome import Step
+from roost.core.state.outcome import Paced, Step
 from roost.core.state.state import State, is_over
 from roost.core.state.timers import TimerKind
 from roost.core.watch import watch_pool
@@ -20,7 +21,6 @@ from roost.model.records.transition import (
     NodeTransition,
     NodeTransitioned,
     Transitioned,
-    lines_between,
 )
 from roost.model.records.workload import Workload
 from roost.model.states import ABSENT, ALLOCATED, FINISHED, MOVES, NODE_MOVES, InstanceState, NodeStatus
@@ -62,6 +62,8 @@ def move(state: State, out: Step, instance: Instance, to: InstanceState, reason:
         finish_if_over(state, state.workloads[instance.workload], at_ms)
 
 
+DIRTY_PER_UNIT = 5  # changed records whose stories are looked at, per unit of work
+DIRTY_AT_ONCE = 50
 _MILESTONES = FINISHED | {InstanceState.RUNNING}  # dependents may wait for these
 
 
@@ -95,10 +97,14 @@ def note_node(state: State, node: Node, before: NodeStatus, reason: Reason, at_m
     node.story = (*node.story[1 - STORY_MAX :], line)
 
 
-def new_transitions(state: State) -> list[Transitioned]:
+def new_transitions(state: State) -> Paced[list[Transitioned]]:
     """The transitions of this step, of instances and nodes that still have a record."""
-    keys = [(kind, key) for (kind, key), record in state.dirty.items() if record is not None]
-    return _transitions_of(state, keys, state.revision, state.revision + 1)
+    found: list[Transitioned] = []
+    records = list(state.dirty.items())
+    for first in range(0, len(records), DIRTY_AT_ONCE):
+        found += _transitions_of(records[first : first + DIRTY_AT_ONCE], state.revision, state.revision + 1)
+        yield DIRTY_AT_ONCE // DIRTY_PER_UNIT
+    return found
 
 
 def followed_transitions(state: State, changes: Sequence[Change], since: int) -> list[Transitioned]:
@@ -108,18 +114,30 @@ def followed_transitions(state: State, changes: Sequence[Change], since: int) ->
         if kind == "node" and value is None:
             gone = NodeTransition(state.now_ms, None, NodeStatus.GONE, NodeRemoved(), state.revision)
             found.append(NodeTransitioned(key, gone))
-    return found + _transitions_of(state, [change[:2] for change in changes], since, state.revision)
+    records: dict[str, Mapping[str, Any]] = {"instance": state.instances, "node": state.nodes}
+    changed = (((kind, key), records[kind].get(key)) for kind, key, _ in changes if kind in records)
+    return found + _transitions_of(changed, since, state.revision)
 
 
-def _transitions_of(state: State, keys: Iterable[tuple[str, str]], since: int, until: int) -> list[Transitioned]:
+def _transitions_of(records: Iterable[tuple[tuple[str, str], Any]], since: int, until: int) -> list[Transitioned]:
     found: list[Transitioned] = []
-    for kind, key in keys:
-        if kind == "instance" and key in state.instances:
-            lines = lines_between(state.instances[key].story, since, until)
-            found += [InstanceTransitioned(key, line) for line in lines]
-        elif kind == "node" and key in state.nodes:
-            found += [NodeTransitioned(key, line) for line in lines_between(state.nodes[key].story, since, until)]
+    for (kind, key), record in records:
+        make = _TRANSITIONED.get(kind)
+        if make is None or record is None:
+            continue
+        story = record.story
+        if not story or story[-1].revision <= since:
+            continue
+        if len(story) == 1 or story[-2].revision <= since:  # as most: one line is new
+            story = story[-1:]
+        found += [make(key, line) for line in story if since < line.revision <= until]
     return found
+
+
+_TRANSITIONED: dict[str, Callable[[str, Any], Transitioned]] = {
+    "instance": InstanceTransitioned,
+    "node": NodeTransitioned,
+}
 
 
 def finish_if_over(state: State, workload: Workload, at_ms: int) -> None:

@@ -9,6 +9,7 @@ from roost.model.protocol import Hello, Report, Usage
 from roost.model.records.opaque import By, OpaqueRecord
 from roost.model.records.plan import Plan
 from roost.model.records.project import Pool, Project, Reservation
+from roost.model.records.result import Result
 from roost.model.records.workload import Policy
 from roost.model.states import PoolStatus
 
@@ -72,8 +73,9 @@ class ResultPosted(BaseWorkloadRequest, frozen=True):
 
     index: int
     token: int  # of the attempt
-    code: int
+    code: int | None  # with which it ended; None: it goes on
     cause: str = ""
+    result: Result | None = None
 
 
 class RunNow(BaseWorkloadRequest, frozen=True):

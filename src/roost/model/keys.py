@@ -1,4 +1,4 @@
-"""Keys of workloads (PROJECT/NAME) and instances (PROJECT/NAME.INDEX): made and taken apart here and nowhere else.
+"""Keys of workloads (PROJECT/NAME) and instances (PROJECT/NAME.INDEX), and addresses: made here and nowhere else.
 
 A log is PROJECT/NAME/SERIAL/INDEX.ATTEMPT, and with a suffix that of a separate stderr.
 """
@@ -36,3 +36,8 @@ def split_instance_key(key: str) -> tuple[WorkloadKey, int]:
     """The key of the workload, and the index."""
     workload, _, index = key.rpartition(".")
     return WorkloadKey(workload), int(index)
+
+
+def host_and_port(host: str, port: int) -> str:
+    """HOST:PORT, with brackets around an address that has colons itself."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

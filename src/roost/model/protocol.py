@@ -8,6 +8,7 @@ import msgspec
 
 from roost import __version__
 from roost.model.records.node import Facts
+from roost.model.records.result import Result
 from roost.model.records.secret import Handed
 from roost.model.states import AttemptState, EndCause
 
@@ -77,6 +78,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     ready: bool = True  # of a run with a health check: whether it is ready to be used
     log_size: int = 0  # of an end: how many bytes its log has in the end; nothing follows a log that has them
     stderr_size: int | None = None  # of an end: likewise of the log of its stderr; None: it has none
+    result: Result | None = None  # of an end: what its process left in the file ROOST_RESULT
 
 
 class Hello(msgspec.Struct, frozen=True):

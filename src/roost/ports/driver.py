@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from roost.model.records.result import Result
 from roost.model.records.secret import Hidden
 
 
@@ -107,6 +108,7 @@ class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
     rss_max: int = 0  # bytes; 0: too little to be distinguished from the keeper's own
     log_size: int = 0
     stderr_size: int | None = None  # None: it has no log of its own
+    result: Result | None = None  # read by the agent from the run's own directory, not by the driver
 
 
 class KnownRun(msgspec.Struct, frozen=True):

@@ -51,3 +51,5 @@ class EndingView(msgspec.Struct, frozen=True):
     exit_code: int | None = None
     signal: int | None = None
     reason: ReasonView | None = None  # the message as data
+    data: str = ""  # its result, as JSON; empty: it has none
+    problem: str = ""  # why what it wrote was not kept

@@ -11,6 +11,7 @@ import msgspec
 
 from roost.model.errors import RoostError
 from roost.model.keys import split_workload_key
+from roost.model.limits import RESULT_BYTES_MAX, RESULT_DEPTH_MAX
 from roost.model.reasons import attempts, nodes, reason
 from roost.model.reasons.attempts import TickSkipped, TicksSkipped
 from roost.model.reasons.reason import Reason, Text
@@ -23,8 +24,9 @@ from roost.model.reasons.subjects import (
     WorkloadRef,
     note_parts,
 )
+from roost.model.records.result import ResultProblem
 from roost.model.spec.cron import local_minute
-from roost.model.spec.units import show_duration
+from roost.model.spec.units import show_bytes, show_duration
 
 Visible = Callable[[str], bool]  # whether a reader sees a project
 
@@ -237,6 +239,21 @@ def _rollout_stalled(why: reason.RolloutStalled, visible: Visible | None) -> str
     return f"{text}; the last ended: {render(why.last, visible)}" if why.last is not None else text
 
 
+def _result_not_kept(why: attempts.ResultNotKept, _: Visible | None) -> str:
+    most = show_bytes(RESULT_BYTES_MAX)
+    texts = {
+        ResultProblem.TOO_LARGE: f"it has {why.size:,} bytes, and {most} are allowed",
+        ResultProblem.TOO_DEEP: f"it has more than {RESULT_DEPTH_MAX} levels of arrays and objects",
+        ResultProblem.NOT_JSON: "it is not JSON",
+        ResultProblem.NOT_A_FILE: "ROOST_RESULT is a link, a directory or another special file",
+        ResultProblem.UNREADABLE: "the agent cannot read the file",
+        ResultProblem.NODE_FULL: "its node has too many results that the server has not received",
+        ResultProblem.PROJECT_FULL: "the results of its project take all the memory that a project has for them",
+        ResultProblem.SERVER_FULL: "the results of all projects take all the memory that the server has for them",
+    }
+    return f"result not kept: {texts[why.problem]}"
+
+
 SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     attempts.Submitted: "submitted",
     attempts.RecoveredFromAgent: "submitted to an earlier server",
@@ -257,6 +274,7 @@ SENTENCES: dict[type, str | Callable[[Any, Visible | None], str]] = {
     attempts.StartFailed: lambda why, _: _value("step", why.step, None) + (why.error or "could not be started"),
     attempts.HealthCheckFailed: "{step}unhealthy: {evidence}",
     attempts.ResultReported: "exit code {exit_code}, reported{by}{note}",
+    attempts.ResultNotKept: _result_not_kept,
     attempts.LeaseExpired: "lease of node {node} expired",
     attempts.StoppedByNode: "node {node} stopped it",
     attempts.StreamClosed: "node {node} disconnected",

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from roost.model.keys import host_and_port
 from roost.schema.page import Page
 
 
@@ -16,9 +17,7 @@ class AddressView(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
 
     def at(self, port: str) -> str:
-        """HOST:PORT, with brackets around an address that has colons itself."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.ports[port]}"
+        return host_and_port(self.host, self.ports[port])
 
 
 class ServiceView(msgspec.Struct, frozen=True, kw_only=True):

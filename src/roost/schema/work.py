@@ -1,10 +1,11 @@
-"""How workloads and their instances look over the API. Times are milliseconds since 1970."""
+"""How workloads, their instances and templates look over the API. Times are milliseconds since 1970."""
 
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from roost.model.limits import EXIT_CODE_MAX, TEXT_LENGTH_MAX
+from roost.model.records.template import Parameter
 from roost.model.states import FINISHED, InstanceState, WorkloadState
 from roost.schema.page import Page
 from roost.schema.reason_text import ReasonView
@@ -46,6 +47,27 @@ class DecisionView(msgspec.Struct, frozen=True):
     candidates: list[CandidateView]
 
 
+class ResultView(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of an attempt, or why what it wrote was not kept."""
+
+    size: int  # bytes of JSON; 0: it was not kept
+    data: Any = msgspec.UNSET  # the JSON itself, up to 1,024 bytes; larger ones are read one by one
+    message: str = ""  # why it was not kept
+    reason: ReasonView | None = None  # the message as data
+
+
+class InstanceResult(ResultView, frozen=True, kw_only=True):
+    """The result of the last attempt of an instance, whatever its size."""
+
+    index: int
+    state: str
+    attempt: int
+
+
+class ResultPage(Page[InstanceResult, int], frozen=True):
+    """Results by index, without instances that wrote none. A page may be short, as of instances."""
+
+
 class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a workload."""
 
@@ -70,11 +92,21 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = False  # of a service: it is to be used, as its health check says, or because it runs and has none
     health_message: str = ""  # the last result of its health check, if it failed
     crash_loop: bool = False  # it keeps ending, and is not ready
+    result: ResultView | None = None  # of this attempt, as JSON; nothing: it wrote none
 
     @property
     def is_over(self) -> bool:
         """Whether it ended and does not come back by itself."""
         return self.state in FINISHED
+
+
+class NotPassedView(msgspec.Struct, frozen=True):
+    """The result of a dependency that a run does not get in its environment, and why."""
+
+    variable: str
+    workload: str
+    code: str
+    message: str
 
 
 class InstanceDetail(InstanceView, frozen=True, kw_only=True):
@@ -86,6 +118,7 @@ class InstanceDetail(InstanceView, frozen=True, kw_only=True):
     decision: DecisionView | None = None
     story: list[StoryLine] = []
     unenforced: list[str] = []  # limits that it asks for and that its node does not enforce
+    not_passed: list[NotPassedView] = []  # results of its dependencies
 
 
 class InstancePage(Page[InstanceView, int], frozen=True):
@@ -107,6 +140,7 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True):
     submitted_ms: int
     finished_ms: int | None = None
     labels: dict[str, str] = {}
+    template: str = ""  # NAME@VERSION that it was made from; nothing: from a document of its own
     version: int = 1
     changed_ms: int | None = None  # when this version came; nothing: it is the first
     change: str = ""  # where this version comes from: applied, or rolled back and why
@@ -165,8 +199,42 @@ class Again(Chosen, frozen=True, forbid_unknown_fields=True):
 
 
 class ResultBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How an attempt ended. Its token is shown with its instance; an older one changes nothing."""
+    """The result of an attempt: how it ended, JSON, or both. Without `code` it goes on, and the last `data` counts.
+
+    Its token is shown with its instance; an older one changes nothing.
+    """
 
     token: Annotated[int, msgspec.Meta(ge=1, le=TOKEN_MAX)]
-    code: Annotated[int, msgspec.Meta(ge=0, le=EXIT_CODE_MAX)]
+    code: Annotated[int, msgspec.Meta(ge=0, le=EXIT_CODE_MAX)] | None = None
     message: Annotated[str, msgspec.Meta(max_length=TEXT_LENGTH_MAX)] = ""
+    data: Any = msgspec.UNSET  # any JSON, at most 64 KiB
+
+
+class TemplateView(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a template. Project `*`: it is shared."""
+
+    project: str
+    name: str
+    version: int
+    versions: list[int]  # those that are kept, the newest last
+    description: str = ""
+    changed_ms: int  # when this version was made
+    changed_by: str
+
+
+class TemplateDetail(TemplateView, frozen=True, kw_only=True):
+    """A version of a template with its parameters and its workload."""
+
+    parameters: dict[str, Parameter]
+    workload: dict[str, Any]
+
+
+class TemplateApplied(TemplateView, frozen=True, kw_only=True):
+    """What became of a template that was applied. `dropped`: the version that is not kept any longer, if there is."""
+
+    result: Literal["created", "changed", "unchanged"]
+    dropped: int | None = None
+
+
+class TemplatePage(Page[TemplateView, str], frozen=True):
+    """Templates by project and name, each with its newest version; first those that are shared."""

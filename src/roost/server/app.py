@@ -12,9 +12,9 @@ from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from roost.blobs.files import FileBlobs
+from roost.blobs.log_files import FileLogs
 from roost.model.errors import Invalid
-from roost.ports.blobs import Blobs
+from roost.ports.logs import Logs
 from roost.ports.store import SharedStore, Store, StoreError
 from roost.server.agents.gateway import Gateway
 from roost.server.agents.log_store import LogHub
@@ -26,6 +26,7 @@ from roost.server.config import ServerConfig, check_config
 from roost.server.controller.service import Controllers
 from roost.server.engine.engine import Clock, Engine
 from roost.server.engine.executor import Executor
+from roost.server.engine.fork_server import ForkServer
 from roost.server.engine.questions import Questions
 from roost.server.engine.recording import Journal
 from roost.server.feed.change_log import Watch
@@ -95,16 +96,21 @@ async def serve(
     config: ServerConfig, on_ready: OnReady | None = None, stopping: asyncio.Event | None = None,
     enrol: Enrol | None = None,
 ) -> None:  # fmt: skip
-    """Serve until a signal comes or `stopping` is set. `enrol` gives local nodes certificates before the first call.
+    """Serve until a signal comes; with `stopping`, until its owner sets it.
 
-    Raises CannotStart.
+    `enrol` gives local nodes certificates before the first call. Raises CannotStart.
     """
     with _starting(Invalid):
         load_plugins()
         check_config(config)
     logging.configure(config.log_level, config.log_format)
-    stopping = stopping or asyncio.Event()
+    stops = {}
+    if stopping is None:
+        stopping = asyncio.Event()
+        stops = dict.fromkeys((signal.SIGTERM, signal.SIGINT), partial(_stop, stopping))
     async with AsyncExitStack() as stack:
+        forks = ForkServer()  # while this process is small, and gRPC has no threads
+        stack.callback(forks.close)
         stack.enter_context(polling())
         listener = _listen(config)
         stack.callback(listener.close)
@@ -119,7 +125,7 @@ async def serve(
             stack.push_async_callback(history.close)
         config = choose_port(config, listener.getsockname()[1])
         logs = LogHub(blobs, size_max=config.log_limit)
-        parts = _assemble(config, listener.getsockname()[1], store, logs, journal, history)
+        parts = _assemble(config, listener.getsockname()[1], store, logs, journal, history, forks)
         if parts.team is not None:
             stack.push_async_callback(parts.team.close)
         with _starting(StoreError):
@@ -131,8 +137,7 @@ async def serve(
         deciding = asyncio.ensure_future(parts.engine.run())
         stack.push_async_callback(_end_engine, parts.engine, deciding)
         stack.push_async_callback(parts.hooks.close)
-        stop = partial(_stop, stopping)
-        stack.enter_context(_handling({signal.SIGTERM: stop, signal.SIGINT: stop}))
+        stack.enter_context(_handling(stops))
         opened = await unless(stopping, _open_gateway(config, parts, listener.getsockname()[1], enrol))
         # What was imported and loaded stays: it need not be looked at again whenever garbage is sought.
         gc.freeze()
@@ -180,8 +185,9 @@ async def _live(
 
 
 def _assemble(
-    config: ServerConfig, api_port: int, store: Store, logs: LogHub, journal: Journal | None, history: History | None
-) -> Parts:
+    config: ServerConfig, api_port: int, store: Store, logs: LogHub, journal: Journal | None, history: History | None,
+    forks: ForkServer,
+) -> Parts:  # fmt: skip
     watch = Watch()
     perform = Executor(watch, logs, history)
     clock = Clock()
@@ -203,8 +209,9 @@ def _assemble(
     destinations = Destinations(config.webhook_allow)
     hooks = perform.hooks = Hooks(engine, config.hook_commands(), destinations=destinations)
     context = Context(
-        engine, watch, logs, perform.census, metrics, auth, joining, secrets, Questions(engine), Questions(engine),
-        hooks, history, peers, controller_address(config), config.encrypts(config.controller_host),
+        engine, watch, logs, perform.census, metrics, auth, joining, secrets, Questions(engine),
+        Questions(engine, forks.start), hooks, history, peers, controller_address(config),
+        config.encrypts(config.controller_host),
     )  # fmt: skip
     if peers is not None:
         peers.answer = partial(answer, context)
@@ -214,12 +221,12 @@ def _assemble(
     return Parts(engine, gateway, watch, web, joining, secrets, history, team, hooks, controllers)
 
 
-def _open_stores(config: ServerConfig) -> tuple[Store, Blobs]:
+def _open_stores(config: ServerConfig) -> tuple[Store, Logs]:
     if config.store == "memory":
-        return MemoryStore(), FileBlobs(config.logs or config.data / "logs")
+        return MemoryStore(), FileLogs(config.logs or config.data / "logs")
     with _starting(StoreError):
         store = open_store(config.store if config.is_shared else str(config.data))
-        return store, FileBlobs(config.logs or config.data / "logs")
+        return store, FileLogs(config.logs or config.data / "logs")
 
 
 def _open_journal(config: ServerConfig) -> Journal | None:
@@ -304,6 +311,7 @@ def _handling(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    before = {number: signal.getsignal(number) for number in handlers}
     for number, handler in handlers.items():
         loop.add_signal_handler(number, handler)
     try:
@@ -311,6 +319,7 @@ def _handling(handlers: Mapping[signal.Signals, Callable[[], None]]) -> Iterator
     finally:
         for number in handlers:
             loop.remove_signal_handler(number)
+            signal.signal(number, before[number])
 
 
 def _stop(stopping: asyncio.Event) -> None:

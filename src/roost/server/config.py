@@ -190,10 +190,6 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {setting: environment[name] for name, setting in names.items() if environment.get(name)}
 
 
-def host_and_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True

@@ -33,6 +33,7 @@ from roost.model.records.workload import Policy, Workload
 from roost.model.spec.document import check_document, check_labels, encode_document, read_document
 from roost.model.spec.names import check_name, check_node_name, check_text
 from roost.model.spec.placement import taints_of
+from roost.model.spec.reading import read
 from roost.model.spec.resources import read_resource
 from roost.model.states import WorkloadKind
 from roost.ports.store import Snapshot
@@ -45,10 +46,6 @@ DRAINING = ("draining", "drained")
 CORDONED = ("cordoned",)
 OFFLINE = ("offline", "suspect", "stopped", "lost", "requested", "launching", "booting", "terminating", "gone")
 STATUSES = OPEN + CORDONED + DRAINING + OFFLINE
-FIELD_ERRORS = {
-    "Object contains unknown field": "there is no such field",
-    "Object missing required field": "this is needed",
-}
 NO_WORK = "true"  # a workload in such a file is only placed, so it need not say what it would run
 
 
@@ -142,10 +139,7 @@ def _read_file(text: bytes) -> FleetFile:
         raise Invalid("$", f"this is neither YAML nor JSON: {error}") from None
     if not isinstance(raw, dict):
         raise Invalid("$", "the file is a mapping with nodes and workloads")
-    try:
-        return msgspec.convert(raw, FleetFile)
-    except msgspec.ValidationError as error:
-        raise _reported(error) from None
+    return read(raw, FleetFile)
 
 
 def _usage(raw: dict[str, Any], path: str) -> Usage:
@@ -275,12 +269,3 @@ def _located(error: RoostError, wanted: int) -> RoostError:
     """The core names the position in the request; the answer names the position in the file."""
     error.path = f"workloads{error.path}" if wanted > 1 else f"workloads[0].{error.path}"
     return error
-
-
-def _reported(error: msgspec.ValidationError) -> Invalid:
-    text, _, where = str(error).partition(" - at `")
-    field = where.rstrip("`").removeprefix("$").removeprefix(".")
-    for start, message in FIELD_ERRORS.items():
-        if text.startswith(start):
-            return Invalid(".".join(filter(None, (field, text.partition("`")[2].rstrip("`")))), message)
-    return Invalid(field or "$", text[:300])

@@ -648,6 +648,7 @@ class Report(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     LOG_SIZE_FIELD_NUMBER: _builtins.int
     STDERR_SIZE_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
     UNREADY_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     state: _builtins.str
@@ -667,6 +668,10 @@ class Report(_message.Message):
     """of an ended attempt with a log of its stderr: how many bytes that has in the end"""
     unready: _builtins.bool
     """it has a health check that has not gone well, or was told to stop; agents without checks: never"""
+    @_builtins.property
+    def result(self) -> Global___Result:
+        """of an ended attempt that left something in its file ROOST_RESULT"""
+
     def __init__(
         self,
         *,
@@ -681,11 +686,12 @@ class Report(_message.Message):
         error: _builtins.str = ...,
         log_size: _builtins.int = ...,
         stderr_size: _builtins.int | None = ...,
+        result: Global___Result | None = ...,
         unready: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "code", b"code", "signal", b"signal", "stderr_size", b"stderr_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "code", b"code", "result", b"result", "signal", b"signal", "stderr_size", b"stderr_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "log_size", b"log_size", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "log_size", b"log_size", "result", b"result", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
     _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015
@@ -701,6 +707,34 @@ class Report(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__stderr_size) -> _WhichOneofReturnType__stderr_size | None: ...
 
 Global___Report: _TypeAlias = Report  # noqa: Y015
+
+@_typing.final
+class Result(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """JSON; empty: there is none"""
+    problem: _builtins.str
+    """why: too_large | too_deep | not_json | not_a_file | unreadable | node_full"""
+    size: _builtins.int
+    """bytes that were written"""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+        problem: _builtins.str = ...,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "problem", b"problem", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Result: _TypeAlias = Result  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):

@@ -9,6 +9,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
 from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
 from roost.model.records.node import Facts
+from roost.model.records.result import Result, ResultProblem
 from roost.model.records.secret import Handed
 from roost.model.states import AttemptState, EndCause
 from roost.wire import agent_pb2 as pb
@@ -150,15 +151,23 @@ def _unpack_run(run: pb.Run) -> Run:
 
 def _pack_report(report: Report) -> pb.Report:
     fields = msgspec.structs.asdict(report)
+    result = report.result
+    if result is not None:
+        fields["result"] = pb.Result(data=result.data, problem=result.problem or "", size=result.size)
     return pb.Report(unready=not fields.pop("ready"), **fields)
 
 
 def _unpack_report(report: pb.Report) -> Report:
-    # What a newer agent reports may be unknown here: the gateway checks both words before anything else reads them.
+    # What a newer agent reports may be unknown here: the gateway checks these words before anything else reads them.
     state, cause = cast(AttemptState, report.state), cast(EndCause, report.cause)
     return Report(
         report.token, state, report.started_ago_ms, report.ended_ago_ms, cause,
         report.code if report.HasField("code") else None, report.signal if report.HasField("signal") else None,
         report.step, report.error, not report.unready, report.log_size,
         report.stderr_size if report.HasField("stderr_size") else None,
+        _unpack_result(report.result) if report.HasField("result") else None,
     )  # fmt: skip
+
+
+def _unpack_result(result: pb.Result) -> Result:
+    return Result(result.data, cast(ResultProblem, result.problem) if result.problem else None, result.size)

@@ -504,6 +504,8 @@ class Result(_message.Message):
     SIGNAL_FIELD_NUMBER: _builtins.int
     ATTEMPT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """succeeded, failed, timed_out, cancelled, expired, rejected; gone: it is not kept any more"""
     message: _builtins.str
@@ -512,6 +514,10 @@ class Result(_message.Message):
     attempt: _builtins.int
     reason: _builtins.str
     """the code"""
+    data: _builtins.str
+    """the result of this attempt as JSON; empty: it has none"""
+    problem: _builtins.str
+    """the code of why what it wrote was not kept; empty: it was, or it wrote nothing"""
     def __init__(
         self,
         *,
@@ -521,10 +527,12 @@ class Result(_message.Message):
         signal: _builtins.int | None = ...,
         attempt: _builtins.int = ...,
         reason: _builtins.str = ...,
+        data: _builtins.str = ...,
+        problem: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "exit_code", b"exit_code", "signal", b"signal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "attempt", b"attempt", "exit_code", b"exit_code", "message", b"message", "reason", b"reason", "signal", b"signal", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "attempt", b"attempt", "data", b"data", "exit_code", b"exit_code", "message", b"message", "problem", b"problem", "reason", b"reason", "signal", b"signal", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
@@ -754,6 +762,7 @@ class Workload(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    TEMPLATE_FIELD_NUMBER: _builtins.int
     project: _builtins.str
     name: _builtins.str
     kind: _builtins.str
@@ -768,6 +777,8 @@ class Workload(_message.Message):
     """of Schedule and Update: created, changed or unchanged"""
     reason: _builtins.str
     """the code"""
+    template: _builtins.str
+    """NAME@VERSION that it was made from; empty: from a document of its own"""
     @_builtins.property
     def counts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """instances by state, those that never ran included"""
@@ -788,10 +799,11 @@ class Workload(_message.Message):
         version: _builtins.int = ...,
         result: _builtins.str = ...,
         reason: _builtins.str = ...,
+        template: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "counts", b"counts", "finished_ms", b"finished_ms", "kind", b"kind", "message", b"message", "name", b"name", "priority", b"priority", "project", b"project", "reason", b"reason", "result", b"result", "state", b"state", "submitted_ms", b"submitted_ms", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "counts", b"counts", "finished_ms", b"finished_ms", "kind", b"kind", "message", b"message", "name", b"name", "priority", b"priority", "project", b"project", "reason", b"reason", "result", b"result", "state", b"state", "submitted_ms", b"submitted_ms", "template", b"template", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ import pytest
 
 from roost.model.protocol import Hello, Report, Run
 from roost.model.records.node import Facts
+from roost.model.records.result import Result
 from roost.model.spec.document import encode_document, read_document
 from roost.server.agents.validation import LOG_NAME, check_hello
 from tests.server.gateway_server import gateway_server, played
@@ -36,6 +37,26 @@ WRONG = {
     "ports that are none": (Hello("n", "m", Facts(OFFER, port_first=70_000, port_last=80_000), 0), "port_first: "),
     "few ports": (Hello("n", "m", Facts(OFFER, port_first=20_000, port_last=20_010), 0), "port_first: "),
     "a long address": (Hello("n", "m", Facts(OFFER, address="a" * 257), 0), "address: "),
+    "a result that is not JSON": (
+        Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(5, "ended", result=Result(b"{"))),)),
+        "reports[5].result.data: a result is JSON",
+    ),
+    "a large result": (
+        Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(5, "ended", result=Result(b" " * 65_536 + b"1"))),)),
+        "reports[5].result.data: ",
+    ),
+    "a result without data": (
+        Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(5, "ended", result=Result())),)),
+        "reports[5].result.data: ",
+    ),
+    "a result that lacks for a strange reason": (
+        Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(5, "ended", result=Result(problem="lazy"))),)),  # type: ignore[arg-type]
+        "reports[5].result.problem: ",
+    ),
+    "a result of a strange size": (
+        Hello("n", "m", Facts(OFFER), 0, ((run_of(), Report(5, "ended", result=Result(b"1", size=-1))),)),
+        "reports[5].result.size: ",
+    ),
     "a version before the first": (
         Hello("n", "m", Facts(OFFER), 0, ((run_of(version=-1), Report(5, "running")),)),
         "runs[5].version",

@@ -9,6 +9,7 @@ import pytest
 
 from roost.model.keys import log_name
 from roost.model.protocol import Report
+from roost.model.records.result import Result, ResultProblem
 from roost.server.controller.run import LOOK_S
 from roost.wire import controller_pb2 as pb
 from tests.server.controller.controller_server import ControllerServer, No, Stream, controller_server, job, run_request
@@ -36,6 +37,19 @@ def log(frames: list[Any]) -> bytes:
             assert frame.log.offset == len(data)
             data += frame.log.data
     return data
+
+
+@pytest.mark.parametrize("result", [Result(b'{"n":1}'), Result(problem=ResultProblem.NOT_JSON)])
+async def test_the_last_frame_has_the_result_of_the_last_attempt(result: Result) -> None:
+    async with controller_server() as opened:
+        agent, visitor = await opened.server.agent(), opened.visitor()
+        stream = visitor.stream("Run", run_request(job("a")))
+        await stream.until(lambda frame: "placed" in stages([frame]))
+        (run,) = agent.orders()
+        await agent.starts(run)
+        await agent.ends(run, result=result)
+        last = (await stream.rest())[-1].result
+        assert (last.state, last.data, last.problem) == ("succeeded", result.data.decode(), result.problem or "")
 
 
 async def test_an_action_is_reported_to_its_end() -> None:

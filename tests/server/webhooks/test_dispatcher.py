@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
+from roost.model.records.result import Result, ResultProblem
 from roost.model.records.webhook import WebhookEvent
 from roost.server.pki.encryption import Seal
 from roost.server.webhooks.destinations import Destinations
@@ -80,6 +81,21 @@ async def test_what_is_reported_is_what_was_asked_for() -> None:
         (answer,) = web.events()
         assert answer["key"] == "web/deploy-1.0"
         assert {event["event"] for event in all_of_it.events()} >= {"instance.placed", "node.ready", "instance.running"}
+
+
+async def test_an_end_has_the_result_of_its_attempt() -> None:
+    async with inprocess_server() as made, receiver() as there, telling(made):
+        await set_hook(made, "default/ends", there.url, events=["instance.*"])
+        agent = await made.agent("n1")
+        await made.submit("job", retries={"max": 1, "on": ["failed"]})
+        for code, result in ((1, Result(problem=ResultProblem.NOT_JSON)), (0, Result(b'{"n":1}'))):
+            run = agent.orders(Run)[-1]
+            await agent.starts(run)
+            await agent.ends(run, code, result=result)
+        await there.until(lambda: there.events("instance.succeeded"))
+        (end,) = there.events("instance.succeeded")
+        assert end["result"] == {"size": 7, "data": {"n": 1}, "message": "", "reason": None}
+        assert [event["result"] for event in there.events("instance.running")] == [None, None]
 
 
 async def test_a_project_does_not_hear_of_others() -> None:
@@ -181,6 +197,23 @@ async def test_odd_answers_are_failures(answer: bytes) -> None:
         await set_hook(made, "default/odd", there.url)
         tried = await made.post("/v1/projects/default/hooks/odd/test")
         assert tried["ok"] is False and tried["code"] is None and tried["message"]
+
+
+async def test_a_result_is_reported_by_the_next_server_too() -> None:
+    memory = Memory()
+    async with inprocess_server(MemoryStore(memory)) as made:
+        equip(made)
+        await set_hook(made, "default/ends", "http://127.0.0.1:9/", events=["instance.succeeded"])
+        agent = await made.agent("n1")
+        await made.submit("job")
+        (run,) = agent.orders(Run)
+        await agent.ends(run, result=Result(b"[1]"))
+    async with receiver() as there, inprocess_server(MemoryStore(memory)) as made:
+        equip(made)
+        await set_hook(made, "default/ends", there.url, events=["instance.succeeded"])
+        async with telling(made):
+            await there.until(lambda: there.events("instance.succeeded"))
+            assert there.events("instance.succeeded")[0]["result"]["data"] == [1]
 
 
 async def test_after_a_restart_nothing_is_lost() -> None:
@@ -323,5 +356,5 @@ async def test_a_secret_of_an_older_key_is_sealed_again() -> None:
 def test_the_fields_of_an_event_are_as_documented() -> None:
     assert WebhookEvent.__struct_fields__ == (
         "id", "event", "at_ms", "revision", "kind", "key", "project", "workload", "index", "state", "before", "ended",
-        "message", "reason", "attempt", "node", "exit_code", "signal", "version", "counts",
+        "message", "reason", "attempt", "node", "exit_code", "signal", "version", "counts", "result",
     )  # fmt: skip

@@ -275,7 +275,7 @@ class LinkMachine:
         regular = now >= self._beat_at_ms
         if usage is not None:
             self._usage_at_ms = now + USAGE_MS
-        beat = self._actor.beat(now, usage, again=regular or self._ending, leaving=self._leaving)
+        beat = self._actor.beat(now, usage, again=regular or self._ending, leaving=self._leaving, last=self._ending)
         self._sent_ms, self._unanswered, self._sending = now, True, True
         if beat.reports:
             self._reported_ms = now

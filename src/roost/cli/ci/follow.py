@@ -8,7 +8,7 @@ import msgspec
 
 from roost.cli.ci.output import Lines
 from roost.cli.ci.runs import PipelineRun, cancel_run, elements_of
-from roost.cli.ci.stages import Result, Stage
+from roost.cli.ci.stages import Stage, StageResult
 from roost.cli.common.interrupts import Interrupts, Watcher
 from roost.cli.work.why import BLOCKED_CODES, pending_reasons
 from roost.client import Client
@@ -37,7 +37,7 @@ class RunFollower:
         self._logs: dict[StreamFollower, tuple[Stage, int]] = {}
         self._next: deque[tuple[Stage, int, int]] = deque()  # logs that wait for a stream: element, first attempt
 
-    def follow(self, since: int, *, from_start: bool = False) -> list[Result]:
+    def follow(self, since: int, *, from_start: bool = False) -> list[StageResult]:
         """Follow to the end. `from_start`: also print what was written before."""
         kinds, prefix = ("workload", "instance"), f"{self._run.project}/{self._run.name}-"
         changes = self._client.changes.open(since=since, kinds=kinds, prefix=prefix)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from roost.cli.ci.runs import PipelineRun
-from roost.cli.ci.stages import HEADER, Result, Stage, row_of
+from roost.cli.ci.stages import HEADER, Stage, StageResult, row_of
 from roost.cli.common.format import took
 from roost.cli.common.output import echo_err, print_json_line, print_table, write_bytes
 from roost.schema.work import InstanceView
@@ -56,14 +56,14 @@ class Lines:
         elif instance.is_over and instance.state != "succeeded" and stage.workload.count > 1 and instance.attempt:
             echo_err(f"{label} {_ended(instance.state)}: {instance.message}")
 
-    def ended(self, stage: Stage, result: Result) -> None:
+    def ended(self, stage: Stage, result: StageResult) -> None:
         elements = f" ({result.elements} elements)" if result.elements > 1 else ""
         where = f" on {result.node}" if result.node and result.elements == 1 else ""
         time = f"{where} in {took(result.started_ms, result.finished_ms)}" if result.started_ms else ""
         why = f": {result.message}" if result.state != "succeeded" and result.message else ""
         echo_err(f"{result.action}{elements} {_ended(result.state)}{time}{why}")
 
-    def finish(self, results: Sequence[Result], code: int) -> None:
+    def finish(self, results: Sequence[StageResult], code: int) -> None:
         sys.stdout.flush()
         print_table(HEADER, list(map(row_of, results)), err=True)
 
@@ -94,10 +94,10 @@ class JsonLines(Lines):
         self._tell("state", action=stage.action, index=instance.index, state=instance.state, node=instance.node,
                    attempt=instance.attempt, message=instance.message)  # fmt: skip
 
-    def ended(self, stage: Stage, result: Result) -> None:
+    def ended(self, stage: Stage, result: StageResult) -> None:
         self._tell("end", **result._asdict())
 
-    def finish(self, results: Sequence[Result], code: int) -> None:
+    def finish(self, results: Sequence[StageResult], code: int) -> None:
         answer = [result._asdict() for result in results]
         self._tell("finished", run=self._run.id, pipeline=self._run.pipeline, exit_code=code, actions=answer)
 

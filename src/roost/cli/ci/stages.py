@@ -16,7 +16,7 @@ BEGUN = FINISHED | {InstanceState.RUNNING, InstanceState.STOPPING}  # an attempt
 NEVER_RAN = ("cancelled", "expired", "rejected")  # ends that need no beginning
 
 
-class Result(NamedTuple):
+class StageResult(NamedTuple):
     action: str
     state: str
     exit_code: int | None  # of the first element that did not succeed; 0 if all did; None: it has none (yet)
@@ -64,14 +64,14 @@ class Stage:
             return False
         return sum(instance.is_over for instance in self.instances.values()) < self.workload.count
 
-    def result(self) -> Result:
+    def result(self) -> StageResult:
         result = result_of(self.workload, list(self.instances.values()), self.action)
         if self.gone and result.state not in FINISHED:
             return result._replace(state="gone", code=FAILED, message="it was deleted, and its result is unknown")
         return result
 
 
-def result_of(workload: WorkloadView, instances: Sequence[InstanceView], action: str = "") -> Result:
+def result_of(workload: WorkloadView, instances: Sequence[InstanceView], action: str = "") -> StageResult:
     ordered = sorted(instances, key=lambda instance: instance.index)
     bad = [instance for instance in ordered if instance.is_over and instance.state != "succeeded"]
     first = bad[0] if bad else ordered[0] if ordered else None
@@ -80,7 +80,7 @@ def result_of(workload: WorkloadView, instances: Sequence[InstanceView], action:
         state = bad[0].state if bad else "succeeded"  # it was not kept: its elements are all that is known
     starts = [instance.started_ms for instance in ordered if instance.started_ms]
     ends = [instance.finished_ms for instance in ordered if instance.finished_ms]
-    return Result(
+    return StageResult(
         action=action or workload.labels.get(ACTION, workload.name),
         state=state,
         exit_code=first.exit_code if first is not None and first.is_over else None,
@@ -93,14 +93,14 @@ def result_of(workload: WorkloadView, instances: Sequence[InstanceView], action:
     )
 
 
-def exit_code(results: Sequence[Result]) -> int:
+def exit_code(results: Sequence[StageResult]) -> int:
     """The code of the action that failed first. Cancelled actions come last: they are a consequence."""
     bad = [result for result in results if result.state != "succeeded"]
     bad.sort(key=lambda item: (item.state == "cancelled", item.finished_ms or 0))
     return bad[0].code if bad else 0
 
 
-def row_of(result: Result) -> tuple[str, ...]:
+def row_of(result: StageResult) -> tuple[str, ...]:
     name = result.action if result.elements == 1 else f"{result.action} ({result.elements})"
     code = "-" if result.exit_code is None else str(result.exit_code)
     message = result.message if result.state != "succeeded" else ""

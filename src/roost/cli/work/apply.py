@@ -146,7 +146,9 @@ def read_file(file: str) -> Iterator[tuple[str, Any]]:
     except Unreadable as error:
         raise wrong(error.message) from None
     except ValueError as error:
-        raise wrong(f"this is not YAML or JSON: {error}") from None
+        is_placeholder = "unhashable" in str(error) and "{{" in text  # {{NAME}} is a mapping in a mapping to YAML
+        reason = 'write placeholders in quotes: "{{NAME}}"' if is_placeholder else error
+        raise wrong(f"this is not YAML or JSON: {reason}") from None
     nested = [document if isinstance(document, list) else [document] for document in documents]
     flat = [document for document in chain.from_iterable(nested) if document is not None]
     for number, document in enumerate(flat, start=1):

@@ -11,10 +11,11 @@ import click
 from roost.cli.common.exit_codes import FAILED, NOT_PLACED, TIMED_OUT
 from roost.cli.common.interrupts import Interrupts, Watcher
 from roost.cli.common.log_follow import JsonSink, LogSink, PrefixSink, follow_all
-from roost.cli.common.options import json_option, pairs_option, project_option
+from roost.cli.common.options import json_option, pairs, pairs_option, project_option
 from roost.cli.common.output import echo_err, print_json, print_json_line
 from roost.cli.common.session import connect
 from roost.cli.common.targets import Target
+from roost.cli.common.template_values import TEMPLATE, TemplateName, template_block
 from roost.cli.work.why import BLOCKED_CODES, UNKNOWN, explain, warn_unenforced
 from roost.client import Client
 from roost.schema.feed import EndingView
@@ -28,8 +29,11 @@ CPU_HINT = "without --cpu it asks for one whole core; `--cpu 0.1` asks for less,
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.argument("argv", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] COMMAND [ARG]...")
+@click.argument("argv", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND [ARG]...]")
 @click.option("--name", default="", help="Name of the job. [default: from the command]")
+@click.option("--template", type=TEMPLATE, metavar="NAME[@VERSION]", help="In place of a command: what it runs.")
+@click.option("-P", "--parameter", "parameters", multiple=True, callback=pairs, metavar="K=V",
+              help="Parameter of the template; K=@FILE: the text of a file. Repeat it for an array.")  # fmt: skip
 @click.option("--cpu", help="Cores, like 2, 0.5 or 500m. [default: 1, without a limit]")
 @click.option("--memory", help="Like 512MiB or 4GiB.")
 @click.option("--disk", help="Like 10GiB.")
@@ -42,7 +46,7 @@ CPU_HINT = "without --cpu it asks for one whole core; `--cpu 0.1` asks for less,
 @click.option("--queue-timeout", metavar="DURATION", help="Time limit of the pending state.")
 @click.option("--grace", metavar="DURATION", help="Between SIGTERM and SIGKILL when it is stopped. [default: 10s]")
 @click.option("--priority", type=int, help="0 to 100, higher first. [default: 50]")
-@click.option("--count", type=int, default=1, show_default=True, help="Number of instances.")
+@click.option("--count", type=int, help="Number of instances. [default: 1]")
 @click.option("--pool", default="", help="Only on nodes of this pool.")
 @click.option("--require", multiple=True, metavar="EXPR", help="A rule about the node, like \"zone == 'a'\".")
 @click.option("--strategy", default="", help="Placement strategy. [default: the server's]")
@@ -55,13 +59,16 @@ CPU_HINT = "without --cpu it asks for one whole core; `--cpu 0.1` asks for less,
 @click.option("-d", "--detach", is_flag=True, help="Submit it, print its name, and exit.")
 @project_option
 @json_option
-def run(argv: tuple[str, ...], detach: bool, as_json: bool, **given: Any) -> None:
+def run(
+    argv: tuple[str, ...], template: TemplateName | None, parameters: tuple[str, ...], detach: bool, as_json: bool,
+    **given: Any,
+) -> None:  # fmt: skip
     """Run a command on a node, stream its output, return its exit code.
 
     Ctrl-C cancels it and waits until it has stopped; a second Ctrl-C exits at once. Where stdout and stderr of this
     command are one file or terminal, the output comes in the order of writing. Where they differ, each goes to its
     own, and the order between them is not exact. With -d and --json they are merged, unless --stderr says otherwise.
-    Files of this machine are not sent to the node.
+    Files of this machine are not sent to the node. With --template, other options replace fields of the template.
 
     Examples:
       roost run -- echo hello
@@ -69,6 +76,7 @@ def run(argv: tuple[str, ...], detach: bool, as_json: bool, **given: Any) -> Non
       roost run -d --name nightly --require "labels.disk == 'nvme'" -- ./backup.sh
       roost run --count 10 --no-fenced -- sh -c 'echo I am $ROOST_INDEX'
       roost run -- ./report.sh 2>/dev/null | jq .total
+      roost run --template train -P lr=0.01 -P epochs=3
 
     Exit code: that of the command; 128 + N for signal N, 124 for a timeout, 1 when it could not be
     started, 4 (with -d) when it is pending.
@@ -76,14 +84,40 @@ def run(argv: tuple[str, ...], detach: bool, as_json: bool, **given: Any) -> Non
     """
     if given["stderr"] is None and not detach and not as_json and has_separate_stderr():
         given["stderr"] = "separate"
+    _check_command(argv, template, parameters)
     document = make_document(argv, given)
-    hint = "" if given["cpu"] else CPU_HINT.format(Target(document["project"], document["name"]))
     with connect() as client:
+        if template is not None:
+            document = _from_template(client, template, parameters, document, given)
+        hint = "" if given["cpu"] or template else CPU_HINT.format(Target(document["project"], document["name"]))
         if detach:
             sys.exit(_leave(client, _submit(client, document), as_json, hint))
         with Interrupts() as interrupts:  # before it is submitted: from then on there is something to cancel
             workload = _submit(client, document)
-            sys.exit(_attach(client, workload, interrupts, as_json, argv[0], hint))
+            if workload.state == "scheduled":  # it runs by itself, and has no output of its own
+                sys.exit(_leave(client, workload, as_json, hint))
+            sys.exit(_attach(client, workload, interrupts, as_json, argv[0] if argv else "", hint))
+
+
+def _check_command(argv: tuple[str, ...], template: TemplateName | None, parameters: tuple[str, ...]) -> None:
+    if template is None and parameters:
+        raise click.UsageError("-P is for a template: give --template NAME")
+    if template is None and not argv:
+        raise click.UsageError("there is no command: roost run -- COMMAND, or roost run --template NAME")
+    if template is not None and argv:
+        raise click.UsageError(f"--template {template.name} has a command of its own; leave out {argv[0]!r:.60}")
+
+
+def _from_template(
+    client: Client, template: TemplateName, parameters: tuple[str, ...], document: dict[str, Any], given: dict[str, Any]
+) -> dict[str, Any]:
+    """The document with a template in place of a command, and of other fields only those that are given."""
+    found, block = template_block(client, template, document["project"], parameters)
+    is_given = {"command": False, "resources": bool(document["resources"]), "count": given["count"] is not None}
+    fields = {name: value for name, value in document.items() if is_given.get(name, True)}
+    if "stderr" in found.workload:
+        fields.pop("stderr", None)
+    return {**fields, "name": given["name"] or _made_name(template.name), "template": block}
 
 
 def _submit(client: Client, document: dict[str, Any]) -> WorkloadView:
@@ -99,11 +133,11 @@ def make_document(argv: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
     if given["require"]:
         placement["require"] = list(given["require"])
     document: dict[str, Any] = {
-        "name": given["name"] or _made_name(argv[0]),
+        "name": given["name"] or (_made_name(argv[0]) if argv else ""),
         "project": given["project"],
         "command": list(argv),
         "resources": amounts,
-        "count": given["count"],
+        "count": 1 if given["count"] is None else given["count"],
     }
     optional = {
         "env": dict(_variable(variable) for variable in given["variables"]),

@@ -22,6 +22,7 @@ from roost.schema.work import InstanceDetail, InstanceView, WorkloadDetail, Work
 SHOWN = 100  # instances of a workload, and workloads, in a table
 INSTANCE_STATES = (*map(str, WORST_FIRST), "lost", "running", "stopping", "starting", "placed", "queued", "succeeded")
 PAUSED = "paused by maintenance"
+RESULT_SHOWN_MAX = 66  # characters: with the name of the field a line of 80 columns
 STORIES_MAX = 100  # shown at once: each is a request
 HEADER = ("INSTANCE", "STATE", "NODE", "ATTEMPT", "EXIT", "RAN", "CAUSE")
 LIVE = ("scheduled", "queued", "running", "stopping")
@@ -146,6 +147,7 @@ def _show_workload(workload: WorkloadDetail, only: InstanceDetail | None, more: 
     fields = {
         "Workload": f"{Target(workload.project, workload.name)} ({workload.kind}, project {workload.project})",
         "State": format_state(workload) + (f": {workload.message}" if workload.message else ""),
+        "Template": _template(workload),
         **_schedule_fields(workload.schedule),
         "Instances": progress(workload),
         "Version": f"{workload.version}, {workload.change} {ago(workload.changed_ms)}" if workload.version > 1 else "",
@@ -170,6 +172,13 @@ def _show_workload(workload: WorkloadDetail, only: InstanceDetail | None, more: 
         print_table(HEADER, [_row(instance) for instance in workload.instances])
         if more:
             echo_err(f"{more:,} more; --limit and --json list them, --state STATE only some, NAME.INDEX shows one")
+
+
+def _template(workload: WorkloadDetail) -> str:
+    """NAME@VERSION and the values that were given."""
+    values = workload.document.get("template", {}).get("parameters", {})
+    given = ", ".join(f"{name}={value!s:.60}" for name, value in values.items())
+    return workload.template + (f" ({given})" if given else "")
 
 
 def _schedule_fields(schedule: ScheduleView | None) -> dict[str, str]:
@@ -233,6 +242,8 @@ def _show_instance(instance: InstanceDetail) -> None:
         "Ports": ", ".join(f"{name} {port}" for name, port in instance.ports.items()),
         "Limits": f"{' and '.join(instance.unenforced)} not enforced on this node" if instance.unenforced else "",
         "Ended": "" if instance.exit_code is None and instance.signal is None else format_exit(instance),
+        "Result": _result(instance),
+        "Not passed": "\n".join(f"{item.variable} ({item.workload}): {item.message}" for item in instance.not_passed),
     }  # fmt: skip
     print_fields(fields, 12)
     if instance.story:
@@ -240,6 +251,17 @@ def _show_instance(instance: InstanceDetail) -> None:
         when = clock_since(instance.story[0].at_ms)
         rows = [(when(line.at_ms), line.state, line.message) for line in instance.story]
         print_table(("TIME", "STATE", "CAUSE"), rows)
+
+
+def _result(instance: InstanceView) -> str:
+    """The JSON itself if it fits into a line."""
+    result = instance.result
+    if result is None or result.message:
+        return result.message.removeprefix("result ") if result is not None else ""
+    text = msgspec.json.encode(result.data).decode() if result.data is not msgspec.UNSET else ""
+    if 0 < len(text) <= RESULT_SHOWN_MAX:
+        return text
+    return f"{result.size:,} bytes of JSON; `roost result` prints it"
 
 
 def _readiness(instance: InstanceView) -> str:
@@ -253,16 +275,20 @@ def _readiness(instance: InstanceView) -> str:
 @only_project_option
 @click.option("--state", type=click.Choice((*LIVE, *ENDED)), metavar="STATE",
               help="Only in this state, like failed.")  # fmt: skip
+@click.option("--template", default="", metavar="NAME", help="Only those that were made from this template.")
 @click.option("--limit", type=click.IntRange(1), help=f"How many at most. [default: {SHOWN}; with --json all]")
 @at_option
 @client_output
-def ps(client: Client, everything: bool, project: str, state: str | None, limit: int | None, at: str) -> Output:
+def ps(
+    client: Client, everything: bool, project: str, state: str | None, template: str, limit: int | None, at: str
+) -> Output:
     """List pending and running workloads, and with -a finished ones.
 
     Examples:
       roost ps                    pending and running workloads
       roost ps -a                 with finished workloads
       roost ps --state failed --json
+      roost ps -a --template train
       roost ps --at 2h            the state two hours ago
 
     Next: `roost show NAME` for details, `roost why NAME` for a pending one.
@@ -273,7 +299,8 @@ def ps(client: Client, everything: bool, project: str, state: str | None, limit:
     most = limit and limit + 1  # one more than is shown tells that there are more
     found: list[WorkloadView] = []
     for wanted in states:
-        found += client.workloads.list(project=project, state=wanted, limit=most, at=at)
+        label = f"template={template}" if template else ""
+        found += client.workloads.list(project=project, state=wanted, label=label, limit=most, at=at)
     found.sort(key=lambda workload: workload.submitted_ms, reverse=True)
     if limit and len(found) > limit:
         echo_err(f"the newest {limit:,}; --limit lists more, --project and --state only some")

@@ -8,6 +8,7 @@ from roost.core.queue.prefill import record_run_length
 from roost.core.state.allocation import Allocation, allocation_of, make_allocation
 from roost.core.state.liveness import NodeLiveness
 from roost.core.state.outcome import IgnoredBecause, IgnoredReport, Paced, Step
+from roost.core.state.results import room_problem, set_result
 from roost.core.state.state import State, in_maintenance
 from roost.core.state.weight import REPORT_UNITS
 from roost.core.transitions import liveness_of, move, note_instance, refresh_status, restate
@@ -160,6 +161,8 @@ def apply_report(
         move(state, out, instance, InstanceState.RUNNING, attempts.PROCESS_STARTED, began)
     instance.exit_code, instance.signal, instance.step = report.code, report.signal, report.step
     instance.log_size, instance.stderr_size = report.log_size, report.stderr_size
+    if report.result is not None:  # of a file, which is read at the end and so replaces what was posted before
+        set_result(state, instance, report.result)
     ended_ms = min(now, max(received_ms - report.ended_ago_ms, instance.started_ms))
     if report.cause == EndCause.EXITED:
         record_run_length(state, state.spec_of(instance), report.started_ago_ms - report.ended_ago_ms)
@@ -313,13 +316,16 @@ def _orphan_report(state: State, out: Step, name: str, contact: NodeLiveness, re
         out.ignored.append(IgnoredReport(name, IgnoredBecause.NOT_ITS_ATTEMPT, report.token))
     elif report.state == AttemptState.ENDED:
         del contact.orphans[report.token]
+        behind = min((token for token, held in contact.orphans.items() if held == Allocation()), default=None)
+        if behind is not None:  # it may have begun in this room before its agent could stop it
+            contact.orphans[behind], allocation = allocation, Allocation()
         state.fleet.take(name, allocation, -1)
         state.dirty_services.update(dict.fromkeys(state.reconciling))  # a rollout may wait for that
     out.order(name, Drop(report.token))
 
 
 def result_posted(state: State, out: Step, event: happened.ResultPosted, now: int) -> None:
-    """A client reports how an attempt ended; it must know the token of the running attempt."""
+    """A client posts the result of an attempt, or how it ended; it must know the token of the running attempt."""
     key = instance_key(event.workload, event.index)
     instance = state.instances.get(key)
     if instance is None:
@@ -331,11 +337,21 @@ def result_posted(state: State, out: Step, event: happened.ResultPosted, now: in
     if not running or instance.prefilled_behind:
         message = f"{key} is {instance.state}: only what runs can get a result"
         raise Conflict(message, code="not_running", path="token")
-    _end_with_result(state, out, instance, event, now)
+    if event.result is not None:
+        full = room_problem(state, instance, event.result)
+        if full is not None:
+            reason = attempts.not_kept(full)
+            raise Conflict("nothing was changed", code="no_room_for_result", path="data", reason=reason)
+        set_result(state, instance, event.result)
+        state.touch_instance(instance)
+    if event.code is not None:
+        _end_with_result(state, out, instance, event, event.code, now)
     out.reply(event.request, event.workload)
 
 
-def _end_with_result(state: State, out: Step, instance: Instance, event: happened.ResultPosted, now: int) -> None:
+def _end_with_result(
+    state: State, out: Step, instance: Instance, event: happened.ResultPosted, code: int, now: int
+) -> None:  # fmt: skip
     spec, node, token = state.spec_of(instance), instance.node, instance.token
     held = Allocation()  # an attempt that is prefilled behind it gets its room, and begins once it has ended
     if token not in state.prefilled:
@@ -343,15 +359,15 @@ def _end_with_result(state: State, out: Step, instance: Instance, event: happene
     if instance.state == InstanceState.STARTING:
         instance.started_ms = now
         move(state, out, instance, InstanceState.RUNNING, attempts.PROCESS_STARTED, now)
-    instance.exit_code, instance.signal = event.code, None
+    instance.exit_code, instance.signal = code, None
     if instance.state == InstanceState.STOPPING and not instance.requeue_after_stop:
         assert instance.reason is not None, f"{instance.key} is being stopped for no reason"
         move(state, out, instance, InstanceState.CANCELLED, instance.reason, now)
     else:
         lease_ms = state.lease_ms + state.settings.lease_margin_ms
         lives_ms = spec.policy.grace_ms + max(lease_ms, state.liveness[node].lease_until_ms - now)
-        ending = InstanceState.FAILED if event.code else InstanceState.SUCCEEDED
-        reason = attempts.ResultReported(event.code, event.cause, out.principal)
+        ending = InstanceState.FAILED if code else InstanceState.SUCCEEDED
+        reason = attempts.ResultReported(code, event.cause, out.principal)
         record_end(state, instance, ending, reason, now)
         ended(state, out, instance, ending, reason, now, lives_ms if spec.policy.fenced else 0)
     state.liveness[node].orphans[token] = held

@@ -35,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True):
     lease_margin_ms: int = 400  # for the keeper to have killed what its lease no longer covers
     grace_ms: int = 0  # how much longer a leader that has lost its store may answer agents
     seed: int = 0
-    placements_max: int = 500  # per pass, 45 us each: 22 ms
+    placements_max: int = 2_000  # per pass, 45 us each; fewer cost more frames: a node gets its orders one by one
     step_units: int = 2_500  # of work in one step, 10 us each: 25 ms, and what `Step.limit` adds
     backfill_after_ms: int = 30_000  # a head that is pending for longer gets a backfill reservation
     preempt_margin: int = 20  # by how much a priority must be higher to stop what runs; 0: it never does
@@ -43,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True):
     adopts: bool = True  # adopt running attempts that agents report: only for the in-memory store
     awaits_agents: bool = False  # an earlier server without memory gave orders: nothing is placed before its leases end
     finished_max: int = 200_000  # finished instances kept in memory, about 200 MB; the oldest workloads go first
+    results_max: int = 256 << 20  # bytes of results in memory: as much as all else of 200,000 finished instances
+    project_results_max: int = 64 << 20  # of one project: 1,024 of the largest, or 670 bytes of 100,000 instances
 
 
 class StoredFormat(msgspec.Struct):
@@ -99,17 +101,21 @@ class StoredRecords:
         self.progress: dict[str, Progress] = {}
         self.finished: dict[str, None] = {}  # keys of finished workloads, oldest first
         self.finished_instances = 0
+        self.result_bytes: dict[str, int] = {}  # project -> bytes of the results of its instances
+        self.result_bytes_all = 0
         self.policies: dict[Policy, Policy] = {}
         self.dirty: dict[tuple[str, str], Any] = {}
 
     def copy_records(self, origin: "StoredRecords") -> None:
         """Copy another; each record is copied when it is first read."""
         StoredRecords.__init__(self, origin.settings)
-        for name in ("revision", "now_ms", "serial", "active_since_ms", "audited", "finished_instances"):
+        for name in ("revision", "now_ms", "serial", "active_since_ms", "audited"):
+            setattr(self, name, getattr(origin, name))
+        for name in ("finished_instances", "result_bytes_all"):
             setattr(self, name, getattr(origin, name))
         for name in ("workloads", "versions", "instances", "nodes", "progress"):
             setattr(self, name, Shared(getattr(origin, name), copy))
-        for name in ("projects", "pools", "reservations", "finished", "policies"):
+        for name in ("projects", "pools", "reservations", "finished", "policies", "result_bytes"):
             setattr(self, name, dict(getattr(origin, name)))
         self.opaque_records = origin.opaque_records
         self.meta = msgspec.structs.replace(origin.meta, cursors=dict(origin.meta.cursors))

@@ -13,6 +13,7 @@ from roost.model.reasons.subjects import (
     Requested,
     WorkloadRef,
 )
+from roost.model.records.result import Result, ResultProblem
 
 
 class Submitted(BaseReason, frozen=True):
@@ -115,6 +116,13 @@ class ResultReported(BaseReason, frozen=True):
     exit_code: int
     note: str = ""
     by: Principal = ""
+
+
+class ResultNotKept(BaseReason, frozen=True):
+    """It wrote a result that was not kept. How the attempt ended does not depend on it."""
+
+    problem: ResultProblem
+    size: int  # bytes that it wrote; 0: unknown
 
 
 class LeaseExpired(OnNode, frozen=True):
@@ -257,6 +265,11 @@ class TicksSkipped(BaseReason, frozen=True):
     skipped: tuple[TickSkipped, ...] = ()
 
 
+def not_kept(result: Result | None) -> ResultNotKept | None:
+    """Why there is no result although one was written; None: there is one, or nothing was written."""
+    return ResultNotKept(result.problem, result.size) if result is not None and result.problem is not None else None
+
+
 SUBMITTED = Submitted()
 PROCESS_STARTED = ProcessStarted()
 ACCEPTED_BY_AGENT = AcceptedByAgent()
@@ -264,7 +277,7 @@ ACCEPTED_BY_AGENT = AcceptedByAgent()
 AttemptReason = (
     Submitted | RecoveredFromAgent | NotReported | ScaledUp | SurgeReplica | WaitingForDependencies | DependenciesMet
     | PlacedOnNode | Prefilled | AcceptedByAgent | ProcessStarted | AdoptedFromAgent | UpdatedInPlace | ExitCode
-    | KilledBySignal | TimeoutExceeded | StartFailed | HealthCheckFailed | ResultReported | LeaseExpired
+    | KilledBySignal | TimeoutExceeded | StartFailed | HealthCheckFailed | ResultReported | ResultNotKept | LeaseExpired
     | StoppedByNode | StreamClosed | MissingOnNode | PinnedToLostNode | NodeReturned
     | CancelRequested | RetryRequested | RunReplaced
     | Preempted | NodeReserved | GangRestart | NodeDraining | PoolDraining | PoolFailed | PrefillTimeout

@@ -13,6 +13,8 @@ OPAQUE_KINDS = {
     "secret": 10_000,  # PROJECT/NAME, sealed
     "hook": 200,  # PROJECT/NAME; each has a queue of up to 1,000 events in memory
     "hook-position": 1,  # up to where each has come, stored every few seconds at most
+    "template": 1_000,  # PROJECT/NAME
+    "template-version": 10_001,  # PROJECT/NAME@VERSION: ten of each, and one more before the oldest is dropped
     "authority": 16,  # the own CA, its key sealed
     "series": 1,  # of the servers' certificates
     "audit": 1_000,  # a ring for recent entries; the history has older ones

@@ -180,6 +180,7 @@ class Workload(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, g
     cancelling: Reason | None = None  # why all of its instances are being cancelled; None: they are not
     cancelled_below: int = 0  # while it is being cancelled: indexes below this one are done
     attempts_gone: int = 0  # of forgotten replicas: those that come after them count on, so no two logs have one name
+    attempts_lost: int = 0  # attempts up to this one may have run in commits that were lost; their logs are not reused
     adopted: bool = False  # learnt from agents: which instances never ran is not known, so none of them is fresh
 
     @property

@@ -9,6 +9,7 @@ from roost.model import limits
 from roost.model.errors import Invalid
 from roost.model.keys import workload_key
 from roost.model.records.secret import FromSecret
+from roost.model.records.template import TemplateUse
 from roost.model.records.workload import Ask, Policy
 from roost.model.spec.dependencies import NO_FILE, AfterBlock, ScheduleBlock, after_of, schedule_of
 from roost.model.spec.names import check_name, check_text
@@ -89,6 +90,7 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     health: HealthBlock | None = None
     retention: int | float | str | None = None
     stderr: StderrMode = StderrMode.MERGE
+    template: TemplateUse | None = None  # what it was made from
 
 
 def read_document(raw: object, path: str = "") -> Document:
@@ -383,10 +385,8 @@ def _check_cause(cause: str, path: str) -> None:
 
 
 def _positive(value: Quantity | None, path: str) -> int:
-    if value is None:
-        return 0
-    ms = duration_ms(value, path)
-    if not ms:
+    ms = duration_ms(value, path) if value is not None else 0
+    if value is not None and not ms:
         raise Invalid(path, "this must be longer than nothing; leave it out for no limit")
     return ms
 

@@ -8,8 +8,11 @@ from roost.model.spec.problems import Problems
 from roost.model.states import WorkloadKind
 
 
-def spec_of_document(raw: object, path: str = "") -> WorkloadSpec:
+def spec_of_document(raw: object, path: str = "", *, is_rendered: bool = False) -> WorkloadSpec:
+    """`is_rendered`: its template was put in; `template` says which one it was."""
     document = read_document(raw, path)
+    if document.template is not None and not is_rendered:
+        raise Invalid(f"{path}.template" if path else "template", "only a server has templates: submit it, or plan it")
     problems = Problems()
     values = problems.check(take_values, document, f"{path}." if path else "")
     policy = problems.check(check_document, document, path)

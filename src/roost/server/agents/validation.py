@@ -9,6 +9,7 @@ from roost.model.errors import Invalid
 from roost.model.keys import STDERR_SUFFIX
 from roost.model.protocol import Beat, Hello, Report, Run, Usage, version_refusal
 from roost.model.records.node import ENFORCEABLE, Facts
+from roost.model.records.result import Result, ResultProblem, problem_of
 from roost.model.spec.document import check_document, check_labels, decode_document
 from roost.model.spec.names import check_name, check_node_name, check_text
 from roost.model.spec.placement import taints_of
@@ -140,6 +141,17 @@ def _check_report(report: Report) -> None:
         raise Invalid(f"{path}.cause", f"an attempt does not end by {report.cause!r:.40}")
     _check_bounds(report, REPORT_BOUNDS, path)
     check_text(report.error, f"{path}.error")
+    if report.result is not None:
+        _check_result(report.result, f"{path}.result")
+
+
+def _check_result(result: Result, path: str) -> None:
+    """Its agent has checked it; what is not JSON would break every answer that it is part of."""
+    if result.problem is not None and result.problem not in set(ResultProblem):
+        raise Invalid(f"{path}.problem", f"a result does not lack because of {result.problem!r:.40}")
+    if (result.problem is None) != bool(result.data) or (result.data and problem_of(result.data)):
+        raise Invalid(f"{path}.data", f"a result is JSON of at most {limits.RESULT_BYTES_MAX:,} bytes")
+    _between(result.size, 0, limits.BYTES_MAX, f"{path}.size")
 
 
 def _check_bounds(message: Run | Report, bounds: dict[str, tuple[int, int]], path: str) -> None:

@@ -111,11 +111,12 @@ def page_limit(limit: int, default: int) -> int:
 
 
 async def submit_one(
-    caller: Caller, document: str, field: str, *, apply: bool = False, must_exist: bool = False
+    caller: Caller, document: str, field: str, *, apply: bool = False, must_exist: bool = False, single: bool = False
 ) -> SubmittedView:
     """Submit one workload. An error names the field that the document came in."""
     with _path_of(lambda path: field if path == "$" else f"{field}.{path}" if path else ""):
-        return await caller.perform(workloads.submit, Documents(document.encode()), apply, must_exist)
+        documents = Documents(document.encode(), one_instance=single)
+        return await caller.perform(workloads.submit, documents, apply, must_exist)
 
 
 @contextmanager

@@ -123,7 +123,7 @@ def workload_message(view: WorkloadView, result: str = "") -> pb.Workload:
         project=view.project, name=view.name, kind=view.kind, state=view.state, count=view.count,
         counts={state.value: number for state, number in view.counts.items()},
         priority=view.priority, message=view.message, submitted_ms=view.submitted_ms, finished_ms=view.finished_ms or 0,
-        version=view.version, result=result, reason=_code(view.reason),
+        version=view.version, result=result, reason=_code(view.reason), template=view.template,
     )  # fmt: skip
 
 

@@ -45,7 +45,7 @@ async def run(caller: Caller, request: pb.RunRequest, write: Write) -> None:
         raise NotFound(message, params={"workload": f"{project}/{name}"})
     if not is_there:
         try:
-            view = await submit_one(caller, request.document, "document")
+            view = await submit_one(caller, request.document, "document", single=True)
             project, name = view.project, view.name
         except Conflict as error:
             if not (request.attach and error.code == "name_in_use"):

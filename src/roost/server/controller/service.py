@@ -14,10 +14,10 @@ import grpc
 from google.protobuf.message import DecodeError, Message
 
 from roost.model.errors import Refused, RoostError, Unreadable
+from roost.model.keys import host_and_port
 from roost.server.auth.middleware import SAID_BYTES_MAX, bearer_of
 from roost.server.auth.principal import Principal
 from roost.server.auth.shares import Shares
-from roost.server.config import host_and_port
 from roost.server.controller.calls import CALLS, Caller, RpcCall
 from roost.server.controller.errors import RpcError
 from roost.server.controller.run import attach, run

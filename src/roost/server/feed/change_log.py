@@ -56,19 +56,20 @@ class CommittedChanges:
         self.before = before  # the revision after which these changes came
         self.id = event_id(self.revision, state.meta.first_serial)
         self.changes = changes
-        self.size = 0
+        self.size = sum([len(change.value) for change in changes if change.value is not None])
         self._notes: dict[str, Any] = {}
         self._owners: dict[str, str] = {}  # of reservations: their project, also of deleted ones; empty: unknown
         self.frames: dict[int, bytes] = {}  # changes as the REST API encodes them, by index
         self.messages: dict[int, Any] = {}  # the same for controllers
         for kind, key, value in changes:
+            if kind == "instance":  # most of a large commit
+                continue
             if kind == "reservation":
                 self._owners[key] = owners.pop(key, "") if value is None else reservation_of(value).project
                 if value is not None:
                     owners[key] = self._owners[key]
             if value is None:
                 continue
-            self.size += len(value)
             if kind == "workload":
                 self._notes[key] = progress_of(state, key)
             elif kind == "node":

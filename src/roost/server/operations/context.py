@@ -83,7 +83,7 @@ class Call(NamedTuple):
 
     async def state(self) -> State:
         """The state with nothing in it that is not durable, good until the next await."""
-        return await self.engine.settled()
+        return await self.engine.read()
 
     async def records(self, kind: str) -> dict[str, bytes]:
         """The durable records of a kind that the core does not read."""

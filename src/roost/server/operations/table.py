@@ -10,7 +10,7 @@ from roost.model.records.access import ADMIN, OPERATOR, SUBMITTER, VIEWER
 from roost.server.operations.fleet import join, nodes, pools, reservations, servers
 from roost.server.operations.permit import Rule, Scope
 from roost.server.operations.sharing import access, projects, secrets, tokens, webhooks
-from roost.server.operations.work import events, history, instances, logs, schedules, services, workloads
+from roost.server.operations.work import events, history, instances, logs, schedules, services, templates, workloads
 
 ANYBODY = 0
 LEADER, ANY = True, False
@@ -32,11 +32,24 @@ RULES: dict[Callable[..., Any], Rule] = {
     schedules.list_schedules: Rule(VIEWER, Scope.SOMEWHERE, LEADER, "GET /v1/schedules"),
     schedules.get_schedule: Rule(VIEWER, Scope.PROJECT, LEADER, "GET /v1/schedules/{project}/{name}"),
     schedules.run_schedule: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/schedules/{project}/{name}/run", 201),
+    # Shared ones (project `*`) are for all to see and use.
+    templates.list_templates: Rule(VIEWER, Scope.SOMEWHERE, ANY, "GET /v1/templates"),
+    templates.get_template: Rule(VIEWER, Scope.SOMEWHERE, ANY, "GET /v1/templates/{project}/{name}"),
+    templates.apply_template: Rule(
+        OPERATOR, Scope.PROJECT, LEADER, "PUT /v1/templates/{project}/{name}", rank_of_all=ADMIN
+    ),
+    templates.delete_template: Rule(
+        OPERATOR, Scope.PROJECT, LEADER, "DELETE /v1/templates/{project}/{name}", rank_of_all=ADMIN
+    ),
     services.list_services: Rule(VIEWER, Scope.SOMEWHERE, ANY, "GET /v1/services"),
     services.get_service: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/services/{project}/{name}"),
     instances.post_result: Rule(
         SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/instances/{index}/result"
     ),
+    instances.get_result: Rule(
+        VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}/instances/{index}/result"
+    ),
+    instances.list_results: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}/results"),
     instances.list_instances: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}/instances"),
     instances.get_instance: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}/instances/{index}"),
     logs.read_log: Rule(VIEWER, Scope.PROJECT, LEADER, "GET /v1/workloads/{project}/{name}/instances/{index}/log"),

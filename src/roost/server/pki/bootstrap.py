@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from roost.server.config import AUTHORITY_FILE, PORT_MAX, ServerConfig, host_and_port, is_loopback
+from roost.model.keys import host_and_port
+from roost.server.config import AUTHORITY_FILE, PORT_MAX, ServerConfig, is_loopback
 from roost.server.engine.engine import Engine
 from roost.server.files import replacing
 from roost.server.observability import logging

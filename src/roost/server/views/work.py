@@ -25,6 +25,7 @@ from roost.model.keys import split_workload_key
 from roost.model.protocol import Usage
 from roost.model.reasons.attempts import SUBMITTED
 from roost.model.records.instance import Decision, Instance
+from roost.model.records.template import TemplateUse
 from roost.model.records.transition import InstanceTransition, NodeTransition
 from roost.model.records.workload import Rollout, Workload
 from roost.model.states import ALLOCATED, FINISHED, WORST_FIRST, InstanceState, WorkloadKind, WorkloadState
@@ -42,6 +43,7 @@ from roost.schema.work import (
     WorkloadView,
 )
 from roost.server.views.limits import unenforced_on
+from roost.server.views.results import not_passed_views, result_view
 from roost.server.views.view_of import view_of
 
 RUNNING = (InstanceState.RUNNING, InstanceState.STARTING, InstanceState.PLACED)
@@ -60,6 +62,7 @@ def workload_view(
     visible: Visible | None = None,
 ) -> WorkloadView:
     every = counts_of(workload, begun, counts)
+    labelled = _LABELS.decode(workload.document) if workload.policy.labels else _UNLABELLED
     return WorkloadView(
         project=workload.project,
         name=workload.name,
@@ -72,7 +75,8 @@ def workload_view(
         reason=reason_view(workload.reason, visible),
         submitted_ms=workload.submitted_ms,
         finished_ms=workload.finished_ms or None,
-        labels=_LABELS.decode(workload.document).labels if workload.policy.labels else {},
+        labels=labelled.labels,
+        template=labelled.template.label if labelled.template is not None else "",
         version=workload.version,
         changed_ms=workload.changed_ms or None,
         change=message_of(workload.change, visible),
@@ -175,6 +179,7 @@ def instance_view(instance: Instance, visible: Visible | None = None) -> Instanc
         ready=instance.ready_since_ms > 0,
         health_message=health_text(instance.health_failure) if instance.health_failure is not None else "",
         crash_loop=_is_looping(instance),
+        result=result_view(instance.result),
     )
 
 
@@ -192,7 +197,8 @@ def instance_detail(state: State, workload: Workload, index: int, visible: Visib
         return InstanceDetail(**msgspec.structs.asdict(never_ran(workload, index, visible)))
     spec = state.spec_of(instance)
     detail = detail_of(spec, instance, visible)
-    return msgspec.structs.replace(detail, unenforced=unenforced_on(state, spec, instance))
+    unenforced, not_passed = unenforced_on(state, spec, instance), not_passed_views(state, spec, index)
+    return msgspec.structs.replace(detail, unenforced=unenforced, not_passed=not_passed)
 
 
 def detail_of(workload: Workload, instance: Instance, visible: Visible | None = None) -> InstanceDetail:
@@ -295,12 +301,14 @@ def _usage_view(usage: Usage) -> UsageView:
 
 
 class _Labelled(msgspec.Struct):
-    """The labels of a stored document: decoding nothing else is quick."""
+    """The labels of a stored document, and its template: decoding nothing else is quick."""
 
     labels: dict[str, str] = {}
+    template: TemplateUse | None = None  # what has one has a label
 
 
 _LABELS = msgspec.msgpack.Decoder(_Labelled)
+_UNLABELLED = _Labelled()
 
 
 LINES_MAX = 2_000  # of a document that is compared with another: a longer one would hold up the server

@@ -16,6 +16,8 @@ from roost.core.state.state import State
 from roost.model.limits import STORY_MAX
 from roost.model.reasons.attempts import Preempted
 from roost.model.reasons.reason import Reason
+from roost.model.records.instance import Instance
+from roost.model.records.result import Result
 from roost.model.records.transition import (
     InstanceTransition,
     InstanceTransitioned,
@@ -29,6 +31,7 @@ from roost.model.records.webhook import FINISHED_WORKLOAD, PREEMPTED, WebhookEve
 from roost.model.records.workload import Workload
 from roost.ports.store import Change
 from roost.schema.reason_text import message_of, reason_data, render
+from roost.server.views.results import result_view
 from roost.server.views.work import Progress, counts_of, progress_of, workload_state
 
 SCAN_BURST = 2_000  # records read before other tasks get their turn: a millisecond
@@ -37,12 +40,16 @@ REPORTED_MAX = 20_000  # ends of workloads that are remembered, so that a later 
 KINDS = frozenset({"instance", "workload", "node"})
 
 
+Results = Mapping[tuple[str, int], Result]  # of instances and their attempts
+
+
 class Batch(NamedTuple):
     revision: int
     at_ms: int
     transitions: Sequence[Transitioned]
     workloads: Sequence[Change]  # those that were deleted in the same step included
     progress: Mapping[str, Progress]  # of these workloads
+    results: Results = {}  # of attempts that ended
 
     @property
     def size(self) -> int:
@@ -65,7 +72,7 @@ class WebhookReader:
 
     def read(self, batch: Batch) -> list[Occurrence]:
         """The events of one commit: of instances and nodes first, then of finished workloads."""
-        events = self._transitions(batch.transitions)
+        events = self._transitions(batch.transitions, batch.results)
         for _, key, value in batch.workloads:
             workload = _WORKLOADS.decode(value) if value is not None else None
             if workload is not None and workload.finished_ms:
@@ -92,33 +99,35 @@ class WebhookReader:
             if story and story[-1].revision > since:
                 torn += len(story) >= STORY_MAX and story[0].revision > since + 1
                 lines = lines_between(story, since, until)
-                found += self._transitions([InstanceTransitioned(instance.key, line) for line in lines])
+                ended: list[Transitioned] = [InstanceTransitioned(instance.key, line) for line in lines]
+                found += self._transitions(ended, _results(state, ended))
                 last[instance.workload] = max([last.get(instance.workload, 0), *(line.revision for line in lines)])
             if number % SCAN_BURST == SCAN_BURST - 1:
                 await asyncio.sleep(0)
         for name, status_lines in nodes:
             recent = lines_between(status_lines, since, until)
-            found += self._transitions([NodeTransitioned(name, line) for line in recent])
+            found += self._transitions([NodeTransitioned(name, line) for line in recent], {})
         for workload, progress in finished:
             # It ended with the last of its instances, which have revisions; if none ran since, at an unknown one.
             found += self._finished(workload, progress, last.get(workload.key) or until)
         found.sort(key=lambda occurrence: occurrence.event.revision)
         return found, torn
 
-    def _transitions(self, transitions: Iterable[Transitioned]) -> list[Occurrence]:
+    def _transitions(self, transitions: Iterable[Transitioned], results: Results) -> list[Occurrence]:
         seen: Counter[tuple[str, str, int]] = Counter()  # one commit may bring an instance into the same state twice
         found: list[Occurrence] = []
         for item in transitions:
             if isinstance(item, NodeTransitioned):
                 found.append(Occurrence(self._node(*item), item.transition.reason))
             elif isinstance(item, InstanceTransitioned):
-                key, line, _ = item
+                key, line, record = item
                 seen[key, line.state, line.revision] += 1
-                event = self._instance(key, line, seen[key, line.state, line.revision])
+                result = results.get((key, line.attempt)) if record is None else _last_result(record, line.attempt)
+                event = self._instance(key, line, seen[key, line.state, line.revision], result)
                 found.append(Occurrence(event, line.reason))
         return found
 
-    def _instance(self, key: str, line: InstanceTransition, number: int) -> WebhookEvent:
+    def _instance(self, key: str, line: InstanceTransition, number: int, result: Result | None) -> WebhookEvent:
         workload, _, index = key.rpartition(".")
         project, _, name = workload.partition("/")
         what = PREEMPTED if line.state == "stopping" and isinstance(line.reason, Preempted) else line.state
@@ -131,6 +140,7 @@ class WebhookReader:
             message=render(line.reason), reason=reason_data(line.reason),
             attempt=line.attempt, node=line.node, version=line.version,
             exit_code=line.exit_code if ended else None, signal=line.signal if ended else None,
+            result=result_view(result) if ended else None,
         )  # fmt: skip
 
     def _node(self, name: str, line: NodeTransition) -> WebhookEvent:
@@ -168,7 +178,24 @@ def batch_of(state: State, changes: Iterable[Change], transitions: Sequence[Tran
     progress = {item.key: (item.placed_count, item.counts) for item in removed}
     progress |= {change.key: progress_of(state, change.key) for change in workloads}
     last = [Change("workload", item.key, item.record) for item in removed]
-    return Batch(state.revision, state.now_ms, transitions, [*last, *workloads], progress)
+    return Batch(state.revision, state.now_ms, transitions, [*last, *workloads], progress, _results(state, transitions))
+
+
+def _results(state: State, transitions: Sequence[Transitioned]) -> Results:
+    """The results of attempts that ended, of instances that still have a record."""
+    found: dict[tuple[str, int], Result] = {}
+    for item in transitions:
+        if isinstance(item, InstanceTransitioned) and is_end(item.transition.before, item.transition.state):
+            instance = state.instances.get(item.key)
+            if instance is not None and instance.result is not None:
+                found[item.key, instance.attempt] = instance.result
+    return found
+
+
+def _last_result(record: bytes, attempt: int) -> Result | None:
+    instance = _INSTANCES.decode(record)
+    return instance.result if instance.attempt == attempt else None
 
 
 _WORKLOADS = msgspec.msgpack.Decoder(Workload)
+_INSTANCES = msgspec.msgpack.Decoder(Instance)

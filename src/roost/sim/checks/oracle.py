@@ -9,6 +9,7 @@ import msgspec
 
 from roost.drivers.fake import ScriptedAct
 from roost.model.protocol import Run
+from roost.model.records.result import Result, ResultProblem
 from roost.model.records.workload import Policy
 from roost.model.spec.document import check_document, decode_document
 from roost.model.states import WorkloadKind
@@ -44,7 +45,8 @@ class Oracle:
         self._world = world
         self.live: dict[int, Live] = {}
         self.endings: dict[int, ObservedEnd] = {}
-        self.began_ever: dict[int, str] = {}  # attempt -> its host
+        self.began_ever: dict[int, str] = {}  # attempt -> its host; without those that may begin once more
+        self._ran: set[int] = set()  # attempts that have begun at least once
         self.by_slot: dict[Slot, list[int]] = {}  # every attempt that ever ran, oldest first
         self.capacity: dict[str, dict[str, int]] = {}
         self.used: dict[str, Counter[str]] = defaultdict(Counter)
@@ -87,6 +89,12 @@ class Oracle:
             self._sick_ms[token] = self._world.now + self._world.between(*BAD_MS)
         return 0 if self.calm else self._sick_ms.get(token, 0)
 
+    def written(self, token: int) -> Result | None:
+        """What a run leaves as its result: some nothing, some what is not JSON, the others their token."""
+        if token not in self._ran or token % 4 == 0:
+            return None
+        return Result(problem=ResultProblem.NOT_JSON, size=1) if token % 4 == 1 else Result(b"%d" % token)
+
     def succeeded(self, token: int) -> bool:
         ending = self.endings.get(token)
         return ending is not None and (ending.cause, ending.code) == ("exited", 0)
@@ -97,6 +105,7 @@ class Oracle:
         if token in self.began_ever:
             raise Wrong(f"attempt {token} of {run.workload}.{run.index} began twice")
         self.began_ever[token] = host
+        self._ran.add(token)
         policy = policy_of(run.document)
         if policy.fenced:
             for other in self.by_slot.get(slot, ()):

@@ -12,6 +12,7 @@ from roost.core.state.outcome import Step
 from roost.core.state.state import State
 from roost.model.protocol import Run
 from roost.model.records.instance import Instance
+from roost.model.records.result import ResultProblem
 from roost.model.records.workload import Workload
 from roost.model.states import ABSENT, ALLOCATED, FINISHED, InstanceState, WorkloadKind
 from roost.ports.store import Change, Snapshot
@@ -262,6 +263,7 @@ class Checkers:
             raise Wrong(f"{key} is {new.state} ({instance.reason}) while {new.token} runs on {live.host}")
         if new.state in FINISHED and new.token:
             self._ending_is_true(instance)
+        self._result_is_true(instance)
 
     def _gone_for_good(self, key: str, old: Known) -> None:
         live = self._truth.live.get(old.token)
@@ -278,6 +280,16 @@ class Checkers:
         }
         if not is_true.get(instance.state, True):
             raise Wrong(f"{instance.key} is reported as {instance.state} {instance.exit_code}; really: {ending}")
+
+    def _result_is_true(self, instance: Instance) -> None:
+        """The result is that of the present attempt, and it is there as soon as that has ended."""
+        has_ended = instance.log_size is not None
+        written = self._truth.written(instance.token) if has_ended else None
+        result = instance.result
+        if result is not None and result.problem == ResultProblem.PROJECT_FULL and written is not None:
+            return
+        if result != written:
+            raise Wrong(f"{instance.key} has the result {result}; attempt {instance.token} really wrote {written}")
 
     def _tried_often_enough(self, instance: Instance, workload: Workload) -> None:
         policy = workload.policy

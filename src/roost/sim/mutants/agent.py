@@ -7,7 +7,7 @@ import msgspec
 from roost.agent.actor import Action, Actor
 from roost.agent.connection.machine import LinkMachine
 from roost.keeper.rules import Rules
-from roost.model.protocol import Answer, Beat, Order, Welcome
+from roost.model.protocol import Answer, Beat, Hello, Order, Welcome
 from roost.sim.mutants.core import Rule, mutant, without
 
 # the agent
@@ -64,6 +64,14 @@ def ends_are_reported_once(beat: Rule, self: Actor, *given: Any, **named: Any) -
         if report.state == "ended":
             del self.attempts[report.token]
     return made
+
+
+@mutant(Actor, "hello")
+def results_are_not_in_a_hello(hello: Rule, self: Actor, now: int) -> Hello:
+    """What ended while there was no server is reported without its result."""
+    made: Hello = hello(self, now)
+    runs = tuple((run, msgspec.structs.replace(report, result=None)) for run, report in made.runs)
+    return msgspec.structs.replace(made, runs=runs)
 
 
 without(

@@ -53,6 +53,8 @@ TROUBLE_FOR = {
     "answers_for_ever": ("lonely_server", 0),
     "lease_counts_from_receipt": ("bad_weather", 0),
     "old_attempts_are_heard": ("bad_weather", 0),
+    "refusals_before_a_hello_are_final": ("crash_server", 0),
+    "resends_requests_that_are_not_idempotent": ("late_crash", 0),
     "shorter_lease_counts_at_once": ("crash_server", 0),
     "takes_over_without_grace": ("lonely_server", 8_000),
     "welcome_may_come_twice": ("bad_weather", 0),
@@ -89,6 +91,20 @@ def mutant(owner: Any, key: str, *more: Patch, themes: bool = False) -> Callable
         return instead
 
     return listed
+
+
+# results
+
+without(
+    "results_are_not_stored",
+    "An end is stored without the result that its report has.",
+    (node_reports, "set_result", lambda state, instance, result: None),
+)
+without(
+    "results_of_earlier_attempts_stay",
+    "A retry begins with the result of the attempt before it.",
+    (place, "set_result", lambda state, instance, result: None),
+)
 
 
 # the engine and the gateway

@@ -77,7 +77,7 @@ class SimulatedAgent(SimulatedProcess):
             self._resolve(self.machine.link.closed(link.StreamEnd.BROKEN, "the stream broke", self._now()))
 
     def _happened(self, event: Event) -> None:
-        self._perform(self.machine.happened(event, self._now()))
+        self._perform(self.machine.happened(self.host.keeper.with_results(event), self._now()))
 
     def _probe(self, token: int) -> None:
         problem = "" if self.host.keeper.is_well(token) else "the check failed"

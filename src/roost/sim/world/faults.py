@@ -20,6 +20,7 @@ EPOCH_MS = 1_700_000_000_000
 LEASES_MS = (1_500, 1_500, 4_000, 4_000)
 OPERATOR_MS = (6_000, 15_000)  # until an operator has looked at a damaged store: more than the longest lease
 STEP_UNITS_SMALL = 20  # of work in a step: cancelling and losing a few instances takes several
+RESULTS_SMALL = 40  # bytes of a project: the results of three attempts
 MARGIN_MS = 400  # as for a lease of 4 s; the keeper needs 140 ms of it, the clocks 80
 SKEW_MS_MAX = 1_000  # by which clocks of servers that share a store may differ
 KINDS = (
@@ -62,7 +63,7 @@ class Faults:
             adopts=disk.forgetful,
         )
         if settings.placements_max == 2:
-            settings = replace(settings, step_units=STEP_UNITS_SMALL)
+            settings = replace(settings, step_units=STEP_UNITS_SMALL, project_results_max=RESULTS_SMALL)
         outage_grace_ms = world.one_of((0, 3_000, 8_000))
         if self.often:  # short waits, so that its consequences come before the calm
             longest = self.often == "crash_server"  # from which only shorter leases follow

@@ -79,6 +79,16 @@ class SimulatedKeeper:
     def stop_all(self, grace_ms: int) -> None:
         self.follow(lambda: self.driver.rules.stop_all(grace_ms, StopReason.SHUTDOWN, self.driver.now))
 
+    def with_results(self, event: Event) -> Event:
+        """An event as an agent has it once it has looked at what the runs have written."""
+        if isinstance(event, KnownRuns):
+            runs = [msgspec.structs.replace(run, ended=run.ended and self._ended(run.ended)) for run in event.runs]
+            return msgspec.structs.replace(event, runs=runs)
+        return self._ended(event) if isinstance(event, Ended) else event
+
+    def _ended(self, event: Ended) -> Ended:
+        return msgspec.structs.replace(event, result=self._witness.written(int(event.id)))
+
     def is_well(self, token: int) -> bool:
         """The result of a health check; a run that does not exist is not well."""
         run = self._alive.get(str(token))

@@ -6,7 +6,7 @@ It only schedules effects: when a commit reaches the store, whether its outcome 
 from collections.abc import Callable, Sequence
 from typing import Any, assert_never
 
-from roost.blobs.memory import MemoryBlobs
+from roost.blobs.log_memory import MemoryLogs
 from roost.core.state.records import Settings
 from roost.core.state.state import State
 from roost.model.errors import NoService
@@ -94,7 +94,7 @@ class SimulatedServer(SimulatedProcess):
         self.call_operator: Callable[[], None] = lambda: None  # its store was refused
         self.epoch = 0  # of its last lead, in whichever life
         self.clock = SimulatedClock(world, 0, 0)
-        self.blobs = MemoryBlobs()  # on its own disk: also a server without a store keeps its logs
+        self.blobs = MemoryLogs()  # on its own disk: also a server without a store keeps its logs
         checkers.logs.blobs.append(self.blobs)
         self._clear()
 

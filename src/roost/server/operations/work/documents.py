@@ -1,26 +1,31 @@
-"""Documents of a request: small ones are read at once, large ones by the process that answers questions.
+"""Documents of a request: small ones are read at once, large ones by a process of the fork server.
 
 The parsers hold the interpreter's lock, so a thread would hold up the loop as well. What comes back is packed, and is
 unpacked in slices.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from roost.core.state.state import State
 from roost.model.errors import Invalid
 from roost.model.events import WorkloadSpec
 from roost.model.spec.problems import ERRORS_MAX, Problems
 from roost.model.spec.rules import compiled
 from roost.model.spec.submission import spec_of_document
+from roost.model.spec.templates.use import is_templated, spec_of_use
 from roost.model.spec.text import decode_json, decode_yaml
 from roost.server.operations.context import Call
+from roost.server.operations.work.templates import TemplateFinder
 from roost.server.waiting import Slices
 
 BODY_BYTES_MAX = 8 << 20  # ten thousand documents of 800 bytes
 BATCH_MAX = 10_000  # documents in one request
 QUICK_BYTES_MAX = 16 << 10  # read at once: some 3 ms of YAML
+QUICK_TEMPLATES_BYTES_MAX = 4 << 10  # of templates that are rendered at once: some 3 ms
 QUICK_DOCUMENTS_MAX = 50  # checked at once: 35 µs each, 250 µs with as many affinity rules as there can be
 QUICK_RULES_MAX = 8  # compiled at once: 0.1 ms each, 1.5 ms for the longest
 RULES_MAX = 256  # different ones in a request: the server compiles them, and keeps 4,096
@@ -37,6 +42,7 @@ class Documents(msgspec.Struct, frozen=True):
 
     text: bytes
     is_yaml: bool = False
+    one_instance: bool = False  # refuse arrays and schedules, which have no single run to follow
 
 
 async def read_one(call: Call, document: Documents) -> WorkloadSpec:
@@ -53,8 +59,17 @@ async def _read(call: Call, documents: Documents, *, is_list: bool) -> tuple[Wor
     if len(documents.text) <= QUICK_BYTES_MAX:
         raws = _decoded(documents, is_list)
         if len(raws) <= QUICK_DOCUMENTS_MAX and sum(map(_count_rules, raws)) <= QUICK_RULES_MAX:
-            return tuple(_checked(raws, is_list))
-    pieces = await call.context.reading.ask(lambda _: _packed(documents, is_list), call.principal.name)
+            if not any(map(is_templated, raws)):
+                return tuple(_checked(raws, documents, is_list))
+            finder = TemplateFinder(await call.state(), call.principal)
+            if _is_quick(raws, finder):
+                return tuple(_checked(raws, documents, is_list, finder))
+    who = call.principal.name
+    pieces = await call.context.reading.ask(partial(_packed_plain, documents, is_list), who)
+    if pieces is None:  # only a fork of this process has the templates
+        pieces = await call.context.questions.ask(
+            lambda state: _packed(documents, is_list, TemplateFinder(state, call.principal)), who
+        )
     slices = Slices()
     wanted: list[WorkloadSpec] = []
     for piece in pieces:
@@ -66,8 +81,17 @@ async def _read(call: Call, documents: Documents, *, is_list: bool) -> tuple[Wor
     return tuple(wanted)
 
 
-def _packed(documents: Documents, is_list: bool) -> list[bytes]:
-    wanted = _checked(_decoded(documents, is_list), is_list)
+def _packed_plain(documents: Documents, is_list: bool, _: State) -> list[bytes] | None:
+    """None: some are made from templates."""
+    raws = _decoded(documents, is_list)
+    return None if any(map(is_templated, raws)) else _pack(_checked(raws, documents, is_list))
+
+
+def _packed(documents: Documents, is_list: bool, finder: TemplateFinder) -> list[bytes]:
+    return _pack(_checked(_decoded(documents, is_list), documents, is_list, finder))
+
+
+def _pack(wanted: list[WorkloadSpec]) -> list[bytes]:
     return [msgspec.msgpack.encode(wanted[start : start + PIECE]) for start in range(0, len(wanted), PIECE)]
 
 
@@ -82,15 +106,25 @@ def _decoded(documents: Documents, is_list: bool) -> list[Any]:
     return raw
 
 
-def _checked(raws: list[Any], is_list: bool) -> list[WorkloadSpec]:
+def _is_quick(raws: list[Any], finder: TemplateFinder) -> bool:
+    """Whether the templates of these documents are few and small enough to be rendered at once."""
+    found = [finder.peek(raw) for raw in raws if is_templated(raw)]
+    rules = sum(_count_rules(template.workload) for template, _ in found if template is not None)
+    return rules <= QUICK_RULES_MAX and sum(size for _, size in found) <= QUICK_TEMPLATES_BYTES_MAX
+
+
+def _checked(
+    raws: list[Any], documents: Documents, is_list: bool, finder: TemplateFinder | None = None
+) -> list[WorkloadSpec]:
     problems = Problems()
     wanted: list[WorkloadSpec] = []
     rules: set[str] = set()
     for number, raw in enumerate(raws):
         path = f"[{number}]" if is_list else ""
-        spec = problems.check(spec_of_document, raw, path)
+        spec = problems.check(_spec, raw, path, finder)
         if spec is not None:
             problems.check(_check_driver, spec, path)
+            problems.check(_check_single, documents, spec)
         wanted.append(spec)
         rules.update(_rules_of([spec]) if spec is not None else ())
         if len(rules) > RULES_MAX:
@@ -100,6 +134,19 @@ def _checked(raws: list[Any], is_list: bool) -> list[WorkloadSpec]:
             break
     problems.refuse()
     return wanted
+
+
+def _spec(raw: Any, path: str, finder: TemplateFinder | None) -> WorkloadSpec:
+    if finder is None or not is_templated(raw):
+        return spec_of_document(raw, path)
+    spec, size = spec_of_use(raw, path, finder.find)
+    finder.take(size)
+    return spec
+
+
+def _check_single(documents: Documents, spec: WorkloadSpec) -> None:
+    if documents.one_instance and (spec.count != 1 or spec.policy.schedule):
+        raise Invalid("template", "what is followed is one instance that runs once; schedule it, and attach to a run")
 
 
 def _check_driver(spec: WorkloadSpec, path: str) -> None:
