@@ -7,6 +7,7 @@ their attempt, and a report can only move an attempt forward.
 import msgspec
 
 from roost import __version__
+from roost.model.records.files import Outputs, RunInput
 from roost.model.records.node import Facts
 from roost.model.records.result import Result
 from roost.model.records.secret import Handed
@@ -39,6 +40,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     version: int = 1  # of the workload
     env: tuple[tuple[str, str], ...] = ()  # more variables: of this element, and addresses of services it waited for
     after: int = 0  # begin when this attempt has ended, in its room; 0: at once
+    inputs: tuple[RunInput, ...] = ()  # files that are in its work directory before it begins
     secrets: Handed | None = None  # only on the way from the server's door to the process
 
     def bare(self) -> "Run":
@@ -79,6 +81,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     log_size: int = 0  # of an end: how many bytes its log has in the end; nothing follows a log that has them
     stderr_size: int | None = None  # of an end: likewise of the log of its stderr; None: it has none
     result: Result | None = None  # of an end: what its process left in the file ROOST_RESULT
+    outputs: Outputs | None = None  # of an end: the files that were collected; None: none were asked for
 
 
 class Hello(msgspec.Struct, frozen=True):

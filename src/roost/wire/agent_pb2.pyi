@@ -504,6 +504,7 @@ class Run(_message.Message):
     REFUSAL_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     ENV_FIELD_NUMBER: _builtins.int
+    INPUTS_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     workload: _builtins.str
     """PROJECT/NAME"""
@@ -538,6 +539,10 @@ class Run(_message.Message):
     def env(self) -> _containers.RepeatedCompositeFieldContainer[Global___Variable]:
         """more variables, beside those of the document"""
 
+    @_builtins.property
+    def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunInput]:
+        """files that are in its work directory before it begins"""
+
     def __init__(
         self,
         *,
@@ -558,14 +563,52 @@ class Run(_message.Message):
         refusal: _builtins.str = ...,
         version: _builtins.int = ...,
         env: _abc.Iterable[Global___Variable] | None = ...,
+        inputs: _abc.Iterable[Global___RunInput] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "attempt", b"attempt", "devices", b"devices", "document", b"document", "env", b"env", "grace_ms", b"grace_ms", "index", b"index", "leased", b"leased", "ports", b"ports", "refusal", b"refusal", "secrets", b"secrets", "serial", b"serial", "submitted_ms", b"submitted_ms", "timeout_ms", b"timeout_ms", "token", b"token", "version", b"version", "workload", b"workload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "attempt", b"attempt", "devices", b"devices", "document", b"document", "env", b"env", "grace_ms", b"grace_ms", "index", b"index", "inputs", b"inputs", "leased", b"leased", "ports", b"ports", "refusal", b"refusal", "secrets", b"secrets", "serial", b"serial", "submitted_ms", b"submitted_ms", "timeout_ms", b"timeout_ms", "token", b"token", "version", b"version", "workload", b"workload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Run: _TypeAlias = Run  # noqa: Y015
+
+@_typing.final
+class RunInput(_message.Message):
+    """An input: a manifest (or a part of its files), or a URL."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TO_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
+    to: _builtins.str
+    """a path below the work directory"""
+    digest: _builtins.str
+    """sha256: of a manifest"""
+    path: _builtins.str
+    """a pattern: only these of its files"""
+    url: _builtins.str
+    sha256: _builtins.str
+    """of the file at the URL"""
+    def __init__(
+        self,
+        *,
+        to: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        path: _builtins.str = ...,
+        url: _builtins.str = ...,
+        sha256: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "path", b"path", "sha256", b"sha256", "to", b"to", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunInput: _TypeAlias = RunInput  # noqa: Y015
 
 @_typing.final
 class Variable(_message.Message):
@@ -649,6 +692,7 @@ class Report(_message.Message):
     LOG_SIZE_FIELD_NUMBER: _builtins.int
     STDERR_SIZE_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    OUTPUTS_FIELD_NUMBER: _builtins.int
     UNREADY_FIELD_NUMBER: _builtins.int
     token: _builtins.int
     state: _builtins.str
@@ -672,6 +716,10 @@ class Report(_message.Message):
     def result(self) -> Global___Result:
         """of an ended attempt that left something in its file ROOST_RESULT"""
 
+    @_builtins.property
+    def outputs(self) -> Global___Outputs:
+        """of an ended attempt that has outputs"""
+
     def __init__(
         self,
         *,
@@ -687,11 +735,12 @@ class Report(_message.Message):
         log_size: _builtins.int = ...,
         stderr_size: _builtins.int | None = ...,
         result: Global___Result | None = ...,
+        outputs: Global___Outputs | None = ...,
         unready: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "code", b"code", "result", b"result", "signal", b"signal", "stderr_size", b"stderr_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "code", b"code", "outputs", b"outputs", "result", b"result", "signal", b"signal", "stderr_size", b"stderr_size"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "log_size", b"log_size", "result", b"result", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_code", b"_code", "_signal", b"_signal", "_stderr_size", b"_stderr_size", "cause", b"cause", "code", b"code", "ended_ago_ms", b"ended_ago_ms", "error", b"error", "log_size", b"log_size", "outputs", b"outputs", "result", b"result", "signal", b"signal", "started_ago_ms", b"started_ago_ms", "state", b"state", "stderr_size", b"stderr_size", "step", b"step", "token", b"token", "unready", b"unready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__code: _TypeAlias = _typing.Literal["code"]  # noqa: Y015
     _WhichOneofArgType__code: _TypeAlias = _typing.Literal["_code", b"_code"]  # noqa: Y015
@@ -735,6 +784,289 @@ class Result(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Result: _TypeAlias = Result  # noqa: Y015
+
+@_typing.final
+class Outputs(_message.Message):
+    """What was collected. A set that is named is in the blob store, whole."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """sha256: of the manifest; empty: there are no files"""
+    files: _builtins.int
+    size: _builtins.int
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___OutputGap]: ...
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        files: _builtins.int = ...,
+        size: _builtins.int = ...,
+        gaps: _abc.Iterable[Global___OutputGap] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "files", b"files", "gaps", b"gaps", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Outputs: _TypeAlias = Outputs  # noqa: Y015
+
+@_typing.final
+class OutputGap(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    REQUIRED_FIELD_NUMBER: _builtins.int
+    problem: _builtins.str
+    """missing | too_large | too_many | not_a_file | unreadable | changed | not_stored"""
+    path: _builtins.str
+    required: _builtins.bool
+    def __init__(
+        self,
+        *,
+        problem: _builtins.str = ...,
+        path: _builtins.str = ...,
+        required: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "problem", b"problem", "required", b"required"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutputGap: _TypeAlias = OutputGap  # noqa: Y015
+
+@_typing.final
+class GetFilesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    token: _builtins.int
+    """of the attempt"""
+    @_builtins.property
+    def wanted(self) -> _containers.RepeatedCompositeFieldContainer[Global___Wanted]: ...
+    def __init__(
+        self,
+        *,
+        token: _builtins.int = ...,
+        wanted: _abc.Iterable[Global___Wanted] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["token", b"token", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFilesRequest: _TypeAlias = GetFilesRequest  # noqa: Y015
+
+@_typing.final
+class Wanted(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    offset: _builtins.int
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Wanted: _TypeAlias = Wanted  # noqa: Y015
+
+@_typing.final
+class GetFilesReply(_message.Message):
+    """Pieces in the order of the request. The reply may end early: the agent asks again for the rest."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIECES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___FilePiece]: ...
+    def __init__(
+        self,
+        *,
+        pieces: _abc.Iterable[Global___FilePiece] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pieces", b"pieces"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFilesReply: _TypeAlias = GetFilesReply  # noqa: Y015
+
+@_typing.final
+class FilePiece(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    offset: _builtins.int
+    data: _builtins.bytes
+    size: _builtins.int
+    """of the whole; for an upload as announced"""
+    url: _builtins.str
+    """instead of data: where it can be read directly, with GET"""
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+        size: _builtins.int = ...,
+        url: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "digest", b"digest", "offset", b"offset", "size", b"size", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FilePiece: _TypeAlias = FilePiece  # noqa: Y015
+
+@_typing.final
+class MissingFilesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    token: _builtins.int
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        token: _builtins.int = ...,
+        digests: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MissingFilesRequest: _TypeAlias = MissingFilesRequest  # noqa: Y015
+
+@_typing.final
+class MissingFilesReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        digests: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MissingFilesReply: _TypeAlias = MissingFilesReply  # noqa: Y015
+
+@_typing.final
+class PutFilesRequest(_message.Message):
+    """Small contents are whole. Larger ones come piece by piece, each in a call of its own."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
+    token: _builtins.int
+    @_builtins.property
+    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___FilePiece]: ...
+    def __init__(
+        self,
+        *,
+        token: _builtins.int = ...,
+        pieces: _abc.Iterable[Global___FilePiece] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pieces", b"pieces", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutFilesRequest: _TypeAlias = PutFilesRequest  # noqa: Y015
+
+@_typing.final
+class PutFilesReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___FileState]:
+        """one for each piece"""
+
+    def __init__(
+        self,
+        *,
+        states: _abc.Iterable[Global___FileState] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["states", b"states"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutFilesReply: _TypeAlias = PutFilesReply  # noqa: Y015
+
+@_typing.final
+class FileState(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    offset: _builtins.int
+    """where to go on; the size: it is stored"""
+    problem: _builtins.str
+    """wrong_bytes | unavailable; empty: none"""
+    message: _builtins.str
+    url: _builtins.str
+    """instead: send all of it there with PUT, then ask again with the offset at its end"""
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        problem: _builtins.str = ...,
+        message: _builtins.str = ...,
+        url: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "message", b"message", "offset", b"offset", "problem", b"problem", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FileState: _TypeAlias = FileState  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):

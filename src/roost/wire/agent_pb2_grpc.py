@@ -49,6 +49,21 @@ class AgentsStub:
                 request_serializer=roost_dot_wire_dot_agent__pb2.Renewal.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_agent__pb2.Renewed.FromString,
                 _registered_method=True)
+        self.GetFiles = channel.unary_unary(
+                '/roost.agent.v1.Agents/GetFiles',
+                request_serializer=roost_dot_wire_dot_agent__pb2.GetFilesRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_agent__pb2.GetFilesReply.FromString,
+                _registered_method=True)
+        self.MissingFiles = channel.unary_unary(
+                '/roost.agent.v1.Agents/MissingFiles',
+                request_serializer=roost_dot_wire_dot_agent__pb2.MissingFilesRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_agent__pb2.MissingFilesReply.FromString,
+                _registered_method=True)
+        self.PutFiles = channel.unary_unary(
+                '/roost.agent.v1.Agents/PutFiles',
+                request_serializer=roost_dot_wire_dot_agent__pb2.PutFilesRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_agent__pb2.PutFilesReply.FromString,
+                _registered_method=True)
         self.Who = channel.unary_unary(
                 '/roost.agent.v1.Agents/Who',
                 request_serializer=roost_dot_wire_dot_agent__pb2.WhoRequest.SerializeToString,
@@ -80,6 +95,27 @@ class AgentsServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetFiles(self, request, context):
+        """Files of runs: inputs to the node, outputs from it. Each call is about one attempt that the node has.
+        A call holds at most 8 MiB of contents. A node reads the inputs of its attempts, and nothing else.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MissingFiles(self, request, context):
+        """Which contents of a set of outputs the server lacks.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PutFiles(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Who(self, request, context):
         """Whether this server leads.
         """
@@ -104,6 +140,21 @@ def add_AgentsServicer_to_server(servicer, server):
                     servicer.Renew,
                     request_deserializer=roost_dot_wire_dot_agent__pb2.Renewal.FromString,
                     response_serializer=roost_dot_wire_dot_agent__pb2.Renewed.SerializeToString,
+            ),
+            'GetFiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFiles,
+                    request_deserializer=roost_dot_wire_dot_agent__pb2.GetFilesRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_agent__pb2.GetFilesReply.SerializeToString,
+            ),
+            'MissingFiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.MissingFiles,
+                    request_deserializer=roost_dot_wire_dot_agent__pb2.MissingFilesRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_agent__pb2.MissingFilesReply.SerializeToString,
+            ),
+            'PutFiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutFiles,
+                    request_deserializer=roost_dot_wire_dot_agent__pb2.PutFilesRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_agent__pb2.PutFilesReply.SerializeToString,
             ),
             'Who': grpc.unary_unary_rpc_method_handler(
                     servicer.Who,
@@ -192,6 +243,87 @@ class Agents:
             '/roost.agent.v1.Agents/Renew',
             roost_dot_wire_dot_agent__pb2.Renewal.SerializeToString,
             roost_dot_wire_dot_agent__pb2.Renewed.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.agent.v1.Agents/GetFiles',
+            roost_dot_wire_dot_agent__pb2.GetFilesRequest.SerializeToString,
+            roost_dot_wire_dot_agent__pb2.GetFilesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MissingFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.agent.v1.Agents/MissingFiles',
+            roost_dot_wire_dot_agent__pb2.MissingFilesRequest.SerializeToString,
+            roost_dot_wire_dot_agent__pb2.MissingFilesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.agent.v1.Agents/PutFiles',
+            roost_dot_wire_dot_agent__pb2.PutFilesRequest.SerializeToString,
+            roost_dot_wire_dot_agent__pb2.PutFilesReply.FromString,
             options,
             channel_credentials,
             insecure,

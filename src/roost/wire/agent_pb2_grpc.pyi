@@ -46,6 +46,13 @@ class AgentsStub:
     """Log bytes from agent to server. The server answers each batch with how far it has each log."""
     Renew: _grpc.UnaryUnaryMultiCallable[_agent_pb2.Renewal, _agent_pb2.Renewed]
     """The next certificate of the node that asks, for a new key. The one it asks with stays good until the next renewal."""
+    GetFiles: _grpc.UnaryUnaryMultiCallable[_agent_pb2.GetFilesRequest, _agent_pb2.GetFilesReply]
+    """Files of runs: inputs to the node, outputs from it. Each call is about one attempt that the node has.
+    A call holds at most 8 MiB of contents. A node reads the inputs of its attempts, and nothing else.
+    """
+    MissingFiles: _grpc.UnaryUnaryMultiCallable[_agent_pb2.MissingFilesRequest, _agent_pb2.MissingFilesReply]
+    """Which contents of a set of outputs the server lacks."""
+    PutFiles: _grpc.UnaryUnaryMultiCallable[_agent_pb2.PutFilesRequest, _agent_pb2.PutFilesReply]
     Who: _grpc.UnaryUnaryMultiCallable[_agent_pb2.WhoRequest, _agent_pb2.Leads]
     """Whether this server leads."""
 
@@ -58,6 +65,13 @@ class AgentsAsyncStub(AgentsStub):
     """Log bytes from agent to server. The server answers each batch with how far it has each log."""
     Renew: _aio.UnaryUnaryMultiCallable[_agent_pb2.Renewal, _agent_pb2.Renewed]  # type: ignore[assignment]
     """The next certificate of the node that asks, for a new key. The one it asks with stays good until the next renewal."""
+    GetFiles: _aio.UnaryUnaryMultiCallable[_agent_pb2.GetFilesRequest, _agent_pb2.GetFilesReply]  # type: ignore[assignment]
+    """Files of runs: inputs to the node, outputs from it. Each call is about one attempt that the node has.
+    A call holds at most 8 MiB of contents. A node reads the inputs of its attempts, and nothing else.
+    """
+    MissingFiles: _aio.UnaryUnaryMultiCallable[_agent_pb2.MissingFilesRequest, _agent_pb2.MissingFilesReply]  # type: ignore[assignment]
+    """Which contents of a set of outputs the server lacks."""
+    PutFiles: _aio.UnaryUnaryMultiCallable[_agent_pb2.PutFilesRequest, _agent_pb2.PutFilesReply]  # type: ignore[assignment]
     Who: _aio.UnaryUnaryMultiCallable[_agent_pb2.WhoRequest, _agent_pb2.Leads]  # type: ignore[assignment]
     """Whether this server leads."""
 
@@ -85,6 +99,31 @@ class AgentsServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_agent_pb2.Renewed, _abc.Awaitable[_agent_pb2.Renewed]]:
         """The next certificate of the node that asks, for a new key. The one it asks with stays good until the next renewal."""
+
+    @_abc_1.abstractmethod
+    def GetFiles(
+        self,
+        request: _agent_pb2.GetFilesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.GetFilesReply, _abc.Awaitable[_agent_pb2.GetFilesReply]]:
+        """Files of runs: inputs to the node, outputs from it. Each call is about one attempt that the node has.
+        A call holds at most 8 MiB of contents. A node reads the inputs of its attempts, and nothing else.
+        """
+
+    @_abc_1.abstractmethod
+    def MissingFiles(
+        self,
+        request: _agent_pb2.MissingFilesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.MissingFilesReply, _abc.Awaitable[_agent_pb2.MissingFilesReply]]:
+        """Which contents of a set of outputs the server lacks."""
+
+    @_abc_1.abstractmethod
+    def PutFiles(
+        self,
+        request: _agent_pb2.PutFilesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_agent_pb2.PutFilesReply, _abc.Awaitable[_agent_pb2.PutFilesReply]]: ...
 
     @_abc_1.abstractmethod
     def Who(

@@ -8,6 +8,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from roost.model.limits import PORT_ANY_FIRST, PORT_ANY_LAST
 from roost.model.protocol import Answer, Beat, Drop, Hello, Order, Report, Run, Stop, Usage, Welcome
+from roost.model.records.files import FileSet, OutputGap, OutputProblem, Outputs, RunInput
 from roost.model.records.node import Facts
 from roost.model.records.result import Result, ResultProblem
 from roost.model.records.secret import Handed
@@ -137,6 +138,7 @@ def _pack_run(run: Run) -> pb.Run:
     """Without its secrets."""
     fields = msgspec.structs.asdict(run)
     fields["env"] = [pb.Variable(name=name, value=value) for name, value in run.env]
+    fields["inputs"] = [pb.RunInput(**msgspec.structs.asdict(item)) for item in run.inputs]
     del fields["secrets"]
     return pb.Run(**fields)
 
@@ -146,6 +148,7 @@ def _unpack_run(run: pb.Run) -> Run:
         run.token, run.workload, run.index, run.attempt, run.document, run.timeout_ms, run.grace_ms, run.leased,
         run.submitted_ms, run.serial, tuple(run.devices), tuple(run.ports), run.version or 1,
         tuple([(variable.name, variable.value) for variable in run.env]), run.after,
+        tuple([RunInput(item.to, item.digest, item.path, item.url, item.sha256) for item in run.inputs]),
     )  # fmt: skip
 
 
@@ -154,7 +157,15 @@ def _pack_report(report: Report) -> pb.Report:
     result = report.result
     if result is not None:
         fields["result"] = pb.Result(data=result.data, problem=result.problem or "", size=result.size)
+    if report.outputs is not None:
+        fields["outputs"] = _pack_outputs(report.outputs)
     return pb.Report(unready=not fields.pop("ready"), **fields)
+
+
+def _pack_outputs(outputs: Outputs) -> pb.Outputs:
+    found = outputs.files or FileSet("")
+    gaps = [pb.OutputGap(problem=gap.problem, path=gap.path, required=gap.required) for gap in outputs.gaps]
+    return pb.Outputs(digest=found.digest, files=found.files, size=found.size, gaps=gaps)
 
 
 def _unpack_report(report: pb.Report) -> Report:
@@ -166,8 +177,14 @@ def _unpack_report(report: pb.Report) -> Report:
         report.step, report.error, not report.unready, report.log_size,
         report.stderr_size if report.HasField("stderr_size") else None,
         _unpack_result(report.result) if report.HasField("result") else None,
+        _unpack_outputs(report.outputs) if report.HasField("outputs") else None,
     )  # fmt: skip
 
 
 def _unpack_result(result: pb.Result) -> Result:
     return Result(result.data, cast(ResultProblem, result.problem) if result.problem else None, result.size)
+
+
+def _unpack_outputs(outputs: pb.Outputs) -> Outputs:
+    gaps = tuple([OutputGap(cast(OutputProblem, gap.problem), gap.path, gap.required) for gap in outputs.gaps])
+    return Outputs(FileSet(outputs.digest, outputs.files, outputs.size) if outputs.digest else None, gaps)

@@ -5,6 +5,7 @@ import msgspec
 from roost.model.keys import WorkloadKey
 from roost.model.limits import DEFAULT_GRACE_MS, DEFAULT_PRIORITY, DEFAULT_RETENTION_MS, DEFAULT_RETRIES
 from roost.model.reasons.reason import Reason
+from roost.model.records.files import Input
 from roost.model.states import (
     AffinityKind,
     Domain,
@@ -137,6 +138,7 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like
     schedule: Schedule | None = None
     update: Update | None = None  # None: as it is by default
     restart: Restart | None = None
+    inputs: tuple[Input, ...] = ()
 
 
 class Rollout(msgspec.Struct, forbid_unknown_fields=True, frozen=True, array_like=True, gc=False):

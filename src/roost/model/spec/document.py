@@ -11,7 +11,9 @@ from roost.model.keys import workload_key
 from roost.model.records.secret import FromSecret
 from roost.model.records.template import TemplateUse
 from roost.model.records.workload import Ask, Policy
+from roost.model.spec.commands import StepBlock, check_argument, check_command, check_step, check_variable
 from roost.model.spec.dependencies import NO_FILE, AfterBlock, ScheduleBlock, after_of, schedule_of
+from roost.model.spec.files import InputBlock, OutputBlock, check_inputs, check_outputs
 from roost.model.spec.names import check_name, check_text
 from roost.model.spec.placement import (
     Placement,
@@ -35,12 +37,6 @@ RETRY_CAUSES = ("lost", "failed", "timed_out")
 EXIT_CAUSES = frozenset(f"exit:{code}" for code in range(limits.EXIT_CODE_MAX + 1))
 
 
-class StepBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    run: str
-    name: str = ""
-    ignore_failure: bool = False
-
-
 class Retries(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     max: int = limits.DEFAULT_RETRIES
     on: tuple[str, ...] = ("lost",)
@@ -51,10 +47,6 @@ class Gang(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     name: str
     size: int
-
-
-# What a `roost` in a run reads; all others that begin with ROOST_ tell a run about itself, and mark its processes.
-CLIENT_VARIABLES = frozenset({"ROOST_URL", "ROOST_TOKEN", "ROOST_CA", "ROOST_CONFIG"})
 
 
 class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -90,6 +82,8 @@ class Document(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     health: HealthBlock | None = None
     retention: int | float | str | None = None
     stderr: StderrMode = StderrMode.MERGE
+    inputs: list[InputBlock] = []
+    outputs: list[str | OutputBlock] = []
     template: TemplateUse | None = None  # what it was made from
 
 
@@ -133,6 +127,7 @@ def check_document(document: Document, path: str = "") -> Policy:
     check(_check_work, document, path)
     check(_check_env, document, _join(path, "env"))
     check(check_labels, document.labels, _join(path, "labels"))
+    check(check_outputs, document.outputs, _join(path, "outputs"))
     check(check_of, document.health, document.ports, kind, _join(path, "health"))
     most = limits.COUNT_JOB_MAX if kind == WorkloadKind.JOB else limits.COUNT_SERVICE_MAX
     check(between, document.count, 1 if kind == WorkloadKind.JOB else 0, most, _join(path, "count"))
@@ -167,6 +162,7 @@ def check_document(document: Document, path: str = "") -> Policy:
         schedule=check(schedule_of, document.schedule, kind, document.name, _join(path, "schedule")),
         update=check(update_of, document.update, kind, _join(path, "update")),
         restart=check(restart_of, document.restart, kind, _join(path, "restart")),
+        inputs=check(check_inputs, document.inputs, document.project, document.name, _join(path, "inputs")),
     )
     problems.refuse()
     return policy
@@ -298,66 +294,25 @@ def _check_work(document: Document, path: str) -> None:
         between(len(document.steps), 1, limits.STEPS_MAX, here, "steps")
         if document.kind != WorkloadKind.JOB:
             raise Invalid(here, f"steps belong to a job; a {document.kind} has a command")
-        check_each(_check_step, indexed(document.steps, here))
+        check_each(check_step, indexed(document.steps, here))
         return
     if not document.command and not document.image and document.kind != WorkloadKind.VM:
         raise Invalid(_join(path, "steps"), "a workload needs steps or a command to run")
     here = _join(path, "command")
     if isinstance(document.command, str):
         if document.command:
-            _check_command(document.command, here)
+            check_command(document.command, here)
         return
     between(len(document.command), 1, limits.ARGUMENTS_MAX, here, "arguments")
     if not document.command[0]:
         raise Invalid(f"{here}[0]", "the program to run has no name")
-    check_each(_check_argument, indexed(document.command, here))
-
-
-def _check_step(step: str | StepBlock, path: str) -> None:
-    if isinstance(step, str):
-        _check_command(step, path)
-        return
-    _check_command(step.run, f"{path}.run")
-    check_text(step.name, f"{path}.name")
-
-
-def _check_command(line: str, path: str) -> None:
-    if not line.strip():
-        raise Invalid(path, "there is nothing to run here")
-    _check_argument(line, path)
-
-
-def _check_argument(text: str, path: str) -> None:
-    if "\0" in text:
-        raise Invalid(path, "a command cannot hold a NUL character")
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise Invalid(path, "this is not text that can be passed to a program (a lone surrogate)") from None
-    if size > limits.COMMAND_BYTES_MAX:
-        raise Invalid(path, f"a command may have {limits.COMMAND_BYTES_MAX} bytes; this one has {size}")
+    check_each(check_argument, indexed(document.command, here))
 
 
 def _check_env(document: Document, path: str) -> None:
     between(len(document.env), 0, limits.ENV_MAX, path, "variables")
-    check_each(_check_variable, [(path, item) for item in document.env.items()])
+    check_each(check_variable, [(path, item) for item in document.env.items()])
     between(len(secrets_of(document)), 0, limits.SECRETS_MAX, path, "secrets")
-
-
-def _check_variable(item: tuple[str, str | FromSecret], path: str) -> None:
-    name, value = item
-    if not name or "=" in name:
-        raise Invalid(path, f"{name!r:.60} is not a name for a variable")
-    field = f"{path}.{name:.60}"
-    if name.startswith("ROOST_") and name not in CLIENT_VARIABLES:
-        raise Invalid(field, "variables that begin with ROOST_ are set by the agent; choose another name")
-    _check_argument(name, field)
-    if isinstance(value, str):
-        _check_argument(value, field)
-        return
-    check_name(value.secret, f"{field}.secret")
-    if name == "PATH":
-        raise Invalid(field, "PATH cannot be secret: error messages show it when a program is missing")
 
 
 def check_labels(labels: dict[str, str], path: str) -> None:

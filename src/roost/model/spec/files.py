@@ -1,0 +1,130 @@
+"""Inputs and outputs of a workload document: where files come from, where they go, which of them are kept."""
+
+import re
+from enum import StrEnum
+
+import msgspec
+
+from roost.model import limits
+from roost.model.errors import Invalid
+from roost.model.keys import workload_key
+from roost.model.records.files import FileSet, Input
+from roost.model.spec.names import check_name
+from roost.model.spec.placement import between
+from roost.model.spec.problems import check_each, indexed
+
+BLOB = "blob:"
+SHA256 = "sha256:"
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+HEX = re.compile(r"[0-9a-f]{64}")
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+URLS = ("https://", "http://")
+
+
+class InputBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"source": "from"}):
+    """One input. Exactly one of `from`, `workload` and `url` is there.
+
+    `from` is `blob:NAME`, or the `sha256:` of files that were sent. The command line and the Python client also take
+    a path of this machine: they send the files, and put their digest here.
+    """
+
+    source: str = ""
+    workload: str = ""
+    path: str = ""
+    url: str = ""
+    sha256: str = ""
+    to: str = ""
+
+
+class OutputsWhen(StrEnum):
+    ALWAYS = "always"  # also of attempts that failed or ran out of time
+    SUCCESS = "success"
+
+
+class OutputBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    path: str  # a pattern below the work directory; `**` is any number of folders
+    when: OutputsWhen = OutputsWhen.ALWAYS
+    required: bool = False  # without a match, the attempt fails
+    size_max: int | str | None = None  # bytes of all files that match
+
+
+def check_inputs(blocks: list[InputBlock], project: str, name: str, path: str) -> tuple[Input, ...]:
+    """Inputs as the core knows them; those with a name or a digest still lack their files."""
+    between(len(blocks), 0, limits.INPUTS_MAX, path, "inputs")
+    return tuple(check_each(lambda block, at: _input(block, project, name, at), indexed(blocks, path)))
+
+
+def _input(block: InputBlock, project: str, name: str, path: str) -> Input:
+    given = [word for word in ("from", "workload", "url") if getattr(block, {"from": "source"}.get(word, word))]
+    if len(given) != 1:
+        raise Invalid(path, "give one of from, workload and url")
+    for field in ("path", "sha256"):
+        if getattr(block, field) and given[0] != {"path": "workload", "sha256": "url"}[field]:
+            raise Invalid(f"{path}.{field}", f"belongs to {'workload' if field == 'path' else 'url'}")
+    to = check_place(block.to, f"{path}.to")
+    if block.workload:
+        check_name(block.workload, f"{path}.workload")
+        if block.workload == name:
+            raise Invalid(f"{path}.workload", "a workload cannot have its own outputs as inputs")
+        pattern = check_pattern(block.path, f"{path}.path") if block.path else ""
+        return Input(to, workload=workload_key(project, block.workload), path=pattern)
+    if block.url:
+        return Input(_file_place(to, block.url, path), url=_check_url(block, path), sha256=block.sha256)
+    if block.source.startswith(BLOB):
+        check_name(block.source.removeprefix(BLOB), f"{path}.from")
+    elif not DIGEST.fullmatch(block.source):
+        message = "is blob:NAME or sha256:DIGEST here; `roost` and the Python client send files of this machine"
+        raise Invalid(f"{path}.from", message)
+    return Input(to, files=FileSet(block.source))
+
+
+def check_outputs(blocks: list[str | OutputBlock], path: str) -> tuple[OutputBlock, ...]:
+    between(len(blocks), 0, limits.OUTPUTS_MAX, path, "outputs")
+    return tuple(check_each(_output, indexed(blocks, path)))
+
+
+def outputs_of(blocks: list[str | OutputBlock]) -> list[OutputBlock]:
+    """The blocks of a document that was checked."""
+    return [OutputBlock(block) if isinstance(block, str) else block for block in blocks]
+
+
+def _output(block: str | OutputBlock, path: str) -> OutputBlock:
+    if isinstance(block, str):
+        return OutputBlock(check_pattern(block, path))
+    check_pattern(block.path, f"{path}.path")
+    return block
+
+
+def check_place(text: str, path: str) -> str:
+    """A relative path that stays below the work directory; "" and "." are the directory itself."""
+    names = [name for name in text.split("/") if name not in ("", ".")]
+    if text.startswith("/") or ".." in names:
+        raise Invalid(path, "is a path below the work directory, without ..")
+    if CONTROL.search(text) or len(text.encode(errors="replace")) > limits.FILE_PATH_BYTES_MAX:
+        raise Invalid(path, f"has at most {limits.FILE_PATH_BYTES_MAX} bytes, none of them a control character")
+    return "/".join(names)
+
+
+def check_pattern(text: str, path: str) -> str:
+    """A pattern of paths: `*` and `?` inside a name, `**` for any number of folders."""
+    place = check_place(text, path)
+    if not place:
+        raise Invalid(path, "names no file; use ** for everything in the work directory")
+    return place
+
+
+def _check_url(block: InputBlock, path: str) -> str:
+    if not block.url.startswith(URLS) or CONTROL.search(block.url) or len(block.url) > limits.URL_LENGTH_MAX:
+        raise Invalid(f"{path}.url", f"is an http or https URL of at most {limits.URL_LENGTH_MAX} characters")
+    if not HEX.fullmatch(block.sha256):
+        raise Invalid(f"{path}.sha256", "is needed with url: the 64 hexadecimal digits of sha256sum")
+    return block.url
+
+
+def _file_place(to: str, url: str, path: str) -> str:
+    """A URL is one file: without `to`, its name is the last part of the URL."""
+    name = url.partition("?")[0].partition("#")[0].rpartition("/")[2]
+    place = to or check_place(name, f"{path}.url")
+    if not place:
+        raise Invalid(f"{path}.to", "is needed: the URL ends without the name of a file")
+    return place
