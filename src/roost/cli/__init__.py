@@ -40,6 +40,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "cancel": ("work.cancel:cancel", "Stop workloads or single instances."),
         "schedules": ("work.schedules:schedules", "List schedules and their next ticks; run one now."),
         "retry": ("work.cancel:retry", "Retry failed work."),
+        "delete": ("work.cancel:delete", "Delete finished workloads with their logs."),
     },
     "Machines": {
         "nodes": ("machines.nodes:nodes", "List nodes; show one; remove one."),

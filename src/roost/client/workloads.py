@@ -74,6 +74,10 @@ class WorkloadCalls(WaitCalls):
         """Retry instances that did not succeed (`failed`: only failed ones), or one instance whatever its result."""
         return self._call("POST", _path(project, name, "/retry"), work.WorkloadView, work.Again(index, failed))
 
+    def delete(self, project: str, name: str) -> work.WorkloadView:
+        """Delete a finished workload with its logs and results; the history keeps its record. Raises Conflict."""
+        return self._call("DELETE", _path(project, name), work.WorkloadView)
+
     def versions(self, project: str, name: str, *, diff: bool = False) -> builtins.list[VersionView]:
         """The known versions of a workload, newest first; with `diff` what each of them changed."""
         return self._get(_path(project, name, "/versions"), VersionPage, {"diff": "each" if diff else ""}).items

@@ -16,10 +16,9 @@ from roost.core import records
 from roost.core.dependencies.release import release_dependents
 from roost.core.explain.blockers import blockers_of
 from roost.core.explain.plan import PASSES_MAX, check_plan, plan_of
-from roost.core.lifecycle import commands, schedules, update
+from roost.core.lifecycle import commands, retention, schedules, update
 from roost.core.lifecycle.commands import cancel_more
 from roost.core.lifecycle.restarts import lose_more
-from roost.core.lifecycle.retention import sweep
 from roost.core.nodes import drain, maintenance, pools, reports
 from roost.core.orders import hand_out
 from roost.core.queue import projects
@@ -71,7 +70,7 @@ def conclude(state: State, out: Step) -> Paced[None]:
     more = yield from place(state, out, now)
     if not more:
         yield from reject_pending(state, out, now)
-    yield from sweep(state, out)
+    yield from retention.sweep(state, out)
     sweep_timers(state)
     state.grow_lease()
     yield from hand_out(state, out)
@@ -121,6 +120,8 @@ def _handle_request(state: State, out: Step, event: happened.Request, now: int) 
             yield from commands.cancel(state, out, event, now)
         case happened.Retry():
             yield from commands.retry(state, out, event, now)
+        case happened.Delete():
+            yield from retention.delete(state, out, event)
         case happened.ResultPosted():
             reports.result_posted(state, out, event, now)
         case happened.RunNow():

@@ -68,6 +68,10 @@ class Retry(BaseWorkloadRequest, frozen=True):
     failed: bool = False  # only what failed or ran out of time, not what was cancelled or expired
 
 
+class Delete(BaseWorkloadRequest, frozen=True):
+    """Forget a finished workload before its retention ends, with its logs and results."""
+
+
 class ResultPosted(BaseWorkloadRequest, frozen=True):
     """The result of an attempt, known outside of its agent."""
 
@@ -146,7 +150,7 @@ class PutRecords(BaseRequest, frozen=True):
     detail: str = ""  # for the audit log: what they say, without what may be secret
 
 
-WorkloadRequest = Submit | Cancel | Retry | ResultPosted | RunNow | Promote | Rollback
+WorkloadRequest = Submit | Cancel | Retry | Delete | ResultPosted | RunNow | Promote | Rollback
 OperatorRequest = (
     Drain | Cordon | Uncordon | Remove | Maintain | SetProject | SetPool | MarkPool | Reserve | Unset | PutRecords
 )  # fmt: skip

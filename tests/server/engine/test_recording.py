@@ -56,6 +56,7 @@ SOME_OF_EACH: list[Event] = [
     happened.Cancel(2, "default/one", 1),
     happened.Cancel(2, "default/one"),
     happened.Retry(3, "default/one", 0),
+    happened.Delete(3, "default/one"),
     happened.ResultPosted(4, "default/job", 7, 12, 3, "seen elsewhere"),
     happened.RunNow(4, "default/nightly"),
     happened.Promote(4, "default/web"),

@@ -1,4 +1,4 @@
-"""roost cancel and retry: stop workloads or instances, or run them again."""
+"""roost cancel, retry and delete: stop workloads or instances, run them again, or forget them."""
 
 from collections.abc import Iterable
 
@@ -77,5 +77,34 @@ def retry(targets: tuple[Target, ...], failed: bool, project: str, as_json: bool
             done.append(client.workloads.retry(target.project, target.name, target.index, failed=failed))
             if not as_json:
                 echo_err(f"{target} is pending for its next attempt")
+    if as_json:
+        print_json(done)
+
+
+@click.command()
+@click.argument("targets", type=TARGET, nargs=-1, required=True, metavar="NAME...")
+@project_option
+@json_option
+def delete(targets: tuple[Target, ...], project: str, as_json: bool) -> None:
+    """Delete finished workloads, with their logs and results, before their retention ends.
+
+    Workloads that are not finished are refused: cancel them first. The history keeps the record of a deleted workload,
+    with its states and results, until --history-retention ends. Logs are gone at once.
+
+    Examples:
+      roost delete train
+      roost cancel train && roost wait train; roost delete train
+
+    Next: `roost history NAME` shows what had that name.
+    """
+    done = []
+    with connect() as client:
+        for target in targets:
+            target = in_project(target, project)
+            if target.index is not None or target.run:
+                raise click.UsageError(f"{target}: a whole workload is deleted; give its name without index or run")
+            done.append(client.workloads.delete(target.project, target.name))
+            if not as_json:
+                echo_err(f"{target} is deleted")
     if as_json:
         print_json(done)

@@ -1,4 +1,4 @@
-"""Retention: finished workloads are forgotten after their time, and the oldest first when there are too many."""
+"""Retention: finished workloads are forgotten on request, after their time, or when there are too many."""
 
 from roost.core.dependencies.release import release_forgotten
 from roost.core.state.dependencies import unlink
@@ -7,6 +7,8 @@ from roost.core.state.records import Progress
 from roost.core.state.results import count_result
 from roost.core.state.state import State
 from roost.core.state.versions import forget_version, versions_of
+from roost.model.errors import Conflict
+from roost.model.events import Delete
 from roost.model.keys import instance_key
 from roost.model.records.instance import Instance
 from roost.model.records.transition import InstanceTransitioned, WorkloadRemoved, lines_between
@@ -29,6 +31,16 @@ def sweep(state: State, out: Step) -> Paced[None]:
     state.ended_runs.clear()
     while max(state.finished_instances, len(state.finished)) > most:
         yield from forget(state, out, state.workloads[next(iter(state.finished))])
+
+
+def delete(state: State, out: Step, event: Delete) -> Paced[None]:
+    """Forget a finished workload on request."""
+    workload = state.known_workload(event.workload)
+    if not workload.finished_ms:
+        message = f"{workload.key} is not finished; cancel it, and delete it when it has stopped"
+        raise Conflict(message, code="not_finished", params={"workload": workload.key})
+    yield from forget(state, out, workload)
+    out.reply(event.request, workload.key)
 
 
 def forget(state: State, out: Step, workload: Workload) -> Paced[None]:

@@ -26,6 +26,7 @@ RULES: dict[Callable[..., Any], Rule] = {
     workloads.why: Rule(VIEWER, Scope.PROJECT, LEADER, "GET /v1/workloads/{project}/{name}/why"),
     workloads.cancel: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/cancel"),
     workloads.retry: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/retry"),
+    workloads.delete_workload: Rule(SUBMITTER, Scope.PROJECT, LEADER, "DELETE /v1/workloads/{project}/{name}"),
     workloads.list_versions: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}/versions"),
     workloads.promote: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/promote"),
     workloads.rollback: Rule(SUBMITTER, Scope.PROJECT, LEADER, "POST /v1/workloads/{project}/{name}/rollback"),

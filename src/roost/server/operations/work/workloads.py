@@ -12,7 +12,7 @@ from roost.core.explain.why import why as explain
 from roost.core.state.state import State
 from roost.core.step import make_plan
 from roost.model.errors import Conflict, Invalid, NotFound
-from roost.model.events import Cancel, Event, Promote, Retry, Rollback, Submit, SubmitReply, WorkloadSpec
+from roost.model.events import Cancel, Delete, Event, Promote, Retry, Rollback, Submit, SubmitReply, WorkloadSpec
 from roost.model.reasons.reason import PlacementRejected
 from roost.model.records.workload import Workload
 from roost.model.states import InstanceState, WorkloadState
@@ -153,6 +153,11 @@ async def retry(call: Call, project: str, name: str, fields: Again) -> WorkloadV
     return await change_workload(
         call, project, name, lambda number, key: Retry(number, key, fields.index, fields.failed)
     )
+
+
+async def delete_workload(call: Call, project: str, name: str) -> WorkloadView:
+    """Delete a finished workload with its logs and results. The history keeps its record."""
+    return await change_workload(call, project, name, Delete)
 
 
 async def change_workload(call: Call, project: str, name: str, make: Callable[[int, str], Event]) -> WorkloadView:
