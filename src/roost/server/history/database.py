@@ -14,7 +14,7 @@ from zlib import compress, decompress
 
 import apsw
 
-from roost.server.files import keep_private
+from roost.server.private_files import keep_private
 from roost.stores.batches import in_batches
 from roost.stores.sqlite.file import require_library
 

@@ -23,7 +23,7 @@ from roost.model.records.instance import Instance
 from roost.model.records.workload import Workload
 from roost.ports.store import Change, Snapshot
 from roost.server.engine.recording import read_frame, write_frame
-from roost.server.files import replacing
+from roost.server.private_files import replacing
 from roost.stores.batches import in_batches
 
 FORMAT = 1

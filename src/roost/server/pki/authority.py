@@ -20,9 +20,9 @@ from roost.model.records.enrolment import Bundle, Credential, server_names
 from roost.model.records.opaque import OpaqueRecord
 from roost.server.config import CERTIFICATE_MS
 from roost.server.engine.engine import Engine
-from roost.server.files import replacing
 from roost.server.observability import logging
 from roost.server.pki.encryption import Seal, Unsealable
+from roost.server.private_files import replacing
 
 KIND, NAME = "authority", "ca"
 DAY_MS = 86_400_000

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from roost.model.keys import host_and_port
 from roost.server.config import AUTHORITY_FILE, PORT_MAX, ServerConfig, is_loopback
 from roost.server.engine.engine import Engine
-from roost.server.files import replacing
 from roost.server.observability import logging
 from roost.server.pki.authority import AuthorityUnavailable, open_authority
 from roost.server.pki.certificates import Certificates
@@ -18,6 +17,7 @@ from roost.server.pki.encryption import Seal, key_from_command, key_from_file, m
 from roost.server.pki.enrolment import Joining
 from roost.server.pki.revocation import series_of
 from roost.server.pki.tls import OperatorCertificate, ServerCertificate, ServerTls, advertised
+from roost.server.private_files import replacing
 
 CA_FILE = "ca.pem"  # the CA's certificate, for clients that verify this server
 SEAL_FILE = "seal.key"

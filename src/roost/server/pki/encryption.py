@@ -10,8 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from roost.model.errors import Invalid
-from roost.server.files import readable_by_others
 from roost.server.observability import logging
+from roost.server.private_files import readable_by_others
 
 KEY_BYTES = 32
 VERSION = b"\x01"

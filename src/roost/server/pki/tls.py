@@ -12,9 +12,9 @@ import grpc
 from roost.model.errors import Invalid
 from roost.model.records.enrolment import Bundle, read_bundle
 from roost.server.config import CERTIFICATE_MS
-from roost.server.files import readable_by_others, replacing
 from roost.server.observability import logging
 from roost.server.pki.authority import Authority, now_ms
+from roost.server.private_files import readable_by_others, replacing
 
 FILE = "server.pem"  # in the data directory: certificate and key of this server, for its next start
 LOOK_S = 1.0  # how often to check for certificates to renew, or that were revoked or replaced: some microseconds

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from roost.server.files import replacing
 from roost.server.history.database import open_for_writing
+from roost.server.private_files import replacing
 
 
 @pytest.fixture(autouse=True)
