@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 from litestar import Litestar
 
+from roost.blobs.factory import memory_blobs
 from roost.blobs.log_memory import MemoryLogs
 from roost.core.state.outcome import Orders
 from roost.core.state.records import Settings
@@ -131,6 +132,7 @@ class InprocessServer:
             self.engine, destinations=Destinations(["public", "127.0.0.0/8"])
         )  # reported of all, silent until it is run
         self.hooks.seal = Seal(KEY)
+        self.blobs = memory_blobs()
         self.context = Context(
             self.engine,
             self.watch,
@@ -143,6 +145,7 @@ class InprocessServer:
             Questions(self.engine),
             Questions(self.engine),
             self.hooks,
+            self.blobs,
             history,
         )
         self.dispatcher = Dispatcher(self.context)

@@ -36,12 +36,17 @@ T = TypeVar("T")
 class FileBlobs:
     """The BlobStore port on a folder that no other process writes to."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, threads: ThreadPoolExecutor | None = None) -> None:
+        self._root = root
         self._blobs = root / "sha256"
         self._small = root / "small"  # contents of one `put`, until they are durable
-        self._threads = ThreadPoolExecutor(THREADS, "blobs")
+        self._threads = threads or ThreadPoolExecutor(THREADS, "blobs")
         self._staging = Staging(root / "uploads", self._threads)
         self._batches = 0
+
+    def below(self, name: str) -> "FileBlobs":
+        """Other blobs, in a folder of this one, with the same threads."""
+        return FileBlobs(self._root / name, self._threads)
 
     async def missing(self, digests: Sequence[str]) -> list[str] | BlobsUnavailable:
         check_digests(digests)

@@ -7,11 +7,11 @@ middle of a multipart upload is invisible: a lifecycle rule of the bucket (Abort
 import asyncio
 import functools
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 import obstore
@@ -70,7 +70,7 @@ class S3Config(msgspec.Struct, frozen=True):
     request_s: float = REQUEST_S
 
 
-def _answering(call: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T | BlobsUnavailable]]:
+def _answering(call: Callable[P, Awaitable[T]]) -> Callable[P, Coroutine[Any, Any, T | BlobsUnavailable]]:
     """What S3 refuses after all retries is an answer."""
 
     @functools.wraps(call)
@@ -90,10 +90,18 @@ def _answering(call: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T | Blo
 class S3Blobs:
     """The ports BlobStore and Links on a bucket. `spool`: a folder for uploads that no other process writes to."""
 
-    def __init__(self, config: S3Config, spool: Path) -> None:
-        self._store = _open(config)
+    def __init__(self, config: S3Config, spool: Path, like: "S3Blobs | None" = None) -> None:
+        self._config = config
+        self._spool = spool
+        self._store: S3Store = like._store if like else _open(config)
+        self._threads: ThreadPoolExecutor = like._threads if like else ThreadPoolExecutor(THREADS, "s3")
         self._prefix = config.prefix.strip("/") + "/" if config.prefix.strip("/") else ""
-        self._staging = Staging(spool, ThreadPoolExecutor(THREADS, "s3"))
+        self._staging = Staging(spool, self._threads)
+
+    def below(self, name: str) -> "S3Blobs":
+        """Other blobs, with a longer prefix, the same connections and the same threads."""
+        config = msgspec.structs.replace(self._config, prefix=f"{self._prefix}{name}")
+        return S3Blobs(config, self._spool / name, self)
 
     @_answering
     async def missing(self, digests: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import NamedTuple
 
+from roost.blobs.factory import open_blobs
 from roost.blobs.log_files import FileLogs
 from roost.model.errors import Invalid
 from roost.ports.logs import Logs
@@ -114,9 +115,9 @@ async def serve(
         stack.enter_context(polling())
         listener = _listen(config)
         stack.callback(listener.close)
-        store, blobs = _open_stores(config)
+        store, log_files = _open_stores(config)
         stack.push_async_callback(store.close)
-        stack.callback(blobs.close)
+        stack.callback(log_files.close)
         journal = _open_journal(config)
         if journal is not None:
             stack.callback(journal.close)
@@ -124,7 +125,7 @@ async def serve(
         if history is not None:
             stack.push_async_callback(history.close)
         config = choose_port(config, listener.getsockname()[1])
-        logs = LogHub(blobs, size_max=config.log_limit)
+        logs = LogHub(log_files, size_max=config.log_limit)
         parts = _assemble(config, listener.getsockname()[1], store, logs, journal, history, forks)
         if parts.team is not None:
             stack.push_async_callback(parts.team.close)
@@ -210,8 +211,8 @@ def _assemble(
     hooks = perform.hooks = Hooks(engine, config.hook_commands(), destinations=destinations)
     context = Context(
         engine, watch, logs, perform.census, metrics, auth, joining, secrets, Questions(engine),
-        Questions(engine, forks.start), hooks, history, peers, controller_address(config),
-        config.encrypts(config.controller_host),
+        Questions(engine, forks.start), hooks, open_blobs(config.blobs, config.data), history, peers,
+        controller_address(config), config.encrypts(config.controller_host),
     )  # fmt: skip
     if peers is not None:
         peers.answer = partial(answer, context)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from roost.blobs.factory import read_place as read_blobs_place
 from roost.core.placement.strategies import DEFAULT, check_strategy
 from roost.core.state.records import Settings
 from roost.model.errors import Invalid
@@ -77,6 +78,7 @@ class ServerConfig:
     leader_retry_ms: int = LeaderTiming().retry_ms
     store_outage_grace_ms: int = LeaderTiming().store_outage_grace_ms  # agents are answered while the store is away
     logs: Path | None = None  # a directory that servers share; None: each has its own
+    blobs: str = ""  # a directory, or s3://BUCKET/PREFIX; "": a directory of this server's own
     log_limit: int = LOG_BYTES_MAX  # bytes of one attempt's log; the rest is not kept
     host: str = "127.0.0.1"
     port: int = API_PORT  # 0: any free one
@@ -158,6 +160,8 @@ def check_config(config: ServerConfig) -> None:
         raise Invalid("strategy", f"a strategy has a name; the default is {DEFAULT}", code="invalid_strategy")
     check_strategy(config.strategy, "strategy")
     _check_store(config)
+    if config.blobs:
+        read_blobs_place(config.blobs)
     if config.log_level not in LEVELS:
         raise Invalid("log_level", f"a level is {', '.join(LEVELS)}, not {config.log_level!r:.60}")
     for name, least, most in BOUNDS:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from roost.blobs.factory import BlobRoot
 from roost.core.state.state import State
 from roost.model.errors import NotFound
 from roost.model.events import Event, PutRecords
@@ -42,6 +43,7 @@ class Context(NamedTuple):
     questions: Questions
     reading: Questions  # of large documents
     hooks: Hooks
+    blobs: BlobRoot
     history: History | None = None
     peers: Peers | None = None  # the other servers, where there can be some
     controller: str = ""  # where controllers connect, HOST:PORT

@@ -1,0 +1,120 @@
+"""Opening the blobs of a server by its setting: the one place that knows the forms.
+
+    DIRECTORY                                         a folder for each project
+    s3://BUCKET/PREFIX?endpoint=URL&region=REGION     a prefix for each project
+
+Projects share no blobs: no member of one can see, or find out by guessing, what another project has.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+from weakref import WeakValueDictionary
+
+from roost.blobs.files import FileBlobs
+from roost.blobs.memory import MemoryBlobs
+from roost.model.errors import Invalid
+from roost.model.spec.names import check_name
+from roost.ports.blobs import BlobStore
+
+S3 = "s3://"
+FORMS = "a directory, or s3://BUCKET/PREFIX?endpoint=URL&region=REGION"
+REGION = "us-east-1"
+PROJECTS_MAX = 100  # with a store in memory that are not in use; another one is opened in microseconds
+
+
+class FilesPlace(NamedTuple):
+    directory: Path
+
+    def __str__(self) -> str:
+        return str(self.directory)
+
+
+class S3Place(NamedTuple):
+    bucket: str
+    prefix: str = ""
+    endpoint: str = ""  # "": Amazon's, in the region
+    region: str = REGION
+
+    def __str__(self) -> str:
+        return f"{S3}{self.bucket}/{self.prefix}" + (f" at {self.endpoint}" if self.endpoint else "")
+
+
+class BlobRoot:
+    """The blobs of all projects. `is_shared`: every server that can lead reads the same ones."""
+
+    def __init__(self, open_project: Callable[[str], BlobStore], name: str, *, is_shared: bool) -> None:
+        self._open = open_project
+        self._name = name
+        self.is_shared = is_shared
+        # One store for a project as long as it is in use: it knows the uploads in progress.
+        self._used: WeakValueDictionary[str, BlobStore] = WeakValueDictionary()
+        self._recent: OrderedDict[str, BlobStore] = OrderedDict()
+
+    def project(self, name: str) -> BlobStore:
+        """The blobs of a project. Raises Invalid for a text that is no name of one."""
+        store = self._used.get(name)
+        if store is None:
+            check_name(name, "project")
+            store = self._used[name] = self._open(name)
+        self._recent[name] = store
+        self._recent.move_to_end(name)
+        if len(self._recent) > PROJECTS_MAX:
+            self._recent.popitem(last=False)
+        return store
+
+    def describe(self) -> str:
+        """Where they are, for an operator."""
+        return self._name
+
+
+def open_blobs(setting: str, data: Path) -> BlobRoot:
+    """The blobs of a server; nothing is connected or touched before the first call. Raises Invalid.
+
+    `data`: the server's own directory, where they are without a setting, and where uploads to S3 are collected.
+    """
+    place = read_place(setting) if setting else FilesPlace(data / "blobs")
+    if isinstance(place, FilesPlace):
+        files = FileBlobs(place.directory)
+        return BlobRoot(files.below, str(place), is_shared=bool(setting))
+    from roost.blobs.s3 import S3Blobs, S3Config
+
+    s3 = S3Blobs(S3Config(place.bucket, place.prefix, place.endpoint, place.region), data / "uploads")
+    return BlobRoot(s3.below, str(place), is_shared=True)
+
+
+def memory_blobs() -> BlobRoot:
+    """In memory, for tests: each project's as long as the root lives."""
+    stores: dict[str, BlobStore] = {}
+    return BlobRoot(lambda name: stores.setdefault(name, MemoryBlobs()), "memory", is_shared=False)
+
+
+def read_place(setting: str) -> FilesPlace | S3Place:
+    """The place that a setting names. Raises Invalid."""
+    if not setting or "\0" in setting:
+        raise Invalid("blobs", f"this is {FORMS}")
+    if not setting.startswith(S3):
+        if "://" in setting:
+            raise Invalid("blobs", f"what is before :// is unknown here; this is {FORMS}")
+        return FilesPlace(Path(setting).expanduser().absolute())
+    try:
+        url = urlsplit(setting)
+    except ValueError as error:
+        raise Invalid("blobs", f"{error}; this is {FORMS}") from None
+    if not url.netloc or "@" in url.netloc or url.fragment:
+        raise Invalid("blobs", f"this is {FORMS}, without keys: they come from the environment or a file")
+    return S3Place(url.netloc, unquote(url.path).strip("/"), **_options(url.query))
+
+
+def _options(query: str) -> dict[str, str]:
+    options: dict[str, str] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in ("endpoint", "region") or name in options:
+            raise Invalid("blobs", f"endpoint and region can be given, each once; not {name[:40]!r}")
+        options[name] = value
+    endpoint = options.get("endpoint", "")
+    if endpoint and not endpoint.startswith(("http://", "https://")):
+        raise Invalid("blobs", "the endpoint is a URL: https://HOST:PORT")
+    return options
