@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from roost.files.manifest import FileEntry, FolderEntry, LinkEntry, encode
-from roost.files.scan import scan
+from roost.files.scan import scan, scan_file
 from roost.model.errors import Invalid, TooMuch
 from roost.ports.blobs import digest_of
 
@@ -147,3 +147,47 @@ def test_a_folder_that_becomes_a_link_is_not_followed(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "open", swap)
     with pytest.raises(OSError):
         scan(root)
+
+
+def test_one_file_is_an_entry_with_its_name_and_a_link_to_it_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("one")
+    (tmp_path / "file").chmod(0o640)
+    (tmp_path / "link").symlink_to("file")
+    assert scan_file(tmp_path / "file") == FileEntry("file", 0o640, 3, digest_of(b"one"))
+    assert scan_file(tmp_path / "link") == FileEntry("link", 0o640, 3, digest_of(b"one"))
+    with pytest.raises(FileNotFoundError):
+        scan_file(tmp_path / "nothing")
+    with pytest.raises(Invalid, match="not a regular file"):
+        scan_file(tmp_path)
+
+
+def test_bytes_are_counted_while_they_are_read(tmp_path: Path) -> None:
+    write(tmp_path, a="x" * 10, d__b="y" * 5)
+    (tmp_path / "large").write_bytes(bytes(3 << 20))
+    read: list[int] = []
+    scan(tmp_path, read=read.append)
+    assert sum(read) == (3 << 20) + 15 and max(read) <= 1 << 20
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_unreadable_file_is_named_with_its_folder(tmp_path: Path) -> None:
+    write(tmp_path, d__x="one")
+    (tmp_path / "d" / "x").chmod(0)
+    with pytest.raises(PermissionError) as caught:
+        scan(tmp_path)
+    assert caught.value.filename == "d/x"
+
+
+def test_file_that_vanishes_is_named_with_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, d__x="one")
+    real = os.open
+
+    def opened(path: str, *given: object, **options: object) -> int:
+        if path == "x":
+            (tmp_path / "d" / "x").unlink()
+        return real(path, *given, **options)  # type: ignore[call-overload,no-any-return]
+
+    monkeypatch.setattr(os, "open", opened)
+    with pytest.raises(FileNotFoundError) as caught:
+        scan(tmp_path)
+    assert caught.value.filename == "d/x"

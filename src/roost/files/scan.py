@@ -3,7 +3,7 @@
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from roost.files.below import FILE, FOLDER
@@ -27,15 +27,20 @@ READ_BYTES = 1 << 20
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device"}
 
 
-def scan(root: Path, *, bytes_max: int = BLOB_BYTES_MAX, ignore: bool = True) -> Manifest:
+Read = Callable[[int], object]  # called with the bytes that were read since the last call
+
+
+def scan(
+    root: Path, *, bytes_max: int = BLOB_BYTES_MAX, ignore: bool = True, read: Read = lambda length: None
+) -> Manifest:
     """Everything below root that is not ignored. Raises Invalid or TooMuch with the path, OSError if unreadable.
 
     `ignore`: respect .gitignore and .roostignore. Links inside the tree are entries and are never followed, also when
-    something changes the directory meanwhile.
+    something changes the directory meanwhile. The name in an OSError is the path below root.
     """
     descriptor = os.open(root, FOLDER)
     try:
-        found = _Scan(bytes_max)
+        found = _Scan(bytes_max, read)
         entries = list(found.walk("", descriptor, Ignored() if ignore else None, 0))
     finally:
         os.close(descriptor)
@@ -45,8 +50,21 @@ def scan(root: Path, *, bytes_max: int = BLOB_BYTES_MAX, ignore: bool = True) ->
     return manifest
 
 
+def scan_file(path: Path, *, bytes_max: int = BLOB_BYTES_MAX, read: Read = lambda length: None) -> FileEntry:
+    """One file, as an entry with its name. A link is followed. Raises as `scan` does."""
+    found = path.resolve()
+    descriptor = os.open(found.parent, FOLDER)
+    try:
+        entry = _Scan(bytes_max, read).file(path.name, found.name, descriptor)
+    finally:
+        os.close(descriptor)
+    check(Manifest((entry,)), bytes_max)
+    return entry
+
+
 class _Scan:
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, read: Read) -> None:
+        self._read = read
         self._bytes_max = bytes_max
         self._bytes = 0
         self._entries = 0
@@ -70,25 +88,25 @@ class _Scan:
                 elif found.is_symlink():
                     yield LinkEntry(place, os.readlink(found.name, dir_fd=folder))
                 elif found.is_file(follow_symlinks=False):
-                    yield self._file(place, found.name, folder)
+                    yield self.file(place, found.name, folder)
                 else:  # not opened: with a device, that may do something
                     kind = stat.S_IFMT(found.stat(follow_symlinks=False).st_mode)
                     raise Invalid(place, f"is {KINDS.get(kind, 'neither a file nor a folder')}, and cannot be sent")
 
     def _folder(self, place: str, name: str, above: int, rules: Ignored | None, depth: int) -> Iterator[Entry]:
-        descriptor = os.open(name, FOLDER, dir_fd=above)
+        descriptor = _open(place, name, FOLDER, above)
         try:
             yield FolderEntry(place, os.fstat(descriptor).st_mode & MODE_MAX)
             yield from self.walk(place, descriptor, rules, depth + 1)
         finally:
             os.close(descriptor)
 
-    def _file(self, place: str, name: str, folder: int) -> FileEntry:
-        descriptor = os.open(name, FILE, dir_fd=folder)
+    def file(self, place: str, name: str, folder: int) -> FileEntry:
+        descriptor = _open(place, name, FILE, folder)
         try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
-                raise Invalid(place, "changed while it was read")
+                raise Invalid(place, "is not a regular file, or changed while it was read")
             if self._bytes + found.st_size > self._bytes_max:
                 raise TooMuch(f"the files have more than {self._bytes_max} bytes", path=place)
             size, digest = self._hash(descriptor)
@@ -104,6 +122,15 @@ class _Scan:
         while length := os.readv(descriptor, [self._buffer]):
             hasher.update(self._buffer[:length])
             size += length
+            self._read(length)
             if size > self._bytes_max:
                 break
         return size, SHA256 + hasher.hexdigest()
+
+
+def _open(place: str, name: str, flags: int, folder: int) -> int:
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except OSError as error:
+        error.filename = place  # the system has only the name, without its folder
+        raise
