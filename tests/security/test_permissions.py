@@ -38,6 +38,8 @@ TABLE = [
         {"name": "{x}", "project": "{p}", "command": "y"}, (201,)),
     Row("submit_batch", "POST", "/v1/workloads/batch", "submitter", "named",
         [{"name": "{x}", "project": "{p}", "command": "y"}], (201,)),
+    Row("start_pipeline", "POST", "/v1/pipelines", "submitter", "named",
+        {"pipeline": {"name": "{x}", "project": "{p}", "actions": [{"name": "a", "steps": ["y"]}]}}, (201,)),
     Row("plan", "POST", "/v1/plans", "submitter", "named", [{"name": "{x}", "project": "{p}", "command": "y"}]),
     Row("list_workloads", "GET", "/v1/workloads", "viewer", "some"),
     Row("get_workload", "GET", "/v1/workloads/{p}/job", "viewer", "project"),

@@ -16,6 +16,7 @@ METHODS = {
     "Run": "RunRequest -> stream RunFrame",
     "Attach": "AttachRequest -> stream RunFrame",
     "Watch": "WatchRequest -> stream WatchFrame",
+    "StartPipeline": "StartPipelineRequest -> StartPipelineReply",
     "Why": "WhyRequest -> WhyReply",
     "Plan": "PlanRequest -> PlanReply",
     "ListNodes": "ListNodesRequest -> ListNodesReply",
@@ -35,6 +36,19 @@ FIELDS = """
 ScheduleRequest.documents = 1 repeated string
 ScheduleRequest.apply = 2 bool
 ScheduleReply.workloads = 1 repeated Workload
+StartPipelineRequest.pipeline = 1 string
+StartPipelineRequest.variables = 2 repeated VariablesEntry
+StartPipelineRequest.only = 3 repeated string
+StartPipelineRequest.retention = 4 string
+StartPipelineRequest.run = 5 string
+StartPipelineReply.project = 1 string
+StartPipelineReply.pipeline = 2 string
+StartPipelineReply.run = 3 string
+StartPipelineReply.name = 4 string
+StartPipelineReply.actions = 5 repeated Action
+Action.action = 1 string
+Action.needs = 2 repeated NeedsEntry
+Action.workload = 3 Workload
 UpdateRequest.document = 1 string
 UnscheduleRequest.project = 1 string
 UnscheduleRequest.name = 2 string

@@ -102,6 +102,11 @@ class Controller:
         request = pb.ScheduleRequest(documents=map(_text, documents), apply=apply)
         return list(self._ask("Schedule", request, pb.ScheduleReply, again=apply).workloads)
 
+    def start_pipeline(self, pipeline: Document, **given: Any) -> pb.StartPipelineReply:
+        """Run a pipeline, all of its actions or none. `given`: variables, only, retention, run."""
+        request = pb.StartPipelineRequest(pipeline=_text(pipeline), **given)
+        return self._ask("StartPipeline", request, pb.StartPipelineReply)
+
     def update(self, document: Document) -> pb.Workload:
         return self._ask("Update", pb.UpdateRequest(document=_text(document)), pb.Workload)
 

@@ -13,6 +13,7 @@ from roost.client.transport import Query
 from roost.client.wait import WaitCalls
 from roost.schema import work
 from roost.schema.page import Page
+from roost.schema.pipelines.runs import PipelineStart, StartedRun
 from roost.schema.plans import PlanView
 from roost.schema.rollouts import VersionPage, VersionView
 from roost.schema.schedules import SchedulePage, ScheduleView
@@ -41,6 +42,14 @@ class WorkloadCalls(WaitCalls):
         """Submit many workloads, all or none. `plan`: the token of a plan for them."""
         query: Query = {"same_ok": same_ok or None, "plan": plan, "rerun": rerun or None}
         return self._call("POST", "/v1/workloads/batch", work.Accepted, documents, query).items
+
+    def start_pipeline(
+        self, pipeline: Mapping[str, Any], *, variables: Mapping[str, str] | None = None, only: Sequence[str] = (),
+        retention: str = "", run: str = "",
+    ) -> StartedRun:  # fmt: skip
+        """Run a pipeline, all of its actions or none. `only`: these actions and their dependencies."""
+        body = PipelineStart(dict(pipeline), dict(variables or {}), [*only], retention, run)
+        return self._call("POST", "/v1/pipelines", StartedRun, body)
 
     def plan(self, documents: Sequence[Document]) -> PlanView:
         """What submitting workloads would do; nothing is done. Its token makes a submission do exactly that."""

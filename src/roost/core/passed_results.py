@@ -10,7 +10,7 @@ from roost.core.state.state import State
 from roost.model.keys import WorkloadKey, instance_key
 from roost.model.limits import RESULT_ELEMENTS_MAX, RESULT_VARIABLE_BYTES_MAX, RESULT_VARIABLES_BYTES_MAX
 from roost.model.records.workload import After, Workload
-from roost.model.spec.pipeline import ACTION, PIPELINE, RUN
+from roost.model.spec.pipelines.labels import action_of, name_of
 from roost.model.states import FINISHED, Milestone, WorkloadKind
 
 NOT_IN_NAMES = re.compile("[^A-Z0-9]")
@@ -69,9 +69,8 @@ def _too_large(data: bytes, room: int) -> NotPassedBecause | None:
 def variable_of(other: Workload) -> str:
     """By the name of a workload; that of a job of a pipeline differs from run to run, so by its action."""
     labels = dict(label.partition("=")[::2] for label in other.policy.labels if "=" in label)
-    action = labels.get(ACTION, "")
-    is_action = action and other.name == f"{labels.get(PIPELINE)}-{labels.get(RUN)}-{action}"
-    return "ROOST_RESULT_" + NOT_IN_NAMES.sub("_", (action if is_action else other.name).upper())
+    action = action_of(other.name, labels)
+    return "ROOST_RESULT_" + NOT_IN_NAMES.sub("_", (name_of(action) if action else other.name).upper())
 
 
 def _result(state: State, condition: After, other: Workload, index: int) -> bytes | NotPassedBecause | None:

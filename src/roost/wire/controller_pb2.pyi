@@ -91,6 +91,150 @@ class ScheduleReply(_message.Message):
 Global___ScheduleReply: _TypeAlias = ScheduleReply  # noqa: Y015
 
 @_typing.final
+class StartPipelineRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class VariablesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    VARIABLES_FIELD_NUMBER: _builtins.int
+    ONLY_FIELD_NUMBER: _builtins.int
+    RETENTION_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    pipeline: _builtins.str
+    """as JSON, as a file has it; at most 8 MiB"""
+    retention: _builtins.str
+    """of records and logs, of actions that have none of their own"""
+    run: _builtins.str
+    """its ID; empty: the server makes one"""
+    @_builtins.property
+    def variables(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """of all actions; they override those of the file"""
+
+    @_builtins.property
+    def only(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """these actions and their dependencies; none: all"""
+
+    def __init__(
+        self,
+        *,
+        pipeline: _builtins.str = ...,
+        variables: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        only: _abc.Iterable[_builtins.str] | None = ...,
+        retention: _builtins.str = ...,
+        run: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["only", b"only", "pipeline", b"pipeline", "retention", b"retention", "run", b"run", "variables", b"variables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartPipelineRequest: _TypeAlias = StartPipelineRequest  # noqa: Y015
+
+@_typing.final
+class StartPipelineReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROJECT_FIELD_NUMBER: _builtins.int
+    PIPELINE_FIELD_NUMBER: _builtins.int
+    RUN_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    ACTIONS_FIELD_NUMBER: _builtins.int
+    project: _builtins.str
+    pipeline: _builtins.str
+    run: _builtins.str
+    name: _builtins.str
+    """PIPELINE-RUN: the names of its workloads begin so"""
+    @_builtins.property
+    def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Action]:
+        """each after those that it needs"""
+
+    def __init__(
+        self,
+        *,
+        project: _builtins.str = ...,
+        pipeline: _builtins.str = ...,
+        run: _builtins.str = ...,
+        name: _builtins.str = ...,
+        actions: _abc.Iterable[Global___Action] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "name", b"name", "pipeline", b"pipeline", "project", b"project", "run", b"run"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StartPipelineReply: _TypeAlias = StartPipelineReply  # noqa: Y015
+
+@_typing.final
+class Action(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class NeedsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    ACTION_FIELD_NUMBER: _builtins.int
+    NEEDS_FIELD_NUMBER: _builtins.int
+    WORKLOAD_FIELD_NUMBER: _builtins.int
+    action: _builtins.str
+    @_builtins.property
+    def needs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """workloads, and how far they must have come: succeeded, finished, started"""
+
+    @_builtins.property
+    def workload(self) -> Global___Workload: ...
+    def __init__(
+        self,
+        *,
+        action: _builtins.str = ...,
+        needs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        workload: Global___Workload | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["workload", b"workload"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "needs", b"needs", "workload", b"workload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Action: _TypeAlias = Action  # noqa: Y015
+
+@_typing.final
 class UpdateRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -74,6 +74,11 @@ class ControllerStub:
                 request_serializer=roost_dot_wire_dot_controller__pb2.WatchRequest.SerializeToString,
                 response_deserializer=roost_dot_wire_dot_controller__pb2.WatchFrame.FromString,
                 _registered_method=True)
+        self.StartPipeline = channel.unary_unary(
+                '/roost.controller.v1.Controller/StartPipeline',
+                request_serializer=roost_dot_wire_dot_controller__pb2.StartPipelineRequest.SerializeToString,
+                response_deserializer=roost_dot_wire_dot_controller__pb2.StartPipelineReply.FromString,
+                _registered_method=True)
         self.Why = channel.unary_unary(
                 '/roost.controller.v1.Controller/Why',
                 request_serializer=roost_dot_wire_dot_controller__pb2.WhyRequest.SerializeToString,
@@ -195,6 +200,13 @@ class ControllerServicer:
 
     def Watch(self, request, context):
         """Everything that may be seen, and then every change of it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StartPipeline(self, request, context):
+        """Run a pipeline: its actions become workloads, all of them or none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -329,6 +341,11 @@ def add_ControllerServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=roost_dot_wire_dot_controller__pb2.WatchRequest.FromString,
                     response_serializer=roost_dot_wire_dot_controller__pb2.WatchFrame.SerializeToString,
+            ),
+            'StartPipeline': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartPipeline,
+                    request_deserializer=roost_dot_wire_dot_controller__pb2.StartPipelineRequest.FromString,
+                    response_serializer=roost_dot_wire_dot_controller__pb2.StartPipelineReply.SerializeToString,
             ),
             'Why': grpc.unary_unary_rpc_method_handler(
                     servicer.Why,
@@ -612,6 +629,33 @@ class Controller:
             '/roost.controller.v1.Controller/Watch',
             roost_dot_wire_dot_controller__pb2.WatchRequest.SerializeToString,
             roost_dot_wire_dot_controller__pb2.WatchFrame.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartPipeline(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/roost.controller.v1.Controller/StartPipeline',
+            roost_dot_wire_dot_controller__pb2.StartPipelineRequest.SerializeToString,
+            roost_dot_wire_dot_controller__pb2.StartPipelineReply.FromString,
             options,
             channel_credentials,
             insecure,

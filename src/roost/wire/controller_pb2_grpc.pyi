@@ -52,6 +52,8 @@ class ControllerStub:
     """Follow an action that is there already, from a position on."""
     Watch: _grpc.UnaryStreamMultiCallable[_controller_pb2.WatchRequest, _controller_pb2.WatchFrame]
     """Everything that may be seen, and then every change of it."""
+    StartPipeline: _grpc.UnaryUnaryMultiCallable[_controller_pb2.StartPipelineRequest, _controller_pb2.StartPipelineReply]
+    """Run a pipeline: its actions become workloads, all of them or none."""
     Why: _grpc.UnaryUnaryMultiCallable[_controller_pb2.WhyRequest, _controller_pb2.WhyReply]
     """Why an instance is where it is, or why it is pending."""
     Plan: _grpc.UnaryUnaryMultiCallable[_controller_pb2.PlanRequest, _controller_pb2.PlanReply]
@@ -94,6 +96,8 @@ class ControllerAsyncStub(ControllerStub):
     """Follow an action that is there already, from a position on."""
     Watch: _aio.UnaryStreamMultiCallable[_controller_pb2.WatchRequest, _controller_pb2.WatchFrame]  # type: ignore[assignment]
     """Everything that may be seen, and then every change of it."""
+    StartPipeline: _aio.UnaryUnaryMultiCallable[_controller_pb2.StartPipelineRequest, _controller_pb2.StartPipelineReply]  # type: ignore[assignment]
+    """Run a pipeline: its actions become workloads, all of them or none."""
     Why: _aio.UnaryUnaryMultiCallable[_controller_pb2.WhyRequest, _controller_pb2.WhyReply]  # type: ignore[assignment]
     """Why an instance is where it is, or why it is pending."""
     Plan: _aio.UnaryUnaryMultiCallable[_controller_pb2.PlanRequest, _controller_pb2.PlanReply]  # type: ignore[assignment]
@@ -181,6 +185,14 @@ class ControllerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_controller_pb2.WatchFrame], _abc.AsyncIterator[_controller_pb2.WatchFrame]]:
         """Everything that may be seen, and then every change of it."""
+
+    @_abc_1.abstractmethod
+    def StartPipeline(
+        self,
+        request: _controller_pb2.StartPipelineRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_controller_pb2.StartPipelineReply, _abc.Awaitable[_controller_pb2.StartPipelineReply]]:
+        """Run a pipeline: its actions become workloads, all of them or none."""
 
     @_abc_1.abstractmethod
     def Why(

@@ -84,12 +84,12 @@ def test_what_would_run_as_json_and_only_some_of_it(typed: Type, pipeline: Write
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("actions: [{name: a, steps: [x]}]", "name: this is needed: a text"),
+        ("actions: [{name: a, steps: [x]}]", "name: a pipeline needs a name"),
         ("name: w\nactions: [{steps: [x]}]", "actions[0].name: an action needs a name"),
         ("name: w\nactions: [{name: a}]", "actions[0].steps: an action needs steps"),
         ("name: w\nactions: [{name: a, steps: []}]", "actions[0].steps: this must be 1 to 100 steps, not 0"),
         ("name: w\nactions: [{name: a, steps: [x], run: y}]", "actions[0].run: there is no such field"),
-        ("name: w\nactions: [{name: a b, steps: [x]}]", "actions[0].name: a name is made of"),
+        ('name: w\nactions: [{name: "a\\tb", steps: [x]}]', "actions[0].name: this must be one line"),
         ("name: w\nactions: [{name: a, steps: [x], needs: [b]}]", "actions[0].needs[0]: there is no action 'b'"),
         ("name: w\n---\nname: v\n", "a file holds one pipeline; this one has 2 documents"),
         ("", "there is nothing in it"),

@@ -27,3 +27,17 @@ def test_runs_are_listed_shown_and_cancelled_by_their_own_words(typed: Type, tmp
     followed = typed("ci", "follow", run)
     assert followed.exit_code == 1
     assert "build is cancelled" in followed.stderr
+
+
+def test_titles_are_shown_and_found_by_their_names(typed: Type, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("name: Web shop\nactions: [{name: Unit tests, steps: [make test]}]\n")
+    assert "└── Unit tests" in typed("ci", "check", str(file)).stdout
+    run = typed("ci", "run", "--no-follow", str(file)).stdout.strip()
+    assert typed("ci", "show", f"Web-shop-{run}").stdout.splitlines()[-1].startswith("Unit tests  queued")
+    for pipeline in ("Web shop", "Web-shop"):
+        assert typed("ci", "list", pipeline).stdout.splitlines()[1].startswith(f"{run}  Web shop  queued")
+    for action in ("Unit tests", "Unit-tests"):
+        logs = typed("ci", "logs", run, action)
+        assert f"Web-shop-{run}-Unit-tests.0 is queued" in logs.stderr
+    assert typed("ci", "cancel", run).exit_code == 0

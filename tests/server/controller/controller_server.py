@@ -15,8 +15,9 @@ from roost.wire import controller_pb2 as pb
 from tests.server.inprocess_server import DEADLINE_S, TOKEN, InprocessServer, inprocess_server
 
 REPLIES: dict[str, type[Message]] = {
-    "Schedule": pb.ScheduleReply, "Update": pb.Workload, "Unschedule": pb.Workload, "Get": pb.GetReply,
-    "List": pb.ListReply, "Run": pb.RunFrame, "Attach": pb.RunFrame, "Watch": pb.WatchFrame,
+    "Schedule": pb.ScheduleReply,
+    "StartPipeline": pb.StartPipelineReply, "Update": pb.Workload, "Unschedule": pb.Workload,
+    "Get": pb.GetReply, "List": pb.ListReply, "Run": pb.RunFrame, "Attach": pb.RunFrame, "Watch": pb.WatchFrame,
     "Why": pb.WhyReply, "Plan": pb.PlanReply, "ListNodes": pb.ListNodesReply, "GetNode": pb.GetNodeReply,
     "Drain": pb.Node, "PreviewDrain": pb.DrainPreview, "Cordon": pb.Node, "Uncordon": pb.Node,
     "CreateJoinToken": pb.CreateJoinTokenReply, "ListJoinTokens": pb.ListJoinTokensReply,

@@ -1,17 +1,16 @@
 """roost ci: pipelines of actions: run one, check a file, list and show runs, run again what failed."""
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from roost.cli.ci.file import read_checked, read_jobs, retry_run, tree
+from roost.cli.ci.file import read_pipeline_file, retry_run, tree
 from roost.cli.ci.follow import RunFollower
 from roost.cli.ci.output import JsonLines, Lines
 from roost.cli.ci.runs import PipelineRun, cancel_run, elements_of, find_run, list_runs
-from roost.cli.ci.stages import HEADER, Stage, exit_code, result_of, row_of
+from roost.cli.ci.stages import HEADER, Stage, exit_code, needs_of, result_of, row_of
 from roost.cli.common.exit_codes import NOT_PLACED
 from roost.cli.common.format import ago, took
 from roost.cli.common.interrupts import Interrupts
@@ -24,9 +23,9 @@ from roost.cli.work.logs import instances_of, print_logs
 from roost.cli.work.run import SIGNAL_BASE
 from roost.cli.work.why import BLOCKED_CODES, UNKNOWN, explain
 from roost.client import Client
-from roost.model.spec.pipeline import ACTION
+from roost.model.spec.pipelines.expansion import RunOptions
+from roost.model.spec.pipelines.labels import ACTION, name_of
 
-RUN_BYTES = 3  # six hexadecimal digits: two runs of one pipeline do not meet by chance, and one that does is refused
 REASONS_MAX = 10  # first pending actions whose reason is shown
 
 only_option = click.option(
@@ -78,7 +77,10 @@ def ci(ctx: click.Context) -> None:
 @click.option("--retention", default="", metavar="DURATION", help="Retention of records and logs. [default: 7d]")
 @click.option("-p", "--project", default="", envvar="ROOST_PROJECT", help="Project of the run, if the file has none.")
 @json_option
-def run(file: str, no_follow: bool, as_json: bool, **given: Any) -> None:
+def run(
+    file: str, variables: dict[str, str], only: tuple[str, ...], no_follow: bool, retention: str, project: str,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Run a pipeline and stream the output of its actions.
 
     Every line has the name of its action as prefix. All actions are submitted in one request, all or none. stdout has
@@ -97,14 +99,13 @@ def run(file: str, no_follow: bool, as_json: bool, **given: Any) -> None:
     --no-follow 4 when all actions are pending.
     Next: `roost ci show RUN`, `roost ci retry RUN`, `roost logs PIPELINE-RUN-ACTION`.
     """
-    jobs = read_jobs(file, os.urandom(RUN_BYTES).hex(), **given)
+    checked = read_pipeline_file(file, RunOptions(variables, only, retention), project)
     with connect() as client:
         if no_follow:
-            made, _ = jobs.submit(client)
+            made, *_ = checked.start(client)
             sys.exit(_leave(client, made, as_json))
-        with Interrupts() as interrupts:  # before it is submitted: from then on there is something to cancel
-            made, since = jobs.submit(client)
-            stages = [Stage(*item) for item in zip(made.workloads, jobs.documents, strict=True)]
+        with Interrupts() as interrupts:  # before it is started: from then on there is something to cancel
+            made, stages, since = checked.start(client)
             sys.exit(_follow(client, made, stages, since, interrupts, as_json))
 
 
@@ -124,11 +125,12 @@ def check(file: str, only: tuple[str, ...]) -> Output:
     Exit code: 0 valid, 2 invalid.
     Next: `roost ci run FILE`.
     """
-    pipeline = read_checked(file, only)
+    pipeline = read_pipeline_file(file, RunOptions(only=only)).pipeline
     actions = [
-        {"name": action.name, "needs": {need.action: need.when for need in action.needs}} for action in pipeline.actions
+        {"name": action.title, "needs": {need.action: need.when for need in action.needs}}
+        for action in pipeline.actions
     ]
-    value = {"name": pipeline.name, "project": pipeline.project, "actions": actions}
+    value = {"name": pipeline.title, "project": pipeline.project, "actions": actions}
     return Output(value, lambda: click.echo("\n".join(tree(pipeline))))
 
 
@@ -230,7 +232,7 @@ def follow(target: Target, project: str, as_json: bool) -> None:
         found = _find(client, in_project(target, project))
         since = client.workloads.page(found.project, found.workloads[0].name).revision
         stages = [
-            Stage(workload, client.workloads.get(workload.project, workload.name).document)
+            Stage(workload, needs_of(client.workloads.get(workload.project, workload.name).document))
             for workload in found.workloads
         ]
         for stage in stages:
@@ -255,10 +257,12 @@ def logs(target: Target, actions: tuple[str, ...], project: str, as_json: bool) 
     with connect() as client:
         found = _find(client, in_project(target, project))
         known = {workload.labels[ACTION]: workload for workload in found.workloads}
+        names = {name_of(action) for action in known}
         for action in actions:
-            if action not in known:
+            if name_of(action) not in names:
                 raise click.UsageError(f"{found} has no action {action}; it has {', '.join(known)}")
-        chosen = [workload for action, workload in known.items() if not actions or action in actions]
+        wanted = set(map(name_of, actions)) or names
+        chosen = [workload for action, workload in known.items() if name_of(action) in wanted]
         print_logs(client, instances_of(chosen), False, 0, as_json, "stdout")
 
 

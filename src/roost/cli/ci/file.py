@@ -1,63 +1,47 @@
-"""From a pipeline file to jobs on a server: read, checked here, submitted in one request, retried one by one."""
+"""From a pipeline file to a run: read, checked here, started in one request; its actions are retried one by one."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from roost.cli.ci.runs import PipelineRun, elements_of
-from roost.cli.ci.stages import Stage
+from roost.cli.ci.stages import Stage, needs_of
 from roost.cli.common.array_file import with_action_values
 from roost.cli.common.exit_codes import USAGE, Failure, exit_code_of, on_lines
-from roost.cli.work.apply import read_file, split_path
+from roost.cli.work.apply import read_file
 from roost.client import Client
 from roost.client.errors import ApiError
 from roost.model.errors import Invalid
 from roost.model.limits import DEFAULT_PROJECT
-from roost.model.spec.pipeline import Action, Pipeline, chosen, document_of, read_pipeline
-from roost.model.spec.problems import Problems
+from roost.model.spec.pipelines.actions import Action, Pipeline
+from roost.model.spec.pipelines.expansion import RunOptions, jobs_of
 
 EXAMPLE_RUN = "000000"  # ID of the run if a file is only checked
 
 
-class Jobs(NamedTuple):
-    """A pipeline whose jobs are ready to be submitted."""
+class PipelineFile(NamedTuple):
+    """A pipeline that a server would accept, as far as a client can check."""
 
     file: str
+    raw: dict[str, Any]
     pipeline: Pipeline
-    run: str
-    documents: list[dict[str, Any]]
+    options: RunOptions
 
-    def submit(self, client: Client) -> tuple[PipelineRun, int]:
-        """Submit all of them, or none. The run, and a revision from before it."""
-        pipeline = self.pipeline
-        since = client.workloads.page(pipeline.project, self.documents[0]["name"]).revision
+    def start(self, client: Client) -> tuple[PipelineRun, list[Stage], int]:
+        """Start all actions, or none. The run, its stages, and a revision from before it."""
+        options = self.options
         try:
-            made = client.workloads.submit_batch(self.documents)
+            made = client.workloads.start_pipeline(
+                self.raw, variables=options.variables, only=options.only, retention=options.retention
+            )
         except ApiError as error:
-            message = on_lines(f"{self.file}: {self._with_place(*item)}" for item in error.errors)
+            items = [(path.removeprefix("pipeline").lstrip("."), message) for path, message in error.errors]
+            message = on_lines(f"{self.file}: {path}{': ' if path else ''}{message}" for path, message in items)
             raise Failure(message, error.hint, exit_code_of(error)) from None
-        return PipelineRun(pipeline.project, pipeline.name, self.run, list(made)), since
-
-    def _with_place(self, path: str, message: str) -> str:
-        if not path:
-            return message
-        number, field = split_path(path, len(self.pipeline.actions))
-        field = field.replace("after", "needs", 1)  # as it is called in the file
-        return f"{self.pipeline.actions[number].path}{'.' if field else ''}{field}: {message}"
+        run = PipelineRun(made.project, made.pipeline, made.run, [item.workload for item in made.actions])
+        return run, [Stage(item.workload, item.needs) for item in made.actions], made.since
 
 
-def read_jobs(
-    file: str, run: str, variables: Mapping[str, str], only: Sequence[str], retention: str, project: str
-) -> Jobs:
-    pipeline = read_checked(file, only, variables, retention, project)
-    documents = [document_of(pipeline, action, run, variables, retention) for action in pipeline.actions]
-    return Jobs(file, pipeline, run, documents)
-
-
-def read_checked(
-    file: str, only: Sequence[str], variables: Mapping[str, str] | None = None, retention: str = "", project: str = ""
-) -> Pipeline:
-    """The pipeline of a file that a server would accept, as far as a client can check."""
+def read_pipeline_file(file: str, options: RunOptions, project: str = "") -> PipelineFile:
     found = list(read_file(file))
     if not found:
         raise Failure(f"{file}: there is nothing in it", exit_code=USAGE)
@@ -67,21 +51,17 @@ def read_checked(
     if isinstance(raw, dict) and project:
         raw = {"project": project, **raw}
     try:
-        pipeline = chosen(read_pipeline(raw), only)
-        problems = Problems()
-        for action in pipeline.actions:
-            problems.check(document_of, pipeline, action, EXAMPLE_RUN, variables or {}, retention)
-        problems.refuse()
+        pipeline, _ = jobs_of(raw, EXAMPLE_RUN, options)
     except Invalid as error:
         raise Failure(on_lines(f"{file}: {item}" for item in error.every), exit_code=USAGE) from None
-    return pipeline
+    return PipelineFile(file, raw, pipeline, options)
 
 
 def retry_run(client: Client, run: PipelineRun) -> tuple[list[Stage], int, int]:
     """Retry all actions that did not succeed, dependencies first. Stages, the revision before, number of retries."""
     since = client.workloads.page(run.project, run.workloads[0].name).revision
     existing = [client.workloads.get(workload.project, workload.name) for workload in run.workloads]
-    stages = [Stage(workload, workload.document, elements_of(client, workload)) for workload in existing]
+    stages = [Stage(workload, needs_of(workload.document), elements_of(client, workload)) for workload in existing]
     again = 0
     for stage in stages:
         if stage.workload.is_over and stage.workload.state != "succeeded":
@@ -99,11 +79,11 @@ def tree(pipeline: Pipeline) -> list[str]:
         last = max((need.action for need in action.needs), key=lambda name: places[name], default="")
         below.setdefault(last, []).append(action)
     where = "" if pipeline.project == DEFAULT_PROJECT else f" of project {pipeline.project}"
-    lines = [(f"{pipeline.name}{where}", "")]
+    lines = [(f"{pipeline.title}{where}", "")]
     stack = [("", action, action is below[""][-1]) for action in reversed(below.get("", []))]
     while stack:
         indent, action, is_last = stack.pop()
-        lines.append((f"{indent}{'└── ' if is_last else '├── '}{action.name}", _about(action)))
+        lines.append((f"{indent}{'└── ' if is_last else '├── '}{action.title}", _about(action)))
         inner = below.get(action.name, [])
         deeper = indent + ("    " if is_last else "│   ")
         stack += [(deeper, item, item is inner[-1]) for item in reversed(inner)]

@@ -8,7 +8,8 @@ from roost.cli.common.exit_codes import Failure
 from roost.cli.common.session import existing
 from roost.cli.common.targets import Target
 from roost.client import Client
-from roost.model.spec.pipeline import ACTION, ACTIONS_MAX, PIPELINE, RUN
+from roost.model.spec.pipelines.definition import ACTIONS_MAX
+from roost.model.spec.pipelines.labels import PIPELINE, RUN, action_of, name_of
 from roost.model.states import WORST_FIRST
 from roost.schema.work import InstanceView, WorkloadView
 
@@ -27,7 +28,7 @@ class PipelineRun(NamedTuple):
     @property
     def name(self) -> str:
         """What the names of its jobs begin with; two runs of one project never share it."""
-        return f"{self.pipeline}-{self.id}"
+        return f"{name_of(self.pipeline)}-{self.id}"
 
     @property
     def state(self) -> str:
@@ -54,11 +55,8 @@ def runs_of(workloads: Iterable[WorkloadView]) -> list[PipelineRun]:
     """Runs, newest first, of workloads sorted newest first. Other uses of our labels are ignored."""
     found: dict[tuple[str, str, str], PipelineRun] = {}
     for workload in workloads:
-        labels = workload.labels
-        if not all(label in labels for label in (PIPELINE, RUN, ACTION)):
-            continue
-        key = (workload.project, labels[PIPELINE], labels[RUN])
-        if workload.name == f"{key[1]}-{key[2]}-{labels[ACTION]}":
+        if action_of(workload.name, workload.labels):
+            key = (workload.project, workload.labels[PIPELINE], workload.labels[RUN])
             found.setdefault(key, PipelineRun(*key, [])).workloads.append(workload)
     for run in found.values():
         run.workloads.reverse()
@@ -66,8 +64,11 @@ def runs_of(workloads: Iterable[WorkloadView]) -> list[PipelineRun]:
 
 
 def list_runs(client: Client, project: str, pipeline: str = "") -> list[PipelineRun]:
+    """Runs, newest first; of the pipeline with that title or name."""
     label = f"{PIPELINE}={pipeline}" if pipeline else PIPELINE
     found = client.workloads.list(project=project, label=label, limit=LISTED_MAX)
+    if pipeline and not found:
+        return [run for run in list_runs(client, project) if name_of(run.pipeline) == pipeline]
     runs = runs_of(found)
     return runs[:-1] if len(found) == LISTED_MAX else runs  # of the oldest one not all actions may be here
 
@@ -76,7 +77,7 @@ def find_run(client: Client, project: str, word: str) -> PipelineRun:
     """The run of that id, or of that name: PIPELINE-ID."""
     pipeline, _, id = word.rpartition("-")
     found = runs_of(client.workloads.list(project=project, label=f"{RUN}={id}", limit=ACTIONS_MAX * 10))
-    found = [run for run in found if not pipeline or run.pipeline == pipeline]
+    found = [run for run in found if not pipeline or name_of(run.pipeline) == pipeline]
     if not found:
         raise Failure(f"there is no run {word} in project {project}", "`roost ci list` shows stored runs")
     if len(found) > 1:

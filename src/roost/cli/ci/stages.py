@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from roost.cli.common.exit_codes import FAILED
 from roost.cli.common.format import took
 from roost.cli.work.run import exit_code_of
-from roost.model.spec.pipeline import ACTION
+from roost.model.spec.pipelines.labels import ACTION
 from roost.model.states import FINISHED, InstanceState
 from roost.schema.feed import EndingView
 from roost.schema.work import InstanceView, WorkloadView
@@ -30,10 +30,11 @@ class StageResult(NamedTuple):
 
 class Stage:
     def __init__(
-        self, workload: WorkloadView, document: Mapping[str, Any], instances: Iterable[InstanceView] = ()
+        self, workload: WorkloadView, needs: Mapping[str, str], instances: Iterable[InstanceView] = ()
     ) -> None:
+        """`needs`: the workloads that it comes after, and how far they must have come."""
         self.workload = workload
-        self.needs = _needs(workload.project, document)
+        self.needs = [f"{workload.project}/{name}" for name, when in needs.items() if when != "started"]
         self.action = workload.labels.get(ACTION, workload.name)
         self.instances = {instance.index: instance for instance in instances}
         # What was written before it was followed is not printed again; an attempt that comes now is.
@@ -107,10 +108,9 @@ def row_of(result: StageResult) -> tuple[str, ...]:
     return name, result.state, took(result.started_ms, result.finished_ms), code, result.node or "-", message
 
 
-def _needs(project: str, document: Mapping[str, Any]) -> list[str]:
-    """The workloads that are over before this one starts."""
+def needs_of(document: Mapping[str, Any]) -> dict[str, str]:
     blocks = [item if isinstance(item, dict) else {"workload": item} for item in document.get("after", [])]
-    return [f"{project}/{block['workload']}" for block in blocks if block.get("when") != "started"]
+    return {block["workload"]: block.get("when", "succeeded") for block in blocks}
 
 
 def _code(state: str, bad: InstanceView | None) -> int:

@@ -14,6 +14,10 @@ def check_name(name: str, path: str) -> None:
     _check(name, path, _NAME, "letters, digits, '-' and '_', beginning and ending with a letter or digit")
 
 
+def is_name(text: str) -> bool:
+    return len(text) <= NAME_LENGTH_MAX and _NAME.fullmatch(text) is not None
+
+
 def check_node_name(name: str, path: str) -> None:
     _check(name, path, _NODE_NAME, "letters, digits, '-', '_' and '.', beginning and ending with a letter or digit")
 

@@ -5,14 +5,13 @@ the REST API. The others are functions.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import msgspec
 from google.protobuf.message import Message
 
-from roost.model.errors import Invalid, RoostError, TooMuch, Unreadable
+from roost.model.errors import Invalid, TooMuch
 from roost.model.states import NodeStatus, WorkloadState
 from roost.schema.enrolment import Inviting
 from roost.schema.nodes import Draining, NodeDetail, NodePage
@@ -23,7 +22,8 @@ from roost.server.operations.context import AsOf, Call
 from roost.server.operations.dispatch import Dispatcher
 from roost.server.operations.fleet import join, nodes
 from roost.server.operations.parameters import PAGE_MAX
-from roost.server.operations.work import events, history, instances, workloads
+from roost.server.operations.paths import renamed_paths
+from roost.server.operations.work import events, history, instances, pipelines, workloads
 from roost.server.operations.work.documents import BATCH_MAX, BODY_BYTES_MAX, Documents
 from roost.wire import controller_pb2 as pb
 
@@ -70,7 +70,7 @@ async def schedule(caller: Caller, request: pb.ScheduleRequest) -> pb.ScheduleRe
     if len(request.documents) == 1:
         made = [await submit_one(caller, request.documents[0], "documents[0]", apply=request.apply)]
     else:
-        with _path_of(lambda path: f"documents{path}" if path.startswith("[") else path.replace("$", "documents")):
+        with renamed_paths(lambda path: f"documents{path}" if path.startswith("[") else path.replace("$", "documents")):
             made = (await caller.perform(workloads.submit_batch, documents, request.apply)).items
     return pb.ScheduleReply(workloads=[workload_message(view, view.result) for view in made])
 
@@ -94,6 +94,28 @@ async def get(caller: Caller, request: pb.GetRequest) -> pb.GetReply:
     return reply
 
 
+async def start_pipeline(caller: Caller, request: pb.StartPipelineRequest) -> pb.StartPipelineReply:
+    body = {
+        "pipeline": msgspec.Raw(request.pipeline.encode() or b"null"),
+        "variables": dict(request.variables),
+        "only": list(request.only),
+        "retention": request.retention,
+        "run": request.run,
+    }
+    text = msgspec.json.encode(body)
+    if len(text) > BODY_BYTES_MAX:
+        raise TooMuch(f"a pipeline may have {BODY_BYTES_MAX:,} bytes", path="pipeline")
+    with renamed_paths(lambda path: path.replace("$", "pipeline")):
+        made = await caller.perform(pipelines.start_pipeline, Documents(text))
+    actions = [
+        pb.Action(action=item.action, needs=item.needs, workload=workload_message(item.workload, item.workload.result))
+        for item in made.actions
+    ]
+    return pb.StartPipelineReply(
+        project=made.project, pipeline=made.pipeline, run=made.run, name=made.name, actions=actions
+    )
+
+
 def documents_of(documents: Sequence[str]) -> Documents:
     """Several documents as one list; the operation reads them."""
     if not 1 <= len(documents) <= BATCH_MAX:
@@ -114,21 +136,9 @@ async def submit_one(
     caller: Caller, document: str, field: str, *, apply: bool = False, must_exist: bool = False, single: bool = False
 ) -> SubmittedView:
     """Submit one workload. An error names the field that the document came in."""
-    with _path_of(lambda path: field if path == "$" else f"{field}.{path}" if path else ""):
+    with renamed_paths(lambda path: field if path == "$" else f"{field}.{path}" if path else ""):
         documents = Documents(document.encode(), one_instance=single)
         return await caller.perform(workloads.submit, documents, apply, must_exist)
-
-
-@contextmanager
-def _path_of(rename: Callable[[str], str]) -> Iterator[None]:
-    """Change the path of an error: from a field of a document to one of the request."""
-    try:
-        yield
-    except RoostError as error:
-        error.path = rename("$" if isinstance(error, Unreadable) and not error.path else error.path)
-        for listed in error.params.get("errors", ()):
-            listed["path"] = rename(listed["path"])
-        raise
 
 
 def check_names(project: str, name: str, field: str = "name") -> None:
@@ -203,6 +213,7 @@ CALLS = {
     ),
     "Get": RpcCall(pb.GetRequest, get),
     "List": performing(pb.ListRequest, workloads.list_workloads, _listed, _list_reply),
+    "StartPipeline": RpcCall(pb.StartPipelineRequest, start_pipeline),
     "Why": performing(
         pb.WhyRequest, workloads.why, lambda asked: (*_named(asked), _index(asked), not asked.brief), pb.WhyReply
     ),

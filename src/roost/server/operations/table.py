@@ -10,7 +10,17 @@ from roost.model.records.access import ADMIN, OPERATOR, SUBMITTER, VIEWER
 from roost.server.operations.fleet import join, nodes, pools, reservations, servers
 from roost.server.operations.permit import Rule, Scope
 from roost.server.operations.sharing import access, projects, secrets, tokens, webhooks
-from roost.server.operations.work import events, history, instances, logs, schedules, services, templates, workloads
+from roost.server.operations.work import (
+    events,
+    history,
+    instances,
+    logs,
+    pipelines,
+    schedules,
+    services,
+    templates,
+    workloads,
+)
 
 ANYBODY = 0
 LEADER, ANY = True, False
@@ -20,6 +30,7 @@ RULES: dict[Callable[..., Any], Rule] = {
     # The projects are in the body.
     workloads.submit: Rule(SUBMITTER, Scope.SOMEWHERE, LEADER, "POST /v1/workloads", 201),
     workloads.submit_batch: Rule(SUBMITTER, Scope.SOMEWHERE, LEADER, "POST /v1/workloads/batch", 201),
+    pipelines.start_pipeline: Rule(SUBMITTER, Scope.SOMEWHERE, LEADER, "POST /v1/pipelines", 201),
     workloads.plan: Rule(SUBMITTER, Scope.SOMEWHERE, LEADER, "POST /v1/plans"),
     workloads.list_workloads: Rule(VIEWER, Scope.SOMEWHERE, ANY, "GET /v1/workloads"),
     workloads.get_workload: Rule(VIEWER, Scope.PROJECT, ANY, "GET /v1/workloads/{project}/{name}"),

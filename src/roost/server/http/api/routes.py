@@ -23,6 +23,7 @@ from roost.model.errors import Invalid, RoostError
 from roost.model.records.enrolment import JoinRequest
 from roost.model.spec.document import Document
 from roost.model.spec.reading import is_struct
+from roost.schema.pipelines.runs import PipelineStart
 from roost.server.auth.shares import Shares
 from roost.server.http.api.answers import ANSWERS, AS_OF, OF_VIEW, STREAMS_MAX, Answering
 from roost.server.http.api.bodies import read_documents, read_fields, taking
@@ -36,6 +37,7 @@ from roost.server.operations.fleet import nodes
 from roost.server.operations.permit import Rule, Scope
 from roost.server.operations.table import RULES
 from roost.server.operations.work.documents import BATCH_MAX, Documents
+from roost.server.operations.work.pipelines import start_pipeline
 from roost.server.operations.work.workloads import submit
 
 CONSTRAINTS = ("ge", "le", "max_length", "pattern", "description")
@@ -87,7 +89,7 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
         parameters.append(Parameter("last", Parameter.KEYWORD_ONLY, default=None, annotation=last))
     takes: Any = taking(fields, required=required) if body and fields is not Documents else None
     if fields is Documents:
-        takes = taking(Document, many=0 if operation is submit else BATCH_MAX)
+        takes = taking(PipelineStart) if operation is start_pipeline else _documents(is_one=operation is submit)
     parameters.insert(0, Parameter("request", Parameter.POSITIONAL_OR_KEYWORD, annotation=ApiRequest))
     described: Any = handle
     described.__name__, described.__doc__ = operation.__name__, operation.__doc__
@@ -104,6 +106,10 @@ def handler_of(operation: Callable[..., Any], rule: Rule) -> HTTPRouteHandler:
         security=[{}] if rule.scope is Scope.OPEN else None,
         **({"operation_class": takes} if body else {}),
     )(handle)
+
+
+def _documents(*, is_one: bool) -> Any:
+    return taking(Document, many=0 if is_one else BATCH_MAX)
 
 
 def _answering(operation: Callable[..., Any], returned: Any) -> Answering:

@@ -15,6 +15,7 @@ from roost.model.spec.document import Document
 from roost.model.spec.reading import is_struct
 from roost.schema.errors import ErrorView
 from roost.schema.nodes import DrainPlanView
+from roost.schema.pipelines.runs import PipelineStart
 from roost.server.operations.context import AsOf
 from roost.server.operations.work.documents import Documents
 from roost.server.operations.work.logs import LogSlice
@@ -75,7 +76,7 @@ class _Described(JsonRenderPlugin):
 
     def _complete(self, openapi_schema: dict[str, Any]) -> None:
         found = {struct for operation in self._operations for struct in _structs(operation)}
-        structs = {Document, DrainPlanView, ErrorView, *found}
+        structs = {Document, PipelineStart, DrainPlanView, ErrorView, *found}
         _, parts = msgspec.json.schema_components(structs, ref_template="#/components/schemas/{name}")
         for name, fields in CHECKED.items():
             for field, more in fields.items():

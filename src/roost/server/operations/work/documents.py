@@ -57,8 +57,8 @@ async def read_batch(call: Call, documents: Documents) -> tuple[WorkloadSpec, ..
 
 async def _read(call: Call, documents: Documents, *, is_list: bool) -> tuple[WorkloadSpec, ...]:
     if len(documents.text) <= QUICK_BYTES_MAX:
-        raws = _decoded(documents, is_list)
-        if len(raws) <= QUICK_DOCUMENTS_MAX and sum(map(_count_rules, raws)) <= QUICK_RULES_MAX:
+        raws = decoded(documents, is_list)
+        if len(raws) <= QUICK_DOCUMENTS_MAX and sum(map(count_rules, raws)) <= QUICK_RULES_MAX:
             if not any(map(is_templated, raws)):
                 return tuple(_checked(raws, documents, is_list))
             finder = TemplateFinder(await call.state(), call.principal)
@@ -70,6 +70,11 @@ async def _read(call: Call, documents: Documents, *, is_list: bool) -> tuple[Wor
         pieces = await call.context.questions.ask(
             lambda state: _packed(documents, is_list, TemplateFinder(state, call.principal)), who
         )
+    return await unpacked(pieces)
+
+
+async def unpacked(pieces: Iterable[bytes]) -> tuple[WorkloadSpec, ...]:
+    """Specifications that another process has packed."""
     slices = Slices()
     wanted: list[WorkloadSpec] = []
     for piece in pieces:
@@ -83,19 +88,19 @@ async def _read(call: Call, documents: Documents, *, is_list: bool) -> tuple[Wor
 
 def _packed_plain(documents: Documents, is_list: bool, _: State) -> list[bytes] | None:
     """None: some are made from templates."""
-    raws = _decoded(documents, is_list)
-    return None if any(map(is_templated, raws)) else _pack(_checked(raws, documents, is_list))
+    raws = decoded(documents, is_list)
+    return None if any(map(is_templated, raws)) else pack(_checked(raws, documents, is_list))
 
 
 def _packed(documents: Documents, is_list: bool, finder: TemplateFinder) -> list[bytes]:
-    return _pack(_checked(_decoded(documents, is_list), documents, is_list, finder))
+    return pack(_checked(decoded(documents, is_list), documents, is_list, finder))
 
 
-def _pack(wanted: list[WorkloadSpec]) -> list[bytes]:
+def pack(wanted: list[WorkloadSpec]) -> list[bytes]:
     return [msgspec.msgpack.encode(wanted[start : start + PIECE]) for start in range(0, len(wanted), PIECE)]
 
 
-def _decoded(documents: Documents, is_list: bool) -> list[Any]:
+def decoded(documents: Documents, is_list: bool) -> list[Any]:
     raw = (decode_yaml if documents.is_yaml else decode_json)(documents.text)
     if not is_list:
         return [raw]
@@ -109,7 +114,7 @@ def _decoded(documents: Documents, is_list: bool) -> list[Any]:
 def _is_quick(raws: list[Any], finder: TemplateFinder) -> bool:
     """Whether the templates of these documents are few and small enough to be rendered at once."""
     found = [finder.peek(raw) for raw in raws if is_templated(raw)]
-    rules = sum(_count_rules(template.workload) for template, _ in found if template is not None)
+    rules = sum(count_rules(template.workload) for template, _ in found if template is not None)
     return rules <= QUICK_RULES_MAX and sum(size for _, size in found) <= QUICK_TEMPLATES_BYTES_MAX
 
 
@@ -118,22 +123,33 @@ def _checked(
 ) -> list[WorkloadSpec]:
     problems = Problems()
     wanted: list[WorkloadSpec] = []
-    rules: set[str] = set()
+    rules = RuleLimit()
     for number, raw in enumerate(raws):
         path = f"[{number}]" if is_list else ""
         spec = problems.check(_spec, raw, path, finder)
         if spec is not None:
-            problems.check(_check_driver, spec, path)
+            problems.check(check_driver, spec, path)
             problems.check(_check_single, documents, spec)
         wanted.append(spec)
-        rules.update(_rules_of([spec]) if spec is not None else ())
-        if len(rules) > RULES_MAX:
-            message = f"a request may have {RULES_MAX} different rules; send the workloads in several requests"
-            raise Invalid(f"[{number}].placement", message)
+        if spec is not None:
+            rules.add(spec, f"[{number}].placement")
         if len(problems.found) > ERRORS_MAX:
             break
     problems.refuse()
     return wanted
+
+
+class RuleLimit:
+    """Counts the different rules of a request."""
+
+    def __init__(self) -> None:
+        self._rules: set[str] = set()
+
+    def add(self, spec: WorkloadSpec, path: str) -> None:
+        self._rules.update(_rules_of([spec]))
+        if len(self._rules) > RULES_MAX:
+            message = f"a request may have {RULES_MAX} different rules; send the workloads in several requests"
+            raise Invalid(path, message)
 
 
 def _spec(raw: Any, path: str, finder: TemplateFinder | None) -> WorkloadSpec:
@@ -149,7 +165,7 @@ def _check_single(documents: Documents, spec: WorkloadSpec) -> None:
         raise Invalid("template", "what is followed is one instance that runs once; schedule it, and attach to a run")
 
 
-def _check_driver(spec: WorkloadSpec, path: str) -> None:
+def check_driver(spec: WorkloadSpec, path: str) -> None:
     """Refuse work that no driver can run: it would never start."""
     if spec.policy.ask.driver in NO_DRIVER:
         field, message = NO_DRIVER[spec.policy.ask.driver]
@@ -165,7 +181,7 @@ def _rules_of(wanted: Iterable[WorkloadSpec]) -> Iterator[str]:
             yield rule
 
 
-def _count_rules(raw: Any) -> int:
+def count_rules(raw: Any) -> int:
     """How many rules a document has, before it is known to be one."""
     placement = raw.get("placement") if isinstance(raw, dict) else None
     if not isinstance(placement, dict):

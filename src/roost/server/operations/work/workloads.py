@@ -66,7 +66,7 @@ async def submit(
         reason = workload.reason
         params = {"workload": workload.key, "kind": reason.kind if isinstance(reason, PlacementRejected) else ""}
         raise Conflict(f"{workload.key} was rejected", code="rejected", reason=reason, params=params)
-    return _submitted(call, submitted, {})
+    return submitted_view(call, submitted, {})
 
 
 async def submit_batch(
@@ -79,7 +79,7 @@ async def submit_batch(
     await require_secrets(call, wanted, many=True)
     slices, items, known = Slices(), [], Known()
     for item in await call.ask(make):
-        items.append(_submitted(call, item, known))
+        items.append(submitted_view(call, item, known))
         await slices.pause()
     return Accepted(items)
 
@@ -209,7 +209,7 @@ def _submission(
     return lambda number: Submit(number, wanted, True, plan, must_exist)
 
 
-def _submitted(call: Call, submitted: SubmitReply, known: Known) -> SubmittedView:
+def submitted_view(call: Call, submitted: SubmitReply, known: Known) -> SubmittedView:
     state = call.engine.state
     workload = _there(state, submitted.key)
     view = live_view(state, workload, call.redactor.visible)

@@ -7,7 +7,8 @@ import pytest
 
 from roost.model.errors import Invalid
 from roost.model.spec.document import check_document, read_document
-from roost.model.spec.pipeline import ACTION_FIELDS, ACTIONS_MAX, ELSEWHERE, chosen, document_of, read_pipeline
+from roost.model.spec.pipelines.definition import ACTION_FIELDS, ACTIONS_MAX, ELSEWHERE, read_pipeline
+from roost.model.spec.pipelines.expansion import RunOptions, jobs_of
 from roost.model.spec.submission import spec_of_document
 
 RUN = "3f9a1c"
@@ -25,8 +26,7 @@ def documents_of(
     raw: object, run: str, variables: Mapping[str, str] | None = None, only: Sequence[str] = (), retention: str = ""
 ) -> list[dict[str, Any]]:
     """The jobs of a run, each after those it needs."""
-    read = chosen(read_pipeline(raw), only)
-    return [document_of(read, item, run, variables or {}, retention) for item in read.actions]
+    return [job.document for job in jobs_of(raw, run, RunOptions(variables or {}, only, retention))[1]]
 
 
 def refusal(raw: object, run: str = RUN, **given: Any) -> tuple[str, str]:
@@ -37,6 +37,16 @@ def refusal(raw: object, run: str = RUN, **given: Any) -> tuple[str, str]:
 
 
 # --- what it becomes --------------------------------------------------------------------------------------------------
+
+
+def test_a_title_is_kept_and_a_name_is_derived_from_it() -> None:
+    raw = pipeline(action("Build it"), action("Unit tests", needs=["Build it"]), name="Web shop: CI")
+    build, tests = documents_of(raw, RUN, only=["Unit-tests"])
+    assert (build["name"], tests["name"]) == (f"Web-shop-CI-{RUN}-Build-it", f"Web-shop-CI-{RUN}-Unit-tests")
+    assert tests["labels"] == {"pipeline": "Web shop: CI", "run": RUN, "action": "Unit tests"}
+    assert tests["after"] == [f"Web-shop-CI-{RUN}-Build-it"]
+    path, message = refusal(pipeline(action("Unit tests"), action("Unit: tests")))
+    assert (path, message.partition(";")[0]) == ("actions[1].name", "two actions have the name Unit-tests")
 
 
 def test_an_action_is_a_job_with_steps() -> None:
@@ -150,20 +160,20 @@ def test_not_a_pipeline(raw: object) -> None:
 @pytest.mark.parametrize(
     ("raw", "path", "message"),
     [
-        ({"actions": [action()]}, "name", "this is needed: a text"),
+        ({"actions": [action()]}, "name", "a pipeline needs a name"),
         (pipeline({"steps": ["make"]}), "actions[0].name", "an action needs a name"),
         (pipeline({"name": "build"}), "actions[0].steps", "an action needs steps: lines for the shell, in order"),
         (pipeline(action(steps=[])), "actions[0].steps", "this must be 1 to 100 steps, not 0"),
         (pipeline(action(steps=[""])), "actions[0].steps[0]", "there is nothing to run here"),
         (pipeline(action(), stages=[]), "stages", "there is no such field; a pipeline has name, project, env, actions"),
-        (pipeline(action("a b")), "actions[0].name", "a name is made of letters"),
-        (pipeline(action("")), "actions[0].name", "a name cannot be empty"),
-        (pipeline(action(), name="-web"), "name", "a name is made of letters"),
+        (pipeline(action("a\nb")), "actions[0].name", "this must be one line of printable text"),
+        (pipeline(action("")), "actions[0].name", "an action needs a name"),
+        (pipeline(action(), name="x" * 257), "name", "this may have 256 characters"),
         (pipeline(action(), project="a/b"), "project", "a name is made of letters"),
         (pipeline(), "actions", "a pipeline needs a list of actions, each with a name and steps"),
         ({"name": "web"}, "actions", "a pipeline needs a list of actions, each with a name and steps"),
         (pipeline(action(), action("test"), action()), "actions[2].name",
-         "two actions are called build; the other one is actions[0]"),
+         "two actions have the name build; the other one is actions[0]"),
     ],
 )  # fmt: skip
 def test_names_steps_and_actions_that_are_missing_or_wrong(raw: Any, path: str, message: str) -> None:
@@ -185,7 +195,7 @@ def test_a_misspelt_field_is_named_with_the_one_that_is_meant() -> None:
 
 
 def test_all_that_is_wrong_with_a_pipeline_is_reported_at_once() -> None:
-    raw = pipeline(action("a b"), {"name": "test", "need": ["x"]}, action(steps=["make", ""]), env={"A": 1}, stages=[])
+    raw = pipeline(action("a\nb"), {"name": "test", "need": ["x"]}, action(steps=["make", ""]), env={"A": 1}, stages=[])
     with pytest.raises(Invalid) as caught:
         read_pipeline(raw)
     assert [error["path"] for error in caught.value.params["errors"]] == [
@@ -288,7 +298,6 @@ def test_names_that_are_too_long_together_name_the_action() -> None:
     path, message = refusal(pipeline(action(), action("t" * 53)))
     assert path == "actions[1].name"
     assert message.startswith(f"its job would be called web-{RUN}-{'t' * 53} and have 64 characters, at most 63")
-    assert refusal(pipeline(action("t" * 64)))[0] == "actions[0].name"
 
 
 @pytest.mark.parametrize("run", ["", "a-b", "a.b", "x" * 17, "é"])

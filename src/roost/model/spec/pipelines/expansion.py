@@ -1,0 +1,86 @@
+"""The jobs of a pipeline's run: one document per action, each after those it needs.
+
+The job of an action is called PIPELINE-RUN-ACTION, so that two runs of one pipeline never meet.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from roost.model import limits
+from roost.model.errors import Invalid
+from roost.model.events import WorkloadSpec
+from roost.model.spec.pipelines.actions import Action, Pipeline, chosen
+from roost.model.spec.pipelines.definition import WHEN, read_pipeline
+from roost.model.spec.pipelines.labels import ACTION, PIPELINE, RUN, job_name
+from roost.model.spec.problems import Problems
+from roost.model.spec.submission import spec_of_document
+
+RUN_LENGTH_MAX = 16  # of the part of a job's name that tells runs apart: it leaves 46 characters for the two others
+RETENTION_MS_MIN = 60_000  # of a finished action: clients must be able to read its result
+_POSITION = re.compile(r"\[(\d+)\]\.?")
+
+
+class RunOptions(NamedTuple):
+    """What is given with a file: variables of all actions, which actions, and how long its records are kept."""
+
+    variables: Mapping[str, str] = {}
+    only: Sequence[str] = ()
+    retention: str = ""
+
+
+class Job(NamedTuple):
+    action: Action
+    document: dict[str, Any]
+    spec: WorkloadSpec
+
+    @property
+    def needs(self) -> dict[str, str]:
+        """The names of the jobs that it needs, and how far they must have come."""
+        prefix = self.spec.name.removesuffix(self.action.name)
+        return {f"{prefix}{need.action}": need.when for need in self.action.needs}
+
+
+def jobs_of(raw: object, run: str, options: RunOptions) -> tuple[Pipeline, list[Job]]:
+    """The pipeline, and its jobs, each after those it needs. Raises everything that is wrong with the file."""
+    pipeline = chosen(read_pipeline(raw), options.only)
+    if not (run.isascii() and run.isalnum() and len(run) <= RUN_LENGTH_MAX):
+        raise Invalid("run", f"a run is 1 to {RUN_LENGTH_MAX} letters and digits, not {run!r:.60}")
+    problems = Problems()
+    jobs = [problems.check(_job, pipeline, action, run, options) for action in pipeline.actions]
+    problems.refuse()
+    return pipeline, jobs
+
+
+def path_in_file(path: str, actions: Sequence[Action]) -> str:
+    """The place in the file that an error about the jobs of a run is about: `[2].after[0]` is `actions[0].needs[0]`."""
+    found = _POSITION.match(path)
+    number, field = (int(found[1]), path[found.end() :]) if found else (0, path)
+    if not path or number >= len(actions):
+        return path
+    here = actions[number].path
+    field = re.sub("^after", "needs", field)
+    return f"{here}.{field}" if field and field != "$" else here
+
+
+def _job(pipeline: Pipeline, action: Action, run: str, options: RunOptions) -> Job:
+    name = job_name(pipeline.title, run, action.title)
+    if len(name) > limits.NAME_LENGTH_MAX:
+        message = f"its job would be called {name} and have {len(name)} characters, at most {limits.NAME_LENGTH_MAX}"
+        raise Invalid(f"{action.path}.name", f"{message}; shorten this name or that of the pipeline")
+    document: dict[str, Any] = {
+        **action.fields,
+        "name": name,
+        "project": pipeline.project,
+        "env": {**pipeline.env, **action.fields.get("env", {}), **options.variables},
+        "labels": {**action.fields.get("labels", {}), PIPELINE: pipeline.title, RUN: run, ACTION: action.title},
+    }
+    if options.retention and "retention" not in document:
+        document["retention"] = options.retention
+    if action.needs:
+        others = [(f"{pipeline.name}-{run}-{need.action}", need.when) for need in action.needs]
+        document["after"] = [name if when == WHEN[0] else {"workload": name, "when": when} for name, when in others]
+    spec = spec_of_document(document, action.path)
+    if spec.policy.retention_ms < RETENTION_MS_MIN:
+        raise Invalid(f"{action.path}.retention", "at least 1m is required, so that clients can read the result")
+    return Job(action, document, spec)
