@@ -5,6 +5,7 @@ import msgspec
 from roost.model import limits
 from roost.model.errors import Invalid
 from roost.model.records.secret import FromSecret
+from roost.model.spec.folded_lines import refuse_folded_step
 from roost.model.spec.names import check_name, check_text
 
 # What a `roost` in a run reads; all others that begin with ROOST_ tell a run about itself, and mark its processes.
@@ -18,11 +19,10 @@ class StepBlock(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 def check_step(step: str | StepBlock, path: str) -> None:
-    if isinstance(step, str):
-        check_command(step, path)
-        return
-    check_command(step.run, f"{path}.run")
-    check_text(step.name, f"{path}.name")
+    block, here = (StepBlock(step), path) if isinstance(step, str) else (step, f"{path}.run")
+    check_command(block.run, here)
+    refuse_folded_step(block.run, here)
+    check_text(block.name, f"{path}.name")
 
 
 def check_command(line: str, path: str) -> None:

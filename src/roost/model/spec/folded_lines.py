@@ -1,11 +1,14 @@
-"""YAML that is not what it looks like: an item of a list that is indented too far is part of the line above it."""
+"""YAML that is not what it looks like: an item or a key that is indented too far is part of the line above it."""
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from roost.model.errors import Unreadable
+from roost.model.errors import Invalid, Unreadable
 
+_QUOTED = re.compile(r"""'[^']*'|"(?:[^"\\]|\\.)*"|\\.""", re.DOTALL)
+_STEP_KEY = re.compile(r"(?:^|\s)run:(?=\s|$)")
 SUSPECTS_MAX = 100  # looked at: each is sought in all texts, and a document of a person has a few
 
 
@@ -21,6 +24,16 @@ def refuse_folded_items(text: str, data: Any) -> None:
         if joined in texts:
             message = f"line {number} looks like an item of a list, but is read as the end of line {number - 1}"
             raise Unreadable(f"{message}; indent both alike, or write the text in quotes", params={"line": number})
+
+
+def refuse_folded_step(line: str, path: str) -> None:
+    """Refuse a step whose text has the key of another one in it: `make` with `run: make test` folded into it.
+
+    Texts in quotes are the author's, and a here-document may hold YAML of its own.
+    """
+    if "run:" in line and "<<" not in line and _STEP_KEY.search(_QUOTED.sub("''", line)):
+        message = "the text has a second `run:` in it; write each step as an item of its own, or put the text in quotes"
+        raise Invalid(path, message)
 
 
 def _suspects(text: str) -> Iterator[tuple[int, str]]:
